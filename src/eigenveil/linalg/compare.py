@@ -1,0 +1,81 @@
+"""How close two subspaces are, and how to turn one basis towards another.
+
+Bases are only defined up to signs and rotations, so closeness is measured by projectors and angles, never by columns.
+"""
+
+import numpy as np
+
+from eigenveil.linalg.kernel import Array
+
+__all__ = [
+    "align_procrustes",
+    "align_signs",
+    "captured_variance",
+    "first_overlap",
+    "projection_distance",
+    "sines",
+]
+
+
+def sines(left: Array, right: Array) -> Array:
+    """Sines of the principal angles between the spans of two orthonormal bases, (d, j) and (d, k), largest first.
+
+    The smaller span is measured against the larger one. Through the residual, not the cosine, so that
+    angles of 1e-10 are seen as such (Björck and Golub 1973).
+
+    >>> axes = np.eye(3)
+    >>> sines(axes[:, :1], axes[:, 1:2]).tolist()
+    [1.0]
+    """
+    small, large = (left, right) if left.shape[1] <= right.shape[1] else (right, left)
+    residual = small - large @ (large.T @ small)
+    return np.minimum(np.linalg.svd(residual, compute_uv=False), 1.0)
+
+
+def captured_variance(gram: Array, basis: Array) -> float:
+    """How much of the best possible variance `basis`, (d, k), captures: trace(V^T G V) over the top k eigenvalues of G.
+
+    >>> captured_variance(np.diag([3.0, 1.0]), np.array([[0.0], [1.0]]))
+    0.333...
+    """
+    best = np.linalg.eigvalsh(gram)[::-1][: basis.shape[1]].sum()
+    return float(np.einsum("ij,ij->", basis, gram @ basis) / best)
+
+
+def projection_distance(left: Array, right: Array) -> float:
+    """Frobenius distance of the two projectors, || L L^T - R R^T ||_F, from angles: never a (d, d) matrix.
+
+    >>> round(projection_distance(np.eye(3)[:, :1], np.eye(3)[:, 1:2]) ** 2, 12)
+    2.0
+    """
+    gap = abs(left.shape[1] - right.shape[1])
+    return float(np.sqrt(2 * np.square(sines(left, right)).sum() + gap))
+
+
+def first_overlap(left: Array, right: Array) -> float:
+    """q_A = |<v1, v1'>|, the FPCA papers' utility: the size of the inner product of the two first columns.
+
+    >>> first_overlap(np.eye(2), -np.eye(2))
+    1.0
+    """
+    return float(abs(left[:, 0] @ right[:, 0]))
+
+
+def align_procrustes(basis: Array, target: Array) -> Array:
+    """`basis`, (d, k), times the rotation that brings it closest to `target`, (d, k): orthogonal Procrustes.
+
+    >>> turned = align_procrustes(np.eye(3)[:, [1, 0]], np.eye(3)[:, :2])
+    >>> np.allclose(turned, np.eye(3)[:, :2])
+    True
+    """
+    left, _, right = np.linalg.svd(basis.T @ target)
+    return basis @ (left @ right)
+
+
+def align_signs(basis: Array, target: Array) -> Array:
+    """`basis`, (d, k), with each column turned to a non-negative inner product with that of `target`, (d, k).
+
+    >>> align_signs(-np.eye(2), np.eye(2)).tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
+    """
+    return basis * np.where(np.einsum("ij,ij->j", basis, target) < 0, -1.0, 1.0)

@@ -1,0 +1,164 @@
+"""The one numeric kernel: factorisations with one sign convention, and thread control in one place.
+
+numpy and scipy each carry a BLAS with a thread pool of its own, and the two fight when they alternate in a loop.
+So loops use numpy only; scipy's partial eigensolver is called once, at the end of a large problem.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import cache
+from itertools import islice
+from os import cpu_count
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eigenveil.errors import require
+
+__all__ = ["Array", "blas_threads", "orthonormal", "shared_work", "signed", "spectral_norm", "thin_svd", "top_eigen"]
+
+Array = NDArray[np.float64]
+
+_Item = TypeVar("_Item")
+_Worker = TypeVar("_Worker")
+
+# Below this dimension one full eigendecomposition by numpy beats a partial one by scipy, pool change included.
+_SMALL = 300
+# Cholesky QR loses orthogonality like the squared condition number; past this ratio Householder takes over.
+_WELL_CONDITIONED = 1e-5
+
+
+@cache
+def _pools() -> Any:
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
+
+
+@contextmanager
+def blas_threads(count: int) -> Iterator[None]:
+    """Let every BLAS call inside the block use at most `count` threads.
+
+    >>> with blas_threads(1):
+    ...     float(np.ones((2, 2)).sum())
+    4.0
+    """
+    with _pools().limit(limits=max(1, count), user_api="blas"):
+        yield
+
+
+def shared_work(
+    items: Iterable[_Item], *, workers: Sequence[_Worker], take: Callable[[_Worker, _Item], None]
+) -> None:
+    """Hand item j to worker j mod len(workers), the workers side by side in threads, in rounds.
+
+    Which worker gets which item depends on their order alone, never on timing, so sums that the workers keep are
+    the same to the last bit on every run. BLAS threads are shared out between the workers.
+    """
+    if len(workers) == 1:
+        for item in items:
+            take(workers[0], item)
+        return
+    iterator = iter(items)
+    threads = (cpu_count() or 1) // len(workers)
+    with blas_threads(threads), ThreadPoolExecutor(len(workers)) as pool:
+        while batch := list(islice(iterator, len(workers))):
+            # `list` waits for the round to end and raises what a worker raised.
+            list(pool.map(take, workers, batch))
+
+
+def orthonormal(matrix: Array) -> Array:
+    """An orthonormal basis, (d, p), whose span holds that of the columns of `matrix`, (d, p) with p <= d.
+
+    Cholesky QR twice (Yamamoto et al. 2015) on the usual tall, well conditioned matrix; Householder QR otherwise.
+
+    >>> basis = orthonormal(np.array([[3.0, 1.0], [0.0, 2.0], [0.0, 0.0]]))
+    >>> np.allclose(basis.T @ basis, np.eye(2))
+    True
+    """
+    rows, columns = matrix.shape
+    require(columns <= rows, f"orthonormal needs at most as many columns as rows, got shape {matrix.shape}")
+    once = _cholesky_qr(matrix) if rows > 4 * columns else None
+    twice = _cholesky_qr(once) if once is not None else None
+    return twice if twice is not None else np.linalg.qr(matrix)[0]
+
+
+def _cholesky_qr(matrix: Array) -> Array | None:
+    scale = float(np.abs(matrix).max(initial=0.0))
+    if not 1e-100 < scale < 1e100:
+        return None
+    matrix = matrix / scale
+    try:
+        lower = np.linalg.cholesky(matrix.T @ matrix)
+    except np.linalg.LinAlgError:
+        return None
+    diagonal = np.diag(lower)
+    if diagonal.min() < _WELL_CONDITIONED * diagonal.max():
+        return None
+    inverse: Array = np.linalg.inv(lower)
+    return matrix @ inverse.T
+
+
+def signed(vectors: Array) -> Array:
+    """The columns of `vectors`, (d, k), each turned so that its entry of largest size is positive.
+
+    >>> signed(np.array([[0.6], [-0.8]])).ravel().tolist()
+    [-0.6, 0.8]
+    """
+    if vectors.size == 0:
+        return vectors
+    largest = np.take_along_axis(vectors, np.abs(vectors).argmax(axis=0)[None, :], axis=0)
+    return vectors * np.where(largest < 0, -1.0, 1.0)
+
+
+def top_eigen(symmetric: Array, *, rank: int) -> tuple[Array, Array]:
+    """The `rank` largest eigenvalues, (rank,), largest first, and their signed eigenvectors, (d, rank).
+
+    Only one triangle of `symmetric`, (d, d), is read. A large matrix with rank well below d is reduced
+    in place of a copy by scipy's partial solver; `symmetric` itself is not changed.
+
+    >>> values, vectors = top_eigen(np.diag([1.0, 5.0, 3.0]), rank=2)
+    >>> values.tolist(), vectors.T.tolist()
+    ([5.0, 3.0], [[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
+    """
+    dim = len(symmetric)
+    require(1 <= rank <= dim, f"rank must lie in 1..{dim}, got {rank}")
+    if dim <= _SMALL or 4 * rank > dim:
+        values, vectors = np.linalg.eigh(symmetric)
+        values, vectors = values[-rank:], vectors[:, -rank:]
+    else:
+        from scipy.linalg import eigh
+
+        # The transpose of a C-ordered copy is Fortran-ordered, so LAPACK works in that one copy.
+        working = np.array(symmetric, order="C").T
+        values, vectors = eigh(
+            working, subset_by_index=[dim - rank, dim - 1], driver="evr", overwrite_a=True, check_finite=False
+        )
+    return np.ascontiguousarray(values[::-1]), signed(np.ascontiguousarray(vectors[:, ::-1]))
+
+
+def thin_svd(matrix: Array, *, rank: int) -> tuple[Array, Array]:
+    """The `rank` leading left singular vectors, (d, rank), signed, and singular values, (rank,), of `matrix`, (d, m).
+
+    >>> vectors, values = thin_svd(np.array([[0.0, 0.0], [0.0, 2.0]]), rank=1)
+    >>> vectors.ravel().tolist(), values.tolist()
+    ([0.0, 1.0], [2.0])
+    """
+    require(1 <= rank <= min(matrix.shape), f"rank must lie in 1..{min(matrix.shape)}, got {rank}")
+    vectors, values, _ = np.linalg.svd(matrix, full_matrices=False)
+    return signed(np.ascontiguousarray(vectors[:, :rank])), values[:rank].copy()
+
+
+def spectral_norm(matrix: Array) -> float:
+    """The largest singular value of `matrix`, (d, p), through its p x p Gram matrix, rounded up by 1e-14.
+
+    >>> round(spectral_norm(np.array([[3.0, 0.0], [4.0, 0.0]])), 9)
+    5.0
+    """
+    largest = float(np.abs(matrix).max(initial=0.0))
+    if largest == 0.0 or not np.isfinite(largest):
+        return largest
+    scaled = matrix / largest
+    return largest * float(np.sqrt(max(np.linalg.eigvalsh(scaled.T @ scaled)[-1], 0.0))) * (1 + 1e-14)

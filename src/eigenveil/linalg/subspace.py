@@ -1,0 +1,192 @@
+"""`Subspace`: the leading directions of some rows and their weights, always in data scale; and how to merge them.
+
+Data scale means rows.T @ rows ~ basis @ diag(values**2) @ basis.T, so that merging adds what the rows would have added.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import reduce
+from typing import final
+
+import numpy as np
+from numpy.random import Generator
+
+from eigenveil.errors import require
+from eigenveil.linalg.compare import sines
+from eigenveil.linalg.kernel import Array, orthonormal, signed, thin_svd, top_eigen
+
+__all__ = ["Subspace", "basic_merge", "faster_merge", "merge", "merge_all"]
+
+_ORTHONORMAL = 1e-8
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Subspace:
+    """An orthonormal `basis`, (d, k), and `values`, (k,), non-negative and non-increasing, both read-only.
+
+    >>> space = Subspace.of(np.array([[2.0, 0.0], [0.0, 1.0]]), rank=1)
+    >>> space.values.tolist(), space.basis.ravel().tolist()
+    ([2.0], [1.0, 0.0])
+    """
+
+    basis: Array
+    values: Array
+
+    def __post_init__(self) -> None:
+        require(self.basis.ndim == 2, f"basis must have two dimensions, got shape {self.basis.shape}")
+        require(
+            self.values.shape == (self.basis.shape[1],),
+            f"values must have shape ({self.basis.shape[1]},) to go with the basis, got {self.values.shape}",
+        )
+        require(self.rank <= self.dim, f"rank must be at most dim = {self.dim}, got {self.rank}")
+        # A copy, so that no other holder of the arrays can change what was checked here.
+        basis, values = np.array(self.basis, dtype=np.float64), np.array(self.values, dtype=np.float64)
+        require(bool(np.isfinite(basis).all() and np.isfinite(values).all()), "basis and values must be finite")
+        gap = float(np.abs(basis.T @ basis - np.eye(self.rank)).max(initial=0.0))
+        require(gap < _ORTHONORMAL, f"basis must be orthonormal, but basis.T @ basis is {gap:.1e} off the identity")
+        require(bool((values >= 0).all()), "values must be non-negative")
+        require(bool((np.diff(values) <= 0).all()), "values must not increase")
+        basis.setflags(write=False)
+        values.setflags(write=False)
+        object.__setattr__(self, "basis", basis)
+        object.__setattr__(self, "values", values)
+
+    @property
+    def dim(self) -> int:
+        """The number of columns d of the rows described."""
+        return int(self.basis.shape[0])
+
+    @property
+    def rank(self) -> int:
+        """The number of directions k."""
+        return int(self.basis.shape[1])
+
+    @classmethod
+    def of(cls, rows: Array, *, rank: int) -> "Subspace":
+        """The top `rank` right singular vectors and singular values of `rows`, (n, d)."""
+        vectors, values = thin_svd(np.asarray(rows, dtype=np.float64).T, rank=rank)
+        return cls(vectors, values)
+
+    @classmethod
+    def of_gram(cls, gram: Array, *, rank: int) -> "Subspace":
+        """The same from a Gram matrix, (d, d), possibly a noisy one: values are roots of the positive eigenvalues."""
+        values, vectors = top_eigen(gram, rank=rank)
+        return cls(vectors, np.sqrt(np.maximum(values, 0.0)))
+
+    @classmethod
+    def random(cls, dim: int, *, rank: int, rng: Generator) -> "Subspace":
+        """A uniformly random subspace of `rank` directions in `dim` dimensions, with values zero."""
+        return cls(orthonormal(rng.standard_normal((dim, rank))), np.zeros(rank))
+
+    def project(self, rows: Array) -> Array:
+        """Coordinates, (n, k), of `rows`, (n, d), in the basis."""
+        return rows @ self.basis
+
+    def lift(self, coordinates: Array) -> Array:
+        """Rows, (n, d), from `coordinates`, (n, k)."""
+        return coordinates @ self.basis.T
+
+    def truncate(self, rank: int) -> "Subspace":
+        """The first `rank` directions."""
+        require(1 <= rank <= self.rank, f"rank must lie in 1..{self.rank}, got {rank}")
+        return Subspace(self.basis[:, :rank], self.values[:rank])
+
+    def sines(self, other: "Subspace") -> Array:
+        """Sines of the principal angles to `other`, largest first."""
+        return sines(self.basis, other.basis)
+
+    def captured(self, rows: Array) -> float:
+        """The share of the total sum of squares of `rows`, (n, d), that lies in the span."""
+        total = float(np.square(rows).sum())
+        return float(np.square(rows @ self.basis).sum()) / total if total > 0 else 0.0
+
+
+def merge(left: Subspace, right: Subspace, *, rank: int, forget: float = 1.0, enhance: float = 1.0) -> Subspace:
+    """The top `rank` directions of the rows behind both: FPCA Alg. 2 (Alg. 6 in the supplement).
+
+    The left values are multiplied by `forget` in (0, 1], the right ones by `enhance` >= 1. With Z = U1^T U2 and
+    Q R = U2 - U1 Z, the left singular vectors of [[S1, Z S2], [0, R S2]] are turned by [U1, Q].
+    The residual is orthogonalised against U1 twice: when one span lies inside the other it is rounding noise, whose
+    direction says nothing, and only a basis that is orthogonal to U1 all the same keeps the result orthonormal.
+
+    >>> rows = np.diag([3.0, 2.0, 1.0])
+    >>> both = merge(Subspace.of(rows[:2], rank=2), Subspace.of(rows[2:], rank=1), rank=3)
+    >>> both.values.round(12).tolist()
+    [3.0, 2.0, 1.0]
+    """
+    _check_factors(left, right, forget, enhance)
+    first, second = forget * left.values, enhance * right.values
+    overlap = left.basis.T @ right.basis
+    residual = right.basis - left.basis @ overlap
+    fresh = _outside(residual, left.basis)
+    rank = min(rank, left.rank + fresh.shape[1])
+    small = np.block(
+        [[np.diag(first), overlap * second], [np.zeros((fresh.shape[1], left.rank)), (fresh.T @ right.basis) * second]]
+    )
+    rotation, values, _ = np.linalg.svd(small, full_matrices=False)
+    rank = min(rank, len(values))
+    return Subspace(signed(np.hstack([left.basis, fresh]) @ rotation[:, :rank]), values[:rank])
+
+
+def _outside(residual: Array, basis: Array) -> Array:
+    """An orthonormal basis of the part of `residual`, (d, r), that lies outside `basis`, rounding noise left out."""
+    room = min(residual.shape[1], len(basis) - basis.shape[1])
+    # Columns of the residual are parts of unit vectors, so 1e-10 of one is noise that carries no variance.
+    directions, sizes, _ = np.linalg.svd(residual, full_matrices=False)
+    fresh = directions[:, :room][:, sizes[:room] > 1e-10]
+    fresh = fresh - basis @ (basis.T @ fresh)
+    return np.linalg.qr(fresh)[0] if fresh.shape[1] else fresh
+
+
+def merge_all(spaces: Iterable[Subspace], *, rank: int) -> Subspace:
+    """Merge many at once: the top `rank` directions of [U1 S1, U2 S2, ...] (FPCA Lemma 1), order without effect.
+
+    >>> parts = [Subspace.of(np.eye(3)[[i]] * (i + 1), rank=1) for i in range(3)]
+    >>> merge_all(parts, rank=2).values.round(12).tolist()
+    [3.0, 2.0]
+    """
+    given = list(spaces)
+    require(len(given) > 0, "merge_all needs at least one subspace, got none")
+    dims = {space.dim for space in given}
+    require(len(dims) == 1, f"subspaces of different dimensions cannot be merged: {sorted(dims)}")
+    width = sum(space.rank for space in given)
+    if width > given[0].dim:
+        # Wider than tall: the Gram matrix is the smaller object.
+        gram: Array = reduce(np.add, ((s.basis * np.square(s.values)) @ s.basis.T for s in given))
+        return Subspace.of_gram(gram, rank=min(rank, given[0].dim))
+    vectors, values = thin_svd(np.hstack([s.basis * s.values for s in given]), rank=min(rank, width))
+    return Subspace(vectors, values)
+
+
+def basic_merge(left: Subspace, right: Subspace, *, rank: int, forget: float = 1.0, enhance: float = 1.0) -> Subspace:
+    """Slow reference for `merge`: the SVD of [forget U1 S1, enhance U2 S2] (FPCA supplement, Alg. 4).
+
+    >>> basic_merge(Subspace.of(np.eye(2)[:1], rank=1), Subspace.of(np.eye(2)[1:] * 2, rank=1), rank=1).values.tolist()
+    [2.0]
+    """
+    _check_factors(left, right, forget, enhance)
+    stacked = np.hstack([forget * left.basis * left.values, enhance * right.basis * right.values])
+    vectors, values = thin_svd(stacked, rank=min(rank, *stacked.shape))
+    return Subspace(vectors, values)
+
+
+def faster_merge(left: Subspace, right: Subspace, *, rank: int, forget: float = 1.0, enhance: float = 1.0) -> Subspace:
+    """Slow reference for `merge`: QR of the stack, then the SVD of its small factor (FPCA supplement, Alg. 5).
+
+    >>> faster_merge(Subspace.of(np.eye(2)[:1], rank=1), Subspace.of(np.eye(2)[1:] * 2, rank=1), rank=1).values.tolist()
+    [2.0]
+    """
+    _check_factors(left, right, forget, enhance)
+    basis, small = np.linalg.qr(
+        np.hstack([forget * left.basis * left.values, enhance * right.basis * right.values])
+    )
+    rotation, values, _ = np.linalg.svd(small, full_matrices=False)
+    rank = min(rank, len(values))
+    return Subspace(signed(basis @ rotation[:, :rank]), values[:rank])
+
+
+def _check_factors(left: Subspace, right: Subspace, forget: float, enhance: float) -> None:
+    require(left.dim == right.dim, f"subspaces of dimensions {left.dim} and {right.dim} cannot be merged")
+    require(0 < forget <= 1, f"forget must lie in (0, 1], got {forget}")
+    require(enhance >= 1, f"enhance must be at least 1, got {enhance}")

@@ -1,0 +1,56 @@
+"""Bounds, noise, accounts and promises. A private number travels as `Bounded` and leaves through `Mechanism.release`."""
+
+from eigenveil.privacy.accounting import Budget, Loss, compose_mu, delta_of, epsilon_of, mu_for, price
+from eigenveil.privacy.bounded import (
+    Bounded,
+    bounded_count,
+    bounded_gram,
+    bounded_gram_times,
+    bounded_sum,
+    bounded_trace,
+    require_contraction,
+)
+from eigenveil.privacy.domain import Domain
+from eigenveil.privacy.guarantee import Guarantee
+from eigenveil.privacy.ledger import Charge, Ledger
+from eigenveil.privacy.mechanism import Exact, Gaussian, Mechanism
+from eigenveil.privacy.noise import Noise
+from eigenveil.privacy.sensitivity import (
+    Neighbours,
+    count_sensitivity,
+    gram_sensitivity,
+    gram_times_sensitivity,
+    sum_sensitivity,
+    trace_sensitivity,
+)
+
+__all__ = [
+    "Bounded",
+    "Budget",
+    "Charge",
+    "Domain",
+    "Exact",
+    "Gaussian",
+    "Guarantee",
+    "Ledger",
+    "Loss",
+    "Mechanism",
+    "Neighbours",
+    "Noise",
+    "bounded_count",
+    "bounded_gram",
+    "bounded_gram_times",
+    "bounded_sum",
+    "bounded_trace",
+    "compose_mu",
+    "count_sensitivity",
+    "delta_of",
+    "epsilon_of",
+    "gram_sensitivity",
+    "gram_times_sensitivity",
+    "mu_for",
+    "price",
+    "require_contraction",
+    "sum_sensitivity",
+    "trace_sensitivity",
+]

@@ -1,0 +1,252 @@
+"""`Bounded`: a private array together with how far one person can move it; and the sums that are released.
+
+Each function clips rows through a `Domain` first and only then multiplies; the bound it states is proved in
+`eigenveil.privacy.sensitivity`. The value is private: the only way out is `Mechanism.release`.
+"""
+
+import math
+from dataclasses import dataclass, field
+from typing import final
+
+import numpy as np
+
+from eigenveil.errors import require
+from eigenveil.linalg.kernel import Array, shared_work, spectral_norm
+from eigenveil.privacy.domain import Domain
+from eigenveil.privacy.sensitivity import (
+    Neighbours,
+    count_sensitivity,
+    gram_sensitivity,
+    gram_times_sensitivity,
+    sum_sensitivity,
+    trace_sensitivity,
+)
+from eigenveil.rows import Block, Rows, block_size
+
+__all__ = [
+    "Bounded",
+    "bounded_count",
+    "bounded_gram",
+    "bounded_gram_times",
+    "bounded_sum",
+    "bounded_trace",
+    "require_contraction",
+]
+
+# A basis that arrives with a larger norm would make every product more sensitive than it says.
+_CONTRACTION = 1 + 1e-8
+# Up to this dimension two workers with an accumulator each beat one with twice the BLAS threads.
+_TWO_WORKERS = 2048
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Bounded:
+    """A private `value` of any shape, and its Euclidean (Frobenius) `sensitivity`.
+
+    `symmetric` says that the value is a symmetric matrix, so that noise may be symmetric too. Printing one shows
+    no private number.
+
+    >>> Bounded(np.zeros(3), 1.0)
+    Bounded(shape=(3,), sensitivity=1.0)
+    """
+
+    value: Array
+    sensitivity: float
+    symmetric: bool = False
+
+    def __post_init__(self) -> None:
+        require(self.sensitivity >= 0, f"sensitivity must not be negative, got {self.sensitivity}")
+
+    def __repr__(self) -> str:
+        return f"Bounded(shape={np.shape(self.value)}, sensitivity={self.sensitivity})"
+
+
+def bounded_sum(rows: Rows, *, domain: Domain, neighbours: Neighbours) -> Bounded:
+    """The sum, (d,), of the rows in `domain`: sensitivity B or 2B, see `sum_sensitivity`.
+
+    >>> from eigenveil.rows import DenseRows
+    >>> domain = Domain(dim=2, radius=1.0)
+    >>> bounded_sum(DenseRows(np.eye(2) * 9), domain=domain, neighbours=Neighbours.ADD_REMOVE).sensitivity
+    1.0
+    """
+    total = np.zeros(domain.dim)
+    center = domain.shifted_center
+    for block in rows.blocks(block_size(rows)):
+        if block.sparse:
+            part = domain.sparse(block)
+            total += part.rows.T @ np.ones(len(block))
+            if center is not None:
+                total -= part.shift.sum() * center
+        else:
+            total += domain.dense(block).sum(axis=0)
+    return Bounded(total, _stated(sum_sensitivity, domain, neighbours))
+
+
+def bounded_count(rows: Rows, *, neighbours: Neighbours) -> Bounded:
+    """The number of people, a scalar: sensitivity 1 under add/remove, 0 where it is public.
+
+    >>> from eigenveil.rows import DenseRows
+    >>> float(bounded_count(DenseRows(np.zeros((4, 1))), neighbours=Neighbours.ADD_REMOVE).value)
+    4.0
+    """
+    weights = (len(b) if b.weights is None else b.weights.sum() for b in rows.blocks(block_size(rows)))
+    return Bounded(np.asarray(math.fsum(weights)), count_sensitivity(neighbours))
+
+
+def bounded_trace(rows: Rows, *, domain: Domain, neighbours: Neighbours) -> Bounded:
+    """The total sum of squares of the rows in `domain`, a scalar: sensitivity B^2, see `trace_sensitivity`.
+
+    >>> from eigenveil.rows import DenseRows
+    >>> domain = Domain(dim=2, radius=1.0)
+    >>> float(bounded_trace(DenseRows(np.eye(2) / 2), domain=domain, neighbours=Neighbours.ADD_REMOVE).value)
+    0.5
+    """
+    squares = []
+    center = domain.shifted_center
+    for block in rows.blocks(block_size(rows)):
+        if block.sparse:
+            part = domain.sparse(block, squared=True)
+            squares.append(float(part.rows.data @ part.rows.data))
+            if center is not None:
+                squares.append(-2 * float(part.shift @ (part.rows @ center)))
+                squares.append(float(part.shift @ part.shift) * float(center @ center))
+        else:
+            values = domain.dense(block, squared=True)
+            squares.append(float(np.einsum("ij,ij->", values, values)))
+    return Bounded(np.asarray(math.fsum(squares)), _stated(trace_sensitivity, domain, neighbours))
+
+
+def bounded_gram(rows: Rows, *, domain: Domain, neighbours: Neighbours) -> Bounded:
+    """The Gram matrix, (d, d), of the rows in `domain`: sensitivity B^2 or sqrt(2) B^2, see `gram_sensitivity`.
+
+    >>> from eigenveil.rows import DenseRows
+    >>> rows = DenseRows(np.array([[300.0, 400.0]]))
+    >>> bounded_gram(rows, domain=Domain(dim=2, radius=5.0), neighbours=Neighbours.ADD_REMOVE).value.round(9).tolist()
+    [[9.0, 12.0], [12.0, 16.0]]
+    """
+    size = block_size(rows)
+    if rows.sparse:
+        total = _SparseGram(domain)
+        shared_work(rows.blocks(size), workers=[total], take=_SparseGram.take)
+        gram = total.finish()
+    else:
+        # Two workers hold two accumulators and two products between them: four matrices, the most that is allowed.
+        workers = [_DenseGram(domain, size) for _ in range(2 if domain.dim <= _TWO_WORKERS else 1)]
+        shared_work(rows.blocks(size), workers=workers, take=_DenseGram.take)
+        gram = workers[0].total
+        for worker in workers[1:]:
+            gram += worker.total
+    return Bounded(gram, _stated(gram_sensitivity, domain, neighbours), symmetric=True)
+
+
+def bounded_gram_times(rows: Rows, *, basis: Array, domain: Domain, neighbours: Neighbours) -> Bounded:
+    """The Gram matrix times `basis`, (d, p), without the Gram matrix: see `gram_times_sensitivity`.
+
+    Whoever holds the rows checks ||basis||_2 <= 1 + 1e-8 itself; a larger one is refused.
+
+    >>> from eigenveil.rows import DenseRows
+    >>> rows, domain = DenseRows(np.eye(2)), Domain(dim=2, radius=1.0)
+    >>> bounded_gram_times(rows, basis=np.eye(2)[:, :1], domain=domain, neighbours=Neighbours.ADD_REMOVE)
+    Bounded(shape=(2, 1), sensitivity=1.0...)
+    """
+    norm = require_contraction(basis, dim=domain.dim)
+    total = np.zeros(basis.shape)
+    center = domain.shifted_center
+    pull = None if center is None else center @ basis
+    for block in rows.blocks(block_size(rows)):
+        if block.sparse:
+            part = domain.sparse(block, squared=True)
+            scores = part.rows @ basis
+            if center is not None and pull is not None:
+                scores -= np.outer(part.shift, pull)
+                total -= np.outer(center, part.shift @ scores)
+            total += part.rows.T @ scores
+        else:
+            values = domain.dense(block, squared=True)
+            total += values.T @ (values @ basis)
+    stated = (
+        gram_times_sensitivity(domain.radius, neighbours, basis=basis, basis_norm=norm)
+        if math.isfinite(domain.radius)
+        else math.inf
+    )
+    return Bounded(total, stated)
+
+
+def require_contraction(basis: Array, *, dim: int) -> float:
+    """The spectral norm of a finite `basis`, (dim, p), or a `ValueError` where it exceeds 1 + 1e-8.
+
+    >>> round(require_contraction(np.eye(3)[:, :2], dim=3), 9)
+    1.0
+    """
+    require(
+        basis.ndim == 2 and len(basis) == dim and basis.shape[1] >= 1,
+        f"basis must have shape ({dim}, p), got {basis.shape}",
+    )
+    require(bool(np.isfinite(basis).all()), "basis must be finite")
+    norm = spectral_norm(basis)
+    require(norm <= _CONTRACTION, f"basis must have spectral norm at most 1 + 1e-8, got {norm}")
+    return norm
+
+
+def _stated(formula: object, domain: Domain, neighbours: Neighbours) -> float:
+    """The sensitivity by `formula`, or infinity in a domain without a bound, which no noise mechanism accepts."""
+    assert callable(formula)
+    return float(formula(domain.radius, neighbours)) if math.isfinite(domain.radius) else math.inf
+
+
+@final
+@dataclass(slots=True, eq=False)
+class _DenseGram:
+    """One worker's share of a dense Gram matrix. Changes in place."""
+
+    domain: Domain
+    size: int
+    total: Array = field(init=False)
+    product: Array = field(init=False)
+    scratch: Array = field(init=False)
+
+    def __post_init__(self) -> None:
+        dim = self.domain.dim
+        self.total, self.product = np.zeros((dim, dim)), np.empty((dim, dim))
+        self.scratch = np.empty((self.size, dim))
+
+    def take(self, block: Block) -> None:
+        rows = self.domain.dense(block, out=self.scratch, squared=True)
+        # numpy sees the same array twice and calls the symmetric product, half the work.
+        np.matmul(rows.T, rows, out=self.product)
+        self.total += self.product
+
+
+@final
+@dataclass(slots=True, eq=False)
+class _SparseGram:
+    """The Gram matrix of sparse rows, with the center taken out by rank-two corrections. Changes in place.
+
+    (R - s c^T)^T (R - s c^T) = R^T R - (R^T s) c^T - c (R^T s)^T + (s^T s) c c^T.
+    """
+
+    domain: Domain
+    total: Array = field(init=False)
+    pull: Array = field(init=False)
+    weight: float = field(init=False, default=0.0)
+
+    def __post_init__(self) -> None:
+        dim = self.domain.dim
+        self.total, self.pull = np.zeros((dim, dim)), np.zeros(dim)
+
+    def take(self, block: Block) -> None:
+        part = self.domain.sparse(block, squared=True)
+        product = (part.rows.T @ part.rows).tocoo()
+        np.add.at(self.total, (product.row, product.col), product.data)
+        self.pull += part.rows.T @ part.shift
+        self.weight += float(part.shift @ part.shift)
+
+    def finish(self) -> Array:
+        center = self.domain.shifted_center
+        if center is not None:
+            cross = np.outer(self.pull, center)
+            self.total -= cross
+            self.total -= cross.T
+            self.total += self.weight * np.outer(center, center)
+        return self.total

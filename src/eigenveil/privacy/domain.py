@@ -1,0 +1,162 @@
+"""`Domain`: the public region that every row is brought into before it is multiplied with anything.
+
+Rows are cut to column bounds, moved to a public or already released center, divided by a public scale, and then scaled
+down onto a ball. All of it happens to the row itself, before any product, and nothing is subtracted afterwards: taking
+the excess of a huge row off a finished sum leaves rounding errors far above the stated sensitivity.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+import scipy.sparse as sp
+
+from eigenveil.errors import require
+from eigenveil.linalg import Array
+from eigenveil.rows import Block
+
+__all__ = ["Domain", "SparseBlock"]
+
+# Squares of bounds must neither overflow nor vanish, or a norm computed in floating point would mean nothing.
+_SMALLEST, _LARGEST = 1e-100, 1e100
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class SparseBlock:
+    """Bounded rows in the implicit form rows - outer(shift, center): sparse `rows`, (b, d), and `shift`, (b,)."""
+
+    rows: Any
+    shift: Array
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Domain:
+    """x becomes w * ball((cut(x, low, high) - center) / scale), where ball(v) = v min(1, radius / ||v||).
+
+    `center`, `scale`, `low` and `high` are (d,) in the units of the columns; `radius` is in scaled units, and infinite
+    only where no privacy is claimed. The weight w is 1, or for a person with m rows 1/m in sums and 1/sqrt(m) in
+    products, so that whatever m is, the person adds a vector of norm at most the radius to the sum, a matrix of
+    trace at most radius^2 to the Gram matrix, and one to the count.
+
+    >>> Domain(dim=2, radius=1.0).dense(Block(np.array([[3.0, 4.0], [0.1, 0.0]]))).round(12).tolist()
+    [[0.6, 0.8], [0.1, 0.0]]
+    """
+
+    dim: int
+    radius: float
+    center: Array | None = None
+    scale: Array | None = None
+    low: Array | None = None
+    high: Array | None = None
+
+    def __post_init__(self) -> None:
+        require(
+            _SMALLEST <= self.radius <= _LARGEST or self.radius == math.inf,
+            f"a bound must lie between {_SMALLEST} and {_LARGEST}, got {self.radius}",
+        )
+        require((self.low is None) == (self.high is None), "low and high column bounds go together")
+        for name in ("center", "scale", "low", "high"):
+            value = getattr(self, name)
+            if value is None:
+                continue
+            require(value.shape == (self.dim,), f"{name} must have shape ({self.dim},), got {value.shape}")
+            require(bool(np.isfinite(value).all()), f"{name} must be finite")
+        if self.scale is not None:
+            inside = (self.scale >= _SMALLEST) & (self.scale <= _LARGEST)
+            require(bool(inside.all()), "every scale must be positive")
+        if self.low is not None and self.high is not None:
+            require(bool((self.low <= self.high).all()), "every low column bound must be at most the high one")
+
+    def dense(self, block: Block, *, out: Array | None = None, squared: bool = False) -> Array:
+        """The bounded rows, (b, d), of a dense block, in `out` if given. `squared` says that they are for a product."""
+        raw = block.values
+        rows = np.empty(raw.shape) if out is None else out[: len(raw)]
+        if self.low is not None and self.high is not None:
+            np.clip(raw, self.low, self.high, out=rows)
+            raw = rows
+        if self.center is not None:
+            # Casting inside the subtraction keeps integer columns from overflowing.
+            np.subtract(raw, self.center, out=rows, dtype=np.float64)
+        elif raw is not rows:
+            rows[...] = raw
+        if self.scale is not None:
+            rows /= self.scale
+        factor = self._factors(np.einsum("ij,ij->i", rows, rows), rows)
+        if block.weights is not None:
+            factor *= np.sqrt(block.weights) if squared else block.weights
+        rows *= factor[:, None]
+        return rows
+
+    def sparse(self, block: Block, *, squared: bool = False) -> SparseBlock:
+        """The bounded rows of a sparse block, in implicit form: no zero is ever stored.
+
+        The squared norm is taken as the stored entries' (x_j - c_j)^2 plus the center's weight on the columns that are
+        not stored, all terms positive, and rounded up by what the center's own rounding can hide.
+        """
+        matrix = block.values
+        values = np.asarray(matrix.data, dtype=np.float64)
+        if self.low is not None and self.high is not None:
+            values = np.clip(values, self.low[matrix.indices], self.high[matrix.indices])
+        if self.scale is not None:
+            values = values / self.scale[matrix.indices]
+        center = self.shifted_center
+        stored = values if center is None else values - center[matrix.indices]
+        norms = _row_sums(np.square(stored), matrix.indptr)
+        if center is not None:
+            weight = float(center @ center)
+            seen = _row_sums(np.square(center[matrix.indices]), matrix.indptr)
+            norms += np.maximum(weight - seen, 0.0) + 8 * np.finfo(float).eps * weight
+        rows = sp.csr_array((values, matrix.indices, matrix.indptr), shape=matrix.shape)
+        factor = self._sparse_factors(norms, rows)
+        if block.weights is not None:
+            factor *= np.sqrt(block.weights) if squared else block.weights
+        rows.data = values * np.repeat(factor, np.diff(matrix.indptr))
+        return SparseBlock(rows, factor if center is not None else np.zeros(len(block)))
+
+    @property
+    def shifted_center(self) -> Array | None:
+        """The center in scaled units, (d,), or None where there is none."""
+        if self.center is None or self.scale is None:
+            return self.center
+        return self.center / self.scale
+
+    def _factors(self, squares: Array, rows: Array) -> Array:
+        """min(1, radius / norm) for each row, given squared norms; rows too large to square are first made small."""
+        if math.isinf(self.radius):
+            return np.ones(len(rows))
+        huge = ~np.isfinite(squares)
+        if huge.any():
+            largest = np.abs(rows[huge]).max(axis=1, keepdims=True)
+            # A row so large that the subtraction itself overflowed keeps its direction, with infinity as one.
+            shrunk = np.where(np.isinf(largest), np.isinf(rows[huge]) * np.sign(rows[huge]), rows[huge] / largest)
+            rows[huge] = shrunk * (2 * self.radius)
+            squares[huge] = np.einsum("ij,ij->i", rows[huge], rows[huge])
+        return self._to_ball(squares)
+
+    def _sparse_factors(self, squares: Array, rows: Any) -> Array:
+        if math.isinf(self.radius):
+            return np.ones(rows.shape[0])
+        factor = self._to_ball(squares)
+        for index in np.flatnonzero(~np.isfinite(squares)):
+            # The center vanishes beside such a row; only its direction counts.
+            entries = rows.data[rows.indptr[index] : rows.indptr[index + 1]]
+            largest = np.abs(entries).max()
+            factor[index] = self.radius / largest / (2 * np.linalg.norm(entries / largest))
+        return factor
+
+    def _to_ball(self, squares: Array) -> Array:
+        with np.errstate(divide="ignore"):
+            # The last factor keeps a row that was rounded onto the sphere from landing outside it.
+            return np.minimum(1.0, self.radius / np.sqrt(squares) * (1 - 1e-15))
+
+
+def _row_sums(values: Array, indptr: Any) -> Array:
+    """Sums of consecutive runs of `values`, one run per row; empty rows give zero."""
+    totals = np.zeros(len(indptr) - 1)
+    filled = np.flatnonzero(np.diff(indptr))
+    if len(filled):
+        totals[filled] = np.add.reduceat(values, indptr[filled])
+    return totals

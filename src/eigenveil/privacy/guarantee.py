@@ -1,0 +1,108 @@
+"""`Guarantee`: what a result promises, to whom and against whom, in words that can be signed.
+
+Every result carries one. A run without privacy says "none"; a published calibration says what it rests on; a run with a
+known seed says that it protects nobody.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, final
+
+from eigenveil.errors import require
+from eigenveil.privacy.ledger import Charge
+
+__all__ = ["Guarantee"]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Guarantee:
+    """Who is protected (`unit`), between which tables (`neighbours`), how much, from whom, and on what it rests.
+
+    `epsilon` and `delta` are None where there is no promise. `released` lists what the promise covers.
+
+    >>> print(Guarantee.none("exact PCA was asked for").words())
+    No privacy: exact PCA was asked for.
+    """
+
+    epsilon: float | None
+    delta: float | None
+    unit: str = ""
+    neighbours: str = ""
+    against: str = ""
+    released: tuple[str, ...] = ()
+    assumptions: tuple[str, ...] = ()
+    calibration: str = ""
+    caveats: tuple[str, ...] = ()
+    charges: tuple[Charge, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        require((self.epsilon is None) == (self.delta is None), "epsilon and delta go together")
+
+    @classmethod
+    def none(cls, why: str) -> "Guarantee":
+        """No promise at all, and why."""
+        return cls(None, None, caveats=(why,))
+
+    @property
+    def private(self) -> bool:
+        """Whether anybody is protected: a promise was made and no known seed undoes it."""
+        return self.epsilon is not None and not any(c.startswith("reproducible, not private") for c in self.caveats)
+
+    @property
+    def headline(self) -> str:
+        """One line: the promise, or that there is none."""
+        if self.epsilon is None or self.delta is None:
+            return f"No privacy: {'; '.join(self.caveats)}."
+        promise = f"({self.epsilon:g}, {self.delta:g})-differential privacy for {self.unit}"
+        return promise if self.private else f"NOT PRIVATE (known seed). Would be {promise}"
+
+    def words(self) -> str:
+        """The whole guarantee as text."""
+        if self.epsilon is None:
+            return self.headline
+        lines = [
+            self.headline + ".",
+            f"Neighbouring tables: {self.neighbours}.",
+            f"Against: {self.against}.",
+            f"Covers: {', '.join(self.released)}.",
+            *(f"Assumes: {assumption}." for assumption in self.assumptions),
+            f"Calibration: {self.calibration}.",
+            *(f"Caveat: {caveat}." for caveat in self.caveats),
+            f"Ledger: {len(self.charges)} charge{'s' if len(self.charges) != 1 else ''}, together mu = {self.mu:.6g}.",
+            *(f"  {charge.label}: mu = {charge.mu:.6g}" for charge in self.charges),
+        ]
+        return "\n".join(lines)
+
+    def __str__(self) -> str:
+        return self.words()
+
+    @property
+    def mu(self) -> float:
+        """The Gaussian-DP parameter of all charges together."""
+        return math.sqrt(math.fsum(charge.mu**2 for charge in self.charges))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "Guarantee":
+        """The guarantee that `to_dict` wrote; anything else is a `ValueError`.
+
+        >>> Guarantee.from_dict(Guarantee.none("x").to_dict()) == Guarantee.none("x")
+        True
+        """
+        known = set(cls.__dataclass_fields__)
+        require(set(values) == known, f"a guarantee has the fields {sorted(known)}, got {sorted(values)}")
+        plain = dict(values)
+        try:
+            for name in ("released", "assumptions", "caveats"):
+                plain[name] = tuple(str(item) for item in plain[name])
+            plain["charges"] = tuple(Charge(str(c["label"]), float(c["mu"])) for c in plain["charges"])
+            for name in ("epsilon", "delta"):
+                plain[name] = None if plain[name] is None else float(plain[name])
+        except (TypeError, KeyError) as error:
+            raise ValueError(f"a guarantee is malformed: {error}") from error
+        return cls(**plain)

@@ -1,0 +1,97 @@
+"""`Mechanism`: the only way from private to public. The ledger is charged first, the noise drawn second.
+
+Where a mechanism stands is the trust model: `Gaussian` at the hub trusts the hub as curator, `Gaussian` at the sites
+trusts nobody else. Tasks take whatever they are handed and do not change.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from eigenveil.errors import require
+from eigenveil.linalg import Array
+from eigenveil.privacy.bounded import Bounded
+from eigenveil.privacy.ledger import Ledger
+from eigenveil.privacy.noise import Noise
+
+__all__ = ["Exact", "Gaussian", "Mechanism"]
+
+_STRIP = 256
+
+
+class Mechanism(ABC):
+    """Turns a private array into a public one."""
+
+    @abstractmethod
+    def release(self, private: Bounded, *, label: str, share: float = 1.0) -> Array:
+        """The public version of `private`, recorded under `label`, for a `share` in (0, 1] of this mechanism's mu^2."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Exact(Mechanism):
+    """Releases the value itself. `because` says why that is right here: no privacy asked, or noise added elsewhere.
+
+    >>> Exact(because="public data").release(Bounded(np.ones(1), 1.0), label="sum").tolist()
+    [1.0]
+    """
+
+    because: str
+
+    def release(self, private: Bounded, *, label: str, share: float = 1.0) -> Array:  # noqa: ARG002
+        """The value as it is; nothing is charged."""
+        return private.value
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Gaussian(Mechanism):
+    """Adds normal noise of standard deviation sensitivity * multiplier / sqrt(share), and charges sqrt(share) / multiplier.
+
+    A symmetric value gets symmetric noise: a full matrix N of independent entries, then (N + N^T) / 2. The value being
+    symmetric, that is post-processing of value + N, and halves the variance off the diagonal for nothing.
+
+    >>> ledger = Ledger(epsilon=1.0, delta=1e-6)
+    >>> noisy = Gaussian(5.0, ledger, Noise.seeded(1)).release(Bounded(np.zeros(2), 1.0), label="sum")
+    >>> noisy.shape, ledger.charges[0].label, ledger.charges[0].mu
+    ((2,), 'sum', 0.2)
+    """
+
+    multiplier: float
+    ledger: Ledger
+    noise: Noise
+
+    def __post_init__(self) -> None:
+        require(0 < self.multiplier < math.inf, f"multiplier must be positive and finite, got {self.multiplier}")
+
+    def release(self, private: Bounded, *, label: str, share: float = 1.0) -> Array:
+        """The noisy value; the charge is on the ledger before any noise is drawn."""
+        require(0 < share <= 1, f"share must lie in (0, 1], got {share}")
+        require(
+            0 < private.sensitivity < math.inf,
+            f"{label!r} has sensitivity {private.sensitivity}; noise needs a positive, finite one",
+        )
+        self.ledger.spend(math.sqrt(share) / self.multiplier, label=label)
+        scale = private.sensitivity * self.multiplier / math.sqrt(share)
+        if private.symmetric:
+            return _plus_symmetric(private.value, scale, self.noise)
+        return private.value + scale * self.noise.normal(np.shape(private.value))
+
+
+def _plus_symmetric(value: Array, scale: float, noise: Noise) -> Array:
+    """`value`, (d, d), plus (N + N^T) / 2 with N of independent entries of size `scale`, drawn a strip at a time."""
+    dim = len(value)
+    total = np.array(value)
+    for start in range(0, dim, _STRIP):
+        stop = min(start + _STRIP, dim)
+        strip = noise.normal((stop - start, dim - start))
+        square, beside = strip[:, : stop - start], strip[:, stop - start :]
+        total[start:stop, start:stop] += (scale / 2) * (square + square.T)
+        # (N_ij + N_ji) / 2 of two independent entries has the law of N_ij / sqrt(2): one draw serves both places.
+        beside *= scale / math.sqrt(2)
+        total[start:stop, stop:] += beside
+        total[stop:, start:stop] += beside.T
+    return total

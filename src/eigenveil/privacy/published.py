@@ -1,0 +1,101 @@
+"""Noise scales as the papers print them, for comparison and reproduction only.
+
+Each is the standard deviation for rows in the unit ball and sums that are not divided by n, so a bound B multiplies
+it by B^2. What is loose or missing in each is said in its docstring; nothing here is a default anywhere.
+"""
+
+import math
+
+import numpy as np
+
+from eigenveil.errors import require
+from eigenveil.linalg import Array
+from eigenveil.privacy.accounting import Budget
+
+__all__ = [
+    "balcan_scale",
+    "classical_multiplier",
+    "fpca_scale",
+    "mod_sulq_scale",
+    "ppm_multiplier",
+    "ppm_scale",
+    "sulq_scale",
+]
+
+
+def fpca_scale(budget: Budget, *, dim: int) -> float:
+    """FPCA (17), the streaming MOD-SuLQ of Lemma 2, times n: every entry of a non-symmetric mask, replace-one.
+
+    (8) has sqrt(epsilon n) where (17) has sqrt(epsilon) n in the last term; (17) follows from the proof. The proof
+    bounds sums of |x_i x_j| over entries and pays a factor d that the Frobenius norm does not.
+
+    >>> round(fpca_scale(Budget(1.0, 0.05), dim=11), 1)
+    164.5
+    """
+    spread = math.sqrt(2 * math.log(dim**2 / (budget.delta * math.sqrt(2 * math.pi))))
+    return 4 * dim / budget.epsilon * spread + math.sqrt(2 / budget.epsilon)
+
+
+def mod_sulq_scale(budget: Budget, *, dim: int) -> float:
+    """FPCA (6), the MOD-SuLQ of Chaudhuri et al. (2012), times n: entries on and above the diagonal, mirrored.
+
+    >>> round(mod_sulq_scale(Budget(1.0, 0.05), dim=11), 1)
+    43.5
+    """
+    spread = math.sqrt(2 * math.log((dim**2 + dim) / (2 * budget.delta * math.sqrt(2 * math.pi))))
+    return (dim + 1) / budget.epsilon * spread + 1 / math.sqrt(budget.epsilon)
+
+
+def sulq_scale(budget: Budget, *, dim: int) -> float:
+    """SuLQ (Blum et al. 2005) as quoted after FPCA (7), times n: omega^2 = 8 d^2 log^2(d / delta) / (n epsilon)^2.
+
+    >>> round(sulq_scale(Budget(1.0, 0.05), dim=11), 1)
+    167.8
+    """
+    return math.sqrt(8) * dim * math.log(dim / budget.delta) / budget.epsilon
+
+
+def ppm_multiplier(budget: Budget, *, iterations: int) -> float:
+    """PPM Alg. 1: sigma = sqrt(4 L log(1/delta)) / epsilon times the sensitivity, equal in all L iterations.
+
+    Through zero-concentrated DP (PPM Theorem 3.2), which needs epsilon <= 4 log(1/delta) and is 1.3 to 2 times loose.
+
+    >>> round(ppm_multiplier(Budget(1.0, 1e-4), iterations=3), 3)
+    10.513
+    """
+    limit = 4 * math.log(1 / budget.delta)
+    require(
+        budget.epsilon <= limit,
+        f"PPM's calibration holds for epsilon <= 4 log(1/delta) = {limit:.4g} only, got epsilon = {budget.epsilon}",
+    )
+    return math.sqrt(4 * iterations * math.log(1 / budget.delta)) / budget.epsilon
+
+
+def ppm_scale(budget: Budget, *, iterations: int, basis: Array) -> float:
+    """PPM Alg. 1 at its own entry-level promise: the multiplier times max_i ||X_i|| (PPM (8)).
+
+    >>> round(ppm_scale(Budget(1.0, 1e-4), iterations=3, basis=np.eye(2)), 3)
+    10.513
+    """
+    return ppm_multiplier(budget, iterations=iterations) * float(np.linalg.norm(basis, axis=1).max())
+
+
+def balcan_scale(budget: Budget, *, iterations: int, basis: Array) -> float:
+    """Balcan et al. (2016) and Hardt and Price (2014): sqrt(p) max |X_ij| in place of the sensitivity (PPM (3)).
+
+    Entry level. The composition it cites has a comparison sign turned round (PPM A.2.1); the scale is the one that PPM uses.
+
+    >>> round(balcan_scale(Budget(1.0, 1e-4), iterations=3, basis=np.eye(4)), 3)
+    21.026
+    """
+    largest = float(np.abs(basis).max())
+    return ppm_multiplier(budget, iterations=iterations) * math.sqrt(basis.shape[1]) * largest
+
+
+def classical_multiplier(budget: Budget) -> float:
+    """The textbook Gaussian mechanism, sqrt(2 log(1.25/delta)) / epsilon: proved for epsilon < 1 only.
+
+    >>> round(classical_multiplier(Budget(0.5, 1e-5)), 3)
+    9.69
+    """
+    return math.sqrt(2 * math.log(1.25 / budget.delta)) / budget.epsilon

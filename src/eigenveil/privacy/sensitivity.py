@@ -1,0 +1,133 @@
+"""How far one person can move each number we release: the bounds, each with its proof.
+
+A person is one row x with ||x|| <= B (a person with several rows contributes an average of such rows; see `Domain`).
+P = x x^T, or an average of such matrices, is what the person adds to the Gram matrix: positive semi-definite,
+||P||_F <= B^2 and trace P <= B^2. Everything below follows from that.
+"""
+
+import math
+from enum import Enum
+
+import numpy as np
+
+from eigenveil.errors import require
+from eigenveil.linalg import Array
+
+__all__ = [
+    "Neighbours",
+    "count_sensitivity",
+    "gram_sensitivity",
+    "gram_times_sensitivity",
+    "sum_sensitivity",
+    "trace_sensitivity",
+]
+
+
+class Neighbours(Enum):
+    """Which two tables must be hard to tell apart. The last two are the papers' entry-level notions: no person is protected."""
+
+    ADD_REMOVE = "add-remove"
+    ZERO_OUT = "zero-out"
+    REPLACE_ONE = "replace-one"
+    ENTRY = "entry"
+    SYMMETRIC_UPDATE = "symmetric-update"
+
+    @property
+    def count_is_public(self) -> bool:
+        """Whether neighbours have the same number of people, so that the number may be used as it is."""
+        return self is not Neighbours.ADD_REMOVE
+
+    @property
+    def protects_a_person(self) -> bool:
+        """Whether all that a person contributed may change between neighbours."""
+        return self not in (Neighbours.ENTRY, Neighbours.SYMMETRIC_UPDATE)
+
+    @property
+    def words(self) -> str:
+        """The relation in words."""
+        return _WORDS[self]
+
+
+_WORDS = {
+    Neighbours.ADD_REMOVE: "one table holds all of one person's rows in addition to the other's (add/remove); "
+    "the number of people is itself protected",
+    Neighbours.ZERO_OUT: "one person's rows are blanked so that they contribute nothing, and the number of people, "
+    "which is public, stays (zero-out)",
+    Neighbours.REPLACE_ONE: "one person's rows are replaced by any other person's, and the number of people, "
+    "which is public, stays (replace-one)",
+    Neighbours.ENTRY: "the Gram matrices differ by at most 1 in a single entry (PPM (6)); no person is protected",
+    Neighbours.SYMMETRIC_UPDATE: "the Gram matrices differ by a symmetric C with sqrt(sum_i ||C_i||_1^2) <= 1 (PPM (7)); "
+    "no person is protected",
+}
+
+
+def sum_sensitivity(row_bound: float, neighbours: Neighbours) -> float:
+    """Euclidean sensitivity of the sum of rows: B, or 2B under replace-one.
+
+    Proof. Adding, removing or blanking a person changes the sum by their vector x, ||x|| <= B. Replacing x by y changes
+    it by y - x, and ||y - x|| <= ||y|| + ||x|| <= 2B, with equality at y = -x.
+
+    >>> sum_sensitivity(3.0, Neighbours.REPLACE_ONE)
+    6.0
+    """
+    _check(row_bound, neighbours)
+    return 2 * row_bound if neighbours is Neighbours.REPLACE_ONE else row_bound
+
+
+def count_sensitivity(neighbours: Neighbours) -> float:
+    """Sensitivity of the number of people: 1 under add/remove, otherwise 0, the number being public.
+
+    >>> count_sensitivity(Neighbours.ADD_REMOVE)
+    1.0
+    """
+    return 0.0 if neighbours.count_is_public else 1.0
+
+
+def gram_sensitivity(row_bound: float, neighbours: Neighbours) -> float:
+    """Frobenius sensitivity of the Gram matrix sum x x^T: B^2, or sqrt(2) B^2 under replace-one, 1 at entry level.
+
+    Proof. Adding, removing or blanking changes it by P, ||P||_F <= B^2. Replacing P by Q changes it by Q - P, and
+    ||Q - P||_F^2 = ||Q||_F^2 + ||P||_F^2 - 2 <P, Q> <= 2 B^4, since <P, Q> = tr(P Q) >= 0 for semi-definite P and Q.
+    For PPM (7), ||C_i||_2 <= ||C_i||_1 for each row, so ||C||_F <= 1; PPM (6) is a special case.
+
+    >>> gram_sensitivity(2.0, Neighbours.ADD_REMOVE)
+    4.0
+    """
+    _check(row_bound, neighbours)
+    if not neighbours.protects_a_person:
+        return 1.0
+    return (math.sqrt(2) if neighbours is Neighbours.REPLACE_ONE else 1.0) * row_bound**2
+
+
+def gram_times_sensitivity(row_bound: float, neighbours: Neighbours, *, basis: Array, basis_norm: float) -> float:
+    """Frobenius sensitivity of the Gram matrix times a public `basis` Z, (d, p), whose spectral norm is `basis_norm`.
+
+    Proof. The change is C Z with C as for the Gram matrix, and ||C Z||_F <= ||C||_F ||Z||_2, whatever p is.
+    At entry level the change C satisfies sqrt(sum_i ||C_i||_1^2) <= 1, and row i of C Z is sum_j C_ij Z_j, of norm at most
+    ||C_i||_1 max_j ||Z_j||; summing squares over i gives max_j ||Z_j|| (PPM Theorem 3.1). The smaller of the two serves.
+
+    >>> gram_times_sensitivity(1.0, Neighbours.REPLACE_ONE, basis=np.eye(3)[:, :2], basis_norm=1.0) == 2**0.5
+    True
+    """
+    whole = gram_sensitivity(row_bound, neighbours) * basis_norm
+    if neighbours.protects_a_person:
+        return whole
+    return min(whole, float(np.sqrt(np.einsum("ij,ij->i", basis, basis).max())))
+
+
+def trace_sensitivity(row_bound: float, neighbours: Neighbours) -> float:
+    """Sensitivity of the trace of the Gram matrix, the total sum of squares: B^2 for every notion of a person.
+
+    Proof. A person adds trace P, which lies in [0, B^2]; replacing moves within that interval, so by at most B^2.
+
+    >>> trace_sensitivity(2.0, Neighbours.REPLACE_ONE)
+    4.0
+    """
+    _check(row_bound, neighbours)
+    require(neighbours.protects_a_person, f"the trace has no entry-level form, got neighbours={neighbours.value!r}")
+    return row_bound**2
+
+
+def _check(row_bound: float, neighbours: Neighbours) -> None:
+    if neighbours.protects_a_person:
+        require(0 < row_bound < math.inf, f"row_bound must be positive and finite, got {row_bound}")

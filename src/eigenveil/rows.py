@@ -1,0 +1,213 @@
+"""What the core asks of data: `Rows`, a shape and a sequence of blocks, each block read as it is needed.
+
+Every storage (an array, a sparse matrix, an Arrow table, a Parquet file) becomes `Rows` once, at the edge; nothing
+further in knows where rows come from. Blocks are raw rows: who takes them must bound them (`eigenveil.privacy.Domain`).
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias, final, runtime_checkable
+
+import numpy as np
+import scipy.sparse as sp
+
+from eigenveil.errors import require
+from eigenveil.linalg import Array
+
+__all__ = ["Block", "DenseRows", "Rows", "SparseRows", "WatchedRows", "WeightedRows", "block_size"]
+
+# Blocks are sized so that a scaled copy of one stays in the outer cache while it is multiplied.
+_BLOCK_NUMBERS = 1 << 21
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Block:
+    """Some rows of the data, (b, d), and how much each one counts (`weights`, (b,); None means one each).
+
+    `values` is an array of any real dtype, or a sparse matrix in CSR form.
+    """
+
+    values: Any
+    weights: Array | None = None
+
+    @property
+    def sparse(self) -> bool:
+        """Whether `values` is a sparse matrix."""
+        return sp.issparse(self.values)
+
+    def __len__(self) -> int:
+        return int(self.values.shape[0])
+
+
+@runtime_checkable
+class Rows(Protocol):
+    """Rows that can be read any number of times, in blocks."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The number of rows, which may be private, and of columns, which is public."""
+        ...
+
+    @property
+    def sparse(self) -> bool:
+        """Whether blocks are sparse, so that nobody plans on changing zeros."""
+        ...
+
+    def blocks(self, size: int) -> Iterator[Block]:
+        """The rows in order, at most `size` at a time."""
+        ...
+
+
+Progress: TypeAlias = Callable[[int], None]
+
+
+def block_size(rows: Rows) -> int:
+    """How many rows a block of these should have: many for sparse rows, few for wide ones.
+
+    >>> block_size(DenseRows(np.zeros((3, 1000))))
+    2097
+    """
+    per_row = 1 if rows.sparse else rows.shape[1]
+    return max(64, min(_BLOCK_NUMBERS // max(per_row, 1), 1 << 16))
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class DenseRows:
+    """Rows in a two-dimensional array, or a memory map of one. Blocks are views: nothing is copied.
+
+    >>> [len(block) for block in DenseRows(np.zeros((5, 2))).blocks(2)]
+    [2, 2, 1]
+    """
+
+    values: Any
+
+    def __post_init__(self) -> None:
+        require(self.values.ndim == 2, f"rows must have two dimensions, got shape {self.values.shape}")
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        return int(self.values.shape[0]), int(self.values.shape[1])
+
+    @property
+    def sparse(self) -> bool:
+        """Never."""
+        return False
+
+    def blocks(self, size: int) -> Iterator[Block]:
+        """Views of `size` rows."""
+        for start in range(0, len(self.values), size):
+            yield Block(self.values[start : start + size])
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class SparseRows:
+    """Rows in a scipy sparse matrix in CSR form. They stay sparse throughout.
+
+    >>> SparseRows(sp.csr_array(np.eye(3))).shape
+    (3, 3)
+    """
+
+    values: Any
+
+    def __post_init__(self) -> None:
+        require(self.values.format == "csr", f"sparse rows must be in CSR form, got {self.values.format}")
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        return int(self.values.shape[0]), int(self.values.shape[1])
+
+    @property
+    def sparse(self) -> bool:
+        """Always."""
+        return True
+
+    def blocks(self, size: int) -> Iterator[Block]:
+        """CSR matrices of `size` rows that share the data of the whole."""
+        matrix = self.values
+        for start in range(0, matrix.shape[0], size):
+            stop = min(start + size, matrix.shape[0])
+            low, high = matrix.indptr[start], matrix.indptr[stop]
+            piece = sp.csr_array(
+                (matrix.data[low:high], matrix.indices[low:high], matrix.indptr[start : stop + 1] - low),
+                shape=(stop - start, matrix.shape[1]),
+            )
+            yield Block(piece)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class WeightedRows:
+    """Rows that count unequally: those of one person share a weight of one between them.
+
+    `weights`, (n,), are 1 / m for each of the m rows of a person.
+
+    >>> WeightedRows.by_person(DenseRows(np.zeros((3, 1))), np.array(["ann", "bob", "ann"])).weights.tolist()
+    [0.5, 1.0, 0.5]
+    """
+
+    inner: Rows
+    weights: Array
+
+    def __post_init__(self) -> None:
+        count = self.inner.shape[0]
+        require(
+            self.weights.shape == (count,), f"there must be one weight per row, got shape {self.weights.shape}"
+        )
+
+    @classmethod
+    def by_person(cls, rows: Rows, person: Any) -> "WeightedRows":
+        """Weights from a person identifier for each row, of any type that sorts."""
+        _, index, counts = np.unique(np.asarray(person), return_inverse=True, return_counts=True)
+        return cls(rows, 1.0 / counts[index].astype(np.float64))
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """As the rows behind."""
+        return self.inner.shape
+
+    @property
+    def sparse(self) -> bool:
+        """As the rows behind."""
+        return self.inner.sparse
+
+    def blocks(self, size: int) -> Iterator[Block]:
+        """The blocks of the rows behind, weighted."""
+        start = 0
+        for block in self.inner.blocks(size):
+            yield Block(block.values, self.weights[start : start + len(block)])
+            start += len(block)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class WatchedRows:
+    """Rows that tell `seen` how many were just read: for a progress display beside the data, never for a log.
+
+    >>> counts = []
+    >>> list(WatchedRows(DenseRows(np.zeros((3, 1))), counts.append).blocks(2)) and counts
+    [2, 1]
+    """
+
+    inner: Rows
+    seen: Progress
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """As the rows behind."""
+        return self.inner.shape
+
+    @property
+    def sparse(self) -> bool:
+        """As the rows behind."""
+        return self.inner.sparse
+
+    def blocks(self, size: int) -> Iterator[Block]:
+        """The blocks of the rows behind."""
+        for block in self.inner.blocks(size):
+            yield block
+            self.seen(len(block))
