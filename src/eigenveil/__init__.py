@@ -1,0 +1,57 @@
+"""Eigenveil: principal components of data that cannot be pooled, with a guarantee that is true, tight and written down.
+
+>>> import numpy as np
+>>> from eigenveil import PrivatePCA
+>>> rows = np.random.default_rng(0).standard_normal((5000, 8)) * [4, 2, 1, 1, 1, 1, 1, 1]
+>>> pca = PrivatePCA(2, epsilon=1.0, delta=1e-6, row_bound=10.0).fit(rows)
+>>> pca.components_.shape
+(2, 8)
+>>> print(pca.guarantee_.headline)
+(1, 1e-06)-differential privacy for each person, who holds one row
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from eigenveil.errors import BudgetExceeded, EigenveilError, ModelFileError
+    from eigenveil.estimators import PrivatePCA
+    from eigenveil.linalg import Subspace, merge, merge_all
+    from eigenveil.model import Model
+    from eigenveil.privacy import Guarantee, Ledger
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "BudgetExceeded",
+    "EigenveilError",
+    "Guarantee",
+    "Ledger",
+    "Model",
+    "ModelFileError",
+    "PrivatePCA",
+    "Subspace",
+    "__version__",
+    "merge",
+    "merge_all",
+]
+
+_HOMES = {
+    "BudgetExceeded": "errors",
+    "EigenveilError": "errors",
+    "ModelFileError": "errors",
+    "PrivatePCA": "estimators",
+    "Subspace": "linalg",
+    "merge": "linalg",
+    "merge_all": "linalg",
+    "Model": "model",
+    "Guarantee": "privacy",
+    "Ledger": "privacy",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # Names are found on first use, so that `eigenveil --help` does not wait for scikit-learn.
+    if name not in _HOMES:
+        raise AttributeError(f"module 'eigenveil' has no attribute {name!r}")
+    return getattr(import_module(f"eigenveil.{_HOMES[name]}"), name)

@@ -34,7 +34,7 @@ class Block:
     @property
     def sparse(self) -> bool:
         """Whether `values` is a sparse matrix."""
-        return sp.issparse(self.values)
+        return bool(sp.issparse(self.values))
 
     def __len__(self) -> int:
         return int(self.values.shape[0])
@@ -156,7 +156,8 @@ class WeightedRows:
     def __post_init__(self) -> None:
         count = self.inner.shape[0]
         require(
-            self.weights.shape == (count,), f"there must be one weight per row, got shape {self.weights.shape}"
+            self.weights.shape == (count,),
+            f"there must be one weight per row, got shape {self.weights.shape}",
         )
 
     @classmethod

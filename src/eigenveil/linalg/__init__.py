@@ -8,7 +8,7 @@ from eigenveil.linalg.compare import (
     projection_distance,
     sines,
 )
-from eigenveil.linalg.kernel import Array, blas_threads, orthonormal, signed, thin_svd, top_eigen
+from eigenveil.linalg.kernel import Array, blas_threads, complement, orthonormal, signed, thin_svd, top_eigen
 from eigenveil.linalg.subspace import Subspace, merge, merge_all
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "align_signs",
     "blas_threads",
     "captured_variance",
+    "complement",
     "first_overlap",
     "merge",
     "merge_all",

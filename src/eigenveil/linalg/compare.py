@@ -29,7 +29,7 @@ def sines(left: Array, right: Array) -> Array:
     """
     small, large = (left, right) if left.shape[1] <= right.shape[1] else (right, left)
     residual = small - large @ (large.T @ small)
-    return np.minimum(np.linalg.svd(residual, compute_uv=False), 1.0)
+    return np.asarray(np.minimum(np.linalg.svd(residual, compute_uv=False), 1.0), dtype=np.float64)
 
 
 def captured_variance(gram: Array, basis: Array) -> float:
@@ -69,7 +69,8 @@ def align_procrustes(basis: Array, target: Array) -> Array:
     True
     """
     left, _, right = np.linalg.svd(basis.T @ target)
-    return basis @ (left @ right)
+    turned: Array = basis @ (left @ right)
+    return turned
 
 
 def align_signs(basis: Array, target: Array) -> Array:

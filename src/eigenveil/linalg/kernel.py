@@ -17,7 +17,17 @@ from numpy.typing import NDArray
 
 from eigenveil.errors import require
 
-__all__ = ["Array", "blas_threads", "orthonormal", "shared_work", "signed", "spectral_norm", "thin_svd", "top_eigen"]
+__all__ = [
+    "Array",
+    "blas_threads",
+    "complement",
+    "orthonormal",
+    "shared_work",
+    "signed",
+    "spectral_norm",
+    "thin_svd",
+    "top_eigen",
+]
 
 Array = NDArray[np.float64]
 
@@ -49,9 +59,7 @@ def blas_threads(count: int) -> Iterator[None]:
         yield
 
 
-def shared_work(
-    items: Iterable[_Item], *, workers: Sequence[_Worker], take: Callable[[_Worker, _Item], None]
-) -> None:
+def shared_work(items: Iterable[_Item], *, workers: Sequence[_Worker], take: Callable[[_Worker, _Item], None]) -> None:
     """Hand item j to worker j mod len(workers), the workers side by side in threads, in rounds.
 
     Which worker gets which item depends on their order alone, never on timing, so sums that the workers keep are
@@ -99,6 +107,24 @@ def _cholesky_qr(matrix: Array) -> Array | None:
         return None
     inverse: Array = np.linalg.inv(lower)
     return matrix @ inverse.T
+
+
+def complement(matrix: Array, basis: Array) -> Array:
+    """An orthonormal basis, (d, q), of the part of the span of `matrix`, (d, p), outside that of `basis`, (d, k).
+
+    Directions in which less than 1e-10 of the matrix is left are rounding noise: they point anywhere, also back into
+    `basis`, and are dropped. The rest is orthogonalised against `basis` a second time for the same reason.
+
+    >>> complement(np.eye(3)[:, :2], np.eye(3)[:, :1]).ravel().tolist()
+    [0.0, 1.0, 0.0]
+    """
+    room = len(basis) - basis.shape[1]
+    residual = matrix - basis @ (basis.T @ matrix)
+    frame = orthonormal(residual)
+    turn, sizes, _ = np.linalg.svd(frame.T @ residual)
+    floor = 1e-10 * float(np.abs(matrix).max(initial=0.0))
+    fresh = frame @ turn[:, sizes > floor][:, :room]
+    return signed(orthonormal(fresh - basis @ (basis.T @ fresh)))
 
 
 def signed(vectors: Array) -> Array:

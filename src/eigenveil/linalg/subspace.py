@@ -13,7 +13,7 @@ from numpy.random import Generator
 
 from eigenveil.errors import require
 from eigenveil.linalg.compare import sines
-from eigenveil.linalg.kernel import Array, orthonormal, signed, thin_svd, top_eigen
+from eigenveil.linalg.kernel import Array, complement, orthonormal, signed, thin_svd, top_eigen
 
 __all__ = ["Subspace", "basic_merge", "faster_merge", "merge", "merge_all"]
 
@@ -44,7 +44,10 @@ class Subspace:
         basis, values = np.array(self.basis, dtype=np.float64), np.array(self.values, dtype=np.float64)
         require(bool(np.isfinite(basis).all() and np.isfinite(values).all()), "basis and values must be finite")
         gap = float(np.abs(basis.T @ basis - np.eye(self.rank)).max(initial=0.0))
-        require(gap < _ORTHONORMAL, f"basis must be orthonormal, but basis.T @ basis is {gap:.1e} off the identity")
+        require(
+            gap < _ORTHONORMAL,
+            f"basis must be orthonormal, but basis.T @ basis is {gap:.1e} off the identity",
+        )
         require(bool((values >= 0).all()), "values must be non-negative")
         require(bool((np.diff(values) <= 0).all()), "values must not increase")
         basis.setflags(write=False)
@@ -107,8 +110,8 @@ def merge(left: Subspace, right: Subspace, *, rank: int, forget: float = 1.0, en
 
     The left values are multiplied by `forget` in (0, 1], the right ones by `enhance` >= 1. With Z = U1^T U2 and
     Q R = U2 - U1 Z, the left singular vectors of [[S1, Z S2], [0, R S2]] are turned by [U1, Q].
-    The residual is orthogonalised against U1 twice: when one span lies inside the other it is rounding noise, whose
-    direction says nothing, and only a basis that is orthogonal to U1 all the same keeps the result orthonormal.
+    When one span lies inside the other, or nearly, Q is left without those columns (`complement`): what remains of them is
+    rounding noise that would spoil the basis.
 
     >>> rows = np.diag([3.0, 2.0, 1.0])
     >>> both = merge(Subspace.of(rows[:2], rank=2), Subspace.of(rows[2:], rank=1), rank=3)
@@ -118,25 +121,17 @@ def merge(left: Subspace, right: Subspace, *, rank: int, forget: float = 1.0, en
     _check_factors(left, right, forget, enhance)
     first, second = forget * left.values, enhance * right.values
     overlap = left.basis.T @ right.basis
-    residual = right.basis - left.basis @ overlap
-    fresh = _outside(residual, left.basis)
+    fresh = complement(right.basis, left.basis)
     rank = min(rank, left.rank + fresh.shape[1])
     small = np.block(
-        [[np.diag(first), overlap * second], [np.zeros((fresh.shape[1], left.rank)), (fresh.T @ right.basis) * second]]
+        [
+            [np.diag(first), overlap * second],
+            [np.zeros((fresh.shape[1], left.rank)), (fresh.T @ right.basis) * second],
+        ]
     )
     rotation, values, _ = np.linalg.svd(small, full_matrices=False)
     rank = min(rank, len(values))
     return Subspace(signed(np.hstack([left.basis, fresh]) @ rotation[:, :rank]), values[:rank])
-
-
-def _outside(residual: Array, basis: Array) -> Array:
-    """An orthonormal basis of the part of `residual`, (d, r), that lies outside `basis`, rounding noise left out."""
-    room = min(residual.shape[1], len(basis) - basis.shape[1])
-    # Columns of the residual are parts of unit vectors, so 1e-10 of one is noise that carries no variance.
-    directions, sizes, _ = np.linalg.svd(residual, full_matrices=False)
-    fresh = directions[:, :room][:, sizes[:room] > 1e-10]
-    fresh = fresh - basis @ (basis.T @ fresh)
-    return np.linalg.qr(fresh)[0] if fresh.shape[1] else fresh
 
 
 def merge_all(spaces: Iterable[Subspace], *, rank: int) -> Subspace:
@@ -178,9 +173,7 @@ def faster_merge(left: Subspace, right: Subspace, *, rank: int, forget: float = 
     [2.0]
     """
     _check_factors(left, right, forget, enhance)
-    basis, small = np.linalg.qr(
-        np.hstack([forget * left.basis * left.values, enhance * right.basis * right.values])
-    )
+    basis, small = np.linalg.qr(np.hstack([forget * left.basis * left.values, enhance * right.basis * right.values]))
     rotation, values, _ = np.linalg.svd(small, full_matrices=False)
     rank = min(rank, len(values))
     return Subspace(signed(basis @ rotation[:, :rank]), values[:rank])

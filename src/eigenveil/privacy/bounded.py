@@ -80,7 +80,7 @@ def bounded_sum(rows: Rows, *, domain: Domain, neighbours: Neighbours) -> Bounde
                 total -= part.shift.sum() * center
         else:
             total += domain.dense(block).sum(axis=0)
-    return Bounded(total, _stated(sum_sensitivity, domain, neighbours))
+    return Bounded(total, sum_sensitivity(domain.radius, neighbours))
 
 
 def bounded_count(rows: Rows, *, neighbours: Neighbours) -> Bounded:
@@ -114,7 +114,7 @@ def bounded_trace(rows: Rows, *, domain: Domain, neighbours: Neighbours) -> Boun
         else:
             values = domain.dense(block, squared=True)
             squares.append(float(np.einsum("ij,ij->", values, values)))
-    return Bounded(np.asarray(math.fsum(squares)), _stated(trace_sensitivity, domain, neighbours))
+    return Bounded(np.asarray(math.fsum(squares)), trace_sensitivity(domain.radius, neighbours))
 
 
 def bounded_gram(rows: Rows, *, domain: Domain, neighbours: Neighbours) -> Bounded:
@@ -137,7 +137,7 @@ def bounded_gram(rows: Rows, *, domain: Domain, neighbours: Neighbours) -> Bound
         gram = workers[0].total
         for worker in workers[1:]:
             gram += worker.total
-    return Bounded(gram, _stated(gram_sensitivity, domain, neighbours), symmetric=True)
+    return Bounded(gram, gram_sensitivity(domain.radius, neighbours), symmetric=True)
 
 
 def bounded_gram_times(rows: Rows, *, basis: Array, domain: Domain, neighbours: Neighbours) -> Bounded:
@@ -165,12 +165,7 @@ def bounded_gram_times(rows: Rows, *, basis: Array, domain: Domain, neighbours: 
         else:
             values = domain.dense(block, squared=True)
             total += values.T @ (values @ basis)
-    stated = (
-        gram_times_sensitivity(domain.radius, neighbours, basis=basis, basis_norm=norm)
-        if math.isfinite(domain.radius)
-        else math.inf
-    )
-    return Bounded(total, stated)
+    return Bounded(total, gram_times_sensitivity(domain.radius, neighbours, basis=basis, basis_norm=norm))
 
 
 def require_contraction(basis: Array, *, dim: int) -> float:
@@ -187,12 +182,6 @@ def require_contraction(basis: Array, *, dim: int) -> float:
     norm = spectral_norm(basis)
     require(norm <= _CONTRACTION, f"basis must have spectral norm at most 1 + 1e-8, got {norm}")
     return norm
-
-
-def _stated(formula: object, domain: Domain, neighbours: Neighbours) -> float:
-    """The sensitivity by `formula`, or infinity in a domain without a bound, which no noise mechanism accepts."""
-    assert callable(formula)
-    return float(formula(domain.radius, neighbours)) if math.isfinite(domain.radius) else math.inf
 
 
 @final

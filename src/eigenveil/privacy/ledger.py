@@ -7,7 +7,7 @@ release is chosen by looking at the ones before it (Smith and Thakurta 2022): th
 import math
 import threading
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 from eigenveil.errors import BudgetExceeded, require
 from eigenveil.privacy.accounting import Budget, compose_mu, epsilon_of
@@ -43,6 +43,7 @@ delta = 1e-06; nothing was released
     """
 
     def __init__(self, *, epsilon: float, delta: float) -> None:
+        self._open = True
         self._budget = Budget(epsilon, delta)
         self._limit = self._budget.mu
         self._charges: list[Charge] = []
@@ -77,6 +78,8 @@ delta = 1e-06; nothing was released
     def afford(self, mu: float, *, label: str) -> None:
         """Raise `BudgetExceeded` if a charge of `mu` cannot be paid; write nothing in either case."""
         require(0 <= mu < math.inf, f"mu must be finite and not negative, got {mu}")
+        if not self._open:
+            raise BudgetExceeded(f"{label!r} was to be paid from a copy of a ledger; spend from the original")
         if math.hypot(self.spent_mu, mu) > self._limit * (1 + _ROUNDING):
             raise BudgetExceeded(
                 f"{label!r} needs mu = {mu:.4g} and the ledger has mu = {self.remaining_mu:.4g} left of "
@@ -89,5 +92,23 @@ delta = 1e-06; nothing was released
             self.afford(mu, label=label)
             self._charges.append(Charge(label, mu))
 
+    def __copy__(self) -> "Ledger":
+        """The same ledger: a copy would let the same budget be spent twice (scikit-learn's `clone` copies parameters)."""
+        return self
+
+    def __deepcopy__(self, memo: object) -> "Ledger":
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Stored or sent to another process, a ledger becomes a record: it can be read, and refuses to spend."""
+        return _record, (self._budget, tuple(self._charges))
+
     def __repr__(self) -> str:
         return f"Ledger(epsilon={self._budget.epsilon}, delta={self._budget.delta}, charges={len(self._charges)})"
+
+
+def _record(budget: Budget, charges: tuple[Charge, ...]) -> Ledger:
+    ledger = Ledger(epsilon=budget.epsilon, delta=budget.delta)
+    ledger._charges = list(charges)
+    ledger._open = False
+    return ledger

@@ -1,0 +1,268 @@
+"""Tables and files as `Rows`: numpy, scipy sparse, pandas, polars and pyarrow in memory; csv, parquet,
+npy, npz and svmlight on disk.
+
+Nothing is unpickled. Parquet is streamed and npy is mapped, so neither has to fit in memory. Errors name columns and files,
+which are public, and never show a value.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+import scipy.sparse as sp
+
+from eigenveil.errors import require
+from eigenveil.rows import Block, DenseRows, Rows, SparseRows, WeightedRows
+
+__all__ = ["FORMATS", "Table", "as_rows", "is_arrow_like", "read_table"]
+
+FORMATS = {
+    ".csv": "comma-separated values with a header line",
+    ".parquet": "Parquet, streamed",
+    ".npy": "one two-dimensional numpy array, mapped",
+    ".npz": "a scipy sparse matrix, or one two-dimensional array (called X if there are several)",
+    ".svm": "svmlight / libsvm text",
+}
+_SVMLIGHT = {".svm", ".svmlight", ".libsvm"}
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Table:
+    """Rows ready to be read, and the names of their columns where there are any."""
+
+    rows: Rows
+    columns: tuple[str, ...] | None = None
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class ArrowRows:
+    """Rows of a pyarrow table, turned into numbers a block at a time. Nulls are refused like NaN.
+
+    >>> import pyarrow as pa
+    >>> [block.values.tolist() for block in ArrowRows(pa.table({"a": [1, 2], "b": [0.5, 1.5]})).blocks(9)]
+    [[[1.0, 0.5], [2.0, 1.5]]]
+    """
+
+    table: Any
+
+    def __post_init__(self) -> None:
+        _require_numbers(self.table.schema)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        return int(self.table.num_rows), int(self.table.num_columns)
+
+    @property
+    def sparse(self) -> bool:
+        """Never."""
+        return False
+
+    def blocks(self, size: int) -> Iterator[Block]:
+        """Arrays of `size` rows."""
+        for start in range(0, self.table.num_rows, size):
+            yield Block(_numbers(self.table.slice(start, size)))
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class ParquetRows:
+    """Rows of a Parquet file, read anew for every pass, a batch at a time: the file may be larger than memory."""
+
+    path: Path
+    columns: tuple[str, ...]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns, from the file's own metadata."""
+        import pyarrow.parquet as pq
+
+        return int(pq.read_metadata(self.path).num_rows), len(self.columns)
+
+    @property
+    def sparse(self) -> bool:
+        """Never."""
+        return False
+
+    def blocks(self, size: int) -> Iterator[Block]:
+        """Arrays of at most `size` rows."""
+        import pyarrow.parquet as pq
+
+        with pq.ParquetFile(self.path) as file:
+            for batch in file.iter_batches(batch_size=size, columns=list(self.columns)):
+                yield Block(_numbers(batch))
+
+
+def is_arrow_like(data: Any) -> bool:
+    """Whether `data` is a pyarrow table or record batch, or a polars frame, which become Arrow without a copy.
+
+    >>> is_arrow_like(np.zeros(2))
+    False
+    """
+    kind = type(data)
+    module = kind.__module__.partition(".")[0]
+    return (module == "pyarrow" and kind.__name__ in {"Table", "RecordBatch"}) or (
+        module == "polars" and kind.__name__ == "DataFrame"
+    )
+
+
+def as_rows(data: Any) -> Rows:
+    """Rows from a checked array, a sparse matrix, an Arrow-like table, or rows as they are.
+
+    >>> as_rows(np.zeros((2, 3))).shape
+    (2, 3)
+    """
+    if is_arrow_like(data):
+        import pyarrow as pa
+
+        table = data if isinstance(data, pa.Table | pa.RecordBatch) else data.to_arrow()
+        return ArrowRows(table)
+    if sp.issparse(data):
+        return SparseRows(sp.csr_array(data))
+    if isinstance(data, np.ndarray):
+        return DenseRows(data)
+    require(
+        isinstance(data, Rows),
+        f"rows must be an array, a sparse matrix or a table, got {type(data).__name__}",
+    )
+    rows: Rows = data
+    return rows
+
+
+def read_table(path: str | Path, *, person: str | None = None, drop: Sequence[str] = ()) -> Table:
+    """Read a file by the ending of its name (see `FORMATS`), without the columns in `drop`.
+
+    `person` names the column of a csv or parquet file that says whose row it is; the column itself is then left out.
+    """
+    path = Path(path)
+    require(path.is_file(), f"{path} does not exist or is not a file")
+    ending = path.suffix.lower()
+    if ending in {".csv", ".parquet"}:
+        return _read_columns(path, ending, person, drop)
+    require(
+        person is None and not drop,
+        f"{ending} files have no named columns; person and drop need csv or parquet",
+    )
+    if ending in _SVMLIGHT:
+        return Table(_read_svmlight(path))
+    require(
+        ending in FORMATS,
+        f"{path} has the ending {ending!r}; known are {', '.join(sorted({*FORMATS, *_SVMLIGHT}))}",
+    )
+    try:
+        return Table(_read_npy(path) if ending == ".npy" else _read_npz(path))
+    except (OSError, EOFError) as error:
+        raise ValueError(f"{path} cannot be read: {error}") from error
+
+
+def _read_columns(path: Path, ending: str, person: str | None, drop: Sequence[str]) -> Table:
+    import pyarrow as pa
+    import pyarrow.csv as pc
+    import pyarrow.parquet as pq
+
+    try:
+        table = pc.read_csv(path) if ending == ".csv" else None
+        schema = table.schema if table is not None else pq.read_schema(path)
+    except pa.ArrowInvalid as error:
+        raise ValueError(f"{path} cannot be read as {ending[1:]}: {_first_line(error)}") from error
+    named = [*drop, *([person] if person is not None else [])]
+    missing = [name for name in named if name not in schema.names]
+    require(not missing, f"{path} has no column {', '.join(map(repr, missing))}; it has {', '.join(schema.names)}")
+    duplicates = sorted({name for name in schema.names if schema.names.count(name) > 1})
+    require(not duplicates, f"{path} has more than one column called {', '.join(map(repr, duplicates))}")
+    columns = tuple(name for name in schema.names if name not in named)
+    require(len(columns) > 0, f"{path} has no columns left to analyse")
+    _require_numbers(pa.schema([schema.field(name) for name in columns]))
+    rows: Rows = ArrowRows(table.select(list(columns))) if table is not None else ParquetRows(path, columns)
+    if person is not None:
+        whole = table if table is not None else pq.read_table(path, columns=[person])
+        rows = WeightedRows.by_person(rows, person_ids(whole, person))
+    return Table(rows, columns)
+
+
+def person_ids(table: Any, person: str) -> Any:
+    """The identifiers in column `person` of an Arrow-like or pandas table, one per row; nulls are refused.
+
+    >>> import pyarrow as pa
+    >>> person_ids(pa.table({"who": ["a", "b"]}), "who").tolist()
+    [0, 1]
+    """
+    import pyarrow as pa
+
+    column = table[person] if not isinstance(table, pa.RecordBatch) else table.column(person)
+    if not isinstance(column, pa.Array | pa.ChunkedArray):
+        column = pa.array(column)
+    require(column.null_count == 0, f"column {person!r} says whose row it is and must have no missing values")
+    whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    codes = whole.dictionary_encode() if not isinstance(whole, pa.DictionaryArray) else whole
+    return codes.indices.to_numpy(zero_copy_only=False)
+
+
+def _require_numbers(schema: Any) -> None:
+    import pyarrow.types as types
+
+    good = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal)
+    bad = [f"{field.name} ({field.type})" for field in schema if not any(test(field.type) for test in good)]
+    require(
+        not bad,
+        f"columns must hold numbers; these do not: {', '.join(bad)}; leave them out or code them as numbers",
+    )
+
+
+def _numbers(piece: Any) -> Any:
+    """A block of an Arrow table as float64, (b, d)."""
+    import pyarrow as pa
+
+    out = np.empty((piece.num_rows, piece.num_columns))
+    for index, (name, column) in enumerate(zip(piece.schema.names, piece.columns, strict=True)):
+        require(column.null_count == 0, f"column {name!r} has missing values; fill or drop them first")
+        plain = column if not pa.types.is_boolean(column.type) else column.cast(pa.int8())
+        if pa.types.is_decimal(plain.type) or pa.types.is_float16(plain.type):
+            plain = plain.cast(pa.float64())
+        out[:, index] = plain.to_numpy(zero_copy_only=False) if isinstance(plain, pa.Array) else plain.to_numpy()
+    return out
+
+
+def _read_npy(path: Path) -> Rows:
+    array = np.load(path, mmap_mode="r", allow_pickle=False)
+    return _dense(array, path)
+
+
+def _read_npz(path: Path) -> Rows:
+    with np.load(path, allow_pickle=False) as archive:
+        require(hasattr(archive, "files"), f"{path} is not an npz archive")
+        names = set(archive.files)
+        if {"format", "shape"} <= names:
+            try:
+                return SparseRows(sp.csr_array(sp.load_npz(path)))
+            except (KeyError, NotImplementedError) as error:
+                raise ValueError(f"{path} looks like a scipy sparse matrix but cannot be read") from error
+        name = "X" if "X" in names else next(iter(names)) if len(names) == 1 else None
+        if name is None:
+            raise ValueError(f"{path} holds several arrays and none is called X: {', '.join(sorted(names))}")
+        return _dense(archive[name], path)
+
+
+def _dense(array: Any, path: Path) -> Rows:
+    require(array.ndim == 2, f"{path} must hold a two-dimensional array, got {array.ndim} dimensions")
+    require(array.dtype.kind in "biuf", f"{path} must hold real numbers, got dtype {array.dtype}")
+    return DenseRows(array)
+
+
+def _read_svmlight(path: Path) -> Rows:
+    from sklearn.datasets import load_svmlight_file
+
+    try:
+        matrix, _ = load_svmlight_file(str(path))
+    except (ValueError, IndexError) as error:
+        raise ValueError(f"{path} cannot be read as svmlight text: {_first_line(error)}") from None
+    return SparseRows(sp.csr_array(matrix))
+
+
+def _first_line(error: Exception) -> str:
+    """The first line of a library's message, cut before it quotes the data."""
+    return str(error).splitlines()[0].partition(":")[0] if str(error) else type(error).__name__

@@ -1,0 +1,141 @@
+"""`RowBounds`: everything the caller said about where rows lie, checked once and turned into domains.
+
+Nothing here is read from the data. A bound that is missing is an error that says why, not a guess.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+
+from eigenveil.errors import require
+from eigenveil.linalg import Array
+from eigenveil.privacy import Domain
+
+__all__ = ["RowBounds"]
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class RowBounds:
+    """Public facts about rows of `dim` columns: a ball, a box, or both; where the mean is looked for; and units.
+
+    `low`, `high`, `origin` and `scale` are (d,), in the units of the columns; `row_bound` and `mean_bound` are lengths after
+    division by `scale`. Infinite bounds mean that no privacy is claimed.
+    """
+
+    dim: int
+    row_bound: float
+    mean_bound: float
+    origin: Array | None
+    scale: Array | None
+    low: Array | None
+    high: Array | None
+
+    @classmethod
+    def check(
+        cls,
+        dim: int,
+        *,
+        private: bool,
+        row_bound: Any,
+        column_bounds: Any,
+        origin: Any,
+        mean_bound: Any,
+        scale: Any,
+        sparse: bool,
+    ) -> "RowBounds":
+        """Check what the caller gave; `private` makes a bound obligatory."""
+        if private and row_bound is None and column_bounds is None:
+            raise ValueError(
+                "row_bound (or column_bounds) is required: no row may be longer than a bound you know without looking, "
+                "because a bound read off the data would itself leak the data"
+            )
+        radius = math.inf if row_bound is None else _positive("row_bound", row_bound)
+        low, high = (None, None) if column_bounds is None else _box(column_bounds, dim)
+        units = None if scale is None else _vector("scale", scale, dim)
+        require(units is None or bool((units > 0).all()), "every scale must be positive")
+        if low is not None and high is not None and sparse:
+            require(
+                bool(((low <= 0) & (high >= 0)).all()),
+                "column_bounds of sparse rows must hold zero in every column, or every zero would have to be stored",
+            )
+        start = None if origin is None else _vector("origin", origin, dim)
+        half = math.inf
+        if low is not None and high is not None:
+            start = (low + high) / 2 if start is None else start
+            reach = np.maximum(np.abs(high - start), np.abs(low - start))
+            half = float(np.linalg.norm(reach if units is None else reach / units))
+        default = half if math.isfinite(half) else radius
+        reach_of_mean = default if mean_bound is None else _positive("mean_bound", mean_bound)
+        return cls(dim, radius, reach_of_mean, start, units, low, high)
+
+    def around_origin(self) -> Domain:
+        """Where rows are brought to for the mean: the box, then the ball of `mean_bound` around the origin."""
+        return Domain(self.dim, self.mean_bound, self.origin, self.scale, self.low, self.high)
+
+    def around(self, center: Array | None) -> Domain:
+        """Where rows are brought to for products: the box, then the smallest ball around `center` that holds what it may.
+
+        The farthest corner of the box is a public distance once the center is, so the smaller of the two bounds serves.
+        """
+        radius = self.row_bound
+        if self.low is not None and self.high is not None:
+            middle = np.zeros(self.dim) if center is None else center
+            corner = np.maximum(np.abs(self.high - middle), np.abs(self.low - middle))
+            farthest = float(np.linalg.norm(corner if self.scale is None else corner / self.scale))
+            radius = min(radius, max(farthest, 1e-100) * (1 + 1e-12))
+        return Domain(self.dim, radius, center, self.scale, self.low, self.high)
+
+    def center_from(self, total: Array, count: float) -> Array:
+        """A released sum of rows around the origin, (d,), and a count, as a center in the units of the columns.
+
+        Noise may have thrown it out of where means can lie; putting it back is post-processing and costs nothing.
+        """
+        offset = total / max(count, 1.0)
+        length = float(np.linalg.norm(offset))
+        if length > self.mean_bound:
+            offset = offset * (self.mean_bound / length)
+        center = offset if self.scale is None else offset * self.scale
+        center = center if self.origin is None else center + self.origin
+        if self.low is not None and self.high is not None:
+            center = np.clip(center, self.low, self.high)
+        return center
+
+
+def _positive(name: str, value: Any) -> float:
+    number = _number(name, value)
+    require(number > 0, f"{name} must be positive, got {value}")
+    require(1e-100 <= number <= 1e100, f"{name} must lie between 1e-100 and 1e100, got {value}")
+    return number
+
+
+def _number(name: str, value: Any) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} must be a number, got {value!r}") from None
+    require(not math.isnan(number), f"{name} must not be NaN")
+    return number
+
+
+def _vector(name: str, value: Any, dim: int) -> Array:
+    try:
+        array = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} must be a number or {dim} numbers, got {type(value).__name__}") from None
+    require(array.shape in {(), (dim,)}, f"{name} must be a number or {dim} numbers, got shape {array.shape}")
+    require(bool(np.isfinite(array).all()), f"{name} must be finite")
+    return np.array(np.broadcast_to(array, (dim,)))
+
+
+def _box(value: Any, dim: int) -> tuple[Array, Array]:
+    try:
+        first, second = value
+    except (TypeError, ValueError):
+        raise ValueError("column_bounds must be a pair (low, high), each a number or one number per column") from None
+    low, high = _vector("column_bounds low", first, dim), _vector("column_bounds high", second, dim)
+    require(bool((low <= high).all()), "column_bounds: every low must be at most its high")
+    require(bool((low < high).any()), "column_bounds: low equals high in every column, so nothing could vary")
+    return low, high

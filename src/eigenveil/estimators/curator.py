@@ -1,0 +1,280 @@
+"""One curator's fit, step by step: mean, plan, components, small totals, guarantee. `PrivatePCA` is its public face."""
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, Literal, final
+
+import numpy as np
+from numpy.random import Generator
+
+from eigenveil.errors import require
+from eigenveil.estimators.bounds import RowBounds
+from eigenveil.linalg import Array, Subspace, orthonormal, top_eigen
+from eigenveil.plan import Choice, Mechanisms, Plan, Split, predict, split_budget, totals_weights
+from eigenveil.privacy import (
+    Budget,
+    Charge,
+    Domain,
+    Exact,
+    Gaussian,
+    Guarantee,
+    Ledger,
+    Mechanism,
+    Neighbours,
+    Noise,
+    gram_sensitivity,
+)
+from eigenveil.privacy.published import fpca_scale, ppm_multiplier
+from eigenveil.protocols import run_pooled
+from eigenveil.rows import Rows
+from eigenveil.tasks import CovarianceSum, PowerIteration, Totals
+
+__all__ = ["Curator", "Findings", "Request"]
+
+Calibration = Literal["exact", "paper"]
+_NOTHING_ASKED = "exact PCA was asked for with epsilon=None"
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Request:
+    """What is to be fitted, in checked and public terms. `rank` None means: read `fraction` off the released spectrum."""
+
+    rank: int | None
+    fraction: float
+    bounds: RowBounds
+    center: Array | Literal["private"] | None
+    neighbours: Neighbours
+    mechanism: Mechanisms
+    calibration: Calibration
+    oversample: int | None
+    iterations: int | None
+    grouped: bool
+    least_rows: int
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Findings:
+    """What a fit released: directions, spectrum, center, the number of people it divided by, the plan and the promise."""
+
+    subspace: Subspace
+    trace: float
+    count: float
+    center: Array
+    noise_floor: float
+    plan: Plan
+    guarantee: Guarantee
+
+
+@final
+@dataclass(slots=True, eq=False)
+class Curator:
+    """Holds the budget, the ledger and the noise of one fit. Changes in place: it spends.
+
+    Everything that leaves goes through `_mechanism`, which is exact where no budget was given.
+    """
+
+    request: Request
+    budget: Budget | None
+    ledger: Ledger | None
+    noise: Noise
+    rng: Generator
+    _split: Split = field(init=False, default=Split(0.0, 0.0))
+    _charges_before: int = field(init=False, default=0)
+    _overshoot: float = field(init=False, default=1.0)
+
+    def fit(self, rows: Rows) -> Findings:
+        """Run the whole fit on `rows`. A ledger that cannot pay for all of it refuses before anything is read."""
+        request = self.request
+        dim = request.bounds.dim
+        people = rows.shape[0] if self.budget is None or request.neighbours.count_is_public else None
+        plan = predict(
+            dim=dim,
+            rank=request.rank or min(dim, 32),
+            budget=self.budget,
+            mechanism=request.mechanism,
+            neighbours=request.neighbours,
+            people=people,
+            oversample=request.oversample,
+            iterations=request.iterations,
+        )
+        needs_count = self.budget is not None and not request.neighbours.count_is_public
+        wants_mean = isinstance(request.center, str)
+        power = plan.chosen.mechanism == "power"
+        self._split = split_budget(mean=wants_mean, count=needs_count, trace=power)
+        if self.budget is not None and self.ledger is not None:
+            self._charges_before = len(self.ledger.charges)
+            self.ledger.afford(self.budget.mu, label="this fit")
+        center, count = self._center(rows, count=needs_count)
+        domain = request.bounds.around(center)
+        subspace, trace, floor = self._power(rows, domain, plan.chosen) if power else self._covariance(rows, domain)
+        extra = self._extra(rows, domain, trace=power, count=needs_count and count is None)
+        count = count if count is not None else extra[0]
+        if count is None:
+            count = float(rows.shape[0]) if not request.grouped else self._people(rows)
+        trace = trace if trace is not None else extra[1]
+        if request.rank is None:
+            subspace = subspace.truncate(_rank_for(subspace, trace or 0.0, request.fraction, floor))
+        return Findings(
+            subspace,
+            trace or 0.0,
+            count,
+            np.zeros(dim) if center is None else center,
+            floor,
+            plan,
+            self._guarantee(domain, power),
+        )
+
+    def _people(self, rows: Rows) -> float:
+        """The number of people where it is public."""
+        from eigenveil.privacy import bounded_count
+
+        return float(bounded_count(rows, neighbours=Neighbours.ZERO_OUT).value)
+
+    def _center(self, rows: Rows, *, count: bool) -> tuple[Array | None, float | None]:
+        """The center that rows are moved to, and the number of people if it was released along the way."""
+        if not isinstance(self.request.center, str):
+            return self.request.center, None
+        by_sum, by_count = totals_weights(count=count)
+        task = Totals(
+            self.request.bounds.around_origin(),
+            self.request.neighbours,
+            sum_weight=by_sum,
+            count_weight=by_count,
+            name="mean and count" if count else "mean",
+        )
+        found = run_pooled(task, rows, self._mechanism(self._split.mean))
+        assert found.sum is not None
+        people = found.count
+        if people is None:
+            people = self._people(rows) if self.request.grouped else float(rows.shape[0])
+        return self.request.bounds.center_from(found.sum, people), found.count
+
+    def _covariance(self, rows: Rows, domain: Domain) -> tuple[Subspace, float, float]:
+        """Directions, trace and noise floor from one release of the Gram matrix."""
+        neighbours, dim = self.request.neighbours, domain.dim
+        published = None
+        if self.budget is not None and self.request.calibration == "paper":
+            published = fpca_scale(self.budget, dim=dim) / gram_sensitivity(1.0, neighbours)
+        mechanism = self._mechanism(self._split.main, at_least=published)
+        gram = run_pooled(CovarianceSum(domain, neighbours), rows, mechanism)
+        rank = self.request.rank
+        values, vectors = top_eigen(gram, rank=rank if rank is not None else dim)
+        subspace = Subspace(vectors, np.sqrt(np.maximum(values, 0.0)))
+        entry = self._scale(mechanism, domain) / math.sqrt(2)
+        return subspace, float(np.trace(gram)), 2 * entry * math.sqrt(dim)
+
+    def _power(self, rows: Rows, domain: Domain, choice: Choice) -> tuple[Subspace, None, float]:
+        """Directions and noise floor from noisy products with a block of vectors."""
+        dim, turns = domain.dim, len(choice.shares)
+        shares, published = choice.shares, None
+        if self.budget is not None and self.request.calibration == "paper":
+            shares = (1.0 / turns,) * turns
+            published = ppm_multiplier(self.budget, iterations=turns) / math.sqrt(turns)
+        begin = orthonormal(self.rng.standard_normal((dim, choice.width)))
+        mechanism = self._mechanism(self._split.main, at_least=published)
+        subspace = run_pooled(PowerIteration(domain, self.request.neighbours, begin, shares), rows, mechanism)
+        if self.request.rank is not None:
+            subspace = subspace.truncate(self.request.rank)
+        entry = self._scale(mechanism, domain) / math.sqrt(shares[-1])
+        return subspace, None, entry * (math.sqrt(dim) + math.sqrt(choice.width))
+
+    def _extra(self, rows: Rows, domain: Domain, *, trace: bool, count: bool) -> tuple[float | None, float | None]:
+        """Count and trace, whichever is still needed, in one release."""
+        if not (trace or count):
+            return None, None
+        name = " and ".join(["count"] * count + ["trace"] * trace)
+        task = Totals(domain, self.request.neighbours, count_weight=float(count), trace_weight=float(trace), name=name)
+        found = run_pooled(task, rows, self._mechanism(self._split.extra))
+        return found.count, found.trace
+
+    def _mechanism(self, share: float, *, at_least: float | None = None) -> Mechanism:
+        """Noise for a `share` of the budget, or more where a published calibration adds more."""
+        if self.budget is None or self.ledger is None:
+            return Exact(because=_NOTHING_ASKED)
+        needed = 1.0 / (self.budget.mu * math.sqrt(share))
+        if at_least is not None:
+            self._overshoot = max(at_least / needed, 1.0)
+        return Gaussian(max(needed, at_least or 0.0), self.ledger, self.noise)
+
+    def _scale(self, mechanism: Mechanism, domain: Domain) -> float:
+        """The standard deviation of the noise on the Gram matrix or its products, at a share of one."""
+        if not isinstance(mechanism, Gaussian):
+            return 0.0
+        return mechanism.multiplier * gram_sensitivity(domain.radius, self.request.neighbours)
+
+    def _guarantee(self, domain: Domain, power: bool) -> Guarantee:
+        request = self.request
+        if self.budget is None or self.ledger is None:
+            return Guarantee.none(_NOTHING_ASKED)
+        charges: tuple[Charge, ...] = self.ledger.charges[self._charges_before :]
+        unit = "each person, who holds one row"
+        if request.grouped:
+            unit = "each person, with all rows that name them; a person counts as one average row"
+        return Guarantee(
+            epsilon=self.budget.epsilon,
+            delta=self.budget.delta,
+            unit=unit,
+            neighbours=request.neighbours.words,
+            against="anybody who sees the released numbers and knows everything but one person's rows; "
+            "the curator who runs this program sees the rows themselves",
+            released=("components", "mean", "spectrum", "explained variance and its ratio"),
+            assumptions=tuple(_assumptions(request, domain)),
+            calibration=self._calibration(power),
+            caveats=tuple(self._caveats()),
+            charges=charges,
+        )
+
+    def _calibration(self, power: bool) -> str:
+        if self.request.calibration == "exact":
+            return "exact Gaussian composition (Balle and Wang 2018); the epsilon is the budget fixed before the fit"
+        source = "PPM Alg. 1 (zero-concentrated DP)" if power else "FPCA (17)"
+        return (
+            f"noise as published in {source}, {self._overshoot:.3g} times what the promise needs; the promise rests on exact "
+            "accounting of the noise that was added, not on the paper's proof"
+        )
+
+    def _caveats(self) -> list[str]:
+        caveats = ["floating-point noise stands in for real-valued noise; see docs/sharp-edges.md"]
+        if self.noise.reproducible:
+            caveats.insert(0, "reproducible, not private: the noise came from a known seed and can be subtracted")
+        return caveats
+
+
+def _assumptions(request: Request, domain: Domain) -> list[str]:
+    found = [
+        f"rows are cut to length {domain.radius:g} around the released center, a bound that was not read from these rows",
+        f"that the table has at least {request.least_rows} rows is public",
+        "this fit alone: another fit on the same people is a further cost, which a shared ledger adds up",
+    ]
+    if not request.grouped:
+        found.insert(0, "no person has more than one row")
+    if request.bounds.scale is not None or request.bounds.origin is not None or not isinstance(request.center, str):
+        found.append("origin, scale, column bounds and a given center are public")
+    return found
+
+
+def _rank_for(subspace: Subspace, trace: float, fraction: float, floor: float) -> int:
+    """The smallest rank whose released eigenvalues make up `fraction` of the trace, among those above the noise floor."""
+    eigenvalues = np.square(subspace.values)
+    above = int((eigenvalues > floor).sum())
+    require(
+        trace > 0,
+        "the released total variance is not positive, so no fraction of it can be found; set n_components",
+    )
+    enough = np.flatnonzero(np.cumsum(eigenvalues) >= fraction * trace * (1 - 1e-12))
+    wanted = int(enough[0]) + 1 if len(enough) else subspace.rank
+    return max(1, min(wanted, above)) if floor > 0 else max(1, wanted)
+
+
+def settings_of(request: Request, plan: Plan) -> dict[str, Any]:
+    """The public choices of a fit, as plain values for the model file."""
+    return {
+        "mechanism": plan.chosen.mechanism,
+        "why": plan.reason,
+        "neighbours": request.neighbours.value,
+        "calibration": request.calibration,
+        "width": plan.chosen.width,
+        "iterations": len(plan.chosen.shares),
+    }

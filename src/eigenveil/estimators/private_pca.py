@@ -1,0 +1,377 @@
+"""`PrivatePCA`: principal components of one sensitive table, in one line, with scikit-learn's contract."""
+
+import math
+import numbers
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from eigenveil.data import as_rows, is_arrow_like, person_ids
+from eigenveil.errors import require
+from eigenveil.estimators.bounds import RowBounds
+from eigenveil.estimators.curator import Curator, Request, settings_of
+from eigenveil.linalg import Array
+from eigenveil.model import Model
+from eigenveil.privacy import Budget, Ledger, Neighbours, Noise
+from eigenveil.rows import Block, Rows, WeightedRows
+
+__all__ = ["PrivatePCA"]
+
+_NEIGHBOURS = ("add-remove", "zero-out", "replace-one")
+
+
+class PrivatePCA(TransformerMixin, BaseEstimator):
+    """Principal components with (epsilon, delta)-differential privacy for each person. Changes in place: `fit` spends.
+
+    Parameters
+    ----------
+    n_components : int, float in (0, 1) or None
+        How many components, or how much of the variance (read off the released spectrum), or all.
+    epsilon, delta : float
+        The budget of one fit. `epsilon=None` must be written out and gives exact PCA with no privacy.
+    row_bound : float
+        No row may be longer than this around the mean; longer ones are scaled down. You must know it without looking.
+    column_bounds : (low, high)
+        Each a number or one per column: entries are cut to it. Either bound suffices; with both, both hold.
+    mechanism : "auto", "covariance" or "power"
+        One noisy Gram matrix (best while d x d fits in memory), or noisy products with a block of vectors.
+    center : "private", None or array of d
+        Find the mean privately (about a tenth of the budget), do not center, or center on public numbers.
+    origin, mean_bound : array of d, float
+        Where to look for the mean: rows are cut to `mean_bound` (default `row_bound`) around `origin` (default zero).
+    scale : float or array of d
+        Public units: columns are divided by it before `row_bound` and `mean_bound` apply.
+    oversample, iterations : int
+        For "power": vectors beyond n_components, and products.
+    neighbours : "add-remove", "zero-out" or "replace-one"
+        Which tables must be hard to tell apart. The last two declare the number of people public.
+    person : str or array of n
+        Whose row each one is: the name of a column (which is then left out), or one identifier per row.
+        A person with several rows counts as one average row.
+    calibration : "exact" or "paper"
+        Noise by exact accounting, or as published in FPCA (17) and PPM Alg. 1, for comparison.
+    ledger : Ledger
+        Shared by several fits on the same people, so that their costs add up against one budget.
+    random_state : None or int
+        None draws noise from the operating system. A seed makes the fit reproducible and not private.
+
+    Attributes
+    ----------
+    components_, mean_, explained_variance_, explained_variance_ratio_, singular_values_, n_components_, n_features_in_
+        As in scikit-learn's PCA, from released numbers only.
+    subspace_, guarantee_, ledger_, plan_, model_
+        The components as a `Subspace`, the promise, what was charged, why this mechanism, and what `save` writes.
+    noise_floor_ : float
+        Explained variances below this cannot be told from noise.
+
+    Notes
+    -----
+    `transform` of the rows that were fitted is raw data of those people: the guarantee does not cover it. Choosing
+    parameters by looking at scores on private rows (a grid search, say) is a release that nothing here charges for.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rows = np.random.default_rng(0).standard_normal((2000, 4)) * [9, 3, 1, 1]
+    >>> pca = PrivatePCA(1, epsilon=2.0, delta=1e-6, row_bound=12.0, random_state=0).fit(rows)
+    >>> bool(abs(pca.components_[0, 0]) > 0.99)
+    True
+    >>> pca.transform(rows).shape
+    (2000, 1)
+    """
+
+    def __init__(
+        self,
+        n_components: int | float | None,
+        *,
+        epsilon: float | None,
+        delta: float | None = None,
+        row_bound: float | None = None,
+        column_bounds: Any = None,
+        mechanism: Literal["auto", "covariance", "power"] = "auto",
+        center: Literal["private"] | ArrayLike | None = "private",
+        origin: ArrayLike | None = None,
+        mean_bound: float | None = None,
+        scale: ArrayLike | None = None,
+        oversample: int | None = None,
+        iterations: int | None = None,
+        neighbours: Literal["add-remove", "zero-out", "replace-one"] = "add-remove",
+        person: Any = None,
+        calibration: Literal["exact", "paper"] = "exact",
+        ledger: Ledger | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.epsilon = epsilon
+        self.delta = delta
+        self.row_bound = row_bound
+        self.column_bounds = column_bounds
+        self.mechanism = mechanism
+        self.center = center
+        self.origin = origin
+        self.mean_bound = mean_bound
+        self.scale = scale
+        self.oversample = oversample
+        self.iterations = iterations
+        self.neighbours = neighbours
+        self.person = person
+        self.calibration = calibration
+        self.ledger = ledger
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None) -> "PrivatePCA":  # noqa: ARG002
+        """Fit on rows `X`, (n, d): an array, a sparse matrix, a pandas, polars or pyarrow table, or `Rows`."""
+        budget = self._budget()
+        X, person = self._without_person(X)
+        rows = self._read(X, reset=True)
+        if person is not None:
+            require(len(person) == rows.shape[0], "person must name as many people as there are rows")
+            rows = WeightedRows.by_person(rows, person)
+        request = self._request(rows, private=budget is not None)
+        _require_rows(rows, request, private=budget is not None)
+        ledger = None if budget is None else self.ledger
+        if budget is not None and ledger is None:
+            ledger = Ledger(epsilon=budget.epsilon, delta=budget.delta)
+        noise, rng = self._randomness()
+        found = Curator(request, budget, ledger, noise, rng).fit(rows)
+        self.ledger_ = ledger
+        self.plan_ = found.plan
+        divisor = max(found.count, 2.0) - 1.0
+        eigenvalues = np.square(found.subspace.values)
+        # Noise can push the released trace below the eigenvalues beside it; a ratio above one would help nobody.
+        total = max(found.trace, float(eigenvalues.sum()))
+        names = getattr(self, "feature_names_in_", None)
+        self.model_ = Model(
+            components=found.subspace.basis.T,
+            mean=found.center,
+            values=found.subspace.values,
+            explained_variance=eigenvalues / divisor,
+            explained_variance_ratio=eigenvalues / total if total > 0 else np.zeros_like(eigenvalues),
+            guarantee=found.guarantee,
+            scale=request.bounds.scale,
+            columns=None if names is None else tuple(str(name) for name in names),
+            settings=settings_of(request, found.plan) | {"noise_floor": found.noise_floor / divisor},
+        )
+        self.subspace_ = found.subspace
+        self.components_ = self.model_.components
+        self.mean_ = self.model_.mean
+        self.singular_values_ = found.subspace.values
+        self.explained_variance_ = self.model_.explained_variance
+        self.explained_variance_ratio_ = self.model_.explained_variance_ratio
+        self.noise_floor_ = found.noise_floor / divisor
+        self.n_components_ = found.subspace.rank
+        self.guarantee_ = found.guarantee
+        return self
+
+    def transform(self, X: Any) -> Array:
+        """Scores, (n, k), of rows `X`, (n, d). Raw data: scores of people are as private as their rows."""
+        check_is_fitted(self)
+        X, _ = self._without_person(X)
+        rows = self._read(X, reset=False)
+        size = max(1, min(rows.shape[0], 1 << 16))
+        parts = [self.model_.transform(block.values) for block in rows.blocks(size)]
+        return np.vstack(parts) if parts else np.empty((0, self.n_components_))
+
+    def inverse_transform(self, X: ArrayLike) -> Array:
+        """Rows, (n, d), from scores `X`, (n, k)."""
+        check_is_fitted(self)
+        scores = np.asarray(X, dtype=np.float64)
+        require(
+            scores.ndim == 2 and scores.shape[1] == self.n_components_,
+            f"scores must have shape (n, {self.n_components_}), got {scores.shape}",
+        )
+        return self.model_.inverse_transform(scores)
+
+    def get_feature_names_out(self, input_features: Any = None) -> Any:  # noqa: ARG002
+        """Names of the columns of `transform`: privatepca0, privatepca1, ..."""
+        check_is_fitted(self)
+        return np.asarray([f"privatepca{i}" for i in range(self.n_components_)], dtype=object)
+
+    def save(self, path: Any) -> None:
+        """Write `model_` to a safetensors file; `eigenveil.Model.load` reads it back."""
+        check_is_fitted(self)
+        self.model_.save(path)
+
+    def __sklearn_tags__(self) -> Any:
+        parent: Any = super()
+        tags = parent.__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def _budget(self) -> Budget | None:
+        if self.epsilon is None:
+            return None
+        for name in ("epsilon", "delta"):
+            value = getattr(self, name)
+            require(value is not None, f"{name} is required for a private fit: the usual choice is below 1 / n")
+            require(_is_real(value) and not math.isnan(value), f"{name} must be a number, got {value!r}")
+        require(math.isfinite(float(self.epsilon)), "epsilon must be finite; epsilon=None asks for exact PCA")
+        assert self.delta is not None
+        return Budget(float(self.epsilon), float(self.delta))
+
+    def _request(self, rows: Rows, *, private: bool) -> Request:
+        dim = rows.shape[1]
+        _require_one_of("mechanism", self.mechanism, ("auto", "covariance", "power"))
+        _require_one_of("neighbours", self.neighbours, _NEIGHBOURS)
+        _require_one_of("calibration", self.calibration, ("exact", "paper"))
+        require(self.ledger is None or isinstance(self.ledger, Ledger), "ledger must be an eigenveil.Ledger")
+        for name in ("oversample", "iterations"):
+            value, least = getattr(self, name), 0 if name == "oversample" else 1
+            good = value is None or (isinstance(value, numbers.Integral) and int(value) >= least)
+            require(good, f"{name} must be None or an integer of at least {least}, got {value!r}")
+        rank, fraction = _rank_and_fraction(self.n_components, dim)
+        return Request(
+            rank=rank,
+            fraction=fraction,
+            bounds=RowBounds.check(
+                dim,
+                private=private,
+                row_bound=self.row_bound,
+                column_bounds=self.column_bounds,
+                origin=self.origin,
+                mean_bound=self.mean_bound,
+                scale=self.scale,
+                sparse=rows.sparse,
+            ),
+            center=_center(self.center, dim),
+            neighbours=Neighbours(self.neighbours),
+            mechanism=self.mechanism,
+            calibration=self.calibration,
+            oversample=None if self.oversample is None else int(self.oversample),
+            iterations=None if self.iterations is None else int(self.iterations),
+            grouped=isinstance(rows, WeightedRows),
+            least_rows=max(2, rank or 2),
+        )
+
+    def _read(self, X: Any, *, reset: bool) -> Rows:
+        """Checked rows. Arrays are neither copied nor converted: blocks are, one at a time."""
+        if isinstance(X, Rows) and not is_arrow_like(X):
+            if reset:
+                self.n_features_in_ = X.shape[1]
+            return CheckedRows(X)
+        if is_arrow_like(X):
+            validate_data(self, X, reset=reset, skip_check_array=True)
+            return CheckedRows(as_rows(X))
+        least = {"ensure_min_samples": 2, "ensure_min_features": 2} if reset else {}
+        checked = validate_data(self, X, accept_sparse="csr", dtype="numeric", reset=reset, **least)
+        kind = checked.dtype.kind
+        require(kind in "biuf", f"X must hold real numbers, got dtype {checked.dtype}")
+        return as_rows(checked)
+
+    def _without_person(self, X: Any) -> tuple[Any, Any]:
+        """`X` without the column that names people, and the identifiers, one per row."""
+        if self.person is None:
+            return X, None
+        if not isinstance(self.person, str):
+            ids = np.asarray(self.person)
+            require(
+                ids.ndim == 1,
+                f"person must be a column name or one identifier per row, got shape {ids.shape}",
+            )
+            return X, ids
+        names = list(getattr(X, "column_names", getattr(X, "columns", ())))
+        if hasattr(X, "schema") and not hasattr(X, "columns"):
+            names = list(X.schema.names)
+        if is_arrow_like(X) and type(X).__module__.startswith("pyarrow"):
+            names = list(X.schema.names)
+        if self.person not in names:
+            require(hasattr(self, "model_"), f"person names the column {self.person!r}, which X does not have")
+            return X, None
+        ids = person_ids(X, self.person)
+        rest = [name for name in names if name != self.person]
+        return (X.select(rest) if is_arrow_like(X) else X[rest]), ids
+
+    def _randomness(self) -> tuple[Noise, np.random.Generator]:
+        state = self.random_state
+        if state is None:
+            return Noise.fresh(), np.random.default_rng()
+        if isinstance(state, np.random.Generator):
+            seed = int(state.integers(2**63))
+        elif isinstance(state, np.random.RandomState):
+            seed = int(state.randint(2**31 - 1))
+        else:
+            require(isinstance(state, numbers.Integral), f"random_state must be None or an integer, got {state!r}")
+            seed = int(state)
+        require(seed >= 0, f"random_state must not be negative, got {seed}")
+        return Noise.seeded(seed), np.random.default_rng(seed)
+
+
+class CheckedRows:
+    """Rows that come in blocks from elsewhere, each checked for NaN and infinity as it passes."""
+
+    def __init__(self, inner: Rows) -> None:
+        self.inner = inner
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """As the rows behind."""
+        return self.inner.shape
+
+    @property
+    def sparse(self) -> bool:
+        """As the rows behind."""
+        return self.inner.sparse
+
+    def blocks(self, size: int) -> Any:
+        """The blocks of the rows behind, or a `ValueError` at the first that is not finite."""
+        for block in self.inner.blocks(size):
+            _require_finite(block)
+            yield block
+
+
+def _require_finite(block: Block) -> None:
+    values = block.values.data if block.sparse else block.values
+    if values.dtype.kind == "f":
+        require(bool(np.isfinite(values).all()), "Input X contains NaN or infinity; fill or drop such rows first")
+
+
+def _require_rows(rows: Rows, request: Request, *, private: bool) -> None:
+    count, dim = rows.shape
+    require(dim >= 2, "X has 1 feature(s), and principal components need at least 2 columns")
+    require(count >= 2, f"X has {count} sample(s), and principal components need at least 2 rows")
+    rank = request.rank or 1
+    # The number itself stays out of the message: beyond the public minimum it may be private.
+    least = request.least_rows if private else rank
+    require(count >= least, f"X has fewer rows than n_components={rank}; ask for fewer components")
+
+
+def _require_one_of(name: str, value: Any, allowed: tuple[str, ...]) -> None:
+    require(
+        isinstance(value, str) and value in allowed,
+        f"{name} must be one of {', '.join(allowed)}, got {value!r}",
+    )
+
+
+def _is_real(value: Any) -> bool:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool | np.bool_)
+
+
+def _rank_and_fraction(wanted: Any, dim: int) -> tuple[int | None, float]:
+    if wanted is None:
+        return dim, 1.0
+    if _is_real(wanted) and isinstance(wanted, numbers.Integral):
+        rank = int(wanted)
+        require(rank >= 1, f"n_components must be at least 1, got {rank}")
+        require(rank <= dim, f"n_components={rank} must be at most the number of columns, {dim}")
+        return rank, 1.0
+    require(
+        _is_real(wanted) and 0 < float(wanted) < 1,
+        f"n_components must be an integer, a fraction in (0, 1) or None, got {wanted!r}",
+    )
+    return None, float(wanted)
+
+
+def _center(center: Any, dim: int) -> Any:
+    if center is None or (isinstance(center, str) and center == "private"):
+        return center
+    require(not isinstance(center, str), f"center must be 'private', None or {dim} numbers, got {center!r}")
+    try:
+        array = np.asarray(center, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(f"center must be 'private', None or {dim} numbers, got {center!r}") from None
+    require(array.shape == (dim,), f"center must be 'private', None or {dim} numbers, got shape {array.shape}")
+    require(bool(np.isfinite(array).all()), "center must be finite")
+    return np.array(array)

@@ -1,0 +1,173 @@
+"""`Model`: what a fit leaves behind, and its file: arrays in safetensors with a JSON header. No pickle, nothing runs on load.
+
+The model holds released numbers only. Scores of the rows it was fitted on are not part of it: they are raw data.
+"""
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+
+from eigenveil.errors import ModelFileError, require
+from eigenveil.linalg import Array, Subspace
+from eigenveil.privacy import Guarantee
+
+__all__ = ["SCORES_ARE_RAW", "Model"]
+
+_FORMAT = "eigenveil-model"
+_VERSION = 1
+_KEY = "eigenveil"
+_ARRAYS = ("components", "mean", "values", "explained_variance", "explained_variance_ratio")
+SCORES_ARE_RAW = (
+    "The guarantee covers this model. Scores, that is `transform` of anybody's rows, are those rows' own data "
+    "and as private as they are."
+)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Model:
+    """Components, (k, d), with the mean, (d,), and scale, (d,) or None, that rows are brought to before projection.
+
+    `values`, (k,), are in data scale; `explained_variance` and its ratio, (k,), as in scikit-learn; `settings` holds the
+    public choices of the fit.
+    """
+
+    components: Array
+    mean: Array
+    values: Array
+    explained_variance: Array
+    explained_variance_ratio: Array
+    guarantee: Guarantee
+    scale: Array | None = None
+    columns: tuple[str, ...] | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        require(self.components.ndim == 2, f"components must have two dimensions, got {self.components.shape}")
+        rank, dim = self.components.shape
+        shapes = {
+            "mean": (dim,),
+            "values": (rank,),
+            "explained_variance": (rank,),
+            "explained_variance_ratio": (rank,),
+        }
+        if self.scale is not None:
+            shapes["scale"] = (dim,)
+            require(bool((self.scale > 0).all()), "scale must be positive")
+        for name, shape in shapes.items():
+            found = getattr(self, name)
+            require(found.shape == shape, f"{name} must have shape {shape}, got {found.shape}")
+            require(bool(np.isfinite(found).all()), f"{name} must be finite")
+        require(
+            self.columns is None or len(self.columns) == dim,
+            f"there must be {dim} column names, got {len(self.columns or ())}",
+        )
+        # Checks orthonormality and order.
+        Subspace(self.components.T, self.values)
+
+    @property
+    def subspace(self) -> Subspace:
+        """Directions and data-scale values."""
+        return Subspace(self.components.T, self.values)
+
+    def transform(self, rows: Any) -> Array:
+        """Scores, (n, k), of `rows`, (n, d), dense or sparse: raw data, see `SCORES_ARE_RAW`."""
+        require(
+            rows.shape[1] == self.components.shape[1],
+            f"rows must have {self.components.shape[1]} columns, as the model does, got {rows.shape[1]}",
+        )
+        weights = self.components if self.scale is None else self.components / self.scale
+        return np.asarray(rows @ weights.T - self.mean @ weights.T, dtype=np.float64)
+
+    def inverse_transform(self, scores: Array) -> Array:
+        """Rows, (n, d), in the units of the columns, from `scores`, (n, k)."""
+        rows = scores @ self.components
+        return (rows if self.scale is None else rows * self.scale) + self.mean
+
+    def save(self, path: str | Path) -> None:
+        """Write the model to `path`, whole or not at all."""
+        from safetensors.numpy import save
+
+        arrays = {name: np.ascontiguousarray(getattr(self, name)) for name in _ARRAYS}
+        if self.scale is not None:
+            arrays["scale"] = np.ascontiguousarray(self.scale)
+        header = {
+            "format": _FORMAT,
+            "version": _VERSION,
+            "guarantee": self.guarantee.to_dict(),
+            "guarantee_in_words": self.guarantee.words(),
+            "scores": SCORES_ARE_RAW,
+            "columns": list(self.columns) if self.columns is not None else None,
+            "settings": dict(self.settings),
+        }
+        _write_whole(Path(path), save(arrays, metadata={_KEY: json.dumps(header)}))
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Model":
+        """Read a model; a file that is not one, is damaged or of another version raises `ModelFileError`."""
+        from safetensors import SafetensorError, safe_open
+
+        path = Path(path)
+        if not path.is_file():
+            raise ModelFileError(f"{path} does not exist or is not a file")
+        try:
+            with safe_open(path, framework="numpy") as file:
+                metadata = file.metadata() or {}
+                header = _header(path, metadata)
+                arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        except SafetensorError as error:
+            raise ModelFileError(f"{path} is not an Eigenveil model, or it is damaged: {error}") from error
+        try:
+            return cls._from_parts(arrays, header)
+        except (ValueError, TypeError, KeyError) as error:
+            raise ModelFileError(f"{path} is damaged: {error}") from error
+
+    @classmethod
+    def _from_parts(cls, arrays: Mapping[str, Any], header: Mapping[str, Any]) -> "Model":
+        require(set(_ARRAYS) <= set(arrays) <= {*_ARRAYS, "scale"}, f"its arrays are {sorted(arrays)}")
+        for name, array in arrays.items():
+            require(array.dtype == np.float64, f"{name} is of type {array.dtype}, not float64")
+        columns = header["columns"]
+        return cls(
+            **arrays,
+            guarantee=Guarantee.from_dict(header["guarantee"]),
+            columns=None if columns is None else tuple(str(name) for name in columns),
+            settings=dict(header["settings"]),
+        )
+
+
+def _header(path: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
+    try:
+        header = json.loads(metadata[_KEY])
+    except (KeyError, ValueError) as error:
+        raise ModelFileError(f"{path} is a safetensors file but not an Eigenveil model") from error
+    if not isinstance(header, dict) or header.get("format") != _FORMAT:
+        raise ModelFileError(f"{path} is a safetensors file but not an Eigenveil model")
+    if header.get("version") != _VERSION:
+        raise ModelFileError(
+            f"{path} is an Eigenveil model of version {header.get('version')!r}; this program reads version {_VERSION}"
+        )
+    return header
+
+
+def _write_whole(path: Path, data: bytes) -> None:
+    """Write beside the target, then rename over it: a reader or a crash never sees half a file."""
+    if not path.parent.is_dir():
+        raise ValueError(f"the folder {path.parent} does not exist")
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).chmod(0o644)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,31 @@
+"""One holder of all rows carries a task to its end: the simplest protocol, and the reference for every other."""
+
+from typing import TypeVar
+
+from eigenveil.privacy import Exact, Mechanism
+from eigenveil.rows import Rows
+from eigenveil.tasks import Task
+
+__all__ = ["run_pooled"]
+
+State = TypeVar("State")
+Part = TypeVar("Part")
+Result = TypeVar("Result")
+
+
+def run_pooled(task: Task[State, Part, Result], rows: Rows, mechanism: Mechanism) -> Result:
+    """The result of `task` on `rows`; each turn's total leaves through `mechanism`.
+
+    >>> import numpy as np
+    >>> from eigenveil.privacy import Domain, Neighbours
+    >>> from eigenveil.rows import DenseRows
+    >>> from eigenveil.tasks import CovarianceSum
+    >>> task = CovarianceSum(Domain(dim=1, radius=9.0), Neighbours.ADD_REMOVE)
+    >>> run_pooled(task, DenseRows(np.array([[1.0], [2.0]])), Exact(because="doctest")).tolist()
+    [[5.0]]
+    """
+    inside = Exact(because="the holder of the rows is also the one who releases the total")
+    state = task.start()
+    while (result := task.result(state)) is None:
+        state = task.advance(state, task.work(state, rows, inside), mechanism)
+    return result

@@ -1,0 +1,18 @@
+"""What is computed. Each task is written once and runs on every carrier that its type allows."""
+
+from eigenveil.tasks.base import SumTask, Task
+from eigenveil.tasks.covariance import CovarianceSum
+from eigenveil.tasks.power import PowerIteration, PowerState, geometric_shares, ritz
+from eigenveil.tasks.totals import Totals, TotalsResult
+
+__all__ = [
+    "CovarianceSum",
+    "PowerIteration",
+    "PowerState",
+    "SumTask",
+    "Task",
+    "Totals",
+    "TotalsResult",
+    "geometric_shares",
+    "ritz",
+]

@@ -1,0 +1,61 @@
+"""`CovarianceSum`: one release of the whole Gram matrix. The most accurate private answer while d x d fits in memory."""
+
+from dataclasses import dataclass
+from typing import final
+
+from eigenveil.linalg import Array
+from eigenveil.privacy import Bounded, Domain, Neighbours, bounded_gram, gram_sensitivity
+from eigenveil.rows import Rows
+from eigenveil.tasks.base import SumTask
+
+__all__ = ["CovarianceSum"]
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class CovarianceSum(SumTask[Array | None, Array]):
+    """The Gram matrix, (d, d), of the rows in `domain`, with symmetric noise (Dwork et al. 2014, "Analyze Gauss").
+
+    >>> import numpy as np
+    >>> from eigenveil.privacy import Exact
+    >>> from eigenveil.rows import DenseRows
+    >>> task = CovarianceSum(Domain(dim=2, radius=10.0), Neighbours.ADD_REMOVE)
+    >>> task.work(None, DenseRows(np.eye(2)), Exact(because="doctest")).tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
+    """
+
+    domain: Domain
+    neighbours: Neighbours
+
+    def start(self) -> Array | None:
+        """Nothing is known yet."""
+        return None
+
+    def private(self, state: Array | None, rows: Rows) -> Bounded:  # noqa: ARG002
+        """The clipped Gram matrix."""
+        return bounded_gram(rows, domain=self.domain, neighbours=self.neighbours)
+
+    def sensitivity(self, state: Array | None) -> float:  # noqa: ARG002
+        """As one site's."""
+        return gram_sensitivity(self.domain.radius, self.neighbours)
+
+    def label(self, state: Array | None) -> str:  # noqa: ARG002
+        """One line."""
+        return "covariance"
+
+    def share(self, state: Array | None) -> float:  # noqa: ARG002
+        """The only turn takes it all."""
+        return 1.0
+
+    @property
+    def symmetric(self) -> bool:
+        """A Gram matrix is."""
+        return True
+
+    def update(self, state: Array | None, released: Array) -> Array:  # noqa: ARG002
+        """The released matrix is the state."""
+        return released
+
+    def result(self, state: Array | None) -> Array | None:
+        """There after one turn."""
+        return state

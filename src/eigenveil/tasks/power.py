@@ -1,0 +1,127 @@
+"""`PowerIteration`: PPM Alg. 1, a noisy product with the Gram matrix per turn, never the Gram matrix itself.
+
+Three things differ from the paper, each measured in benchmarks/power_shares.py: the block is wider than the rank asked
+for, later turns get more of the budget than earlier ones, and the answer is read off the last product by Ritz vectors.
+"""
+
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from eigenveil.errors import require
+from eigenveil.linalg import Array, Subspace, complement, orthonormal, signed, top_eigen
+from eigenveil.privacy import (
+    Bounded,
+    Domain,
+    Neighbours,
+    bounded_gram_times,
+    gram_times_sensitivity,
+    require_contraction,
+)
+from eigenveil.rows import Rows
+from eigenveil.tasks.base import SumTask
+
+__all__ = ["PowerIteration", "PowerState", "geometric_shares", "ritz"]
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class PowerState:
+    """The public transcript: how many turns are done, the basis to multiply next, and the last product, all (d, p)."""
+
+    turn: int
+    basis: Array
+    product: Array | None = None
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class PowerIteration(SumTask[PowerState, Subspace]):
+    """Turns of Y = G X + noise and X = orthonormal(Y) from the public orthonormal `begin`, (d, p), one turn per share.
+
+    >>> from eigenveil.privacy import Exact
+    >>> from eigenveil.rows import DenseRows
+    >>> begin = np.eye(3)[:, :1]
+    >>> task = PowerIteration(Domain(dim=3, radius=9.0), Neighbours.ADD_REMOVE, begin, shares=(1.0,))
+    >>> task.work(task.start(), DenseRows(2 * np.eye(3)), Exact(because="doctest")).ravel().tolist()
+    [4.0, 0.0, 0.0]
+    """
+
+    domain: Domain
+    neighbours: Neighbours
+    begin: Array
+    shares: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        require_contraction(self.begin, dim=self.domain.dim)
+        require(len(self.shares) > 0, "power iteration needs at least one turn, got no shares")
+        require(
+            min(self.shares) > 0 and sum(self.shares) <= 1 + 1e-12,
+            f"shares must be positive and sum to at most one, got {self.shares}",
+        )
+
+    def start(self) -> PowerState:
+        """The given basis."""
+        return PowerState(0, self.begin)
+
+    def private(self, state: PowerState, rows: Rows) -> Bounded:
+        """The clipped Gram matrix times the basis."""
+        return bounded_gram_times(rows, basis=state.basis, domain=self.domain, neighbours=self.neighbours)
+
+    def sensitivity(self, state: PowerState) -> float:
+        """As one site's, for this basis."""
+        norm = require_contraction(state.basis, dim=self.domain.dim)
+        return gram_times_sensitivity(self.domain.radius, self.neighbours, basis=state.basis, basis_norm=norm)
+
+    def label(self, state: PowerState) -> str:
+        """One line per turn."""
+        return f"power product {state.turn + 1} of {len(self.shares)}"
+
+    def share(self, state: PowerState) -> float:
+        """This turn's."""
+        return self.shares[state.turn]
+
+    def update(self, state: PowerState, released: Array) -> PowerState:
+        """The next basis; after the last turn the basis stays beside its product."""
+        last = state.turn + 1 == len(self.shares)
+        return PowerState(state.turn + 1, state.basis if last else orthonormal(released), released)
+
+    def result(self, state: PowerState) -> Subspace | None:
+        """As many directions as the block is wide, after the last turn."""
+        if state.turn < len(self.shares) or state.product is None:
+            return None
+        return ritz(state.basis, state.product)
+
+
+def geometric_shares(turns: int, *, growth: float) -> tuple[float, ...]:
+    """Shares of a budget over `turns`, each `growth` times the one before, summing to one.
+
+    >>> [round(share, 3) for share in geometric_shares(3, growth=2.0)]
+    [0.143, 0.286, 0.571]
+    """
+    require(turns >= 1, f"turns must be at least 1, got {turns}")
+    require(growth > 0, f"growth must be positive, got {growth}")
+    raw = growth ** np.arange(turns, dtype=np.float64)
+    return tuple((raw / raw.sum()).tolist())
+
+
+def ritz(basis: Array, product: Array) -> Subspace:
+    """Directions and data-scale values from an orthonormal X, (d, p), and Y ~ G X, (d, p), both public.
+
+    Of the symmetric matrix G, Y fixes the block on X, (X^T Y + Y^T X) / 2, and the block T = Q^T Y between X and the
+    orthonormal rest Q of Y's span; the block on Q is unknown and taken as zero. The eigenvectors of
+    [[H, T^T], [T, 0]] in the basis [X, Q] are the Ritz vectors of that completion, which is G itself
+    when X spans an invariant space. In data scale a value is the root of its eigenvalue, zero if noise made it negative.
+
+    >>> space = ritz(np.eye(2)[:, :1], np.array([[4.0], [0.0]]))
+    >>> space.values.tolist(), space.basis.ravel().tolist()
+    ([2.0], [1.0, 0.0])
+    """
+    width = basis.shape[1]
+    inner = basis.T @ product
+    rest = complement(product, basis)
+    across = rest.T @ product
+    small = np.block([[(inner + inner.T) / 2, across.T], [across, np.zeros((rest.shape[1], rest.shape[1]))]])
+    values, vectors = top_eigen(small, rank=width)
+    return Subspace(signed(np.hstack([basis, rest]) @ vectors), np.sqrt(np.maximum(values, 0.0)))

@@ -1,0 +1,135 @@
+"""`Totals`: the small sums, all in one release: the sum of rows, the number of people, the total sum of squares.
+
+Each entry is divided by its own sensitivity and multiplied by the root of its share, so the whole vector has
+sensitivity one and a single line on the ledger pays for it.
+"""
+
+import math
+from dataclasses import dataclass, field
+from typing import final
+
+import numpy as np
+
+from eigenveil.errors import require
+from eigenveil.linalg import Array
+from eigenveil.privacy import (
+    Bounded,
+    Domain,
+    Neighbours,
+    bounded_count,
+    bounded_sum,
+    bounded_trace,
+    count_sensitivity,
+    sum_sensitivity,
+    trace_sensitivity,
+)
+from eigenveil.rows import Rows
+from eigenveil.tasks.base import SumTask
+
+__all__ = ["Totals", "TotalsResult"]
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class TotalsResult:
+    """The released totals; None for what was not asked for."""
+
+    sum: Array | None
+    count: float | None
+    trace: float | None
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Totals(SumTask[TotalsResult | None, TotalsResult]):
+    """The sum, (d,), the count and the trace of the rows in `domain`, each for its weight in the release.
+
+    A weight of zero leaves that total out; weights are relative. Proof of the sensitivity: with shares w_j / sum w
+    and entries v_j / s_j, where one person moves v_j by at most s_j, the vector moves by at most
+    sqrt(sum_j (w_j / sum w) 1^2) = 1.
+
+    >>> from eigenveil.privacy import Exact
+    >>> from eigenveil.rows import DenseRows
+    >>> task = Totals(Domain(dim=2, radius=2.0), Neighbours.ADD_REMOVE, sum_weight=3.0, count_weight=1.0)
+    >>> total = task.work(None, DenseRows(np.eye(2)), Exact(because="doctest"))
+    >>> task.advance(None, total, Exact(because="doctest")).count
+    2.0
+    """
+
+    domain: Domain
+    neighbours: Neighbours
+    sum_weight: float = 0.0
+    count_weight: float = 0.0
+    trace_weight: float = 0.0
+    name: str = "totals"
+    _factors: tuple[float, float, float] = field(init=False)
+
+    def __post_init__(self) -> None:
+        weights = (self.sum_weight, self.count_weight, self.trace_weight)
+        require(
+            min(weights) >= 0 and sum(weights) > 0,
+            f"weights must be non-negative and not all zero, got {weights}",
+        )
+        require(
+            self.count_weight == 0 or not self.neighbours.count_is_public,
+            f"the count is public under {self.neighbours.value!r} and needs no release",
+        )
+        if not math.isfinite(self.domain.radius):
+            # Nothing is claimed of an unbounded domain, so entries stay as they are.
+            factors = tuple(float(weight > 0) for weight in weights)
+        else:
+            bounds = (
+                sum_sensitivity(self.domain.radius, self.neighbours),
+                count_sensitivity(self.neighbours),
+                trace_sensitivity(self.domain.radius, self.neighbours),
+            )
+            total = sum(weights)
+            factors = tuple(
+                math.sqrt(weight / total) / bound if weight > 0 else 0.0
+                for weight, bound in zip(weights, bounds, strict=True)
+            )
+        object.__setattr__(self, "_factors", factors)
+
+    def start(self) -> TotalsResult | None:
+        """Nothing is known yet."""
+        return None
+
+    def private(self, state: TotalsResult | None, rows: Rows) -> Bounded:  # noqa: ARG002
+        """The scaled totals as one vector, (d + 2) at most."""
+        by_sum, by_count, by_trace = self._factors
+        parts: list[Array] = []
+        if by_sum:
+            parts.append(by_sum * bounded_sum(rows, domain=self.domain, neighbours=self.neighbours).value)
+        if by_count:
+            parts.append(by_count * np.atleast_1d(bounded_count(rows, neighbours=self.neighbours).value))
+        if by_trace:
+            trace = bounded_trace(rows, domain=self.domain, neighbours=self.neighbours)
+            parts.append(by_trace * np.atleast_1d(trace.value))
+        return Bounded(np.concatenate(parts), self.sensitivity(None))
+
+    def sensitivity(self, state: TotalsResult | None) -> float:  # noqa: ARG002
+        """One, by construction."""
+        return 1.0 if math.isfinite(self.domain.radius) else math.inf
+
+    def label(self, state: TotalsResult | None) -> str:  # noqa: ARG002
+        """The name given by whoever asked."""
+        return self.name
+
+    def share(self, state: TotalsResult | None) -> float:  # noqa: ARG002
+        """The only turn takes it all."""
+        return 1.0
+
+    def update(self, state: TotalsResult | None, released: Array) -> TotalsResult:  # noqa: ARG002
+        """The totals in their own units again."""
+        by_sum, by_count, by_trace = self._factors
+        rest = released
+        total = None
+        if by_sum:
+            total, rest = rest[: self.domain.dim] / by_sum, rest[self.domain.dim :]
+        count = float(rest[0] / by_count) if by_count else None
+        trace = float(rest[-1] / by_trace) if by_trace else None
+        return TotalsResult(total, count, trace)
+
+    def result(self, state: TotalsResult | None) -> TotalsResult | None:
+        """There after one turn."""
+        return state
