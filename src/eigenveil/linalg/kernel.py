@@ -4,6 +4,7 @@ numpy and scipy each carry a BLAS with a thread pool of its own, and the two fig
 So loops use numpy only; scipy's partial eigensolver is called once, at the end of a large problem.
 """
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -38,10 +39,12 @@ _Worker = TypeVar("_Worker")
 _SMALL = 300
 # Cholesky QR loses orthogonality like the squared condition number; past this ratio Householder takes over.
 _WELL_CONDITIONED = 1e-5
+_NEARLY_ORTHONORMAL = 0.5
 
 
 @cache
-def _pools() -> Any:
+def _pools(scipy_too: bool) -> Any:  # noqa: ARG001
+    """The BLAS libraries that are loaded now: looked for once with numpy's alone, and once more when scipy's is there."""
     from threadpoolctl import ThreadpoolController
 
     return ThreadpoolController()
@@ -55,7 +58,7 @@ def blas_threads(count: int) -> Iterator[None]:
     ...     float(np.ones((2, 2)).sum())
     4.0
     """
-    with _pools().limit(limits=max(1, count), user_api="blas"):
+    with _pools("scipy.linalg" in sys.modules).limit(limits=max(1, count), user_api="blas"):
         yield
 
 
@@ -88,12 +91,11 @@ def orthonormal(matrix: Array) -> Array:
     """
     rows, columns = matrix.shape
     require(columns <= rows, f"orthonormal needs at most as many columns as rows, got shape {matrix.shape}")
-    once = _cholesky_qr(matrix) if rows > 4 * columns else None
-    twice = _cholesky_qr(once) if once is not None else None
-    return twice if twice is not None else np.linalg.qr(matrix)[0]
+    quick = _cholesky_qr_twice(matrix) if rows > 4 * columns else None
+    return quick if quick is not None else np.linalg.qr(matrix)[0]
 
 
-def _cholesky_qr(matrix: Array) -> Array | None:
+def _cholesky_qr_twice(matrix: Array) -> Array | None:
     scale = float(np.abs(matrix).max(initial=0.0))
     if not 1e-100 < scale < 1e100:
         return None
@@ -105,8 +107,13 @@ def _cholesky_qr(matrix: Array) -> Array | None:
     diagonal = np.diag(lower)
     if diagonal.min() < _WELL_CONDITIONED * diagonal.max():
         return None
-    inverse: Array = np.linalg.inv(lower)
-    return matrix @ inverse.T
+    once = matrix @ np.linalg.inv(lower).T
+    gram = once.T @ once
+    # The diagonal can hide a bad condition (Kahan 1966), and the second pass repairs only what is nearly right.
+    if np.linalg.norm(gram - np.eye(len(gram))) > _NEARLY_ORTHONORMAL:
+        return None
+    twice: Array = once @ np.linalg.inv(np.linalg.cholesky(gram)).T
+    return twice
 
 
 def complement(matrix: Array, basis: Array) -> Array:
@@ -115,7 +122,7 @@ def complement(matrix: Array, basis: Array) -> Array:
     Directions in which less than 1e-10 of the matrix is left are rounding noise: they point anywhere, also back into
     `basis`, and are dropped. The rest is orthogonalised against `basis` a second time for the same reason.
 
-    >>> complement(np.eye(3)[:, :2], np.eye(3)[:, :1]).ravel().tolist()
+    >>> np.abs(complement(np.eye(3)[:, :2], np.eye(3)[:, :1])).ravel().tolist()
     [0.0, 1.0, 0.0]
     """
     room = len(basis) - basis.shape[1]

@@ -20,6 +20,8 @@ __all__ = ["Domain", "SparseBlock"]
 
 # Squares of bounds must neither overflow nor vanish, or a norm computed in floating point would mean nothing.
 _SMALLEST, _LARGEST = 1e-100, 1e100
+# Entries are cut to this where squaring them would overflow: a row that large only has a direction, and keeps most of it.
+_SQUARABLE = 1e140
 
 
 @final
@@ -82,9 +84,10 @@ class Domain:
             np.subtract(raw, self.center, out=rows, dtype=np.float64)
         elif raw is not rows:
             rows[...] = raw
-        if self.scale is not None:
-            rows /= self.scale
-        factor = self._factors(np.einsum("ij,ij->i", rows, rows), rows)
+        with np.errstate(over="ignore"):
+            if self.scale is not None:
+                rows /= self.scale
+            factor = self._factors(np.einsum("ij,ij->i", rows, rows), rows)
         if block.weights is not None:
             factor *= np.sqrt(block.weights) if squared else block.weights
         rows *= factor[:, None]
@@ -100,8 +103,10 @@ class Domain:
         values = np.asarray(matrix.data, dtype=np.float64)
         if self.low is not None and self.high is not None:
             values = np.clip(values, self.low[matrix.indices], self.high[matrix.indices])
-        if self.scale is not None:
-            values = values / self.scale[matrix.indices]
+        with np.errstate(over="ignore"):
+            values = values if self.scale is None else values / self.scale[matrix.indices]
+        if math.isfinite(self.radius):
+            values = np.clip(values, -_SQUARABLE, _SQUARABLE)
         center = self.shifted_center
         stored = values if center is None else values - center[matrix.indices]
         norms = _row_sums(np.square(stored), matrix.indptr)
@@ -110,7 +115,7 @@ class Domain:
             seen = _row_sums(np.square(center[matrix.indices]), matrix.indptr)
             norms += np.maximum(weight - seen, 0.0) + 8 * np.finfo(float).eps * weight
         rows = sp.csr_array((values, matrix.indices, matrix.indptr), shape=matrix.shape)
-        factor = self._sparse_factors(norms, rows)
+        factor = self._to_ball(norms)
         if block.weights is not None:
             factor *= np.sqrt(block.weights) if squared else block.weights
         rows.data = values * np.repeat(factor, np.diff(matrix.indptr))
@@ -124,30 +129,16 @@ class Domain:
         return self.center / self.scale
 
     def _factors(self, squares: Array, rows: Array) -> Array:
-        """min(1, radius / norm) for each row, given squared norms; rows too large to square are first made small."""
-        if math.isinf(self.radius):
-            return np.ones(len(rows))
+        """min(1, radius / norm) for each row, given squared norms; rows too large to square are cut in place first."""
         huge = ~np.isfinite(squares)
-        if huge.any():
-            largest = np.abs(rows[huge]).max(axis=1, keepdims=True)
-            # A row so large that the subtraction itself overflowed keeps its direction, with infinity as one.
-            shrunk = np.where(np.isinf(largest), np.isinf(rows[huge]) * np.sign(rows[huge]), rows[huge] / largest)
-            rows[huge] = shrunk * (2 * self.radius)
+        if huge.any() and math.isfinite(self.radius):
+            rows[huge] = np.clip(rows[huge], -_SQUARABLE, _SQUARABLE)
             squares[huge] = np.einsum("ij,ij->i", rows[huge], rows[huge])
         return self._to_ball(squares)
 
-    def _sparse_factors(self, squares: Array, rows: Any) -> Array:
-        if math.isinf(self.radius):
-            return np.ones(rows.shape[0])
-        factor = self._to_ball(squares)
-        for index in np.flatnonzero(~np.isfinite(squares)):
-            # The center vanishes beside such a row; only its direction counts.
-            entries = rows.data[rows.indptr[index] : rows.indptr[index + 1]]
-            largest = np.abs(entries).max()
-            factor[index] = self.radius / largest / (2 * np.linalg.norm(entries / largest))
-        return factor
-
     def _to_ball(self, squares: Array) -> Array:
+        if math.isinf(self.radius):
+            return np.ones(len(squares))
         with np.errstate(divide="ignore"):
             # The last factor keeps a row that was rounded onto the sphere from landing outside it.
             return np.minimum(1.0, self.radius / np.sqrt(squares) * (1 - 1e-15))

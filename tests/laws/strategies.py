@@ -1,0 +1,108 @@
+"""Hypothesis strategies that the law suites share: tables, their neighbours, and the tasks to run on them."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from hypothesis import strategies as st
+
+from eigenveil.linalg import Array, orthonormal
+from eigenveil.privacy import Domain, Neighbours
+from eigenveil.rows import DenseRows, Rows, SparseRows, WeightedRows
+from eigenveil.tasks import CovarianceSum, PowerIteration, PowerState, SumTask, Totals
+
+PERSONAL = [Neighbours.ADD_REMOVE, Neighbours.ZERO_OUT, Neighbours.REPLACE_ONE]
+
+# Sizes that one hostile row may have: inside the ball, on it, outside, and far outside.
+SIZES = (0.0, 1e-200, 0.3, 1.0, 3.0, 1e8, 1e200, 1e308)
+
+
+@dataclass(frozen=True)
+class Case:
+    """Two neighbouring tables and the region their rows are brought into."""
+
+    one: Rows
+    other: Rows
+    domain: Domain
+    neighbours: Neighbours
+
+
+def person(dim: int, rng: np.random.Generator, size: float, count: int) -> Array:
+    """Rows of one person: `count` of them, of length about `size`, sometimes along an axis, sometimes all in a line."""
+    directions = rng.standard_normal((count, dim))
+    style = rng.integers(3)
+    if style == 0:
+        directions = np.eye(dim)[rng.integers(dim, size=count)]
+    elif style == 1:
+        directions = np.repeat(directions[:1], count, axis=0)
+    directions /= np.maximum(np.linalg.norm(directions, axis=1, keepdims=True), 1e-9)
+    return directions * size
+
+
+@st.composite
+def domains(draw: st.DrawFn, dim: int, *, bounded: bool = True) -> Domain:
+    """A ball around zero or some center, with or without units and column bounds."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    center = rng.standard_normal(dim) * draw(st.sampled_from([0.1, 5.0])) if draw(st.booleans()) else None
+    scale = rng.uniform(0.2, 5.0, dim) if draw(st.booleans()) else None
+    box = draw(st.booleans())
+    low, high = (-rng.uniform(0.1, 2, dim), rng.uniform(0.1, 2, dim)) if box else (None, None)
+    radius = draw(st.sampled_from([0.5, 1.0, 37.0])) if bounded else np.inf
+    return Domain(dim, radius, center, scale, low, high)
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    """Neighbouring tables, dense or sparse, one row per person or several."""
+    dim = draw(st.integers(2, 6))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    neighbours = draw(st.sampled_from(PERSONAL))
+    most = draw(st.sampled_from([1, 4]))
+    people = [
+        person(dim, rng, size, int(rng.integers(1, most + 1)))
+        for size in draw(st.lists(st.sampled_from(SIZES), max_size=5))
+    ]
+    changed = person(dim, rng, draw(st.sampled_from(SIZES)), int(rng.integers(1, most + 1)))
+    with_person = [*people, changed]
+    without = list(people)
+    if neighbours is Neighbours.REPLACE_ONE:
+        without.append(person(dim, rng, draw(st.sampled_from(SIZES)), int(rng.integers(1, most + 1))))
+        if draw(st.booleans()):
+            # The worst replacement of a sum is the opposite row.
+            without[-1] = -changed
+    sparse = draw(st.booleans())
+    grouped = most > 1
+    domain = draw(domains(dim))
+    return Case(
+        table(with_person, dim, sparse=sparse, grouped=grouped),
+        table(without, dim, sparse=sparse, grouped=grouped),
+        domain,
+        neighbours,
+    )
+
+
+def table(people: list[Array], dim: int, *, sparse: bool, grouped: bool) -> Rows:
+    """The rows of these people as `Rows`."""
+    stacked = np.vstack(people) if people else np.zeros((0, dim))
+    rows: Rows = SparseRows(sp.csr_array(stacked)) if sparse else DenseRows(stacked)
+    if not grouped:
+        return rows
+    return WeightedRows.by_person(rows, np.repeat(np.arange(len(people)), [len(p) for p in people]).astype(np.int64))
+
+
+def all_tasks(domain: Domain, neighbours: Neighbours, rng: np.random.Generator) -> list[tuple[SumTask[Any, Any], Any]]:
+    """Every task that releases sums, each with the states whose releases are attacked. A new task is added here."""
+    width = int(rng.integers(1, domain.dim + 1))
+    basis = orthonormal(rng.standard_normal((domain.dim, width)))
+    private_count = 0.0 if neighbours.count_is_public else 1.0
+    power = PowerIteration(domain, neighbours, basis, shares=(0.25, 0.75))
+    later = PowerState(1, orthonormal(rng.standard_normal((domain.dim, width))) * 0.7, basis)
+    return [
+        (CovarianceSum(domain, neighbours), None),
+        (power, power.start()),
+        (power, later),
+        (Totals(domain, neighbours, sum_weight=1.0), None),
+        (Totals(domain, neighbours, sum_weight=10.0, count_weight=private_count, trace_weight=0.5), None),
+        (Totals(domain, neighbours, count_weight=private_count, trace_weight=1.0), None),
+    ]

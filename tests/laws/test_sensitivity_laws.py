@@ -1,0 +1,219 @@
+"""Every release keeps its stated sensitivity, on neighbours chosen to break it; and wrong code is caught doing so."""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from laws.strategies import PERSONAL, Case, all_tasks, cases, table
+
+from eigenveil.linalg import Array
+from eigenveil.privacy import (
+    Bounded,
+    Domain,
+    Neighbours,
+    bounded_count,
+    bounded_gram,
+    bounded_gram_times,
+    bounded_sum,
+    bounded_trace,
+    gram_sensitivity,
+    gram_times_sensitivity,
+)
+from eigenveil.rows import Block, DenseRows, Rows, SparseRows
+
+TOLERANCE = 1 + 1e-9
+Release = Callable[[Rows, Domain, Neighbours], Bounded]
+
+RELEASES: dict[str, Release] = {
+    "sum": lambda rows, domain, near: bounded_sum(rows, domain=domain, neighbours=near),
+    "count": lambda rows, domain, near: bounded_count(rows, neighbours=near),  # noqa: ARG005
+    "trace": lambda rows, domain, near: bounded_trace(rows, domain=domain, neighbours=near),
+    "gram": lambda rows, domain, near: bounded_gram(rows, domain=domain, neighbours=near),
+    "gram times basis": lambda rows, domain, near: bounded_gram_times(
+        rows, basis=np.eye(domain.dim)[:, :2], domain=domain, neighbours=near
+    ),
+}
+
+
+def gap(one: Bounded, other: Bounded) -> float:
+    """How far the released value moved."""
+    assert np.isfinite(one.value).all()
+    assert np.isfinite(other.value).all()
+    return float(np.linalg.norm(one.value - other.value))
+
+
+def check(release: Release, case: Case) -> None:
+    """The law: neighbours move a release by at most its stated sensitivity."""
+    one, other = (release(rows, case.domain, case.neighbours) for rows in (case.one, case.other))
+    assert one.sensitivity == other.sensitivity
+    assert gap(one, other) <= one.sensitivity * TOLERANCE
+
+
+@pytest.mark.parametrize("name", RELEASES)
+@settings(max_examples=150)
+@given(case=cases())
+def test_every_bounded_sum_keeps_its_sensitivity(name: str, case: Case) -> None:
+    if name == "count" and case.neighbours.count_is_public:
+        # Sensitivity zero is the claim that the number is the same on both sides, true of replace-one alone:
+        # zero-out keeps the blanked person in the count, which is public and not taken from these rows.
+        return
+    check(RELEASES[name], case)
+
+
+@settings(max_examples=150)
+@given(case=cases(), seed=st.integers(0, 2**32))
+def test_every_task_keeps_its_sensitivity(case: Case, seed: int) -> None:
+    for task, state in all_tasks(case.domain, case.neighbours, np.random.default_rng(seed)):
+        one, other = (task.private(state, rows) for rows in (case.one, case.other))
+        assert one.sensitivity == other.sensitivity == task.sensitivity(state)
+        assert one.symmetric == task.symmetric
+        assert gap(one, other) <= one.sensitivity * TOLERANCE
+
+
+@pytest.mark.parametrize("neighbours", PERSONAL)
+@pytest.mark.parametrize("name", ["sum", "gram", "trace"])
+def test_sensitivities_are_tight(name: str, neighbours: Neighbours) -> None:
+    """One row on the sphere, or two orthogonal or opposite ones, reach the bound: it cannot be smaller."""
+    domain = Domain(3, 2.0)
+    near = np.array([[2.0, 0.0, 0.0]])
+    far = {"sum": -near, "gram": np.array([[0.0, 2.0, 0.0]]), "trace": np.zeros((1, 3))}[name]
+    other = DenseRows(far if neighbours is Neighbours.REPLACE_ONE else np.zeros((0, 3)))
+    one, two = (RELEASES[name](rows, domain, neighbours) for rows in (DenseRows(near), other))
+    assert gap(one, two) == pytest.approx(one.sensitivity, rel=1e-12)
+
+
+@settings(max_examples=200)
+@given(seed=st.integers(0, 2**32), dim=st.integers(1, 7), width=st.integers(1, 7), single=st.booleans())
+def test_entry_level_sensitivities_hold_for_every_update(seed: int, dim: int, width: int, single: bool) -> None:
+    """PPM (6) and (7): the change of G and of G Z for an admissible symmetric C."""
+    rng = np.random.default_rng(seed)
+    change = rng.standard_normal((dim, dim)) * (rng.random((dim, dim)) < 0.5)
+    change = change + change.T
+    if single:
+        change = np.zeros((dim, dim))
+        change[rng.integers(dim), rng.integers(dim)] = 1.0
+    size = math.sqrt(np.square(np.abs(change).sum(axis=1)).sum())
+    change = change / size if size > 0 else change
+    near = Neighbours.ENTRY if single else Neighbours.SYMMETRIC_UPDATE
+    basis = rng.standard_normal((dim, width))
+    norm = float(np.linalg.norm(basis, 2))
+    assert np.linalg.norm(change) <= gram_sensitivity(1.0, near) * TOLERANCE
+    stated = gram_times_sensitivity(1.0, near, basis=basis, basis_norm=norm)
+    assert np.linalg.norm(change @ basis) <= stated * TOLERANCE
+
+
+@settings(max_examples=100)
+@given(case=cases())
+def test_dense_and_sparse_rows_give_the_same_sums(case: Case) -> None:
+    rows = case.one
+    inner = getattr(rows, "inner", rows)
+    stacked = inner.values.toarray() if inner.sparse else inner.values
+    weights = getattr(rows, "weights", None)
+    sides: list[Rows] = [DenseRows(stacked), SparseRows(sp.csr_array(stacked))]
+    if weights is not None:
+        from eigenveil.rows import WeightedRows
+
+        sides = [WeightedRows(side, weights) for side in sides]
+    scale = max(
+        1.0,
+        case.domain.radius**2,
+        float(np.square(case.domain.shifted_center).sum()) if case.domain.center is not None else 0,
+    )
+    for release in RELEASES.values():
+        dense, sparse = (release(side, case.domain, case.neighbours).value for side in sides)
+        np.testing.assert_allclose(dense, sparse, atol=1e-9 * scale * max(1, len(stacked)))
+
+
+def naive_gram(rows: Array, domain: Domain) -> Array:
+    """The slow, obvious version: clip each row, then add outer products."""
+    total = np.zeros((domain.dim, domain.dim))
+    for row in rows:
+        row = row if domain.low is None else np.clip(row, domain.low, domain.high)
+        row = row if domain.center is None else row - domain.center
+        row = row if domain.scale is None else row / domain.scale
+        norm = np.linalg.norm(row)
+        row = row * min(1.0, domain.radius / norm) if norm > 0 else row
+        total += np.outer(row, row)
+    return total
+
+
+@settings(max_examples=60)
+@given(case=cases())
+def test_gram_matches_the_obvious_version(case: Case) -> None:
+    inner = getattr(case.one, "inner", case.one)
+    stacked = inner.values.toarray() if inner.sparse else inner.values
+    if stacked.size and np.abs(stacked).max() > 1e100:
+        return
+    found = bounded_gram(inner, domain=case.domain, neighbours=case.neighbours).value
+    np.testing.assert_allclose(found, naive_gram(stacked, case.domain), atol=1e-8 * max(1.0, case.domain.radius**2))
+
+
+# What follows shows that the laws above can fail: each mutant is a mistake somebody could make.
+
+
+def huge_row_case() -> Case:
+    """A thousand ordinary rows, and one row of 1e8 that is there or not."""
+    rng = np.random.default_rng(0)
+    rows = rng.standard_normal((1000, 5)) * 0.3
+    return Case(
+        table([rows, np.full((1, 5), 1e8)], 5, sparse=False, grouped=False),
+        table([rows], 5, sparse=False, grouped=False),
+        Domain(5, 1.0),
+        Neighbours.ADD_REMOVE,
+    )
+
+
+def test_the_law_convicts_a_wrong_sensitivity() -> None:
+    def too_small(rows: Rows, domain: Domain, near: Neighbours) -> Bounded:
+        right = bounded_gram(rows, domain=domain, neighbours=near)
+        return Bounded(right.value, 0.9 * right.sensitivity)
+
+    check(RELEASES["gram"], huge_row_case())
+    with pytest.raises(AssertionError):
+        check(too_small, huge_row_case())
+
+
+def test_the_law_convicts_clipping_after_the_product() -> None:
+    def excess_removed_afterwards(rows: Rows, domain: Domain, near: Neighbours) -> Bounded:
+        total = np.zeros((domain.dim, domain.dim))
+        for block in rows.blocks(10_000):
+            raw = np.asarray(block.values)
+            norms = np.linalg.norm(raw, axis=1)
+            keep = np.minimum(1.0, domain.radius / norms) ** 2
+            total = raw.T @ raw - (raw * (1 - keep)[:, None]).T @ raw
+        return Bounded(total, gram_sensitivity(domain.radius, near))
+
+    with pytest.raises(AssertionError):
+        check(excess_removed_afterwards, huge_row_case())
+
+
+def test_the_law_convicts_no_clipping(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Domain, "_to_ball", lambda self, squares: np.ones(len(squares)))  # noqa: ARG005
+    with pytest.raises(AssertionError):
+        check(RELEASES["gram"], huge_row_case())
+
+
+def test_the_law_convicts_a_person_who_is_not_averaged(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = np.eye(3)[[0, 0, 0, 0]]
+    case = Case(
+        table([rows], 3, sparse=False, grouped=True),
+        table([], 3, sparse=False, grouped=True),
+        Domain(3, 1.0),
+        Neighbours.ADD_REMOVE,
+    )
+    check(RELEASES["gram"], case)
+    whole = Domain.dense
+    monkeypatch.setattr(Domain, "dense", lambda self, block, **more: whole(self, Block(block.values), **more))
+    with pytest.raises(AssertionError):
+        check(RELEASES["gram"], case)
+
+
+def test_a_basis_that_would_stretch_is_refused() -> None:
+    rows, domain = DenseRows(np.eye(3)), Domain(3, 1.0)
+    for basis in (np.eye(3) * 1.001, np.ones((3, 3)), np.full((3, 1), np.nan), np.zeros((2, 1)), np.zeros((3, 0))):
+        with pytest.raises(ValueError, match="basis must"):
+            bounded_gram_times(rows, basis=basis, domain=domain, neighbours=Neighbours.ADD_REMOVE)

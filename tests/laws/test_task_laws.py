@@ -1,0 +1,66 @@
+"""Laws of every task: parts add up to the whole, where the noise stands does not matter to the task, budgets are kept."""
+
+import math
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from laws.strategies import all_tasks, domains, person, table
+
+from eigenveil.linalg import Array
+from eigenveil.privacy import Bounded, Exact, Gaussian, Ledger, Mechanism, Neighbours, Noise
+from eigenveil.protocols import run_pooled
+
+EXACT = Exact(because="a law is checked")
+
+
+class Spy(Mechanism):
+    """Records what passes through it and changes nothing."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, float, float]] = []
+
+    def release(self, private: Bounded, *, label: str, share: float = 1.0) -> Array:
+        self.seen.append((label, private.sensitivity, share))
+        return private.value
+
+
+@settings(max_examples=60)
+@given(data=st.data(), seed=st.integers(0, 2**32), cut=st.integers(0, 6), sparse=st.booleans())
+def test_parts_of_sites_add_up_to_the_whole(data: st.DataObject, seed: int, cut: int, sparse: bool) -> None:
+    rng = np.random.default_rng(seed)
+    domain = data.draw(domains(4))
+    people = [person(4, rng, 1.0, 1) for _ in range(6)]
+    whole = table(people, 4, sparse=sparse, grouped=False)
+    sites = [table(part, 4, sparse=sparse, grouped=False) for part in (people[:cut], people[cut:])]
+    for task, state in all_tasks(domain, Neighbours.ADD_REMOVE, rng):
+        one, two = (task.work(state, site, EXACT) for site in sites)
+        expected = task.work(state, whole, EXACT)
+        size = max(1.0, float(np.abs(expected).max()))
+        np.testing.assert_allclose(task.combine(one, two), expected, atol=1e-10 * size)
+        np.testing.assert_array_equal(task.combine(one, two), task.combine(two, one))
+
+
+@settings(max_examples=30)
+@given(data=st.data(), seed=st.integers(0, 2**32))
+def test_site_and_hub_release_the_same_thing_for_the_same_price(data: st.DataObject, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    domain = data.draw(domains(4))
+    rows = table([person(4, rng, 1.0, 1) for _ in range(5)], 4, sparse=False, grouped=False)
+    for task, state in all_tasks(domain, Neighbours.ADD_REMOVE, rng):
+        at_site, at_hub = Spy(), Spy()
+        part = task.work(state, rows, at_site)
+        task.advance(state, part, at_hub)
+        assert at_site.seen == at_hub.seen
+
+
+@settings(max_examples=30)
+@given(data=st.data(), seed=st.integers(0, 2**32))
+def test_a_whole_run_spends_the_mechanism_and_no_more(data: st.DataObject, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    domain = data.draw(domains(4))
+    rows = table([person(4, rng, 1.0, 1) for _ in range(5)], 4, sparse=False, grouped=False)
+    for task, _ in all_tasks(domain, Neighbours.ADD_REMOVE, rng):
+        ledger = Ledger(epsilon=math.inf, delta=1e-6)
+        run_pooled(task, rows, Gaussian(5.0, ledger, Noise.seeded(seed)))
+        assert math.isclose(ledger.spent_mu, 0.2, rel_tol=1e-12)

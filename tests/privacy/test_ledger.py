@@ -1,0 +1,87 @@
+"""The ledger is a filter: it never lets more out than its budget, whatever is asked, and it cannot be duplicated."""
+
+import copy
+import math
+import pickle
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eigenveil.errors import BudgetExceeded
+from eigenveil.privacy import Ledger, mu_for
+
+
+@given(st.lists(st.floats(0, 0.3), max_size=30))
+def test_no_sequence_of_charges_passes_the_budget(charges: list[float]) -> None:
+    ledger = Ledger(epsilon=1.0, delta=1e-6)
+    for index, mu in enumerate(charges):
+        before = ledger.charges
+        try:
+            ledger.spend(mu, label=str(index))
+        except BudgetExceeded:
+            assert ledger.charges == before
+        else:
+            assert len(ledger.charges) == len(before) + 1
+    assert ledger.epsilon() <= 1.0 + 1e-9
+    assert math.hypot(ledger.spent_mu, ledger.remaining_mu) == pytest.approx(mu_for(1.0, 1e-6), rel=1e-9)
+
+
+@given(st.lists(st.floats(0.01, 1), min_size=1, max_size=20))
+def test_shares_of_the_whole_budget_can_all_be_paid(weights: list[float]) -> None:
+    ledger = Ledger(epsilon=0.7, delta=1e-5)
+    limit = mu_for(0.7, 1e-5)
+    for weight in weights:
+        ledger.spend(limit * math.sqrt(weight / sum(weights)), label="share")
+    with pytest.raises(BudgetExceeded, match="nothing was released"):
+        ledger.spend(0.01 * limit, label="one more")
+    assert ledger.epsilon() <= 0.7
+
+
+def test_copies_are_the_same_ledger_and_stored_ones_cannot_spend() -> None:
+    ledger = Ledger(epsilon=1.0, delta=1e-6)
+    assert copy.copy(ledger) is ledger
+    assert copy.deepcopy(ledger) is ledger
+    ledger.spend(0.1, label="first")
+    stored = pickle.loads(pickle.dumps(ledger))  # noqa: S301
+    assert stored.charges == ledger.charges
+    assert stored.epsilon() == ledger.epsilon()
+    with pytest.raises(BudgetExceeded, match="copy"):
+        stored.spend(0.01, label="second")
+
+
+def test_threads_cannot_overspend() -> None:
+    ledger = Ledger(epsilon=1.0, delta=1e-6)
+    each = mu_for(1.0, 1e-6) / 10
+
+    def spend() -> None:
+        for _ in range(20):
+            try:
+                ledger.spend(each, label="x")
+            except BudgetExceeded:
+                return
+
+    threads = [threading.Thread(target=spend) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(ledger.charges) == 100
+
+
+@pytest.mark.parametrize("mu", [-0.1, math.nan, math.inf])
+def test_bad_charges_are_refused(mu: float) -> None:
+    ledger = Ledger(epsilon=1.0, delta=1e-6)
+    with pytest.raises(ValueError, match="mu must"):
+        ledger.spend(mu, label="x")
+    assert ledger.charges == ()
+
+
+def test_an_unlimited_ledger_still_counts() -> None:
+    ledger = Ledger(epsilon=math.inf, delta=1e-6)
+    for _ in range(5):
+        ledger.spend(3.0, label="x")
+    assert ledger.spent_mu == pytest.approx(3 * math.sqrt(5))
+    assert math.isinf(ledger.remaining_mu)
+    assert "charges=5" in repr(ledger)

@@ -1,0 +1,115 @@
+"""The law of the noise, tested so that a tenth off fails; and that no stretch of it is ever given twice."""
+
+import copy
+import multiprocessing
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from eigenveil.linalg import Array
+from eigenveil.privacy import Noise
+
+# Two-sided level 1e-6 for a standard normal statistic.
+LEVEL = 4.892
+
+
+def scale_statistic(sample: Array) -> float:
+    """How many standard errors the mean square is off one: for n normals its variance is 2 / n."""
+    return float((np.square(sample).mean() - 1) * np.sqrt(sample.size / 2))
+
+
+def test_scale_is_one_and_a_tenth_off_would_be_caught() -> None:
+    sample = Noise.seeded(11).normal((1_000_000,))
+    assert abs(scale_statistic(sample)) < LEVEL
+    assert abs(scale_statistic(1.1 * sample)) > 20 * LEVEL
+    assert abs(scale_statistic(0.9 * sample)) > 20 * LEVEL
+
+
+def test_law_is_normal_also_in_the_tails() -> None:
+    sample = Noise.seeded(12).normal((2_000_000,))
+    edges = np.array([-np.inf, -4.5, -4, -3.5, *np.linspace(-3, 3, 61), 3.5, 4, 4.5, np.inf])
+    expected = np.diff(stats.norm.cdf(edges)) * sample.size
+    found, _ = np.histogram(sample, bins=edges)
+    assert stats.chisquare(found, expected).pvalue > 1e-6
+    # A Student law with 30 degrees of freedom, scaled to the same variance, would be caught.
+    rng = np.random.default_rng(0)
+    student, _ = np.histogram(rng.standard_t(30, sample.size) * np.sqrt(28 / 30), bins=edges)
+    assert stats.chisquare(student, expected).pvalue < 1e-6
+
+
+@pytest.mark.parametrize("lag", [1, 2, 1 << 14, 1 << 15])
+@pytest.mark.parametrize("power", [1, 2])
+def test_draws_are_independent(lag: int, power: int) -> None:
+    """Also across the two halves that one pair of words makes, 2^14 apart, and in squares, which share the radius."""
+    sample = Noise.seeded(13).normal((1 << 20,)) ** power
+    correlation = np.corrcoef(sample[:-lag], sample[lag:])[0, 1]
+    assert abs(correlation) * np.sqrt(sample.size - lag) < LEVEL
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 3, 255, (1 << 15) - 1, 1 << 15, (1 << 15) + 1, 100_001])
+def test_every_length_is_filled(size: int) -> None:
+    sample = Noise.seeded(14).normal((size,))
+    assert sample.shape == (size,)
+    assert np.isfinite(sample).all()
+    assert len(np.unique(sample)) == size
+
+
+def test_shapes() -> None:
+    assert Noise.seeded(1).normal((3, 5)).shape == (3, 5)
+    assert Noise.seeded(1).normal(()).shape == ()
+
+
+def test_extreme_words_give_finite_normals() -> None:
+    """All zeros and all ones are words like any other; the largest radius is that of u = 2^-65."""
+
+    class Constant:
+        def __init__(self, byte: int) -> None:
+            self.byte = byte
+
+        def update_into(self, zeros: memoryview, out: Array) -> None:  # noqa: ARG002
+            out[...] = self.byte
+
+    for byte in (0x00, 0xFF, 0x80, 0x7F):
+        noise = Noise.seeded(1)
+        noise._stream = Constant(byte)
+        sample = noise.normal((100,))
+        assert np.isfinite(sample).all()
+        assert np.abs(sample).max() < 9.6
+
+
+def test_seeds_repeat_and_fresh_noise_does_not() -> None:
+    assert np.array_equal(Noise.seeded(5).normal((100,)), Noise.seeded(5).normal((100,)))
+    assert not np.array_equal(Noise.seeded(5).normal((100,)), Noise.seeded(6).normal((100,)))
+    assert not np.array_equal(Noise.fresh().normal((100,)), Noise.fresh().normal((100,)))
+    once = Noise.seeded(5)
+    assert not np.array_equal(once.normal((100,)), once.normal((100,)))
+    assert Noise.seeded(5).reproducible
+    assert not Noise.fresh().reproducible
+
+
+@pytest.mark.parametrize("copying", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_noise_cannot_be_copied(copying: Callable[[Any], Any]) -> None:
+    with pytest.raises(TypeError, match="twice"):
+        copying(Noise.fresh())
+
+
+def test_a_fork_does_not_repeat_its_parent() -> None:
+    noise = Noise.fresh()
+    noise.normal((4,))
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+
+    child = context.Process(target=lambda: sender.send(noise.normal((4,)).tolist()))
+    child.start()
+    theirs = receiver.recv()
+    child.join()
+    assert theirs != noise.normal((4,)).tolist()
+
+
+def test_a_short_key_is_refused() -> None:
+    with pytest.raises(ValueError, match="32 bytes"):
+        Noise(b"short", reproducible=False)
