@@ -5,7 +5,9 @@ Nothing is unpickled. Parquet is streamed and npy is mapped, so neither has to f
 which are public, and never show a value.
 """
 
+import re
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
@@ -26,6 +28,8 @@ FORMATS = {
     ".svm": "svmlight / libsvm text",
 }
 _SVMLIGHT = {".svm", ".svmlight", ".libsvm"}
+# What pandas calls an index without a name when it writes one to Parquet: row numbers, not a feature.
+_PANDAS_INDEX = re.compile(r"__index_level_\d+__")
 
 
 @final
@@ -92,7 +96,7 @@ class ParquetRows:
         """Arrays of at most `size` rows."""
         import pyarrow.parquet as pq
 
-        with pq.ParquetFile(self.path) as file:
+        with _reading(self.path), pq.ParquetFile(self.path) as file:
             for batch in file.iter_batches(batch_size=size, columns=list(self.columns)):
                 yield Block(_numbers(batch))
 
@@ -133,14 +137,21 @@ def as_rows(data: Any) -> Rows:
     return rows
 
 
-def read_table(path: str | Path, *, person: str | None = None, drop: Sequence[str] = ()) -> Table:
+def read_table(
+    path: str | Path, *, person: str | None = None, drop: Sequence[str] = (), features: int | None = None
+) -> Table:
     """Read a file by the ending of its name (see `FORMATS`), without the columns in `drop`.
 
     `person` names the column of a csv or parquet file that says whose row it is; the column itself is then left out.
+    `features` is the number of columns of svmlight text, which does not say: without it the largest index in the file serves,
+    a number from the data.
     """
     path = Path(path)
     require(path.is_file(), f"{path} does not exist or is not a file")
     ending = path.suffix.lower()
+    require(
+        features is None or ending in _SVMLIGHT, f"features is for svmlight text; {path} says how many columns it has"
+    )
     if ending in {".csv", ".parquet"}:
         return _read_columns(path, ending, person, drop)
     require(
@@ -148,15 +159,16 @@ def read_table(path: str | Path, *, person: str | None = None, drop: Sequence[st
         f"{ending} files have no named columns; person and drop need csv or parquet",
     )
     if ending in _SVMLIGHT:
-        return Table(_read_svmlight(path))
+        return Table(_read_svmlight(path, features))
     require(
         ending in FORMATS,
         f"{path} has the ending {ending!r}; known are {', '.join(sorted({*FORMATS, *_SVMLIGHT}))}",
     )
     try:
         return Table(_read_npy(path) if ending == ".npy" else _read_npz(path))
-    except (OSError, EOFError) as error:
-        raise ValueError(f"{path} cannot be read: {error}") from error
+    except Exception as error:
+        # A damaged file makes numpy, zipfile, zlib and tokenize raise almost anything.
+        raise ValueError(f"{path} cannot be read as {ending[1:]}: {error}") from error
 
 
 def _read_columns(path: Path, ending: str, person: str | None, drop: Sequence[str]) -> Table:
@@ -164,24 +176,41 @@ def _read_columns(path: Path, ending: str, person: str | None, drop: Sequence[st
     import pyarrow.csv as pc
     import pyarrow.parquet as pq
 
-    try:
+    with _reading(path):
         table = pc.read_csv(path) if ending == ".csv" else None
         schema = table.schema if table is not None else pq.read_schema(path)
-    except pa.ArrowInvalid as error:
-        raise ValueError(f"{path} cannot be read as {ending[1:]}: {_first_line(error)}") from error
+    # A csv without a header would lend its first row, a person's, to the names, which every model file shows.
+    require(
+        table is None or _could_be_names(schema.names),
+        f"{path} seems to have no header line: its first line holds numbers. "
+        "Add a line with the names of the columns, because names are written to the model",
+    )
+    require(table is None or table.num_rows > 0, f"{path} has a header and no rows")
     named = [*drop, *([person] if person is not None else [])]
     missing = [name for name in named if name not in schema.names]
     require(not missing, f"{path} has no column {', '.join(map(repr, missing))}; it has {', '.join(schema.names)}")
     duplicates = sorted({name for name in schema.names if schema.names.count(name) > 1})
     require(not duplicates, f"{path} has more than one column called {', '.join(map(repr, duplicates))}")
-    columns = tuple(name for name in schema.names if name not in named)
+    columns = tuple(name for name in schema.names if name not in named and not _PANDAS_INDEX.fullmatch(name))
     require(len(columns) > 0, f"{path} has no columns left to analyse")
     _require_numbers(pa.schema([schema.field(name) for name in columns]))
     rows: Rows = ArrowRows(table.select(list(columns))) if table is not None else ParquetRows(path, columns)
     if person is not None:
-        whole = table if table is not None else pq.read_table(path, columns=[person])
+        with _reading(path):
+            whole = table if table is not None else pq.read_table(path, columns=[person])
         rows = WeightedRows.by_person(rows, person_ids(whole, person))
     return Table(rows, columns)
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Turn what pyarrow raises into a `ValueError` without its cause, whose message quotes the data."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except (pa.ArrowException, OSError) as error:
+        raise ValueError(f"{path} cannot be read as {path.suffix.lower()[1:]}: {_first_line(error)}") from None
 
 
 def person_ids(table: Any, person: str) -> Any:
@@ -192,13 +221,20 @@ def person_ids(table: Any, person: str) -> Any:
     [0, 1]
     """
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     column = table[person] if not isinstance(table, pa.RecordBatch) else table.column(person)
-    if not isinstance(column, pa.Array | pa.ChunkedArray):
-        column = pa.array(column)
-    require(column.null_count == 0, f"column {person!r} says whose row it is and must have no missing values")
-    whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    codes = whole.dictionary_encode() if not isinstance(whole, pa.DictionaryArray) else whole
+    try:
+        whole = column if isinstance(column, pa.Array | pa.ChunkedArray) else pa.array(column)
+        whole = whole.combine_chunks() if isinstance(whole, pa.ChunkedArray) else whole
+        if isinstance(whole, pa.DictionaryArray):
+            # A dictionary may list one person twice, or a missing value; only its values tell.
+            whole = whole.dictionary_decode()
+        codes = whole.dictionary_encode()
+    except pa.ArrowException:
+        raise ValueError(f"column {person!r} says whose row it is and must hold values of one type") from None
+    missing = bool(pc.any(pc.is_null(whole, nan_is_null=True)).as_py())
+    require(not missing, f"column {person!r} says whose row it is and must have no missing values")
     return codes.indices.to_numpy(zero_copy_only=False)
 
 
@@ -229,35 +265,46 @@ def _numbers(piece: Any) -> Any:
 
 def _read_npy(path: Path) -> Rows:
     array = np.load(path, mmap_mode="r", allow_pickle=False)
-    return _dense(array, path)
+    require(isinstance(array, np.ndarray), "it is an npz archive of arrays")
+    return _dense(array)
 
 
 def _read_npz(path: Path) -> Rows:
-    with np.load(path, allow_pickle=False) as archive:
-        require(hasattr(archive, "files"), f"{path} is not an npz archive")
-        names = set(archive.files)
-        if {"format", "shape"} <= names:
-            try:
-                return SparseRows(sp.csr_array(sp.load_npz(path)))
-            except (KeyError, NotImplementedError) as error:
-                raise ValueError(f"{path} looks like a scipy sparse matrix but cannot be read") from error
-        name = "X" if "X" in names else next(iter(names)) if len(names) == 1 else None
-        if name is None:
-            raise ValueError(f"{path} holds several arrays and none is called X: {', '.join(sorted(names))}")
-        return _dense(archive[name], path)
+    loaded = np.load(path, allow_pickle=False)
+    require(not isinstance(loaded, np.ndarray), "it is a single npy array")
+    with loaded as archive:
+        names = sorted(archive.files)
+        require(len(names) > 0, "it holds no array")
+        if {"format", "shape"} <= set(names):
+            return _read_sparse(path)
+        name = "X" if "X" in names else names[0]
+        require(name == "X" or len(names) == 1, f"it holds several arrays and none is called X: {', '.join(names)}")
+        return _dense(archive[name])
 
 
-def _dense(array: Any, path: Path) -> Rows:
-    require(array.ndim == 2, f"{path} must hold a two-dimensional array, got {array.ndim} dimensions")
-    require(array.dtype.kind in "biuf", f"{path} must hold real numbers, got dtype {array.dtype}")
+def _read_sparse(path: Path) -> Rows:
+    try:
+        matrix = sp.csr_array(sp.load_npz(path))
+    except (KeyError, TypeError, IndexError, NotImplementedError) as error:
+        raise ValueError("it looks like a scipy sparse matrix and is not a whole one") from error
+    # The file is not trusted: compiled code would follow an index that points out of the matrix.
+    matrix.check_format(full_check=True)
+    require(matrix.dtype.kind in "biuf", f"it must hold real numbers, got dtype {matrix.dtype}")
+    return SparseRows(matrix)
+
+
+def _dense(array: Any) -> Rows:
+    require(isinstance(array, np.ndarray), "what it holds is not an array")
+    require(array.ndim == 2, f"it must hold a two-dimensional array, got {array.ndim} dimensions")
+    require(array.dtype.kind in "biuf", f"it must hold real numbers, got dtype {array.dtype}")
     return DenseRows(array)
 
 
-def _read_svmlight(path: Path) -> Rows:
+def _read_svmlight(path: Path, features: int | None) -> Rows:
     from sklearn.datasets import load_svmlight_file
 
     try:
-        matrix, _ = load_svmlight_file(str(path))
+        matrix, _ = load_svmlight_file(str(path), n_features=features)
     except (ValueError, IndexError) as error:
         raise ValueError(f"{path} cannot be read as svmlight text: {_first_line(error)}") from None
     return SparseRows(sp.csr_array(matrix))
@@ -266,3 +313,19 @@ def _read_svmlight(path: Path) -> Rows:
 def _first_line(error: Exception) -> str:
     """The first line of a library's message, cut before it quotes the data."""
     return str(error).splitlines()[0].partition(":")[0] if str(error) else type(error).__name__
+
+
+def _could_be_names(names: Sequence[str]) -> bool:
+    """Whether the numbers among the names, if any, count up from 0, from 1 or from a year, as names do and data seldom."""
+    found = [number for number in map(_number, names) if number is not None]
+    if len(found) < 2:
+        return True
+    start = found[0]
+    return (start in {0, 1} or 1800 <= start <= 2200) and found == [start + i for i in range(len(found))]
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None

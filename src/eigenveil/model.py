@@ -4,8 +4,6 @@ The model holds released numbers only. Scores of the rows it was fitted on are n
 """
 
 import json
-import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +12,7 @@ from typing import Any, final
 import numpy as np
 
 from eigenveil.errors import ModelFileError, require
+from eigenveil.files import whole_file
 from eigenveil.linalg import Array, Subspace
 from eigenveil.privacy import Guarantee
 
@@ -106,7 +105,10 @@ class Model:
             "columns": list(self.columns) if self.columns is not None else None,
             "settings": dict(self.settings),
         }
-        _write_whole(Path(path), save(arrays, metadata={_KEY: json.dumps(header)}))
+        with whole_file(Path(path)) as temporary:
+            temporary.write_bytes(save(arrays, metadata={_KEY: json.dumps(header)}))
+            # A model is made to be published, unlike the scores that `whole_file` also writes.
+            temporary.chmod(0o644)
 
     @classmethod
     def load(cls, path: str | Path) -> "Model":
@@ -125,7 +127,7 @@ class Model:
             raise ModelFileError(f"{path} is not an Eigenveil model, or it is damaged: {error}") from error
         try:
             return cls._from_parts(arrays, header)
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError, ArithmeticError) as error:
             raise ModelFileError(f"{path} is damaged: {error}") from error
 
     @classmethod
@@ -133,19 +135,22 @@ class Model:
         require(set(_ARRAYS) <= set(arrays) <= {*_ARRAYS, "scale"}, f"its arrays are {sorted(arrays)}")
         for name, array in arrays.items():
             require(array.dtype == np.float64, f"{name} is of type {array.dtype}, not float64")
-        columns = header["columns"]
+        columns, settings = header["columns"], header["settings"]
+        named = columns is None or (isinstance(columns, list) and all(isinstance(name, str) for name in columns))
+        require(named, "its columns are not a list of names")
+        require(isinstance(settings, dict), "its settings are not a table")
         return cls(
             **arrays,
             guarantee=Guarantee.from_dict(header["guarantee"]),
-            columns=None if columns is None else tuple(str(name) for name in columns),
-            settings=dict(header["settings"]),
+            columns=None if columns is None else tuple(columns),
+            settings=settings,
         )
 
 
 def _header(path: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
     try:
         header = json.loads(metadata[_KEY])
-    except (KeyError, ValueError) as error:
+    except (KeyError, ValueError, RecursionError) as error:
         raise ModelFileError(f"{path} is a safetensors file but not an Eigenveil model") from error
     if not isinstance(header, dict) or header.get("format") != _FORMAT:
         raise ModelFileError(f"{path} is a safetensors file but not an Eigenveil model")
@@ -154,20 +159,3 @@ def _header(path: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
             f"{path} is an Eigenveil model of version {header.get('version')!r}; this program reads version {_VERSION}"
         )
     return header
-
-
-def _write_whole(path: Path, data: bytes) -> None:
-    """Write beside the target, then rename over it: a reader or a crash never sees half a file."""
-    if not path.parent.is_dir():
-        raise ValueError(f"the folder {path.parent} does not exist")
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise

@@ -135,8 +135,12 @@ def _eigenvalues(dim: int, people: int | None, spectrum: Array | None) -> Array 
     """Guessed Gram eigenvalues, (dim,), in units of row_bound^2."""
     if people is None:
         return None
+    require(people >= 1, f"people must be at least 1, got {people}")
     shape = 1.0 / np.arange(1, dim + 1) if spectrum is None else np.asarray(spectrum, dtype=np.float64)
     require(len(shape) <= dim, f"spectrum has {len(shape)} values for {dim} columns")
+    require(
+        bool((shape >= 0).all()) and 0 < shape.sum() < math.inf, "spectrum must be finite, not negative, not all zero"
+    )
     guess: Array = 0.5 * people * np.sort(shape)[::-1] / shape.sum()
     return guess
 
@@ -151,7 +155,7 @@ def _captured(eigenvalues: Array | None, rank: int, entry: float, dim: int) -> f
     top = eigenvalues[:rank]
     with np.errstate(divide="ignore", invalid="ignore"):
         kept = np.where(top > 0, np.maximum(0.0, 1 - dim * entry**2 / top**2), 0.0)
-    floor = rank * eigenvalues.mean() / top.sum()
+    floor = rank * eigenvalues.sum() / dim / top.sum()
     return float(max((kept * top).sum() / top.sum(), min(1.0, floor)))
 
 

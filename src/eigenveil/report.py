@@ -1,0 +1,239 @@
+"""A model on a terminal: bar charts of its spectrum, tables of its loadings, and its guarantee, as rich renderables.
+
+Nothing here prints or reads a row. Only released numbers come in, so whatever comes out may be shown to anybody.
+Text from a file goes through `plain` first: a model may come from a stranger, and a terminal obeys control characters.
+"""
+
+import math
+import numbers
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, final
+
+import numpy as np
+from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from eigenveil.model import SCORES_ARE_RAW, Model
+from eigenveil.privacy import Guarantee
+
+__all__ = [
+    "Bar",
+    "BarChart",
+    "above_floor",
+    "guarantee_panel",
+    "loadings_table",
+    "model_details",
+    "model_summary",
+    "noise_floor",
+    "plain",
+    "scores_warning",
+    "scree",
+    "settings_table",
+    "warning_panel",
+]
+
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+_WIDEST_CHART = 64
+_LABEL = "bold"
+_MARK = "bold yellow"
+
+
+def plain(text: object) -> str:
+    """`text` on one line with every unprintable character shown as a question mark.
+
+    >>> plain("age" + chr(27) + "[31m")
+    'age?[31m'
+    """
+    return "".join(letter if letter.isprintable() else "?" for letter in str(text))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One line of a chart: a label, a length that is not negative, and what is written behind it."""
+
+    label: str
+    value: float
+    note: str
+    style: str = "cyan"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class BarChart:
+    """Horizontal bars as wide as the terminal allows; a positive `floor` is marked on every line and named below.
+
+    >>> from rich.console import Console
+    >>> chart = BarChart((Bar("1", 4.0, "4"), Bar("2", 1.0, "1")), floor=2.0)
+    >>> Console(width=12, force_terminal=False).print(chart)
+    1 ████┊███ 4
+    2 ██  ┊    1
+    ┊ floor
+    """
+
+    bars: tuple[Bar, ...]
+    floor: float = 0.0
+    legend: str = "floor"
+
+    def __rich_console__(self, _console: Console, options: ConsoleOptions) -> Iterator[Text]:
+        labels = max((len(bar.label) for bar in self.bars), default=0)
+        notes = max((len(bar.note) for bar in self.bars), default=0)
+        width = max(8, min(options.max_width - labels - notes - 2, _WIDEST_CHART))
+        longest = max([self.floor, *(bar.value for bar in self.bars)]) or 1.0
+        for bar in self.bars:
+            line = Text(f"{bar.label:<{labels}} ", no_wrap=True)
+            line.append_text(self._cells(bar, width, longest, ascii_only=options.ascii_only))
+            line.append(f" {bar.note}")
+            yield line
+        if self.floor > 0:
+            yield Text.assemble((_mark(ascii_only=options.ascii_only), _MARK), f" {self.legend}")
+
+    def _cells(self, bar: Bar, width: int, longest: float, *, ascii_only: bool) -> Text:
+        """The bar and the blank behind it, `width` cells, with the mark of the floor over them."""
+        eighths = round(8 * width * min(bar.value / longest, 1.0))
+        tip = "" if ascii_only else _EIGHTHS[eighths % 8].strip()
+        drawn = ("#" if ascii_only else "█") * (eighths // 8) + tip
+        cells = Text(f"{drawn:<{width}}", style=bar.style)
+        if self.floor <= 0:
+            return cells
+        place = min(int(width * self.floor / longest), width - 1)
+        return Text.assemble(cells[:place], (_mark(ascii_only=ascii_only), _MARK), cells[place + 1 :])
+
+
+def _mark(*, ascii_only: bool) -> str:
+    return "|" if ascii_only else "┊"
+
+
+def noise_floor(model: Model) -> float:
+    """The explained variance below which the fit could not tell signal from noise; 0 where there was no noise."""
+    floor = model.settings.get("noise_floor", 0.0)
+    good = isinstance(floor, numbers.Real) and math.isfinite(float(floor))
+    return max(float(floor), 0.0) if good else 0.0
+
+
+def scree(model: Model) -> BarChart:
+    """The released explained variances, one bar per component, with the noise floor marked."""
+    floor = noise_floor(model)
+    return BarChart(
+        tuple(_bars(model)), floor, f"noise floor, {floor:.4g}: a bar that ends before it may be noise alone"
+    )
+
+
+def _bars(model: Model) -> Iterator[Bar]:
+    floor = noise_floor(model)
+    digits = len(str(len(model.values)))
+    pairs = zip(model.explained_variance, model.explained_variance_ratio, strict=True)
+    for number, (variance, ratio) in enumerate(pairs, start=1):
+        style = "cyan" if variance > floor else "dim"
+        yield Bar(f"{number:>{digits}}", max(float(variance), 0.0), f"{variance:>8.4g} {ratio:>6.1%}", style)
+
+
+def above_floor(model: Model) -> Text:
+    """How many components rise above the noise, as a sentence."""
+    floor, rank = noise_floor(model), len(model.values)
+    if floor == 0:
+        return Text("No noise was added, so there is no noise floor.")
+    above = int((model.explained_variance > floor).sum())
+    style = "green" if above == rank else "yellow" if above else "red"
+    return Text.assemble("components above the noise floor: ", (f"{above} of {rank}", f"bold {style}"))
+
+
+def guarantee_panel(guarantee: Guarantee) -> Panel:
+    """The guarantee in words, label by label, in a frame that is green only where somebody is protected."""
+    headline, *lines = guarantee.words().splitlines()
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style=_LABEL, no_wrap=True)
+    grid.add_column(ratio=1)
+    for label, group in groupby(lines, key=_label):
+        words = [plain(line.removeprefix(f"{label}: ").strip()) for line in group]
+        grid.add_row(plain(label), words[0] if len(words) == 1 else _list(words))
+    style = "green" if guarantee.private else "red"
+    first = Text(plain(headline), style=f"bold {style}")
+    content: list[RenderableType] = [first, Text(""), grid] if lines else [first]
+    return Panel(Group(*content), title="guarantee", title_align="left", border_style=style, padding=(0, 1))
+
+
+def _label(line: str) -> str:
+    """What stands before the colon; the lines of the ledger are indented under its own."""
+    return "" if line.startswith("  ") else line.partition(": ")[0]
+
+
+def _list(items: Sequence[str]) -> Table:
+    grid = Table.grid(padding=(0, 1))
+    for item in items:
+        grid.add_row("-", item)
+    return grid
+
+
+def warning_panel(message: str) -> Panel:
+    """Something nobody may overlook."""
+    return Panel(Text(plain(message), style="bold red"), border_style="red", title="warning", title_align="left")
+
+
+def scores_warning() -> Text:
+    """That scores are raw data."""
+    return Text.assemble(("raw data: ", "bold yellow"), SCORES_ARE_RAW)
+
+
+def model_summary(model: Model, *, reason: str) -> Group:
+    """What a fit found: its spectrum above the noise, why this mechanism was taken, and what is promised."""
+    why = Text.assemble(("why this mechanism: ", _LABEL), plain(reason))
+    return Group(_spectrum(model), why, Text(""), guarantee_panel(model.guarantee))
+
+
+def model_details(model: Model, *, largest: int) -> Group:
+    """Everything in a model that a person can read: spectrum, loadings, settings and guarantee."""
+    return Group(
+        _spectrum(model),
+        Text(""),
+        Text("columns that weigh most in each component", style=_LABEL),
+        loadings_table(model, largest=largest),
+        Text(""),
+        Text("settings", style=_LABEL),
+        settings_table(model),
+        Text(""),
+        guarantee_panel(model.guarantee),
+    )
+
+
+def _spectrum(model: Model) -> Group:
+    rank, dim = model.components.shape
+    title = f"{rank} component{'s' * (rank != 1)} of {dim} columns: variance along each, and its share of the whole"
+    return Group(Text(title, style=_LABEL), scree(model), above_floor(model))
+
+
+def loadings_table(model: Model, *, largest: int) -> Table:
+    """For each component the columns that weigh most in it, with their signed weights."""
+    dim = model.components.shape[1]
+    names: Sequence[object] = model.columns if model.columns is not None else [f"column {i}" for i in range(1, dim + 1)]
+    table = Table.grid(padding=(0, 2))
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column()
+    for number, weights in enumerate(model.components, start=1):
+        order = np.argsort(-np.abs(weights), kind="stable")[:largest]
+        parts = Text(", ").join(_loading(plain(names[i]), float(weights[i])) for i in order)
+        table.add_row(str(number), parts)
+    return table
+
+
+def _loading(name: str, weight: float) -> Text:
+    return Text.assemble(f"{name}=", (f"{weight:+.3f}", "green" if weight >= 0 else "magenta"))
+
+
+def settings_table(model: Model) -> Table:
+    """The public choices of the fit, one per line."""
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(no_wrap=True)
+    grid.add_column()
+    for name, value in model.settings.items():
+        grid.add_row(plain(name).replace("_", " "), plain(_short(value)))
+    grid.add_row("scale", "one public number per column" if model.scale is not None else "none")
+    return grid
+
+
+def _short(value: Any) -> Any:
+    return f"{value:.6g}" if isinstance(value, float) else value

@@ -14,10 +14,10 @@ import scipy.sparse as sp
 from eigenveil.errors import require
 from eigenveil.linalg import Array
 
-__all__ = ["Block", "DenseRows", "Rows", "SparseRows", "WatchedRows", "WeightedRows", "block_size"]
+__all__ = ["Block", "DenseRows", "Rows", "SparseRows", "WatchedRows", "WeightedRows", "block_size", "counts_people"]
 
 # Blocks are sized so that a scaled copy of one stays in the outer cache while it is multiplied.
-_BLOCK_NUMBERS = 1 << 21
+_BLOCK_NUMBERS = 1 << 20
 
 
 @final
@@ -66,10 +66,11 @@ def block_size(rows: Rows) -> int:
     """How many rows a block of these should have: many for sparse rows, few for wide ones.
 
     >>> block_size(DenseRows(np.zeros((3, 1000))))
-    2097
+    1048
     """
-    per_row = 1 if rows.sparse else rows.shape[1]
-    return max(64, min(_BLOCK_NUMBERS // max(per_row, 1), 1 << 16))
+    if rows.sparse:
+        return 1 << 13
+    return max(64, min(_BLOCK_NUMBERS // rows.shape[1], 1 << 16))
 
 
 @final
@@ -107,6 +108,8 @@ class DenseRows:
 class SparseRows:
     """Rows in a scipy sparse matrix in CSR form. They stay sparse throughout.
 
+    An entry that is stored in several parts is added up first, in a copy: the length of a row is not to be had from parts.
+
     >>> SparseRows(sp.csr_array(np.eye(3))).shape
     (3, 3)
     """
@@ -115,6 +118,10 @@ class SparseRows:
 
     def __post_init__(self) -> None:
         require(self.values.format == "csr", f"sparse rows must be in CSR form, got {self.values.format}")
+        if not self.values.has_canonical_format:
+            whole = self.values.copy()
+            whole.sum_duplicates()
+            object.__setattr__(self, "values", whole)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -132,10 +139,10 @@ class SparseRows:
         for start in range(0, matrix.shape[0], size):
             stop = min(start + size, matrix.shape[0])
             low, high = matrix.indptr[start], matrix.indptr[stop]
-            piece = sp.csr_array(
-                (matrix.data[low:high], matrix.indices[low:high], matrix.indptr[start : stop + 1] - low),
-                shape=(stop - start, matrix.shape[1]),
-            )
+            # Set one by one, because the constructor copies slices of much larger arrays.
+            piece = sp.csr_array((stop - start, matrix.shape[1]), dtype=matrix.dtype)
+            piece.data, piece.indices = matrix.data[low:high], matrix.indices[low:high]
+            piece.indptr = matrix.indptr[start : stop + 1] - low
             yield Block(piece)
 
 
@@ -162,8 +169,15 @@ class WeightedRows:
 
     @classmethod
     def by_person(cls, rows: Rows, person: Any) -> "WeightedRows":
-        """Weights from a person identifier for each row, of any type that sorts."""
-        _, index, counts = np.unique(np.asarray(person), return_inverse=True, return_counts=True)
+        """Weights from a person identifier for each row, of any one type that sorts. None may be missing."""
+        ids = np.asarray(person)
+        try:
+            # Whatever stands for a missing value differs from itself or is None.
+            named = bool((ids == ids).all()) and not (ids.dtype == object and None in ids.tolist())
+            _, index, counts = np.unique(ids, return_inverse=True, return_counts=True)
+        except TypeError:
+            raise ValueError("person must hold identifiers of one type, none of them missing") from None
+        require(named, "person says whose row each one is and must have no missing values")
         return cls(rows, 1.0 / counts[index].astype(np.float64))
 
     @property
@@ -182,6 +196,19 @@ class WeightedRows:
         for block in self.inner.blocks(size):
             yield Block(block.values, self.weights[start : start + len(block)])
             start += len(block)
+
+
+def counts_people(rows: Any) -> bool:
+    """Whether these rows, or the ones behind them, are weighted so that a person counts once.
+
+    >>> counts_people(WatchedRows(WeightedRows(DenseRows(np.zeros((1, 1))), np.ones(1)), print))
+    True
+    """
+    while not isinstance(rows, WeightedRows):
+        rows = getattr(rows, "inner", None)
+        if rows is None:
+            return False
+    return True
 
 
 @final

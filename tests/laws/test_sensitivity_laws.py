@@ -2,13 +2,13 @@
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from laws.strategies import PERSONAL, Case, all_tasks, cases, table
 
 from eigenveil.linalg import Array
 from eigenveil.privacy import (
@@ -24,6 +24,7 @@ from eigenveil.privacy import (
     gram_times_sensitivity,
 )
 from eigenveil.rows import Block, DenseRows, Rows, SparseRows
+from laws.strategies import PERSONAL, Case, all_tasks, cases, table
 
 TOLERANCE = 1 + 1e-9
 Release = Callable[[Rows, Domain, Neighbours], Bounded]
@@ -110,7 +111,7 @@ def test_entry_level_sensitivities_hold_for_every_update(seed: int, dim: int, wi
 @given(case=cases())
 def test_dense_and_sparse_rows_give_the_same_sums(case: Case) -> None:
     rows = case.one
-    inner = getattr(rows, "inner", rows)
+    inner: Any = getattr(rows, "inner", rows)
     stacked = inner.values.toarray() if inner.sparse else inner.values
     weights = getattr(rows, "weights", None)
     sides: list[Rows] = [DenseRows(stacked), SparseRows(sp.csr_array(stacked))]
@@ -118,11 +119,8 @@ def test_dense_and_sparse_rows_give_the_same_sums(case: Case) -> None:
         from eigenveil.rows import WeightedRows
 
         sides = [WeightedRows(side, weights) for side in sides]
-    scale = max(
-        1.0,
-        case.domain.radius**2,
-        float(np.square(case.domain.shifted_center).sum()) if case.domain.center is not None else 0,
-    )
+    center = case.domain.shifted_center
+    scale = max(1.0, case.domain.radius**2, 0.0 if center is None else float(center @ center))
     for release in RELEASES.values():
         dense, sparse = (release(side, case.domain, case.neighbours).value for side in sides)
         np.testing.assert_allclose(dense, sparse, atol=1e-9 * scale * max(1, len(stacked)))
@@ -144,7 +142,7 @@ def naive_gram(rows: Array, domain: Domain) -> Array:
 @settings(max_examples=60)
 @given(case=cases())
 def test_gram_matches_the_obvious_version(case: Case) -> None:
-    inner = getattr(case.one, "inner", case.one)
+    inner: Any = getattr(case.one, "inner", case.one)
     stacked = inner.values.toarray() if inner.sparse else inner.values
     if stacked.size and np.abs(stacked).max() > 1e100:
         return

@@ -5,11 +5,11 @@ import math
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from laws.strategies import all_tasks, domains, person, table
 
 from eigenveil.linalg import Array
 from eigenveil.privacy import Bounded, Exact, Gaussian, Ledger, Mechanism, Neighbours, Noise
 from eigenveil.protocols import run_pooled
+from laws.strategies import all_tasks, domains, person, table
 
 EXACT = Exact(because="a law is checked")
 

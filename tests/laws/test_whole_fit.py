@@ -13,11 +13,11 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from laws.strategies import PERSONAL, SIZES, person
 
 from eigenveil import PrivatePCA
 from eigenveil.linalg import Array
 from eigenveil.privacy import Bounded, Gaussian, Neighbours, mu_for
+from laws.strategies import PERSONAL, SIZES, person
 
 DIM = 4
 

@@ -132,9 +132,12 @@ def test_bad_losses_are_refused() -> None:
         Loss("gaussian", 1.0, 0)
     with pytest.raises(ValueError, match="at least one"):
         price([], delta=1e-6)
-    for bad in (lambda: delta_of(-1.0, 1.0), lambda: delta_of(1.0, -1.0), lambda: epsilon_of(-1.0, 0.1)):
-        with pytest.raises(ValueError, match="negative"):
-            bad()
+    with pytest.raises(ValueError, match="epsilon must not be negative"):
+        delta_of(-1.0, 1.0)
+    with pytest.raises(ValueError, match="mu must not be negative"):
+        delta_of(1.0, -1.0)
+    with pytest.raises(ValueError, match="mu must not be negative"):
+        epsilon_of(-1.0, 0.1)
 
 
 def test_limits() -> None:

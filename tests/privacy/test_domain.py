@@ -8,11 +8,11 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from laws.strategies import SIZES, domains, person
 
 from eigenveil.linalg import Array
 from eigenveil.privacy import Domain
 from eigenveil.rows import Block
+from laws.strategies import SIZES, domains, person
 
 
 def explicit(domain: Domain, block: Block) -> Array:
@@ -42,7 +42,7 @@ def test_rows_land_in_the_ball_and_keep_their_direction(data: st.DataObject, see
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.int16, np.uint64, np.float16, np.float32, np.bool_])
 def test_small_dtypes_do_not_overflow(dtype: type) -> None:
-    raw = np.array([[200, 0], [255, 255]]).astype(dtype)
+    raw: Any = np.array([[200, 0], [255, 255]]).astype(dtype)
     domain = Domain(2, 1e3, center=np.array([250.0, 1.0]))
     expected = raw.astype(np.float64) - [250.0, 1.0]
     np.testing.assert_allclose(domain.dense(Block(raw)), expected, rtol=1e-12)

@@ -51,6 +51,14 @@ def test_copies_are_the_same_ledger_and_stored_ones_cannot_spend() -> None:
         stored.spend(0.01, label="second")
 
 
+def test_many_small_charges_lose_nothing_to_rounding() -> None:
+    ledger = Ledger(epsilon=math.inf, delta=1e-6)
+    ledger.spend(1.0, label="large")
+    for _ in range(20_000):
+        ledger.spend(1e-8, label="small")
+    assert ledger.spent_mu**2 - 1.0 == pytest.approx(20_000 * 1e-16, rel=1e-3)
+
+
 def test_threads_cannot_overspend() -> None:
     ledger = Ledger(epsilon=1.0, delta=1e-6)
     each = mu_for(1.0, 1e-6) / 10

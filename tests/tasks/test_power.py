@@ -33,7 +33,7 @@ def test_ritz_is_exact_on_an_invariant_space(width: int) -> None:
     eigenvalues = np.arange(10.0, 0.0, -1.0)
     gram = (vectors * eigenvalues) @ vectors.T
     mixed = vectors[:, :width] @ orthonormal(rng.standard_normal((width, width)))
-    found = ritz(mixed, gram @ mixed)
+    found = ritz(mixed, gram @ mixed, rank=width)
     np.testing.assert_allclose(found.values**2, eigenvalues[:width], rtol=1e-10)
     assert sines(found.basis, vectors[:, :width]).max(initial=0.0) < 1e-10
 
@@ -42,8 +42,9 @@ def test_ritz_is_exact_on_an_invariant_space(width: int) -> None:
 def test_ritz_is_orthonormal_and_ordered_on_any_product(seed: int, width: int) -> None:
     rng = np.random.default_rng(seed)
     basis = orthonormal(rng.standard_normal((6, width)))
-    found = ritz(basis, rng.standard_normal((6, width)) * 10.0 ** rng.integers(-8, 8))
-    assert found.basis.shape == (6, width)
+    rank = int(rng.integers(1, width + 1))
+    found = ritz(basis, rng.standard_normal((6, width)) * 10.0 ** rng.integers(-8, 8), rank=rank)
+    assert found.basis.shape == (6, rank)
 
 
 @given(turns=st.integers(1, 40), growth=st.floats(0.2, 5))

@@ -1,0 +1,47 @@
+"""The command `eigenveil`: one module per subcommand, and heavy imports inside them, so that --help answers at once."""
+
+from typing import Annotated
+
+import typer
+
+from eigenveil import __version__
+from eigenveil.cli.account import account
+from eigenveil.cli.demo import demo
+from eigenveil.cli.fit import fit
+from eigenveil.cli.inspect import inspect
+from eigenveil.cli.transform import transform
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    name="eigenveil",
+    no_args_is_help=True,
+    # Plain tracebacks, if one ever shows: pretty ones can print local variables, and those hold rows.
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["--help", "-h"]},
+)
+for _command in (fit, transform, inspect, account, demo):
+    app.command()(_command)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"eigenveil {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Principal components of sensitive tables, with a differential-privacy guarantee.
+
+    Start with a public dataset, then fit your own table:
+
+      eigenveil demo
+      eigenveil fit people.csv -k 5 --epsilon 1 --delta 1e-6 --row-bound 1
+
+    Each command explains itself: eigenveil fit --help
+    """

@@ -15,6 +15,9 @@ from eigenveil.privacy import Domain
 
 __all__ = ["RowBounds"]
 
+# As in `Domain`, whose own check would come too late: after the mean has been paid for.
+_SMALLEST, _LARGEST = 1e-100, 1e100
+
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,8 +68,11 @@ class RowBounds:
         half = math.inf
         if low is not None and high is not None:
             start = (low + high) / 2 if start is None else start
-            reach = np.maximum(np.abs(high - start), np.abs(low - start))
-            half = float(np.linalg.norm(reach if units is None else reach / units))
+            half = _length(np.maximum(np.abs(high - start), np.abs(low - start)), units)
+            require(
+                math.isfinite(radius) or _length(high - low, units) <= _LARGEST,
+                f"column_bounds must span at most {_LARGEST:g} where no row_bound is given",
+            )
         default = half if math.isfinite(half) else radius
         reach_of_mean = default if mean_bound is None else _positive("mean_bound", mean_bound)
         return cls(dim, radius, reach_of_mean, start, units, low, high)
@@ -84,8 +90,7 @@ class RowBounds:
         if self.low is not None and self.high is not None:
             middle = np.zeros(self.dim) if center is None else center
             corner = np.maximum(np.abs(self.high - middle), np.abs(self.low - middle))
-            farthest = float(np.linalg.norm(corner if self.scale is None else corner / self.scale))
-            radius = min(radius, max(farthest, 1e-100) * (1 + 1e-12))
+            radius = min(radius, max(_length(corner, self.scale), _SMALLEST) * (1 + 1e-12))
         return Domain(self.dim, radius, center, self.scale, self.low, self.high)
 
     def center_from(self, total: Array, count: float) -> Array:
@@ -104,10 +109,15 @@ class RowBounds:
         return center
 
 
+def _length(vector: Array, units: Array | None) -> float:
+    with np.errstate(over="ignore"):
+        return float(np.linalg.norm(vector if units is None else vector / units))
+
+
 def _positive(name: str, value: Any) -> float:
     number = _number(name, value)
     require(number > 0, f"{name} must be positive, got {value}")
-    require(1e-100 <= number <= 1e100, f"{name} must lie between 1e-100 and 1e100, got {value}")
+    require(_SMALLEST <= number <= _LARGEST, f"{name} must lie between {_SMALLEST:g} and {_LARGEST:g}, got {value}")
     return number
 
 
@@ -137,5 +147,7 @@ def _box(value: Any, dim: int) -> tuple[Array, Array]:
         raise ValueError("column_bounds must be a pair (low, high), each a number or one number per column") from None
     low, high = _vector("column_bounds low", first, dim), _vector("column_bounds high", second, dim)
     require(bool((low <= high).all()), "column_bounds: every low must be at most its high")
+    largest = float(max(np.abs(low).max(), np.abs(high).max()))
+    require(largest <= _LARGEST, f"column_bounds must lie between -{_LARGEST:g} and {_LARGEST:g}")
     require(bool((low < high).any()), "column_bounds: low equals high in every column, so nothing could vary")
     return low, high

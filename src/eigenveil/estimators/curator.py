@@ -22,17 +22,18 @@ from eigenveil.privacy import (
     Mechanism,
     Neighbours,
     Noise,
+    bounded_count,
     gram_sensitivity,
 )
 from eigenveil.privacy.published import fpca_scale, ppm_multiplier
 from eigenveil.protocols import run_pooled
 from eigenveil.rows import Rows
-from eigenveil.tasks import CovarianceSum, PowerIteration, Totals
+from eigenveil.tasks import CovarianceSum, PowerIteration, Totals, TotalsResult
 
 __all__ = ["Curator", "Findings", "Request"]
 
 Calibration = Literal["exact", "paper"]
-_NOTHING_ASKED = "exact PCA was asked for with epsilon=None"
+_NOTHING_ASKED = "exact PCA was asked for"
 
 
 @final
@@ -87,107 +88,115 @@ class Curator:
     def fit(self, rows: Rows) -> Findings:
         """Run the whole fit on `rows`. A ledger that cannot pay for all of it refuses before anything is read."""
         request = self.request
-        dim = request.bounds.dim
-        people = rows.shape[0] if self.budget is None or request.neighbours.count_is_public else None
-        plan = predict(
-            dim=dim,
-            rank=request.rank or min(dim, 32),
-            budget=self.budget,
-            mechanism=request.mechanism,
-            neighbours=request.neighbours,
-            people=people,
-            oversample=request.oversample,
-            iterations=request.iterations,
-        )
-        needs_count = self.budget is not None and not request.neighbours.count_is_public
-        wants_mean = isinstance(request.center, str)
+        public = self._public_count(rows)
+        plan = self._plan(public)
         power = plan.chosen.mechanism == "power"
-        self._split = split_budget(mean=wants_mean, count=needs_count, trace=power)
+        self._split = split_budget(mean=isinstance(request.center, str), count=public is None, trace=power)
+        # Before the ledger is touched: a published calibration may refuse the budget.
+        published = self._published(plan.chosen)
         if self.budget is not None and self.ledger is not None:
             self._charges_before = len(self.ledger.charges)
             self.ledger.afford(self.budget.mu, label="this fit")
-        center, count = self._center(rows, count=needs_count)
+        center, count = self._center(rows, public)
         domain = request.bounds.around(center)
-        subspace, trace, floor = self._power(rows, domain, plan.chosen) if power else self._covariance(rows, domain)
-        extra = self._extra(rows, domain, trace=power, count=needs_count and count is None)
-        count = count if count is not None else extra[0]
-        if count is None:
-            count = float(rows.shape[0]) if not request.grouped else self._people(rows)
-        trace = trace if trace is not None else extra[1]
+        subspace, trace, floor = (
+            self._power(rows, domain, plan.chosen, published) if power else self._covariance(rows, domain, published)
+        )
+        more = self._extra(rows, domain, trace=power, count=count is None)
+        count, trace = (more.count if count is None else count), (more.trace if trace is None else trace)
+        assert count is not None
+        assert trace is not None
         if request.rank is None:
-            subspace = subspace.truncate(_rank_for(subspace, trace or 0.0, request.fraction, floor))
+            subspace = subspace.truncate(_rank_for(subspace, trace, request.fraction, floor))
         return Findings(
             subspace,
-            trace or 0.0,
+            trace,
             count,
-            np.zeros(dim) if center is None else center,
+            np.zeros(domain.dim) if center is None else center,
             floor,
             plan,
             self._guarantee(domain, power),
         )
 
-    def _people(self, rows: Rows) -> float:
-        """The number of people where it is public."""
-        from eigenveil.privacy import bounded_count
-
+    def _public_count(self, rows: Rows) -> float | None:
+        """The number of people where it may be used as it is, None where it is private."""
+        if self.budget is not None and not self.request.neighbours.count_is_public:
+            return None
         return float(bounded_count(rows, neighbours=Neighbours.ZERO_OUT).value)
 
-    def _center(self, rows: Rows, *, count: bool) -> tuple[Array | None, float | None]:
-        """The center that rows are moved to, and the number of people if it was released along the way."""
+    def _plan(self, people: float | None) -> Plan:
+        request, dim = self.request, self.request.bounds.dim
+        return predict(
+            dim=dim,
+            rank=request.rank or min(dim, 32),
+            budget=self.budget,
+            mechanism=request.mechanism,
+            neighbours=request.neighbours,
+            people=None if people is None else round(people),
+            oversample=request.oversample,
+            iterations=request.iterations,
+        )
+
+    def _center(self, rows: Rows, public: float | None) -> tuple[Array | None, float | None]:
+        """The center that rows are moved to, and the number of people: public, released along the way, or not yet known."""
         if not isinstance(self.request.center, str):
-            return self.request.center, None
-        by_sum, by_count = totals_weights(count=count)
+            return self.request.center, public
+        by_sum, by_count = totals_weights(count=public is None)
         task = Totals(
             self.request.bounds.around_origin(),
             self.request.neighbours,
             sum_weight=by_sum,
             count_weight=by_count,
-            name="mean and count" if count else "mean",
+            name="mean and count" if public is None else "mean",
         )
         found = run_pooled(task, rows, self._mechanism(self._split.mean))
+        people = found.count if public is None else public
         assert found.sum is not None
-        people = found.count
-        if people is None:
-            people = self._people(rows) if self.request.grouped else float(rows.shape[0])
-        return self.request.bounds.center_from(found.sum, people), found.count
+        assert people is not None
+        return self.request.bounds.center_from(found.sum, people), people
 
-    def _covariance(self, rows: Rows, domain: Domain) -> tuple[Subspace, float, float]:
+    def _published(self, choice: Choice) -> float | None:
+        """The noise multiplier that the paper behind the chosen mechanism prints, where that one was asked for."""
+        if self.budget is None or self.request.calibration != "paper":
+            return None
+        if choice.mechanism == "covariance":
+            return fpca_scale(self.budget, dim=self.request.bounds.dim) / gram_sensitivity(1.0, self.request.neighbours)
+        turns = len(choice.shares)
+        return ppm_multiplier(self.budget, iterations=turns) / math.sqrt(turns)
+
+    def _covariance(self, rows: Rows, domain: Domain, published: float | None) -> tuple[Subspace, float, float]:
         """Directions, trace and noise floor from one release of the Gram matrix."""
         neighbours, dim = self.request.neighbours, domain.dim
-        published = None
-        if self.budget is not None and self.request.calibration == "paper":
-            published = fpca_scale(self.budget, dim=dim) / gram_sensitivity(1.0, neighbours)
         mechanism = self._mechanism(self._split.main, at_least=published)
         gram = run_pooled(CovarianceSum(domain, neighbours), rows, mechanism)
+        require(bool(np.isfinite(gram).all()), "X holds numbers too large to square; divide it by something first")
         rank = self.request.rank
         values, vectors = top_eigen(gram, rank=rank if rank is not None else dim)
         subspace = Subspace(vectors, np.sqrt(np.maximum(values, 0.0)))
         entry = self._scale(mechanism, domain) / math.sqrt(2)
         return subspace, float(np.trace(gram)), 2 * entry * math.sqrt(dim)
 
-    def _power(self, rows: Rows, domain: Domain, choice: Choice) -> tuple[Subspace, None, float]:
+    def _power(
+        self, rows: Rows, domain: Domain, choice: Choice, published: float | None
+    ) -> tuple[Subspace, None, float]:
         """Directions and noise floor from noisy products with a block of vectors."""
         dim, turns = domain.dim, len(choice.shares)
-        shares, published = choice.shares, None
-        if self.budget is not None and self.request.calibration == "paper":
-            shares = (1.0 / turns,) * turns
-            published = ppm_multiplier(self.budget, iterations=turns) / math.sqrt(turns)
+        shares = choice.shares if published is None else (1.0 / turns,) * turns
         begin = orthonormal(self.rng.standard_normal((dim, choice.width)))
         mechanism = self._mechanism(self._split.main, at_least=published)
-        subspace = run_pooled(PowerIteration(domain, self.request.neighbours, begin, shares), rows, mechanism)
-        if self.request.rank is not None:
-            subspace = subspace.truncate(self.request.rank)
+        task = PowerIteration(domain, self.request.neighbours, begin, shares, self.request.rank)
+        del begin
+        subspace = run_pooled(task, rows, mechanism)
         entry = self._scale(mechanism, domain) / math.sqrt(shares[-1])
         return subspace, None, entry * (math.sqrt(dim) + math.sqrt(choice.width))
 
-    def _extra(self, rows: Rows, domain: Domain, *, trace: bool, count: bool) -> tuple[float | None, float | None]:
+    def _extra(self, rows: Rows, domain: Domain, *, trace: bool, count: bool) -> TotalsResult:
         """Count and trace, whichever is still needed, in one release."""
         if not (trace or count):
-            return None, None
+            return TotalsResult(None, None, None)
         name = " and ".join(["count"] * count + ["trace"] * trace)
         task = Totals(domain, self.request.neighbours, count_weight=float(count), trace_weight=float(trace), name=name)
-        found = run_pooled(task, rows, self._mechanism(self._split.extra))
-        return found.count, found.trace
+        return run_pooled(task, rows, self._mechanism(self._split.extra))
 
     def _mechanism(self, share: float, *, at_least: float | None = None) -> Mechanism:
         """Noise for a `share` of the budget, or more where a published calibration adds more."""
@@ -211,7 +220,7 @@ class Curator:
         charges: tuple[Charge, ...] = self.ledger.charges[self._charges_before :]
         unit = "each person, who holds one row"
         if request.grouped:
-            unit = "each person, with all rows that name them; a person counts as one average row"
+            unit = "each person, with all the rows that name them, which together count as one row"
         return Guarantee(
             epsilon=self.budget.epsilon,
             delta=self.budget.delta,
@@ -259,10 +268,9 @@ def _rank_for(subspace: Subspace, trace: float, fraction: float, floor: float) -
     """The smallest rank whose released eigenvalues make up `fraction` of the trace, among those above the noise floor."""
     eigenvalues = np.square(subspace.values)
     above = int((eigenvalues > floor).sum())
-    require(
-        trace > 0,
-        "the released total variance is not positive, so no fraction of it can be found; set n_components",
-    )
+    if trace <= 0:
+        # Nothing stands out, and what it cost to learn that is spent: one direction, whose variance says so.
+        return 1
     enough = np.flatnonzero(np.cumsum(eigenvalues) >= fraction * trace * (1 - 1e-12))
     wanted = int(enough[0]) + 1 if len(enough) else subspace.rank
     return max(1, min(wanted, above)) if floor > 0 else max(1, wanted)

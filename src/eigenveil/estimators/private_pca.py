@@ -16,7 +16,7 @@ from eigenveil.estimators.curator import Curator, Request, settings_of
 from eigenveil.linalg import Array
 from eigenveil.model import Model
 from eigenveil.privacy import Budget, Ledger, Neighbours, Noise
-from eigenveil.rows import Block, Rows, WeightedRows
+from eigenveil.rows import Block, Rows, WeightedRows, counts_people
 
 __all__ = ["PrivatePCA"]
 
@@ -50,7 +50,7 @@ class PrivatePCA(TransformerMixin, BaseEstimator):
         Which tables must be hard to tell apart. The last two declare the number of people public.
     person : str or array of n
         Whose row each one is: the name of a column (which is then left out), or one identifier per row.
-        A person with several rows counts as one average row.
+        The rows of one person are averaged, in sums and in products: a person counts once.
     calibration : "exact" or "paper"
         Noise by exact accounting, or as published in FPCA (17) and PPM Alg. 1, for comparison.
     ledger : Ledger
@@ -125,7 +125,7 @@ class PrivatePCA(TransformerMixin, BaseEstimator):
     def fit(self, X: Any, y: Any = None) -> "PrivatePCA":  # noqa: ARG002
         """Fit on rows `X`, (n, d): an array, a sparse matrix, a pandas, polars or pyarrow table, or `Rows`."""
         budget = self._budget()
-        X, person = self._without_person(X)
+        X, person = self._without_person(X, fitting=True)
         rows = self._read(X, reset=True)
         if person is not None:
             require(len(person) == rows.shape[0], "person must name as many people as there are rows")
@@ -169,7 +169,7 @@ class PrivatePCA(TransformerMixin, BaseEstimator):
     def transform(self, X: Any) -> Array:
         """Scores, (n, k), of rows `X`, (n, d). Raw data: scores of people are as private as their rows."""
         check_is_fitted(self)
-        X, _ = self._without_person(X)
+        X, _ = self._without_person(X, fitting=False)
         rows = self._read(X, reset=False)
         size = max(1, min(rows.shape[0], 1 << 16))
         parts = [self.model_.transform(block.values) for block in rows.blocks(size)]
@@ -242,7 +242,7 @@ class PrivatePCA(TransformerMixin, BaseEstimator):
             calibration=self.calibration,
             oversample=None if self.oversample is None else int(self.oversample),
             iterations=None if self.iterations is None else int(self.iterations),
-            grouped=isinstance(rows, WeightedRows),
+            grouped=counts_people(rows),
             least_rows=max(2, rank or 2),
         )
 
@@ -251,18 +251,33 @@ class PrivatePCA(TransformerMixin, BaseEstimator):
         if isinstance(X, Rows) and not is_arrow_like(X):
             if reset:
                 self.n_features_in_ = X.shape[1]
+                # Names of an earlier fit do not belong to these rows.
+                self.__dict__.pop("feature_names_in_", None)
             return CheckedRows(X)
         if is_arrow_like(X):
+            if type(X).__name__ == "RecordBatch":
+                import pyarrow as pa
+
+                # Scikit-learn reads the names of columns off tables only.
+                X = pa.Table.from_batches([X])
             validate_data(self, X, reset=reset, skip_check_array=True)
             return CheckedRows(as_rows(X))
         least = {"ensure_min_samples": 2, "ensure_min_features": 2} if reset else {}
-        checked = validate_data(self, X, accept_sparse="csr", dtype="numeric", reset=reset, **least)
-        kind = checked.dtype.kind
-        require(kind in "biuf", f"X must hold real numbers, got dtype {checked.dtype}")
+        try:
+            # Scikit-learn looks for NaN by adding everything up, which overflows where rows are near the largest number.
+            with np.errstate(over="ignore", invalid="ignore"):
+                checked = validate_data(self, X, accept_sparse="csr", dtype="numeric", reset=reset, **least)
+        except ValueError as error:
+            # These two messages of scikit-learn's and numpy's go on to quote the data.
+            for quoting in ("Complex data not supported", "could not convert string to float"):
+                if str(error).startswith(quoting):
+                    raise ValueError(f"{quoting}: X must hold real numbers") from None
+            raise
+        require(checked.dtype.kind in "biuf", f"X must hold real numbers, got dtype {checked.dtype}")
         return as_rows(checked)
 
-    def _without_person(self, X: Any) -> tuple[Any, Any]:
-        """`X` without the column that names people, and the identifiers, one per row."""
+    def _without_person(self, X: Any, *, fitting: bool) -> tuple[Any, Any]:
+        """`X` without the column that names people, and the identifiers, one per row. Only a fit needs the column."""
         if self.person is None:
             return X, None
         if not isinstance(self.person, str):
@@ -278,7 +293,7 @@ class PrivatePCA(TransformerMixin, BaseEstimator):
         if is_arrow_like(X) and type(X).__module__.startswith("pyarrow"):
             names = list(X.schema.names)
         if self.person not in names:
-            require(hasattr(self, "model_"), f"person names the column {self.person!r}, which X does not have")
+            require(not fitting, f"person names the column {self.person!r}, which X does not have")
             return X, None
         ids = person_ids(X, self.person)
         rest = [name for name in names if name != self.person]
@@ -300,7 +315,7 @@ class PrivatePCA(TransformerMixin, BaseEstimator):
 
 
 class CheckedRows:
-    """Rows that come in blocks from elsewhere, each checked for NaN and infinity as it passes."""
+    """Rows that come in blocks from elsewhere, each checked to be finite real numbers as it passes."""
 
     def __init__(self, inner: Rows) -> None:
         self.inner = inner
@@ -316,7 +331,7 @@ class CheckedRows:
         return self.inner.sparse
 
     def blocks(self, size: int) -> Any:
-        """The blocks of the rows behind, or a `ValueError` at the first that is not finite."""
+        """The blocks of the rows behind, or a `ValueError` at the first with anything but finite real numbers."""
         for block in self.inner.blocks(size):
             _require_finite(block)
             yield block
@@ -324,6 +339,7 @@ class CheckedRows:
 
 def _require_finite(block: Block) -> None:
     values = block.values.data if block.sparse else block.values
+    require(values.dtype.kind in "biuf", f"X must hold real numbers, got dtype {values.dtype}")
     if values.dtype.kind == "f":
         require(bool(np.isfinite(values).all()), "Input X contains NaN or infinity; fill or drop such rows first")
 

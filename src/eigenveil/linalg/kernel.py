@@ -39,6 +39,7 @@ _Worker = TypeVar("_Worker")
 _SMALL = 300
 # Cholesky QR loses orthogonality like the squared condition number; past this ratio Householder takes over.
 _WELL_CONDITIONED = 1e-5
+_SLICE = 4096
 _NEARLY_ORTHONORMAL = 0.5
 
 
@@ -96,10 +97,9 @@ def orthonormal(matrix: Array) -> Array:
 
 
 def _cholesky_qr_twice(matrix: Array) -> Array | None:
-    scale = float(np.abs(matrix).max(initial=0.0))
-    if not 1e-100 < scale < 1e100:
+    largest = max(float(matrix.max(initial=0.0)), -float(matrix.min(initial=0.0)))
+    if not 1e-100 < largest < 1e100:
         return None
-    matrix = matrix / scale
     try:
         lower = np.linalg.cholesky(matrix.T @ matrix)
     except np.linalg.LinAlgError:
@@ -107,13 +107,16 @@ def _cholesky_qr_twice(matrix: Array) -> Array | None:
     diagonal = np.diag(lower)
     if diagonal.min() < _WELL_CONDITIONED * diagonal.max():
         return None
-    once = matrix @ np.linalg.inv(lower).T
-    gram = once.T @ once
+    basis: Array = matrix @ np.linalg.inv(lower).T
+    gram = basis.T @ basis
     # The diagonal can hide a bad condition (Kahan 1966), and the second pass repairs only what is nearly right.
     if np.linalg.norm(gram - np.eye(len(gram))) > _NEARLY_ORTHONORMAL:
         return None
-    twice: Array = once @ np.linalg.inv(np.linalg.cholesky(gram)).T
-    return twice
+    repair = np.linalg.inv(np.linalg.cholesky(gram)).T
+    for start in range(0, len(basis), _SLICE):
+        # In place, a slice at a time, so that one tall array is all this takes.
+        basis[start : start + _SLICE] = basis[start : start + _SLICE] @ repair
+    return basis
 
 
 def complement(matrix: Array, basis: Array) -> Array:
@@ -126,12 +129,17 @@ def complement(matrix: Array, basis: Array) -> Array:
     [0.0, 1.0, 0.0]
     """
     room = len(basis) - basis.shape[1]
-    residual = matrix - basis @ (basis.T @ matrix)
+    floor = 1e-10 * max(float(matrix.max(initial=0.0)), -float(matrix.min(initial=0.0)))
+    residual: Array = basis @ (basis.T @ matrix)
+    np.subtract(matrix, residual, out=residual)
     frame = orthonormal(residual)
     turn, sizes, _ = np.linalg.svd(frame.T @ residual)
-    floor = 1e-10 * float(np.abs(matrix).max(initial=0.0))
-    fresh = frame @ turn[:, sizes > floor][:, :room]
-    return signed(orthonormal(fresh - basis @ (basis.T @ fresh)))
+    # Tall arrays are dropped as soon as they are used: this runs where memory is short.
+    del residual
+    fresh: Array = frame @ turn[:, sizes > floor][:, :room]
+    del frame
+    fresh -= basis @ (basis.T @ fresh)
+    return orthonormal(fresh)
 
 
 def signed(vectors: Array) -> Array:

@@ -43,7 +43,9 @@ class Subspace:
         # A copy, so that no other holder of the arrays can change what was checked here.
         basis, values = np.array(self.basis, dtype=np.float64), np.array(self.values, dtype=np.float64)
         require(bool(np.isfinite(basis).all() and np.isfinite(values).all()), "basis and values must be finite")
-        gap = float(np.abs(basis.T @ basis - np.eye(self.rank)).max(initial=0.0))
+        with np.errstate(over="ignore", invalid="ignore"):
+            # Entries too large to multiply leave a gap that is not a number, which is no less refused.
+            gap = float(np.abs(basis.T @ basis - np.eye(self.rank)).max(initial=0.0))
         require(
             gap < _ORTHONORMAL,
             f"basis must be orthonormal, but basis.T @ basis is {gap:.1e} off the identity",
@@ -118,7 +120,7 @@ def merge(left: Subspace, right: Subspace, *, rank: int, forget: float = 1.0, en
     >>> both.values.round(12).tolist()
     [3.0, 2.0, 1.0]
     """
-    _check_factors(left, right, forget, enhance)
+    _check_merge(left, right, rank, forget, enhance)
     first, second = forget * left.values, enhance * right.values
     overlap = left.basis.T @ right.basis
     fresh = complement(right.basis, left.basis)
@@ -160,7 +162,7 @@ def basic_merge(left: Subspace, right: Subspace, *, rank: int, forget: float = 1
     >>> basic_merge(Subspace.of(np.eye(2)[:1], rank=1), Subspace.of(np.eye(2)[1:] * 2, rank=1), rank=1).values.tolist()
     [2.0]
     """
-    _check_factors(left, right, forget, enhance)
+    _check_merge(left, right, rank, forget, enhance)
     stacked = np.hstack([forget * left.basis * left.values, enhance * right.basis * right.values])
     vectors, values = thin_svd(stacked, rank=min(rank, *stacked.shape))
     return Subspace(vectors, values)
@@ -172,14 +174,15 @@ def faster_merge(left: Subspace, right: Subspace, *, rank: int, forget: float = 
     >>> faster_merge(Subspace.of(np.eye(2)[:1], rank=1), Subspace.of(np.eye(2)[1:] * 2, rank=1), rank=1).values.tolist()
     [2.0]
     """
-    _check_factors(left, right, forget, enhance)
+    _check_merge(left, right, rank, forget, enhance)
     basis, small = np.linalg.qr(np.hstack([forget * left.basis * left.values, enhance * right.basis * right.values]))
     rotation, values, _ = np.linalg.svd(small, full_matrices=False)
     rank = min(rank, len(values))
     return Subspace(signed(basis @ rotation[:, :rank]), values[:rank])
 
 
-def _check_factors(left: Subspace, right: Subspace, forget: float, enhance: float) -> None:
+def _check_merge(left: Subspace, right: Subspace, rank: int, forget: float, enhance: float) -> None:
+    require(rank >= 1, f"rank must be at least 1, got {rank}")
     require(left.dim == right.dim, f"subspaces of dimensions {left.dim} and {right.dim} cannot be merged")
     require(0 < forget <= 1, f"forget must lie in (0, 1], got {forget}")
     require(enhance >= 1, f"enhance must be at least 1, got {enhance}")

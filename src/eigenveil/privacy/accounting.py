@@ -142,7 +142,8 @@ def price(releases: Sequence[Loss], *, delta: float) -> float:
     True
     """
     require(len(releases) > 0, "there must be at least one release to price, got none")
-    gaussian = [1 / r.multiplier for r in releases if r.law == "gaussian" for _ in range(r.count)]
+    require(0 < delta < 1, f"delta must lie in (0, 1), got {delta}")
+    gaussian = [math.sqrt(r.count) / r.multiplier for r in releases if r.law == "gaussian"]
     others = [r for r in releases if r.law != "gaussian"]
     if not others:
         return epsilon_of(compose_mu(gaussian), delta)

@@ -154,17 +154,20 @@ def bounded_gram_times(rows: Rows, *, basis: Array, domain: Domain, neighbours: 
     total = np.zeros(basis.shape)
     center = domain.shifted_center
     pull = None if center is None else center @ basis
+    drag = np.zeros(basis.shape[1])
     for block in rows.blocks(block_size(rows)):
         if block.sparse:
             part = domain.sparse(block, squared=True)
             scores = part.rows @ basis
             if center is not None and pull is not None:
                 scores -= np.outer(part.shift, pull)
-                total -= np.outer(center, part.shift @ scores)
+                drag += part.shift @ scores
             total += part.rows.T @ scores
         else:
             values = domain.dense(block, squared=True)
             total += values.T @ (values @ basis)
+    if rows.sparse and center is not None:
+        total -= np.outer(center, drag)
     return Bounded(total, gram_times_sensitivity(domain.radius, neighbours, basis=basis, basis_norm=norm))
 
 

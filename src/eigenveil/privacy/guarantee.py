@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, final
 
 from eigenveil.errors import require
+from eigenveil.privacy.accounting import Budget
 from eigenveil.privacy.ledger import Charge
 
 __all__ = ["Guarantee"]
@@ -39,6 +40,10 @@ class Guarantee:
 
     def __post_init__(self) -> None:
         require((self.epsilon is None) == (self.delta is None), "epsilon and delta go together")
+        if self.epsilon is not None and self.delta is not None:
+            Budget(self.epsilon, self.delta)
+        for charge in self.charges:
+            require(0 <= charge.mu < math.inf, f"a charge must be finite and not negative, got {charge.mu}")
 
     @classmethod
     def none(cls, why: str) -> "Guarantee":
@@ -103,6 +108,8 @@ class Guarantee:
             plain["charges"] = tuple(Charge(str(c["label"]), float(c["mu"])) for c in plain["charges"])
             for name in ("epsilon", "delta"):
                 plain[name] = None if plain[name] is None else float(plain[name])
+            for name in ("unit", "neighbours", "against", "calibration"):
+                require(isinstance(plain[name], str), f"{name} of a guarantee must be text")
         except (TypeError, KeyError) as error:
             raise ValueError(f"a guarantee is malformed: {error}") from error
         return cls(**plain)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from eigenveil.errors import BudgetExceeded, require
-from eigenveil.privacy.accounting import Budget, compose_mu, epsilon_of
+from eigenveil.privacy.accounting import Budget, epsilon_of
 
 __all__ = ["Charge", "Ledger"]
 
@@ -47,6 +47,8 @@ delta = 1e-06; nothing was released
         self._budget = Budget(epsilon, delta)
         self._limit = self._budget.mu
         self._charges: list[Charge] = []
+        # The sum of squared mu so far, and what rounding has left out of it (Neumaier 1974): charges can be many.
+        self._square, self._carry = 0.0, 0.0
         self._lock = threading.Lock()
 
     @property
@@ -62,7 +64,7 @@ delta = 1e-06; nothing was released
     @property
     def spent_mu(self) -> float:
         """The mu of everything released so far."""
-        return compose_mu([charge.mu for charge in self._charges])
+        return math.sqrt(self._square + self._carry)
 
     @property
     def remaining_mu(self) -> float:
@@ -90,7 +92,14 @@ delta = 1e-06; nothing was released
         """Write a charge, or raise `BudgetExceeded` and write nothing."""
         with self._lock:
             self.afford(mu, label=label)
-            self._charges.append(Charge(label, mu))
+            self._write(Charge(label, mu))
+
+    def _write(self, charge: Charge) -> None:
+        more = charge.mu * charge.mu
+        total = self._square + more
+        larger, smaller = max(self._square, more), min(self._square, more)
+        self._square, self._carry = total, self._carry + ((larger - total) + smaller)
+        self._charges.append(charge)
 
     def __copy__(self) -> "Ledger":
         """The same ledger: a copy would let the same budget be spent twice (scikit-learn's `clone` copies parameters)."""
@@ -109,6 +118,7 @@ delta = 1e-06; nothing was released
 
 def _record(budget: Budget, charges: tuple[Charge, ...]) -> Ledger:
     ledger = Ledger(epsilon=budget.epsilon, delta=budget.delta)
-    ledger._charges = list(charges)
+    for charge in charges:
+        ledger._write(charge)
     ledger._open = False
     return ledger

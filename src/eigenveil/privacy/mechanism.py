@@ -78,7 +78,10 @@ class Gaussian(Mechanism):
         scale = private.sensitivity * self.multiplier / math.sqrt(share)
         if private.symmetric:
             return _plus_symmetric(private.value, scale, self.noise)
-        return private.value + scale * self.noise.normal(np.shape(private.value))
+        released = self.noise.normal(np.shape(private.value))
+        released *= scale
+        released += private.value
+        return released
 
 
 def _plus_symmetric(value: Array, scale: float, noise: Noise) -> Array:

@@ -52,9 +52,14 @@ class PowerIteration(SumTask[PowerState, Subspace]):
     neighbours: Neighbours
     begin: Array
     shares: tuple[float, ...]
+    rank: int | None = None
 
     def __post_init__(self) -> None:
         require_contraction(self.begin, dim=self.domain.dim)
+        width = self.begin.shape[1]
+        require(
+            self.rank is None or 1 <= self.rank <= width, f"rank must lie in 1..{width}, the width, got {self.rank}"
+        )
         require(len(self.shares) > 0, "power iteration needs at least one turn, got no shares")
         require(
             min(self.shares) > 0 and sum(self.shares) <= 1 + 1e-12,
@@ -88,10 +93,10 @@ class PowerIteration(SumTask[PowerState, Subspace]):
         return PowerState(state.turn + 1, state.basis if last else orthonormal(released), released)
 
     def result(self, state: PowerState) -> Subspace | None:
-        """As many directions as the block is wide, after the last turn."""
+        """The `rank` leading directions, all that the block is wide unless given, after the last turn."""
         if state.turn < len(self.shares) or state.product is None:
             return None
-        return ritz(state.basis, state.product)
+        return ritz(state.basis, state.product, rank=self.rank or self.begin.shape[1])
 
 
 def geometric_shares(turns: int, *, growth: float) -> tuple[float, ...]:
@@ -102,19 +107,20 @@ def geometric_shares(turns: int, *, growth: float) -> tuple[float, ...]:
     """
     require(turns >= 1, f"turns must be at least 1, got {turns}")
     require(growth > 0, f"growth must be positive, got {growth}")
-    raw = growth ** np.arange(turns, dtype=np.float64)
+    # Counted from the turn with the largest share, no power overflows.
+    raw = growth ** (np.arange(float(turns)) - (turns - 1 if growth > 1 else 0))
     return tuple((raw / raw.sum()).tolist())
 
 
-def ritz(basis: Array, product: Array) -> Subspace:
-    """Directions and data-scale values from an orthonormal X, (d, p), and Y ~ G X, (d, p), both public.
+def ritz(basis: Array, product: Array, *, rank: int) -> Subspace:
+    """The `rank` leading directions, data-scale values with them, from an orthonormal X and Y ~ G X, (d, p), both public.
 
     Of the symmetric matrix G, Y fixes the block on X, (X^T Y + Y^T X) / 2, and the block T = Q^T Y between X and the
     orthonormal rest Q of Y's span; the block on Q is unknown and taken as zero. The eigenvectors of
     [[H, T^T], [T, 0]] in the basis [X, Q] are the Ritz vectors of that completion, which is G itself
     when X spans an invariant space. In data scale a value is the root of its eigenvalue, zero if noise made it negative.
 
-    >>> space = ritz(np.eye(2)[:, :1], np.array([[4.0], [0.0]]))
+    >>> space = ritz(np.eye(2)[:, :1], np.array([[4.0], [0.0]]), rank=1)
     >>> space.values.tolist(), space.basis.ravel().tolist()
     ([2.0], [1.0, 0.0])
     """
@@ -123,5 +129,7 @@ def ritz(basis: Array, product: Array) -> Subspace:
     rest = complement(product, basis)
     across = rest.T @ product
     small = np.block([[(inner + inner.T) / 2, across.T], [across, np.zeros((rest.shape[1], rest.shape[1]))]])
-    values, vectors = top_eigen(small, rank=width)
-    return Subspace(signed(np.hstack([basis, rest]) @ vectors), np.sqrt(np.maximum(values, 0.0)))
+    values, vectors = top_eigen(small, rank=rank)
+    turned: Array = basis @ vectors[:width]
+    turned += rest @ vectors[width:]
+    return Subspace(signed(turned), np.sqrt(np.maximum(values, 0.0)))

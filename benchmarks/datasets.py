@@ -1,0 +1,59 @@
+"""Real data for benchmarks, from the folder in EIGENVEIL_DATA (default ../shared/data). What is missing is skipped, and said.
+
+Nothing here is needed to install, use or test the project.
+"""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from eigenveil.linalg import Array
+
+__all__ = ["FOLDER", "centred_and_clipped", "dense", "skipped", "sparse"]
+
+FOLDER = Path(os.environ.get("EIGENVEIL_DATA", Path(__file__).resolve().parents[1] / ".." / "shared" / "data"))
+
+
+def skipped(name: str) -> bool:
+    """Whether the data set is not there; says so."""
+    missing = not (FOLDER / f"{name.partition(':')[0]}.npz").is_file()
+    if missing:
+        print(f"skipped {name}: no {name.partition(':')[0]}.npz in {FOLDER} (set EIGENVEIL_DATA)")
+    return missing
+
+
+def dense(name: str) -> Array:
+    """A data set as float64 rows. `mnist:test` is MNIST's test set; codes for missing entries become zero."""
+    base = name.partition(":")[0]
+    with np.load(FOLDER / f"{base}.npz", allow_pickle=False) as archive:
+        rows = archive["X"].astype(np.float64) if "X" in archive else sparse(base).toarray()
+    if name == "mnist:test":
+        rows = rows[60_000:]
+    if base == "jester1":
+        rows[rows == 99] = 0.0
+    if base in {"hapmap3", "kg1_phase1"}:
+        rows[rows < 0] = 0.0
+    return np.asarray(rows, dtype=np.float64)
+
+
+def sparse(name: str) -> Any:
+    """A sparse data set in CSR form, float64; gowalla as the binary matrix it is."""
+    matrix = sp.csr_array(sp.load_npz(FOLDER / f"{name}.npz")).astype(np.float64)
+    if name == "gowalla":
+        matrix.data[:] = 1.0
+    return matrix
+
+
+def centred_and_clipped(rows: Array, *, quantile: float = 0.95) -> tuple[Array, float]:
+    """Rows around their own mean, cut to the given quantile of their own lengths, and that length.
+
+    Both are read from the data: fine for a benchmark that compares mechanisms on equal terms, never for a release.
+    """
+    rows = rows - rows.mean(axis=0)
+    norms = np.linalg.norm(rows, axis=1)
+    bound = float(np.quantile(norms, quantile))
+    rows *= np.minimum(1.0, bound / np.maximum(norms, 1e-300))[:, None]
+    return rows, bound

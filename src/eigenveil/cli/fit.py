@@ -1,0 +1,124 @@
+"""`eigenveil fit`: a file in, a model out. Everything that can be refused is refused before the first row is read."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from eigenveil.cli import options as option
+from eigenveil.cli.files import read_rows, require_output
+from eigenveil.cli.terminal import errors_as_lines, output, watched, wrote
+from eigenveil.errors import require
+
+if TYPE_CHECKING:
+    from eigenveil.estimators import PrivatePCA
+
+__all__ = ["fit"]
+
+_SEEDED = (
+    "NOT PRIVATE: a seed was given, so the noise can be computed again and subtracted. "
+    "Use --seed for tests, never on data of real people."
+)
+
+
+@errors_as_lines
+def fit(
+    data: option.Data,
+    components: option.Components,
+    epsilon: option.Epsilon = None,
+    delta: option.Delta = None,
+    no_privacy: option.NoPrivacy = False,
+    person: option.Person = None,
+    neighbours: option.NeighboursName = "add-remove",
+    row_bound: option.RowBound = None,
+    column_bounds: option.ColumnBounds = None,
+    center: option.Center = "private",
+    origin: option.Origin = None,
+    mean_bound: option.MeanBound = None,
+    scale: option.Scale = None,
+    mechanism: option.MechanismName = "auto",
+    oversample: option.Oversample = None,
+    iterations: option.Iterations = None,
+    calibration: option.CalibrationName = "exact",
+    drop: option.Drop = None,
+    features: option.Features = None,
+    seed: option.Seed = None,
+    model: option.Output = Path("model.safetensors"),
+    force: option.Force = False,
+) -> None:
+    """Principal components of a table, with a privacy guarantee.
+
+    Example: five components of people.csv, each row cut to length 1,
+    at a budget of (1, 1e-6):
+
+      eigenveil fit people.csv -k 5 --epsilon 1 --delta 1e-6 --row-bound 1
+
+    A private fit needs --epsilon, --delta and a bound: --row-bound,
+    --column-bounds or both. Bounds must be known without looking at these
+    rows, since a bound read off the data would itself leak the data.
+    Fitting the same people again is a further cost.
+    """
+    _require_choice(epsilon, delta, no_privacy=no_privacy)
+    settings = {
+        "n_components": option.components_from(components),
+        "epsilon": epsilon,
+        "delta": delta,
+        "row_bound": row_bound,
+        "column_bounds": option.pair_from("--column-bounds", column_bounds),
+        "mechanism": mechanism,
+        "center": None if center == "none" else center,
+        "origin": option.numbers_from("--origin", origin),
+        "mean_bound": mean_bound,
+        "scale": option.numbers_from("--scale", scale),
+        "oversample": oversample,
+        "iterations": iterations,
+        "neighbours": neighbours,
+        "calibration": calibration,
+        "random_state": seed,
+    }
+    require_output(model, endings=(".safetensors",), force=force, inputs=[data])
+    reading = {"person": person, "drop": drop or [], "features": features}
+    _run(data, settings, reading, target=model)
+
+
+def _require_choice(epsilon: float | None, delta: float | None, *, no_privacy: bool) -> None:
+    require(
+        epsilon is None or not no_privacy,
+        "--epsilon and --no-privacy contradict each other; give one of them",
+    )
+    require(
+        epsilon is not None or no_privacy,
+        "--epsilon is required (try 1); exact PCA, which protects nobody, must be asked for with --no-privacy",
+    )
+    require(delta is None or not no_privacy, "--delta means nothing with --no-privacy; leave it out")
+    require(epsilon is None or delta is not None, "--delta is required: well below one over the number of people")
+
+
+def _run(data: Path, settings: Mapping[str, Any], reading: Mapping[str, Any], *, target: Path) -> None:
+    from eigenveil.report import model_summary, warning_panel
+
+    pca, columns = _fitted(data, settings, reading)
+    # Rows read from a file carry no names, so the model learns them here.
+    model = replace(pca.model_, columns=columns)
+    model.save(target)
+    wrote(target)
+    console = output()
+    if settings["random_state"] is not None and settings["epsilon"] is not None:
+        console.print(warning_panel(_SEEDED))
+    console.print(model_summary(model, reason=pca.plan_.reason))
+    console.print(f"\nmodel written to {target}", soft_wrap=True)
+    console.print(f"look at it again with: eigenveil inspect {target}", style="dim", soft_wrap=True)
+
+
+def _fitted(
+    data: Path, settings: Mapping[str, Any], reading: Mapping[str, Any]
+) -> tuple["PrivatePCA", tuple[str, ...] | None]:
+    """The fitted estimator, and the names of the columns where the file has any."""
+    from eigenveil.estimators import PrivatePCA
+
+    table = read_rows(data, **reading)
+    try:
+        with watched(table.rows) as rows:
+            return PrivatePCA(**settings).fit(rows), table.columns
+    except ValueError as error:
+        raise ValueError(option.in_option_words(str(error))) from error

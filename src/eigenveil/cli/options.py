@@ -1,0 +1,249 @@
+"""The options of `eigenveil fit`, each with the words its --help shows, and how their texts become numbers."""
+
+import re
+from pathlib import Path
+from typing import Annotated, Final, Literal, TypeAlias
+
+import typer
+
+from eigenveil.errors import require
+
+__all__ = ["components_from", "in_option_words", "numbers_from", "pair_from"]
+
+_PRIVACY: Final = "Privacy"
+_BOUNDS: Final = "Where rows lie (public knowledge, never read from the data)"
+_METHOD: Final = "Method"
+
+Data: TypeAlias = Annotated[
+    Path,
+    typer.Argument(
+        metavar="DATA",
+        help="The table: .csv, .parquet, .npy, .npz (dense or scipy sparse), .svm.",
+        show_default=False,
+    ),
+]
+Components: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--components",
+        "-k",
+        metavar="K",
+        help="How many components; or a fraction such as 0.9, for as many as explain that share of the variance.",
+        show_default=False,
+    ),
+]
+Output: TypeAlias = Annotated[Path, typer.Option("--output", "-o", help="Where the model goes, a .safetensors file.")]
+Force: TypeAlias = Annotated[bool, typer.Option("--force", help="Overwrite the output if it exists.")]
+Drop: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option("--drop", metavar="COLUMN", help="Leave this column out; repeat it for several.", show_default=False),
+]
+Features: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="The number of columns of an svmlight file, which does not say; without it the largest index in the file "
+        "serves, a number from the data.",
+        rich_help_panel=_BOUNDS,
+        show_default=False,
+    ),
+]
+Person: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COLUMN",
+        help="The column that says whose row it is. A person with several rows then counts as one row, and all "
+        "of them are protected together. Without it each row is taken for a person of its own.",
+        rich_help_panel=_PRIVACY,
+        show_default=False,
+    ),
+]
+Epsilon: TypeAlias = Annotated[
+    float | None,
+    typer.Option(
+        help="How much the result may depend on one person: smaller is more private. 0.1 is strict, 1 usual, 10 lax.",
+        rich_help_panel=_PRIVACY,
+        show_default=False,
+    ),
+]
+Delta: TypeAlias = Annotated[
+    float | None,
+    typer.Option(
+        help="The chance that the promise of epsilon fails; well below one over the number of people.",
+        rich_help_panel=_PRIVACY,
+        show_default=False,
+    ),
+]
+NoPrivacy: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--no-privacy", help="Exact PCA. Nobody is protected, and the model says so.", rich_help_panel=_PRIVACY
+    ),
+]
+NeighboursName: TypeAlias = Annotated[
+    Literal["add-remove", "zero-out", "replace-one"],
+    typer.Option(
+        "--neighbours",
+        metavar="WHICH",
+        help="Which tables must be hard to tell apart: add-remove, zero-out or replace-one. "
+        "The last two declare the number of people public.",
+        rich_help_panel=_PRIVACY,
+    ),
+]
+Seed: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        help="Reproducible, NOT PRIVATE: whoever knows the seed can subtract the noise. For tests only.",
+        rich_help_panel=_PRIVACY,
+        show_default=False,
+    ),
+]
+RowBound: TypeAlias = Annotated[
+    float | None,
+    typer.Option(
+        help="No row is longer than this around the mean; longer ones are scaled down.",
+        rich_help_panel=_BOUNDS,
+        show_default=False,
+    ),
+]
+ColumnBounds: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="LOW,HIGH",
+        help="Entries are cut to this range. One of the two bounds suffices; with both, both hold.",
+        rich_help_panel=_BOUNDS,
+        show_default=False,
+    ),
+]
+Center: TypeAlias = Annotated[
+    Literal["private", "none"],
+    typer.Option(
+        metavar="WHICH",
+        help="private: find the mean for about a tenth of the budget. none: leave rows where they are.",
+        rich_help_panel=_BOUNDS,
+    ),
+]
+Origin: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NUMBERS",
+        help="Where to look for the mean: one number, or one per column with commas. Zero unless given.",
+        rich_help_panel=_BOUNDS,
+        show_default=False,
+    ),
+]
+MeanBound: TypeAlias = Annotated[
+    float | None,
+    typer.Option(
+        help="How far from the origin rows may lie while the mean is found; the row bound unless given.",
+        rich_help_panel=_BOUNDS,
+        show_default=False,
+    ),
+]
+Scale: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NUMBERS",
+        help="Columns are divided by this before the row bound applies: one number, or one per column.",
+        rich_help_panel=_BOUNDS,
+        show_default=False,
+    ),
+]
+MechanismName: TypeAlias = Annotated[
+    Literal["auto", "covariance", "power"],
+    typer.Option(
+        "--mechanism",
+        metavar="WHICH",
+        help="covariance: one noisy covariance, best while it fits in memory. "
+        "power: noisy products with a few vectors. auto: whichever is less noisy and fits.",
+        rich_help_panel=_METHOD,
+    ),
+]
+Oversample: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        help="For power: how many vectors beyond the components.", rich_help_panel=_METHOD, show_default="planned"
+    ),
+]
+Iterations: TypeAlias = Annotated[
+    int | None,
+    typer.Option(help="For power: how many products.", rich_help_panel=_METHOD, show_default="planned"),
+]
+CalibrationName: TypeAlias = Annotated[
+    Literal["exact", "paper"],
+    typer.Option(
+        "--calibration",
+        metavar="WHICH",
+        help="exact: noise by exact accounting. paper: as published, which is more than needed.",
+        rich_help_panel=_METHOD,
+    ),
+]
+
+# These words occur in messages as names of parameters only.
+_NAMES: Final = {
+    "n_components": "--components",
+    "random_state": "--seed",
+    "row_bound": "--row-bound",
+    "column_bounds": "--column-bounds",
+    "mean_bound": "--mean-bound",
+    "X": "the table",
+}
+
+
+def in_option_words(message: str) -> str:
+    """A message of `PrivatePCA` with the names of its parameters replaced by those of the options.
+
+    >>> in_option_words("row_bound must be positive, got 0")
+    '--row-bound must be positive, got 0'
+    """
+    message = message.removeprefix("Input ").replace("epsilon=None", "--no-privacy")
+    message = re.sub(r"\b\w+\b", lambda word: _NAMES.get(word.group(), word.group()), message)
+    # Ordinary words are names of parameters where a message opens with them.
+    return re.sub(r"^(epsilon|delta|origin|scale|oversample|iterations)\b", r"--\1", message)
+
+
+def components_from(text: str) -> int | float:
+    """A count or a fraction.
+
+    >>> components_from("5"), components_from("0.9")
+    (5, 0.9)
+    """
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    number = _number("--components", text)
+    require(0 < number < 1, f"--components must be a whole number or a fraction between 0 and 1, got {text}")
+    return number
+
+
+def numbers_from(name: str, text: str | None) -> float | list[float] | None:
+    """One number, or a list of them with commas between.
+
+    >>> numbers_from("--scale", "2"), numbers_from("--scale", "1,2.5")
+    (2.0, [1.0, 2.5])
+    """
+    if text is None:
+        return None
+    found = [_number(name, part) for part in text.split(",")]
+    return found if len(found) > 1 else found[0]
+
+
+def pair_from(name: str, text: str | None) -> tuple[float, float] | None:
+    """Two numbers with a comma between.
+
+    >>> pair_from("--column-bounds", "-1,1")
+    (-1.0, 1.0)
+    """
+    if text is None:
+        return None
+    parts = text.split(",")
+    require(len(parts) == 2, f"{name} must be LOW,HIGH, two numbers with a comma between, got {text!r}")
+    return _number(name, parts[0]), _number(name, parts[1])
+
+
+def _number(name: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"{name} must be a number, or numbers with commas between, got {text!r}") from None

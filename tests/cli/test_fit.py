@@ -1,0 +1,278 @@
+"""`eigenveil fit`: every format and option gives a model, every mistake one line and no file."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pc
+import pyarrow.parquet as pq
+import pytest
+
+from cli.cli_tables import COUNT, FORMATS, NAMES, PRIVATE, arrow_table, eigenveil, files_in, refusal, rows, written
+from eigenveil import BudgetExceeded, Model, PrivatePCA
+from eigenveil.linalg import sines
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_every_format_gives_the_same_private_model(tmp_path: Path, kind: str) -> None:
+    target = tmp_path / "model.safetensors"
+    # The last epsilon counts. At 8 the noise would have to be twenty times its size to turn the components this far.
+    result = eigenveil("fit", written(tmp_path, kind), "-k", 2, *PRIVATE, "--epsilon", 8, "-o", target)
+    assert result.exit_code == 0, result.output
+    model = Model.load(target)
+    exact = PrivatePCA(2, epsilon=None).fit(rows())
+    assert sines(model.subspace.basis, exact.subspace_.basis)[0] < 0.2
+    assert model.guarantee.private
+    assert model.columns == (NAMES if kind in {"csv", "parquet"} else None)
+
+
+def test_the_summary_says_what_was_found_and_what_is_promised(tmp_path: Path) -> None:
+    target = tmp_path / "model.safetensors"
+    result = eigenveil("fit", written(tmp_path, "csv"), "-k", 5, *PRIVATE, "-o", target)
+    for words in (
+        "(1, 1e-06)-differential privacy for each person, who holds one row.",
+        "components above the noise floor: ",
+        " of 5",
+        "why this mechanism: covariance",
+        "noise floor, ",
+        f"model written to {target}",
+    ):
+        assert words in result.stdout
+    assert result.stderr == ""
+
+
+def test_the_model_lands_in_the_current_folder_unless_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert eigenveil("fit", written(tmp_path, "npy"), "-k", 1, *PRIVATE).exit_code == 0
+    assert files_in(tmp_path) == {"people.npy", "model.safetensors"}
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_a_person_with_several_rows_is_protected_whole(tmp_path: Path, ending: str) -> None:
+    source, target = tmp_path / f"visits.{ending}", tmp_path / "model.safetensors"
+    table = arrow_table(rows(), patient=[f"p{i // 2}" for i in range(COUNT)], remark=["none"] * COUNT)
+    (pc.write_csv if ending == "csv" else pq.write_table)(table, source)
+    eigenveil("fit", source, "-k", 2, *PRIVATE, "--person", "patient", "--drop", "remark", "-o", target)
+    model = Model.load(target)
+    assert model.columns == NAMES
+    assert "all the rows that name them" in model.guarantee.unit
+
+
+def test_options_reach_the_estimator(tmp_path: Path) -> None:
+    source, target = written(tmp_path, "npy"), tmp_path / "model.safetensors"
+    options = "--mechanism power --oversample 1 --iterations 3 --calibration paper --neighbours replace-one --seed 7 "
+    options += "--column-bounds -20,20 --origin 0,0,0,0,0 --mean-bound 30 --scale 1,1,1,1,2"
+    result = eigenveil("fit", source, "-k", 2, *PRIVATE, *options.split(), "-o", target)
+    assert result.exit_code == 0, result.output
+    expected = PrivatePCA(
+        2,
+        epsilon=1,
+        delta=1e-6,
+        row_bound=12,
+        column_bounds=(-20, 20),
+        mechanism="power",
+        oversample=1,
+        iterations=3,
+        calibration="paper",
+        neighbours="replace-one",
+        origin=np.zeros(5),
+        mean_bound=30,
+        scale=[1, 1, 1, 1, 2],
+        random_state=7,
+    ).fit(rows())
+    assert np.array_equal(Model.load(target).components, expected.components_)
+    assert Model.load(target).guarantee == expected.guarantee_
+
+
+def test_a_seed_is_announced_as_not_private(tmp_path: Path) -> None:
+    target = tmp_path / "model.safetensors"
+    result = eigenveil("fit", written(tmp_path, "npy"), "-k", 2, *PRIVATE, "--seed", 1, "-o", target)
+    assert "NOT PRIVATE: a seed was given" in result.stdout
+    assert not Model.load(target).guarantee.private
+
+
+def test_no_privacy_is_exact_and_says_so(tmp_path: Path) -> None:
+    target = tmp_path / "model.safetensors"
+    result = eigenveil("fit", written(tmp_path, "npy"), "-k", 0.9, "--no-privacy", "--center", "none", "-o", target)
+    assert "No privacy: " in result.stdout
+    model, values = Model.load(target), np.linalg.svd(rows(), compute_uv=False)
+    assert np.allclose(model.values, values[: len(model.values)])
+    assert model.explained_variance_ratio.sum() >= 0.9
+
+
+def test_force_overwrites(tmp_path: Path) -> None:
+    source, target = written(tmp_path, "npy"), tmp_path / "model.safetensors"
+    target.write_text("something else")
+    assert "already exists; --force overwrites it" in refusal("fit", source, "-k", 1, *PRIVATE, "-o", target)
+    assert target.read_text() == "something else"
+    assert eigenveil("fit", source, "-k", 1, *PRIVATE, "-o", target, "--force").exit_code == 0
+    assert len(Model.load(target).values) == 1
+
+
+MISTAKES = {
+    "--epsilon is required": ("-k", 2),
+    "--epsilon and --no-privacy contradict each other": ("-k", 2, *PRIVATE, "--no-privacy"),
+    "--delta means nothing with --no-privacy": ("-k", 2, "--no-privacy", "--delta", 0.1),
+    "--delta is required": ("-k", 2, "--epsilon", 1, "--row-bound", 1),
+    "--row-bound (or --column-bounds) is required": ("-k", 2, "--epsilon", 1, "--delta", 1e-6),
+    "--epsilon must be positive, got 0": ("-k", 2, "--epsilon", 0, "--delta", 1e-6, "--row-bound", 1),
+    "--epsilon must be finite": ("-k", 2, "--epsilon", "inf", "--delta", 1e-6, "--row-bound", 1),
+    "--delta must lie in (0, 1), got 2": ("-k", 2, "--epsilon", 1, "--delta", 2, "--row-bound", 1),
+    "--row-bound must be positive, got -1": ("-k", 2, "--epsilon", 1, "--delta", 1e-6, "--row-bound", -1),
+    "--components=9 must be at most": ("-k", 9, *PRIVATE),
+    "--components must be at least 1, got 0": ("-k", 0, *PRIVATE),
+    "--components must be a number": ("-k", "some", *PRIVATE),
+    "--components must be a whole number or a fraction": ("-k", 1.5, *PRIVATE),
+    "--column-bounds must be LOW,HIGH": ("-k", 2, *PRIVATE, "--column-bounds", "1"),
+    "--column-bounds: every low": ("-k", 2, *PRIVATE, "--column-bounds", "1,0"),
+    "--origin must be a number or 5 numbers": ("-k", 2, *PRIVATE, "--origin", "1,2"),
+    "--scale must be a number, or numbers": ("-k", 2, *PRIVATE, "--scale", "a,b"),
+    "--iterations must be None or an integer of at least 1": ("-k", 2, *PRIVATE, "--iterations", 0),
+    "--seed must not be negative": ("-k", 2, *PRIVATE, "--seed", -1),
+    "has no column 'who'": ("-k", 2, *PRIVATE, "--person", "who"),
+    "has no column 'what'": ("-k", 2, *PRIVATE, "--drop", "what"),
+    "PPM's calibration holds for": (
+        "-k",
+        2,
+        *PRIVATE,
+        "--epsilon",
+        99,
+        "--mechanism",
+        "power",
+        "--calibration",
+        "paper",
+    ),
+}
+
+
+@pytest.mark.parametrize("words", MISTAKES)
+def test_every_mistake_is_one_line_and_writes_nothing(tmp_path: Path, words: str) -> None:
+    source = written(tmp_path, "csv")
+    assert words in refusal("fit", source, *MISTAKES[words], "-o", tmp_path / "model.safetensors")
+    assert files_in(tmp_path) == {source.name}
+
+
+def test_outputs_that_cannot_be_written_are_refused_before_rows_are_read(tmp_path: Path) -> None:
+    source = written(tmp_path, "npy", np.full((9, 2), np.nan))
+    for target, words in (
+        (tmp_path / "none" / "m.safetensors", "does not exist"),
+        (tmp_path / "model.pickle", "must end in .safetensors"),
+        (tmp_path, "must end in .safetensors"),
+    ):
+        assert words in refusal("fit", source, "-k", 1, *PRIVATE, "-o", target)
+    folder = tmp_path / "folder.safetensors"
+    folder.mkdir()
+    assert "is a folder" in refusal("fit", source, "-k", 1, *PRIVATE, "-o", folder, "--force")
+
+
+def test_rows_that_cannot_be_used_are_refused_without_showing_a_value(tmp_path: Path) -> None:
+    target = tmp_path / "model.safetensors"
+    secret = rows()
+    secret[3, 1] = 123456.789
+    broken = secret.copy()
+    broken[4, 2] = np.nan
+    sources = {
+        "contains NaN or infinity": written(tmp_path, "npy", broken),
+        "has missing values": tmp_path / "nulls.csv",
+        "remark (string)": tmp_path / "text.csv",
+        "no header line": tmp_path / "headless.csv",
+        "cannot be read as parquet": tmp_path / "broken.parquet",
+        "cannot be read as npz": tmp_path / "broken.npz",
+        "cannot be read as csv": tmp_path / "ragged.csv",
+        "is not UTF-8 text": tmp_path / "latin.csv",
+        "has the ending '.xlsx'": tmp_path / "people.xlsx",
+    }
+    pc.write_csv(arrow_table(secret, flag=pa.array([None, 1.0] + [0.0] * (COUNT - 2))), sources["has missing values"])
+    pc.write_csv(arrow_table(secret, remark=["123456.789"[:3] + "x"] * COUNT), sources["remark (string)"])
+    np.savetxt(sources["no header line"], secret[3:], delimiter=",")
+    for ending in ("parquet", "npz"):
+        sources[f"cannot be read as {ending}"].write_bytes(b"PK\x03\x04 123456.789")
+    sources["cannot be read as csv"].write_text("a,b\n1,2\n123456.789\n")
+    sources["is not UTF-8 text"].write_bytes(b"h\xf6he,b\n123456.789,2\n1,2\n")
+    sources["has the ending '.xlsx'"].write_text("123456.789")
+    before = files_in(tmp_path)
+    for words, source in sources.items():
+        line = refusal("fit", source, "-k", 2, *PRIVATE, "-o", target)
+        assert words in line
+        said = line.replace(str(tmp_path), "")
+        assert "123456" not in said
+        assert str(COUNT) not in said
+    assert "does not exist" in refusal("fit", tmp_path / "none.csv", "-k", 2, *PRIVATE, "-o", target)
+    assert files_in(tmp_path) == before
+
+
+@pytest.mark.parametrize("header", ["0,1,2,3,4", "1,2,3,4,5", "2019,2020,2021,2022,2023", "a,b,c,d,5"])
+def test_names_that_are_numbers_in_order_are_names(tmp_path: Path, header: str) -> None:
+    source, target = tmp_path / "years.csv", tmp_path / "model.safetensors"
+    np.savetxt(source, rows(), delimiter=",", header=header, comments="")
+    assert eigenveil("fit", source, "-k", 2, *PRIVATE, "-o", target).exit_code == 0
+    assert Model.load(target).columns == tuple(header.split(","))
+
+
+def test_neither_the_count_nor_a_row_is_in_what_leaves(tmp_path: Path) -> None:
+    secret = rows()
+    secret[3] = [123456.789, 2.5, 3.5, 4.5, 5.5]
+    source, target = written(tmp_path, "csv", secret), tmp_path / "model.safetensors"
+    result = eigenveil("fit", source, "-k", 5, *PRIVATE, "-o", target)
+    content = target.read_bytes()
+    said = content.decode("latin-1") + result.output.replace(str(tmp_path), "")
+    for number in (COUNT, COUNT - 1, 123456.789):
+        # Digits inside a noisy number are chance.
+        assert re.search(rf"(?<![\d.]){number}(?!\d)", said) is None
+        for kind in (np.float64, np.float32, np.int64):
+            assert kind(number).tobytes() not in content
+    assert source.name.encode() not in content
+
+
+def test_an_interrupt_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(PrivatePCA, "fit", interrupted)
+    source = written(tmp_path, "npy")
+    result = eigenveil("fit", source, "-k", 2, *PRIVATE, "-o", tmp_path / "model.safetensors")
+    assert result.exit_code == 130
+    assert result.stderr == "interrupted; nothing was written\n"
+    assert files_in(tmp_path) == {source.name}
+
+
+def test_an_interrupt_after_writing_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("eigenveil.report.model_summary", interrupted)
+    target = tmp_path / "model.safetensors"
+    result = eigenveil("fit", written(tmp_path, "npy"), "-k", 2, *PRIVATE, "-o", target)
+    assert result.exit_code == 130
+    assert result.stderr == f"interrupted; {target} had been written\n"
+    Model.load(target)
+
+
+def test_a_budget_that_does_not_suffice_has_its_own_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def poor(*_: object) -> None:
+        raise BudgetExceeded("'this fit' needs mu = 1")
+
+    monkeypatch.setattr(PrivatePCA, "fit", poor)
+    line = refusal("fit", written(tmp_path, "npy"), "-k", 2, *PRIVATE, "-o", tmp_path / "m.safetensors", code=1)
+    assert "needs mu = 1" in line
+
+
+def test_a_long_message_is_cut(tmp_path: Path) -> None:
+    source = tmp_path / "wide.csv"
+    names = tuple(f"measurement{i}" for i in range(500))
+    pc.write_csv(arrow_table(np.zeros((2, len(names))), names), source)
+    line = refusal("fit", source, "-k", 2, *PRIVATE, "--drop", "none", "-o", tmp_path / "m.safetensors")
+    assert "has no column 'none'" in line
+    assert line.endswith(" ...")
+    assert len(line) < 700
+
+
+def test_an_unforeseen_error_shows_its_kind_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def surprised(*_: object) -> None:
+        raise KeyError("123456.789")
+
+    monkeypatch.setattr(PrivatePCA, "fit", surprised)
+    line = refusal("fit", written(tmp_path, "npy"), "-k", 2, *PRIVATE, "-o", tmp_path / "m.safetensors")
+    assert "(KeyError)" in line
+    assert "123456" not in line

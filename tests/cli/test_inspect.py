@@ -1,0 +1,76 @@
+"""`eigenveil inspect`: everything in the file, for people and for programs, whoever wrote it."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cli.cli_tables import NAMES, PRIVATE, eigenveil, refusal, written
+from eigenveil import Model
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """A model with named columns."""
+    target = tmp_path / "model.safetensors"
+    eigenveil("fit", written(tmp_path, "csv"), "-k", 3, *PRIVATE, "-o", target)
+    return target
+
+
+def test_people_see_loadings_spectrum_promise_ledger_and_settings(model: Path) -> None:
+    shown = eigenveil("inspect", model, "--loadings", 2).stdout
+    first = Model.load(model).components[0]
+    assert f"age={first[0]:+.3f}" in shown
+    assert shown.count("=+0.") + shown.count("=-0.") + shown.count("=+1.") + shown.count("=-1.") == 2 * 3
+    for words in (
+        "(1, 1e-06)-differential privacy",
+        "mean and count: mu =",
+        "covariance: mu =",
+        "add-remove",
+        "3 components of 5 columns",
+    ):
+        assert words in shown
+
+
+def test_programs_get_the_whole_model(model: Path) -> None:
+    values, learned = json.loads(eigenveil("inspect", model, "--json").stdout), Model.load(model)
+    assert np.array_equal(values["components"], learned.components)
+    assert np.array_equal(values["explained_variance"], learned.explained_variance)
+    assert values["columns"] == list(NAMES)
+    assert values["private"] is True
+    assert values["guarantee"]["epsilon"] == 1
+    assert values["guarantee_in_words"] == learned.guarantee.words()
+    assert values["noise_floor"] > 0
+
+
+def test_a_model_without_names_counts_its_columns(tmp_path: Path) -> None:
+    target = tmp_path / "model.safetensors"
+    eigenveil("fit", written(tmp_path, "npy"), "-k", 1, "--no-privacy", "-o", target)
+    shown = eigenveil("inspect", target).stdout
+    assert "column 1=" in shown
+    assert "No noise was added" in shown
+    assert json.loads(eigenveil("inspect", target, "--json").stdout)["columns"] is None
+
+
+def test_a_strangers_model_cannot_command_the_terminal(tmp_path: Path, model: Path) -> None:
+    hostile = tmp_path / "hostile.safetensors"
+    names = ("\x1b[2J", "[red]", "a\nb", ":smile:", "e")
+    settings = {"why": "\x1b]0;owned\x07", "noise_floor": "none"}
+    replace(Model.load(model), columns=names, settings=settings).save(hostile)
+    shown = eigenveil("inspect", hostile, "--loadings", 5).stdout
+    assert "\x1b" not in shown
+    assert "\x07" not in shown
+    assert "[red]=" in shown
+    assert ":smile:=" in shown
+
+
+def test_what_is_not_a_model_is_refused(tmp_path: Path, model: Path) -> None:
+    assert "does not exist" in refusal("inspect", tmp_path / "none.safetensors")
+    assert "does not exist or is not a file" in refusal("inspect", tmp_path)
+    cut = tmp_path / "cut.safetensors"
+    cut.write_bytes(model.read_bytes()[:-9])
+    assert "damaged" in refusal("inspect", cut)
+    cut.write_bytes(b"")
+    assert "damaged" in refusal("inspect", cut, "--json")
