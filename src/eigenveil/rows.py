@@ -16,8 +16,8 @@ from eigenveil.linalg import Array
 
 __all__ = ["Block", "DenseRows", "Rows", "SparseRows", "WatchedRows", "WeightedRows", "block_size", "counts_people"]
 
-# Blocks are sized so that a scaled copy of one stays in the outer cache while it is multiplied.
-_BLOCK_NUMBERS = 1 << 20
+# A block of two million numbers is long enough for a product to pay and short enough not to count as a copy of the data.
+_BLOCK_NUMBERS = 2_000_000
 
 
 @final
@@ -38,6 +38,11 @@ class Block:
 
     def __len__(self) -> int:
         return int(self.values.shape[0])
+
+    def piece(self, start: int, size: int) -> "Block":
+        """At most `size` of the rows, from `start` on, as a view."""
+        weights = None if self.weights is None else self.weights[start : start + size]
+        return Block(self.values[start : start + size], weights)
 
 
 @runtime_checkable
@@ -66,10 +71,10 @@ def block_size(rows: Rows) -> int:
     """How many rows a block of these should have: many for sparse rows, few for wide ones.
 
     >>> block_size(DenseRows(np.zeros((3, 1000))))
-    1048
+    2000
     """
     if rows.sparse:
-        return 1 << 13
+        return 1 << 14
     return max(64, min(_BLOCK_NUMBERS // rows.shape[1], 1 << 16))
 
 

@@ -5,11 +5,12 @@ So loops use numpy only; scipy's partial eigensolver is called once, at the end 
 """
 
 import sys
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from functools import cache
-from itertools import islice
+from itertools import cycle
 from os import cpu_count
 from typing import Any, TypeVar
 
@@ -40,6 +41,8 @@ _SMALL = 300
 # Cholesky QR loses orthogonality like the squared condition number; past this ratio Householder takes over.
 _WELL_CONDITIONED = 1e-5
 _SLICE = 4096
+# How many items may wait for each worker: enough to keep it busy, few enough that a stream stays a stream.
+_AHEAD = 2
 _NEARLY_ORTHONORMAL = 0.5
 
 
@@ -64,7 +67,7 @@ def blas_threads(count: int) -> Iterator[None]:
 
 
 def shared_work(items: Iterable[_Item], *, workers: Sequence[_Worker], take: Callable[[_Worker, _Item], None]) -> None:
-    """Hand item j to worker j mod len(workers), the workers side by side in threads, in rounds.
+    """Hand item j to worker j mod len(workers), the workers side by side in threads.
 
     Which worker gets which item depends on their order alone, never on timing, so sums that the workers keep are
     the same to the last bit on every run. BLAS threads are shared out between the workers.
@@ -73,12 +76,18 @@ def shared_work(items: Iterable[_Item], *, workers: Sequence[_Worker], take: Cal
         for item in items:
             take(workers[0], item)
         return
-    iterator = iter(items)
     threads = (cpu_count() or 1) // len(workers)
-    with blas_threads(threads), ThreadPoolExecutor(len(workers)) as pool:
-        while batch := list(islice(iterator, len(workers))):
-            # `list` waits for the round to end and raises what a worker raised.
-            list(pool.map(take, workers, batch))
+    with ExitStack() as stack:
+        stack.enter_context(blas_threads(threads))
+        # One thread per worker, so that each takes its items in order; a slow one does not hold up the others at once.
+        pools = [stack.enter_context(ThreadPoolExecutor(1)) for _ in workers]
+        waiting: deque[Future[None]] = deque()
+        for worker, pool, item in zip(cycle(workers), cycle(pools), items, strict=False):
+            waiting.append(pool.submit(take, worker, item))
+            if len(waiting) > _AHEAD * len(workers):
+                waiting.popleft().result()
+        for future in waiting:
+            future.result()
 
 
 def orthonormal(matrix: Array) -> Array:
@@ -123,7 +132,7 @@ def complement(matrix: Array, basis: Array) -> Array:
     """An orthonormal basis, (d, q), of the part of the span of `matrix`, (d, p), outside that of `basis`, (d, k).
 
     Directions in which less than 1e-10 of the matrix is left are rounding noise: they point anywhere, also back into
-    `basis`, and are dropped. The rest is orthogonalised against `basis` a second time for the same reason.
+    `basis`, and are dropped. The rest is orthogonalised against `basis` a second time where it leans.
 
     >>> np.abs(complement(np.eye(3)[:, :2], np.eye(3)[:, :1])).ravel().tolist()
     [0.0, 1.0, 0.0]
@@ -138,7 +147,10 @@ def complement(matrix: Array, basis: Array) -> Array:
     del residual
     fresh: Array = frame @ turn[:, sizes > floor][:, :room]
     del frame
-    fresh -= basis @ (basis.T @ fresh)
+    lean = basis.T @ fresh
+    if np.abs(lean).max(initial=0.0) < 1e-13:
+        return fresh
+    fresh -= basis @ lean
     return orthonormal(fresh)
 
 
@@ -198,8 +210,10 @@ def spectral_norm(matrix: Array) -> float:
     >>> round(spectral_norm(np.array([[3.0, 0.0], [4.0, 0.0]])), 9)
     5.0
     """
-    largest = float(np.abs(matrix).max(initial=0.0))
+    largest = max(float(matrix.max(initial=0.0)), -float(matrix.min(initial=0.0)))
     if largest == 0.0 or not np.isfinite(largest):
         return largest
-    scaled = matrix / largest
-    return largest * float(np.sqrt(max(np.linalg.eigvalsh(scaled.T @ scaled)[-1], 0.0))) * (1 + 1e-14)
+    # Squares of ordinary numbers are safe; only others are worth a scaled copy.
+    unit = 1.0 if 1e-100 < largest < 1e100 else largest
+    scaled = matrix if unit == 1.0 else matrix / unit
+    return unit * float(np.sqrt(max(np.linalg.eigvalsh(scaled.T @ scaled)[-1], 0.0))) * (1 + 1e-14)

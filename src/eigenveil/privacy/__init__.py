@@ -2,6 +2,7 @@
 
 from eigenveil.privacy.accounting import Budget, Loss, compose_mu, delta_of, epsilon_of, mu_for, price
 from eigenveil.privacy.bounded import (
+    CONTRACTION,
     Bounded,
     bounded_count,
     bounded_gram,
@@ -25,6 +26,7 @@ from eigenveil.privacy.sensitivity import (
 )
 
 __all__ = [
+    "CONTRACTION",
     "Bounded",
     "Budget",
     "Charge",

@@ -24,6 +24,7 @@ from eigenveil.privacy.sensitivity import (
 from eigenveil.rows import Block, Rows, block_size
 
 __all__ = [
+    "CONTRACTION",
     "Bounded",
     "bounded_count",
     "bounded_gram",
@@ -34,9 +35,10 @@ __all__ = [
 ]
 
 # A basis that arrives with a larger norm would make every product more sensitive than it says.
-_CONTRACTION = 1 + 1e-8
+CONTRACTION = 1 + 1e-8
 # Up to this dimension two workers with an accumulator each beat one with twice the BLAS threads.
 _TWO_WORKERS = 2048
+_CACHED_ROWS = 128
 
 
 @final
@@ -70,16 +72,12 @@ def bounded_sum(rows: Rows, *, domain: Domain, neighbours: Neighbours) -> Bounde
     >>> bounded_sum(DenseRows(np.eye(2) * 9), domain=domain, neighbours=Neighbours.ADD_REMOVE).sensitivity
     1.0
     """
-    total = np.zeros(domain.dim)
-    center = domain.shifted_center
-    for block in rows.blocks(block_size(rows)):
-        if block.sparse:
-            part = domain.sparse(block)
-            total += part.rows.T @ np.ones(len(block))
-            if center is not None:
-                total -= part.shift.sum() * center
-        else:
-            total += domain.dense(block).sum(axis=0)
+    size = block_size(rows)
+    workers = [_Sum(domain, 0 if rows.sparse else size) for _ in range(1 if rows.sparse else 2)]
+    shared_work(rows.blocks(size), workers=workers, take=_Sum.take)
+    total = workers[0].total
+    for worker in workers[1:]:
+        total += worker.total
     return Bounded(total, sum_sensitivity(domain.radius, neighbours))
 
 
@@ -143,14 +141,15 @@ def bounded_gram(rows: Rows, *, domain: Domain, neighbours: Neighbours) -> Bound
 def bounded_gram_times(rows: Rows, *, basis: Array, domain: Domain, neighbours: Neighbours) -> Bounded:
     """The Gram matrix times `basis`, (d, p), without the Gram matrix: see `gram_times_sensitivity`.
 
-    Whoever holds the rows checks ||basis||_2 <= 1 + 1e-8 itself; a larger one is refused.
+    Whoever holds the rows checks ||basis||_2 <= 1 + 1e-8 itself and refuses a larger one; the sensitivity is stated for that
+    limit, so that it does not depend on how a norm was rounded.
 
     >>> from eigenveil.rows import DenseRows
     >>> rows, domain = DenseRows(np.eye(2)), Domain(dim=2, radius=1.0)
     >>> bounded_gram_times(rows, basis=np.eye(2)[:, :1], domain=domain, neighbours=Neighbours.ADD_REMOVE)
-    Bounded(shape=(2, 1), sensitivity=1.0...)
+    Bounded(shape=(2, 1), sensitivity=1.00000001)
     """
-    norm = require_contraction(basis, dim=domain.dim)
+    require_contraction(basis, dim=domain.dim)
     total = np.zeros(basis.shape)
     center = domain.shifted_center
     pull = None if center is None else center @ basis
@@ -162,13 +161,14 @@ def bounded_gram_times(rows: Rows, *, basis: Array, domain: Domain, neighbours: 
             if center is not None and pull is not None:
                 scores -= np.outer(part.shift, pull)
                 drag += part.shift @ scores
-            total += part.rows.T @ scores
+            # Sorted by column first: twice as fast as scattering the rows' products.
+            total += part.rows.T.tocsr() @ scores
         else:
             values = domain.dense(block, squared=True)
             total += values.T @ (values @ basis)
     if rows.sparse and center is not None:
         total -= np.outer(center, drag)
-    return Bounded(total, gram_times_sensitivity(domain.radius, neighbours, basis=basis, basis_norm=norm))
+    return Bounded(total, gram_times_sensitivity(domain.radius, neighbours, basis=basis, basis_norm=CONTRACTION))
 
 
 def require_contraction(basis: Array, *, dim: int) -> float:
@@ -183,8 +183,32 @@ def require_contraction(basis: Array, *, dim: int) -> float:
     )
     require(bool(np.isfinite(basis).all()), "basis must be finite")
     norm = spectral_norm(basis)
-    require(norm <= _CONTRACTION, f"basis must have spectral norm at most 1 + 1e-8, got {norm}")
+    require(norm <= CONTRACTION, f"basis must have spectral norm at most 1 + 1e-8, got {norm}")
     return norm
+
+
+@final
+@dataclass(slots=True, eq=False)
+class _Sum:
+    """One worker's share of a sum of rows. Changes in place."""
+
+    domain: Domain
+    size: int
+    total: Array = field(init=False)
+    scratch: Array = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.total, self.scratch = np.zeros(self.domain.dim), np.empty((self.size, self.domain.dim))
+
+    def take(self, block: Block) -> None:
+        if block.sparse:
+            part, center = self.domain.sparse(block), self.domain.shifted_center
+            self.total += part.rows.T @ np.ones(len(block))
+            if center is not None:
+                self.total -= part.shift.sum() * center
+        else:
+            rows, factor = self.domain.moved(block, out=self.scratch)
+            self.total += factor @ rows
 
 
 @final
@@ -204,7 +228,10 @@ class _DenseGram:
         self.scratch = np.empty((self.size, dim))
 
     def take(self, block: Block) -> None:
-        rows = self.domain.dense(block, out=self.scratch, squared=True)
+        rows = self.scratch[: len(block)]
+        for start in range(0, len(block), _CACHED_ROWS):
+            # A few rows at a time stay in the inner cache while they are moved, measured and scaled.
+            self.domain.dense(block.piece(start, _CACHED_ROWS), out=rows[start:], squared=True)
         # numpy sees the same array twice and calls the symmetric product, half the work.
         np.matmul(rows.T, rows, out=self.product)
         self.total += self.product

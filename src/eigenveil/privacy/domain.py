@@ -74,8 +74,13 @@ class Domain:
 
     def dense(self, block: Block, *, out: Array | None = None, squared: bool = False) -> Array:
         """The bounded rows, (b, d), of a dense block, in `out` if given. `squared` says that they are for a product."""
-        raw = block.values
-        rows = np.empty(raw.shape) if out is None else out[: len(raw)]
+        rows, factor = self.moved(block, out=np.empty(block.values.shape) if out is None else out, squared=squared)
+        rows *= factor[:, None]
+        return rows
+
+    def moved(self, block: Block, *, out: Array, squared: bool = False) -> tuple[Array, Array]:
+        """The rows of a dense block before the ball, written to `out`, (b, d), and the factor, (b,), that brings each into it."""
+        raw, rows = block.values, out[: len(block)]
         if self.low is not None and self.high is not None:
             np.clip(raw, self.low, self.high, out=rows)
             raw = rows
@@ -90,8 +95,7 @@ class Domain:
             factor = self._factors(np.einsum("ij,ij->i", rows, rows), rows)
         if block.weights is not None:
             factor *= np.sqrt(block.weights) if squared else block.weights
-        rows *= factor[:, None]
-        return rows
+        return rows, factor
 
     def sparse(self, block: Block, *, squared: bool = False) -> SparseBlock:
         """The bounded rows of a sparse block, in implicit form: no zero is ever stored.

@@ -13,6 +13,7 @@ from typing import Any, NoReturn, final
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from numpy.typing import NDArray
 
 from eigenveil.errors import require
 from eigenveil.linalg import Array
@@ -38,9 +39,6 @@ class Noise:
         require(len(key) == 32, f"key must have 32 bytes, got {len(key)}")
         self._reproducible = reproducible
         self._lock = threading.Lock()
-        self._zeros = bytes(8 * _ROUND)
-        self._bytes = np.empty(8 * _ROUND, dtype=np.uint8)
-        self._squares = np.empty(_ROUND // 2)
         self._start(key)
 
     def _start(self, key: bytes) -> None:
@@ -68,47 +66,46 @@ class Noise:
         Tails reach 9.4 standard deviations, as far as 64 bits go.
         """
         out = np.empty(math.prod(shape))
+        room = min(len(out) + 1, _ROUND)
+        zeros, words, squares = bytes(8 * room), np.empty(8 * room, dtype=np.uint8), np.empty(room)
         with self._lock:
             if os.getpid() != self._process and not self._reproducible:
                 # After a fork, parent and child would draw the same noise and give it away between them.
                 self._start(os.urandom(32))
             for start in range(0, len(out), _ROUND):
-                self._fill(out[start : start + _ROUND])
+                piece = out[start : start + _ROUND]
+                whole = piece if len(piece) % 2 == 0 else np.empty(len(piece) + 1)
+                raw = words[: 8 * len(whole)]
+                self._stream.update_into(memoryview(zeros)[: 8 * len(whole)], raw)
+                _box_muller(raw.view(np.uint64), whole, squares[: len(whole) // 2])
+                if whole is not piece:
+                    piece[:] = whole[:-1]
         return out.reshape(shape)
-
-    def _fill(self, out: Array) -> None:
-        if len(out) % 2:
-            pair = np.empty(2)
-            self._fill(pair)
-            out[-1] = pair[0]
-            out = out[:-1]
-        half = len(out) // 2
-        if half == 0:
-            return
-        raw = self._bytes[: 16 * half]
-        self._stream.update_into(memoryview(self._zeros)[: 16 * half], raw)
-        words = raw.view(np.uint64)
-        squares = self._squares[:half]
-        # radius = sqrt(-2 log u) with u in (0, 1), and t = tan(angle / 2) with angle uniform in (-pi, pi).
-        radius, tangent = out[:half], out[half:]
-        np.copyto(radius, words[:half], casting="unsafe")
-        radius += 0.5
-        radius *= 2.0**-64
-        np.log(radius, out=radius)
-        radius *= -2.0
-        # A word that rounds up to 2^64 gives log(1) = 0, and minus zero is no root to take.
-        np.abs(radius, out=radius)
-        np.sqrt(radius, out=radius)
-        np.multiply(words[half:].view(np.int64), math.pi * 2.0**-64, out=tangent)
-        np.tan(tangent, out=tangent)
-        # cos = (1 - t^2) / (1 + t^2) and sin = 2 t / (1 + t^2); `squares` is 1 + t^2, then 1 - t^2.
-        np.multiply(tangent, tangent, out=squares)
-        squares += 1.0
-        radius /= squares
-        tangent *= radius
-        tangent *= 2.0
-        np.subtract(2.0, squares, out=squares)
-        radius *= squares
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a Noise cannot be copied or stored: two copies would give the same noise twice")
+
+
+def _box_muller(words: NDArray[np.uint64], out: Array, squares: Array) -> None:
+    """Fill `out`, of even length, from as many random words; `squares`, half as long, is working space."""
+    half = len(out) // 2
+    # radius = sqrt(-2 log u) with u in (0, 1), and t = tan(angle / 2) with angle uniform in (-pi, pi).
+    radius, tangent = out[:half], out[half:]
+    np.copyto(radius, words[:half], casting="unsafe")
+    radius += 0.5
+    radius *= 2.0**-64
+    np.log(radius, out=radius)
+    radius *= -2.0
+    # A word that rounds up to 2^64 gives log(1) = 0, and minus zero is no root to take.
+    np.abs(radius, out=radius)
+    np.sqrt(radius, out=radius)
+    np.multiply(words[half:].view(np.int64), math.pi * 2.0**-64, out=tangent)
+    np.tan(tangent, out=tangent)
+    # cos = (1 - t^2) / (1 + t^2) and sin = 2 t / (1 + t^2); `squares` is 1 + t^2, then 1 - t^2.
+    np.multiply(tangent, tangent, out=squares)
+    squares += 1.0
+    radius /= squares
+    tangent *= radius
+    tangent *= 2.0
+    np.subtract(2.0, squares, out=squares)
+    radius *= squares

@@ -12,6 +12,7 @@ import numpy as np
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace, complement, orthonormal, signed, top_eigen
 from eigenveil.privacy import (
+    CONTRACTION,
     Bounded,
     Domain,
     Neighbours,
@@ -76,8 +77,7 @@ class PowerIteration(SumTask[PowerState, Subspace]):
 
     def sensitivity(self, state: PowerState) -> float:
         """As one site's, for this basis."""
-        norm = require_contraction(state.basis, dim=self.domain.dim)
-        return gram_times_sensitivity(self.domain.radius, self.neighbours, basis=state.basis, basis_norm=norm)
+        return gram_times_sensitivity(self.domain.radius, self.neighbours, basis=state.basis, basis_norm=CONTRACTION)
 
     def label(self, state: PowerState) -> str:
         """One line per turn."""
