@@ -148,7 +148,7 @@ def test_block_sizes_are_bounded_and_shrink_with_width(one: int, other: int) -> 
 
     assert 64 <= size(one) <= 1 << 16
     assert size(min(one, other)) >= size(max(one, other))
-    assert size(one) * one <= max(1 << 20, 64 * one)
+    assert size(one) * one <= max(2_000_000, 64 * one)
     # Zeros take no room, so a sparse block may be as long whatever its width.
     assert block_size(SparseRows(sp.csr_array((1, one)))) == block_size(SparseRows(sp.csr_array((1, other)))) > 1000
 
@@ -175,7 +175,7 @@ def test_shared_work_goes_by_order_and_not_by_time() -> None:
         assert first == [[item[:2] for item in items[start::count]] for start in range(count)]
 
 
-def test_shared_work_holds_one_round_at_a_time() -> None:
+def test_shared_work_reads_only_a_little_ahead() -> None:
     open_items, most, lock = 0, 0, Lock()
 
     def produce() -> Any:
@@ -193,7 +193,8 @@ def test_shared_work_holds_one_round_at_a_time() -> None:
             open_items -= 1
 
     shared_work(produce(), workers=[[], []], take=take)
-    assert (open_items, most) == (0, 2)
+    assert open_items == 0
+    assert most <= 5
 
 
 @pytest.mark.parametrize("count", [1, 2])

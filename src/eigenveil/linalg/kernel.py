@@ -41,7 +41,7 @@ _SMALL = 300
 # Cholesky QR loses orthogonality like the squared condition number; past this ratio Householder takes over.
 _WELL_CONDITIONED = 1e-5
 _SLICE = 4096
-# How many items may wait for each worker: enough to keep it busy, few enough that a stream stays a stream.
+# How many items each worker may have in hand or waiting: enough to keep it busy, few enough that a stream stays a stream.
 _AHEAD = 2
 _NEARLY_ORTHONORMAL = 0.5
 

@@ -38,6 +38,7 @@ __all__ = [
 CONTRACTION = 1 + 1e-8
 # Up to this dimension two workers with an accumulator each beat one with twice the BLAS threads.
 _TWO_WORKERS = 2048
+# A few rows at a time stay in the inner cache while they are moved, measured and scaled.
 _CACHED_ROWS = 128
 
 
@@ -72,9 +73,8 @@ def bounded_sum(rows: Rows, *, domain: Domain, neighbours: Neighbours) -> Bounde
     >>> bounded_sum(DenseRows(np.eye(2) * 9), domain=domain, neighbours=Neighbours.ADD_REMOVE).sensitivity
     1.0
     """
-    size = block_size(rows)
-    workers = [_Sum(domain, 0 if rows.sparse else size) for _ in range(1 if rows.sparse else 2)]
-    shared_work(rows.blocks(size), workers=workers, take=_Sum.take)
+    workers = [_Sum(domain) for _ in range(1 if rows.sparse else 2)]
+    shared_work(rows.blocks(block_size(rows)), workers=workers, take=_Sum.take)
     total = workers[0].total
     for worker in workers[1:]:
         total += worker.total
@@ -193,12 +193,11 @@ class _Sum:
     """One worker's share of a sum of rows. Changes in place."""
 
     domain: Domain
-    size: int
     total: Array = field(init=False)
     scratch: Array = field(init=False)
 
     def __post_init__(self) -> None:
-        self.total, self.scratch = np.zeros(self.domain.dim), np.empty((self.size, self.domain.dim))
+        self.total, self.scratch = np.zeros(self.domain.dim), np.empty((_CACHED_ROWS, self.domain.dim))
 
     def take(self, block: Block) -> None:
         if block.sparse:
@@ -207,8 +206,9 @@ class _Sum:
             if center is not None:
                 self.total -= part.shift.sum() * center
         else:
-            rows, factor = self.domain.moved(block, out=self.scratch)
-            self.total += factor @ rows
+            for start in range(0, len(block), _CACHED_ROWS):
+                rows, factor = self.domain.moved(block.piece(start, _CACHED_ROWS), out=self.scratch)
+                self.total += factor @ rows
 
 
 @final
@@ -230,7 +230,6 @@ class _DenseGram:
     def take(self, block: Block) -> None:
         rows = self.scratch[: len(block)]
         for start in range(0, len(block), _CACHED_ROWS):
-            # A few rows at a time stay in the inner cache while they are moved, measured and scaled.
             self.domain.dense(block.piece(start, _CACHED_ROWS), out=rows[start:], squared=True)
         # numpy sees the same array twice and calls the symmetric product, half the work.
         np.matmul(rows.T, rows, out=self.product)
