@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from eigenveil import PrivatePCA
 from eigenveil.linalg import Array, captured_variance
-from eigenveil.plan import EXACT_TURNS, GROWTH, MEMORY_LIMIT, TURNS, Choice, predict, split_budget, totals_weights
+from eigenveil.plan import EXACT_TURNS, GROWTH, MEMORY_LIMIT, TURNS, Choice, predict, split_budget
 from eigenveil.privacy import Budget, Neighbours
 
 BUDGET = Budget(1.0, 1e-6)
@@ -165,17 +165,17 @@ def test_facts_that_cannot_be_are_refused(wrong: dict[str, Any], message: str) -
 
 @pytest.mark.parametrize(("mean", "count", "trace"), list(product([False, True], repeat=3)))
 def test_the_split_of_a_budget_spends_all_of_it_on_what_is_needed(mean: bool, count: bool, trace: bool) -> None:
-    split = split_budget(mean=mean, count=count, trace=trace)
-    assert split.mean + split.extra + split.main == pytest.approx(1.0, abs=1e-15)
-    assert (split.mean > 0) == mean
-    assert (split.extra > 0) == (trace or (count and not mean))
-    assert split.main >= 0.87
-    assert split.main < 1 or not (mean or count or trace)
-    by_sum, by_count = totals_weights(count=count)
-    assert (by_count > 0) == count
-    if mean:
-        # Sum and count share the first release in the proportions that the split was made for.
-        assert by_sum + by_count == pytest.approx(split.mean)
+    for search in (False, True):
+        split = split_budget(mean=mean, search=search, count=count, trace=trace)
+        assert (len(split.mean) > 0) == mean
+        assert (len(split.mean) > 1) == (mean and search)
+        assert (split.count > 0) == (count and mean)
+        assert (split.extra > 0) == (trace or (count and not mean))
+        for steps in range(len(split.mean) + 1):
+            spent = sum(split.mean[:steps]) + (split.count if steps else 0.0) + split.extra
+            assert spent + split.main(steps) == pytest.approx(1.0, abs=1e-15)
+        assert split.main(len(split.mean)) >= 0.75
+        assert split.main(len(split.mean)) < 1 or not (mean or count or trace)
 
 
 def rademacher(people: int, dim: int) -> Array:

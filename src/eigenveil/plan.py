@@ -23,6 +23,7 @@ TURNS: Final = 4
 EXACT_TURNS: Final = 24
 # The mean needs little: an error e in it adds n e e^T to the Gram matrix, far below the noise that is there anyway.
 _MEAN_SHARE: Final = 0.1
+_SEARCH_SHARES: Final = (0.06, 0.08, 0.08)
 _COUNT_SHARE: Final = 0.01
 _TRACE_SHARE: Final = 0.01
 
@@ -162,36 +163,29 @@ def _captured(eigenvalues: Array | None, rank: int, entry: float, dim: int) -> f
 @final
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Shares of mu^2: `mean` for the first totals (mean and count), `extra` for count or trace, `main` for the rest."""
+    """Shares of mu^2: `mean` for each step of the search for the mean, `count` beside the first, `extra` for later totals.
 
-    mean: float
+    What the steps leave unspent goes to the components.
+    """
+
+    mean: tuple[float, ...]
+    count: float
     extra: float
 
-    @property
-    def main(self) -> float:
-        """What the components get."""
-        return 1.0 - self.mean - self.extra
+    def main(self, steps: int) -> float:
+        """What the components get after this many steps."""
+        return 1.0 - sum(self.mean[:steps]) - (self.count if steps else 0.0) - self.extra
 
 
-def split_budget(*, mean: bool, count: bool, trace: bool) -> Split:
+def split_budget(*, mean: bool, search: bool, count: bool, trace: bool) -> Split:
     """How a fit divides its budget, given which small totals it must release beside the components.
 
-    A count released beside the mean shares the mean's release.
+    `search` says that the mean may lie outside the first ball it is looked for in, so that further steps may be needed.
 
-    >>> round(split_budget(mean=True, count=True, trace=False).main, 6)
+    >>> round(split_budget(mean=True, search=False, count=True, trace=False).main(1), 6)
     0.89
     """
-    alone = count and not mean
-    return Split(
-        mean=(_MEAN_SHARE + (_COUNT_SHARE if count else 0.0)) if mean else 0.0,
-        extra=(_COUNT_SHARE if alone else 0.0) + (_TRACE_SHARE if trace else 0.0),
-    )
-
-
-def totals_weights(*, count: bool) -> tuple[float, float]:
-    """Relative weights of sum and count inside the first totals.
-
-    >>> totals_weights(count=False)
-    (0.1, 0.0)
-    """
-    return _MEAN_SHARE, _COUNT_SHARE if count else 0.0
+    steps = (_SEARCH_SHARES if search else (_MEAN_SHARE,)) if mean else ()
+    beside = _COUNT_SHARE if count and mean else 0.0
+    alone = _COUNT_SHARE if count and not mean else 0.0
+    return Split(steps, beside, alone + (_TRACE_SHARE if trace else 0.0))

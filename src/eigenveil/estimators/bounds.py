@@ -17,6 +17,8 @@ __all__ = ["RowBounds"]
 
 # As in `Domain`, whose own check would come too late: after the mean has been paid for.
 _SMALLEST, _LARGEST = 1e-100, 1e100
+# A mean this far out in its ball, as a share of the radius, is looked for again around where it was found.
+_FAR = 0.3
 
 
 @final
@@ -31,6 +33,7 @@ class RowBounds:
     dim: int
     row_bound: float
     mean_bound: float
+    search: bool
     origin: Array | None
     scale: Array | None
     low: Array | None
@@ -75,11 +78,13 @@ class RowBounds:
             )
         default = half if math.isfinite(half) else radius
         reach_of_mean = default if mean_bound is None else _positive("mean_bound", mean_bound)
-        return cls(dim, radius, reach_of_mean, start, units, low, high)
+        # Where nothing was said about the mean, one ball may not hold it, and it is worth a second look.
+        search = mean_bound is None and low is None and math.isfinite(radius)
+        return cls(dim, radius, reach_of_mean, search, start, units, low, high)
 
-    def around_origin(self) -> Domain:
-        """Where rows are brought to for the mean: the box, then the ball of `mean_bound` around the origin."""
-        return Domain(self.dim, self.mean_bound, self.origin, self.scale, self.low, self.high)
+    def around_start(self, start: Array | None) -> Domain:
+        """Where rows are brought to for the mean: the box, then the ball of `mean_bound` around `start`."""
+        return Domain(self.dim, self.mean_bound, start, self.scale, self.low, self.high)
 
     def around(self, center: Array | None) -> Domain:
         """Where rows are brought to for products: the box, then the smallest ball around `center` that holds what it may.
@@ -93,20 +98,26 @@ class RowBounds:
             radius = min(radius, max(_length(corner, self.scale), _SMALLEST) * (1 + 1e-12))
         return Domain(self.dim, radius, center, self.scale, self.low, self.high)
 
-    def center_from(self, total: Array, count: float) -> Array:
-        """A released sum of rows around the origin, (d,), and a count, as a center in the units of the columns.
+    def center_from(self, start: Array | None, total: Array, count: float, *, noise: float) -> tuple[Array, bool]:
+        """A center in the units of the columns, from a released sum of rows around `start`, (d,), and a count.
 
-        Noise may have thrown it out of where means can lie; putting it back is post-processing and costs nothing.
+        The sum's noise has the expected norm `noise`. What it adds to the length is taken off again (James and Stein 1961),
+        and a center outside of where means can lie is put back: post-processing, which costs nothing.
+        Also says whether the center moved so far that rows around it may have been cut short on the way.
         """
-        offset = total / max(count, 1.0)
+        offset, noise = total / max(count, 1.0), noise / max(count, 1.0)
         length = float(np.linalg.norm(offset))
+        # Noise as large as the ball says nothing about where in it the mean lies, and the start is the better guess.
+        kept = max(0.0, 1.0 - (noise / length) ** 2) if length > 0 and noise < self.mean_bound else 0.0
+        offset, length = offset * kept, length * kept
+        far = length > _FAR * self.mean_bound > noise
         if length > self.mean_bound:
             offset = offset * (self.mean_bound / length)
         center = offset if self.scale is None else offset * self.scale
-        center = center if self.origin is None else center + self.origin
+        center = center if start is None else center + start
         if self.low is not None and self.high is not None:
             center = np.clip(center, self.low, self.high)
-        return center
+        return center, far
 
 
 def _length(vector: Array, units: Array | None) -> float:

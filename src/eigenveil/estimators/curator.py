@@ -10,7 +10,7 @@ from numpy.random import Generator
 from eigenveil.errors import require
 from eigenveil.estimators.bounds import RowBounds
 from eigenveil.linalg import Array, Subspace, orthonormal, top_eigen
-from eigenveil.plan import Choice, Mechanisms, Plan, Split, predict, split_budget, totals_weights
+from eigenveil.plan import Choice, Mechanisms, Plan, Split, predict, split_budget
 from eigenveil.privacy import (
     Budget,
     Charge,
@@ -24,6 +24,7 @@ from eigenveil.privacy import (
     Noise,
     bounded_count,
     gram_sensitivity,
+    sum_sensitivity,
 )
 from eigenveil.privacy.published import fpca_scale, ppm_multiplier
 from eigenveil.protocols import run_pooled
@@ -81,7 +82,8 @@ class Curator:
     ledger: Ledger | None
     noise: Noise
     rng: Generator
-    _split: Split = field(init=False, default=Split(0.0, 0.0))
+    _split: Split = field(init=False, default=Split((), 0.0, 0.0))
+    _steps: int = field(init=False, default=0)
     _charges_before: int = field(init=False, default=0)
     _overshoot: float = field(init=False, default=1.0)
 
@@ -91,7 +93,9 @@ class Curator:
         public = self._public_count(rows)
         plan = self._plan(public)
         power = plan.chosen.mechanism == "power"
-        self._split = split_budget(mean=isinstance(request.center, str), count=public is None, trace=power)
+        self._split = split_budget(
+            mean=isinstance(request.center, str), search=request.bounds.search, count=public is None, trace=power
+        )
         # Before the ledger is touched: a published calibration may refuse the budget.
         published = self._published(plan.chosen)
         if self.budget is not None and self.ledger is not None:
@@ -139,21 +143,37 @@ class Curator:
 
     def _center(self, rows: Rows, public: float | None) -> tuple[Array | None, float | None]:
         """The center that rows are moved to, and the number of people: public, released along the way, or not yet known."""
+        bounds, shares = self.request.bounds, self._split.mean
         if not isinstance(self.request.center, str):
             return self.request.center, public
-        by_sum, by_count = totals_weights(count=public is None)
-        task = Totals(
-            self.request.bounds.around_origin(),
-            self.request.neighbours,
-            sum_weight=by_sum,
-            count_weight=by_count,
-            name="mean and count" if public is None else "mean",
-        )
-        found = run_pooled(task, rows, self._mechanism(self._split.mean))
-        people = found.count if public is None else public
-        assert found.sum is not None
-        assert people is not None
-        return self.request.bounds.center_from(found.sum, people), people
+        center, people, far = bounds.origin, public, True
+        for step, share in enumerate(shares):
+            if not far:
+                break
+            counted = people is None
+            task = Totals(
+                bounds.around_start(center),
+                self.request.neighbours,
+                sum_weight=share,
+                count_weight=self._split.count if counted else 0.0,
+                name="mean and count" if counted else f"mean, step {step + 1}" if step else "mean",
+            )
+            found = run_pooled(task, rows, self._mechanism(share + (self._split.count if counted else 0.0)))
+            people = found.count if people is None else people
+            assert found.sum is not None
+            assert people is not None
+            noise = self._noise_in_sum(share)
+            center, far = bounds.center_from(center, found.sum, people, noise=noise)
+            self._steps = step + 1
+        return center, people
+
+    def _noise_in_sum(self, share: float) -> float:
+        """The expected norm of the noise on a sum of rows that was released for this share."""
+        if self.budget is None:
+            return 0.0
+        bounds = self.request.bounds
+        entry = sum_sensitivity(bounds.mean_bound, self.request.neighbours) / (self.budget.mu * math.sqrt(share))
+        return entry * math.sqrt(bounds.dim)
 
     def _published(self, choice: Choice) -> float | None:
         """The noise multiplier that the paper behind the chosen mechanism prints, where that one was asked for."""
@@ -167,7 +187,7 @@ class Curator:
     def _covariance(self, rows: Rows, domain: Domain, published: float | None) -> tuple[Subspace, float, float]:
         """Directions, trace and noise floor from one release of the Gram matrix."""
         neighbours, dim = self.request.neighbours, domain.dim
-        mechanism = self._mechanism(self._split.main, at_least=published)
+        mechanism = self._mechanism(self._split.main(self._steps), at_least=published)
         gram = run_pooled(CovarianceSum(domain, neighbours), rows, mechanism)
         require(bool(np.isfinite(gram).all()), "X holds numbers too large to square; divide it by something first")
         rank = self.request.rank
@@ -183,7 +203,7 @@ class Curator:
         dim, turns = domain.dim, len(choice.shares)
         shares = choice.shares if published is None else (1.0 / turns,) * turns
         begin = orthonormal(self.rng.standard_normal((dim, choice.width)))
-        mechanism = self._mechanism(self._split.main, at_least=published)
+        mechanism = self._mechanism(self._split.main(self._steps), at_least=published)
         task = PowerIteration(domain, self.request.neighbours, begin, shares, self.request.rank)
         del begin
         subspace = run_pooled(task, rows, mechanism)

@@ -39,9 +39,10 @@ class PrivatePCA(TransformerMixin, BaseEstimator):
     mechanism : "auto", "covariance" or "power"
         One noisy Gram matrix (best while d x d fits in memory), or noisy products with a block of vectors.
     center : "private", None or array of d
-        Find the mean privately (about a tenth of the budget), do not center, or center on public numbers.
+        Find the mean privately (a tenth to a quarter of the budget), do not center, or center on public numbers.
     origin, mean_bound : array of d, float
-        Where to look for the mean: rows are cut to `mean_bound` (default `row_bound`) around `origin` (default zero).
+        Where to look for the mean: rows are cut to `mean_bound` around `origin` (default zero, or the middle of the box).
+        By default the ball has radius `row_bound` and moves towards the mean, in up to three steps.
     scale : float or array of d
         Public units: columns are divided by it before `row_bound` and `mean_bound` apply.
     oversample, iterations : int

@@ -197,7 +197,7 @@ class _Sum:
     scratch: Array = field(init=False)
 
     def __post_init__(self) -> None:
-        self.total, self.scratch = np.zeros(self.domain.dim), np.empty((_CACHED_ROWS, self.domain.dim))
+        self.total, self.scratch = np.zeros(self.domain.dim), np.empty((0, self.domain.dim))
 
     def take(self, block: Block) -> None:
         if block.sparse:
@@ -206,6 +206,8 @@ class _Sum:
             if center is not None:
                 self.total -= part.shift.sum() * center
         else:
+            if len(self.scratch) == 0:
+                self.scratch = np.empty((_CACHED_ROWS, self.domain.dim))
             for start in range(0, len(block), _CACHED_ROWS):
                 rows, factor = self.domain.moved(block.piece(start, _CACHED_ROWS), out=self.scratch)
                 self.total += factor @ rows
