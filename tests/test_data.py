@@ -183,7 +183,7 @@ BINARY = ["a.parquet", "a.npy", "a.npz", "sparse.npz"]
 def test_every_format_gives_back_what_was_written(name: str, size: int, tmp_path: Path) -> None:
     values = SMALL / 8
     WRITERS[name](tmp_path / name, values)
-    table = read_table(tmp_path / name)
+    table = read_table(tmp_path / name, one_based="svm" in name)
     assert table.rows.shape == values.shape
     assert np.array_equal(numbers(table.rows, size), values)
     assert table.columns == (tuple(NAMES) if name.lower().endswith(("csv", "parquet")) else None)
@@ -460,3 +460,22 @@ def test_people_named_in_two_types_are_refused_without_being_named() -> None:
     with pytest.raises(ValueError, match=r"column 'who' .* must hold values of one type") as caught:
         person_ids(pd.DataFrame({"who": pd.Series([1, f"x{SECRET}"], dtype=object)}), "who")
     assert SECRET not in "".join(traceback.format_exception(caught.value))
+
+
+def test_where_svmlight_columns_count_from_is_said_and_never_guessed(tmp_path: Path) -> None:
+    """A row with index zero must not move anybody else's columns."""
+    (tmp_path / "a.svm").write_text("0 1:5 2:7\n0 2:1\n")
+    (tmp_path / "b.svm").write_text("0 1:5 2:7\n0 0:1\n")
+    one, other = (numbers(read_table(tmp_path / name, features=3).rows) for name in ("a.svm", "b.svm"))
+    assert one[0].tolist() == other[0].tolist() == [0, 5, 7]
+    assert numbers(read_table(tmp_path / "a.svm", features=2, one_based=True).rows)[0].tolist() == [5, 7]
+    for name, more in (("b.svm", {"one_based": True}), ("a.svm", {"features": 2})):
+        with pytest.raises(ValueError, match="cannot be read as svmlight text") as caught:
+            read_table(tmp_path / name, **more)
+        assert "index" not in str(caught.value) and "features" not in str(caught.value)
+
+
+def test_features_are_for_svmlight_alone(tmp_path: Path) -> None:
+    write_npy(tmp_path / "a.npy", SMALL)
+    with pytest.raises(ValueError, match="features is for svmlight"):
+        read_table(tmp_path / "a.npy", features=3)

@@ -30,8 +30,10 @@ STORAGES: dict[str, Callable[[Array], Rows]] = {
     "Fortran order": lambda values: DenseRows(np.asfortranarray(values)),
     "sparse": lambda values: SparseRows(sp.csr_array(values)),
     "arrow": arrow,
-    "weighted": lambda values: WeightedRows(DenseRows(values), np.arange(len(values), dtype=np.float64)),
-    "weighted sparse": lambda values: WeightedRows(SparseRows(sp.csr_array(values)), np.arange(len(values)) / 1.0),
+    "weighted": lambda values: WeightedRows(DenseRows(values), 1 / np.arange(1.0, len(values) + 1)),
+    "weighted sparse": lambda values: WeightedRows(
+        SparseRows(sp.csr_array(values)), 1 / np.arange(1.0, len(values) + 1)
+    ),
     "watched": lambda values: WatchedRows(DenseRows(values), lambda _: None),
 }
 
@@ -53,7 +55,7 @@ def test_blocks_give_every_row_once_and_in_order(store: Callable[[Array], Rows],
     assert np.array_equal(np.vstack([np.empty((0, 3)), *map(plain, blocks)]), values)
     weights = [block.weights for block in blocks if block.weights is not None]
     if isinstance(rows, WeightedRows):
-        assert np.array_equal(np.concatenate([np.empty(0), *weights]), np.arange(count))
+        assert np.array_equal(np.concatenate([np.empty(0), *weights]), 1 / np.arange(1.0, count + 1))
     else:
         assert not weights
     # A second pass reads the same rows again.

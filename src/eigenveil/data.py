@@ -18,7 +18,7 @@ import scipy.sparse as sp
 from eigenveil.errors import require
 from eigenveil.rows import Block, DenseRows, Rows, SparseRows, WeightedRows
 
-__all__ = ["FORMATS", "Table", "as_rows", "is_arrow_like", "read_table"]
+__all__ = ["FORMATS", "SVMLIGHT", "Table", "as_rows", "is_arrow_like", "read_table"]
 
 FORMATS = {
     ".csv": "comma-separated values with a header line",
@@ -27,7 +27,7 @@ FORMATS = {
     ".npz": "a scipy sparse matrix, or one two-dimensional array (called X if there are several)",
     ".svm": "svmlight / libsvm text",
 }
-_SVMLIGHT = {".svm", ".svmlight", ".libsvm"}
+SVMLIGHT = {".svm", ".svmlight", ".libsvm"}
 # What pandas calls an index without a name when it writes one to Parquet: row numbers, not a feature.
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__")
 
@@ -138,19 +138,25 @@ def as_rows(data: Any) -> Rows:
 
 
 def read_table(
-    path: str | Path, *, person: str | None = None, drop: Sequence[str] = (), features: int | None = None
+    path: str | Path,
+    *,
+    person: str | None = None,
+    drop: Sequence[str] = (),
+    features: int | None = None,
+    one_based: bool = False,
 ) -> Table:
     """Read a file by the ending of its name (see `FORMATS`), without the columns in `drop`.
 
     `person` names the column of a csv or parquet file that says whose row it is; the column itself is then left out.
     `features` is the number of columns of svmlight text, which does not say: without it the largest index in the file serves,
-    a number from the data.
+    a number from the data. Its columns count from zero unless `one_based`; a file that counts from one then has an empty
+    first column, which changes no component, where a guess from the rows would let one row move everybody's columns.
     """
     path = Path(path)
     require(path.is_file(), f"{path} does not exist or is not a file")
     ending = path.suffix.lower()
     require(
-        features is None or ending in _SVMLIGHT, f"features is for svmlight text; {path} says how many columns it has"
+        features is None or ending in SVMLIGHT, f"features is for svmlight text; {path} says how many columns it has"
     )
     if ending in {".csv", ".parquet"}:
         return _read_columns(path, ending, person, drop)
@@ -158,11 +164,11 @@ def read_table(
         person is None and not drop,
         f"{ending} files have no named columns; person and drop need csv or parquet",
     )
-    if ending in _SVMLIGHT:
-        return Table(_read_svmlight(path, features))
+    if ending in SVMLIGHT:
+        return Table(_read_svmlight(path, features, one_based=one_based))
     require(
         ending in FORMATS,
-        f"{path} has the ending {ending!r}; known are {', '.join(sorted({*FORMATS, *_SVMLIGHT}))}",
+        f"{path} has the ending {ending!r}; known are {', '.join(sorted({*FORMATS, *SVMLIGHT}))}",
     )
     try:
         return Table(_read_npy(path) if ending == ".npy" else _read_npz(path))
@@ -300,13 +306,15 @@ def _dense(array: Any) -> Rows:
     return DenseRows(array)
 
 
-def _read_svmlight(path: Path, features: int | None) -> Rows:
+def _read_svmlight(path: Path, features: int | None, *, one_based: bool) -> Rows:
     from sklearn.datasets import load_svmlight_file
 
     try:
-        matrix, _ = load_svmlight_file(str(path), n_features=features)
-    except (ValueError, IndexError) as error:
-        raise ValueError(f"{path} cannot be read as svmlight text: {_first_line(error)}") from None
+        matrix, _ = load_svmlight_file(str(path), n_features=features, zero_based=not one_based)
+    except (ValueError, IndexError, OverflowError):
+        # The reader's own words quote indices and values.
+        fitting = "" if features is None else f" with {features} columns"
+        raise ValueError(f"{path} cannot be read as svmlight text{fitting} counted from {int(one_based)}") from None
     return SparseRows(sp.csr_array(matrix))
 
 

@@ -14,10 +14,23 @@ import scipy.sparse as sp
 from eigenveil.errors import require
 from eigenveil.linalg import Array
 
-__all__ = ["Block", "DenseRows", "Rows", "SparseRows", "WatchedRows", "WeightedRows", "block_size", "counts_people"]
+__all__ = [
+    "Block",
+    "CheckedRows",
+    "DenseRows",
+    "Rows",
+    "SparseRows",
+    "WatchedRows",
+    "WeightedRows",
+    "block_size",
+    "counts_people",
+    "require_weights",
+]
 
 # A block of two million numbers is long enough for a product to pay and short enough not to count as a copy of the data.
 _BLOCK_NUMBERS = 2_000_000
+# Stored entries of a sparse block: each is handled several times over, with its index.
+_BLOCK_STORED = 500_000
 
 
 @final
@@ -60,7 +73,7 @@ class Rows(Protocol):
         ...
 
     def blocks(self, size: int) -> Iterator[Block]:
-        """The rows in order, at most `size` at a time."""
+        """The rows in order, at most `size` at a time. Several blocks are held at once: none may reuse another's memory."""
         ...
 
 
@@ -74,7 +87,11 @@ def block_size(rows: Rows) -> int:
     2000
     """
     if rows.sparse:
-        return 1 << 14
+        inner: Any = rows
+        while not isinstance(inner, SparseRows) and hasattr(inner, "inner"):
+            inner = inner.inner
+        stored = inner.values.nnz / max(1, rows.shape[0]) if isinstance(inner, SparseRows) else 1.0
+        return max(64, min(1 << 14, int(_BLOCK_STORED / max(1.0, stored))))
     return max(64, min(_BLOCK_NUMBERS // rows.shape[1], 1 << 16))
 
 
@@ -151,6 +168,14 @@ class SparseRows:
             yield Block(piece)
 
 
+def require_weights(weights: Array) -> None:
+    """Refuse weights outside (0, 1]: a heavier row would count as more than one person.
+
+    >>> require_weights(np.array([0.5, 1.0]))
+    """
+    require(bool(((weights > 0) & (weights <= 1)).all()), "every weight must lie in (0, 1]")
+
+
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class WeightedRows:
@@ -171,6 +196,7 @@ class WeightedRows:
             self.weights.shape == (count,),
             f"there must be one weight per row, got shape {self.weights.shape}",
         )
+        require_weights(self.weights)
 
     @classmethod
     def by_person(cls, rows: Rows, person: Any) -> "WeightedRows":
@@ -244,3 +270,36 @@ class WatchedRows:
         for block in self.inner.blocks(size):
             yield block
             self.seen(len(block))
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class CheckedRows:
+    """Rows that come in blocks from elsewhere, each checked to be finite real numbers as it passes."""
+
+    inner: Rows
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """As the rows behind."""
+        return self.inner.shape
+
+    @property
+    def sparse(self) -> bool:
+        """As the rows behind."""
+        return self.inner.sparse
+
+    def blocks(self, size: int) -> Iterator[Block]:
+        """The blocks of the rows behind, or a `ValueError` at the first with anything but finite real numbers."""
+        for block in self.inner.blocks(size):
+            _require_finite(block)
+            yield block
+
+
+def _require_finite(block: Block) -> None:
+    values = block.values.data if block.sparse else block.values
+    require(values.dtype.kind in "biuf", f"X must hold real numbers, got dtype {values.dtype}")
+    if values.dtype.kind == "f":
+        require(bool(np.isfinite(values).all()), "Input X contains NaN or infinity; fill or drop such rows first")
+    if block.weights is not None:
+        require_weights(block.weights)

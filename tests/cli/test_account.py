@@ -30,7 +30,7 @@ def test_laplace_releases_go_through_the_loss_distribution() -> None:
 def test_a_budget_needs_the_noise_that_spends_it(releases: int) -> None:
     result = eigenveil("account", "--epsilon", 0.5, "--delta", "1e-6", "--releases", releases)
     needed = shown(r"noise = ([\d.]+) x sensitivity", result.stdout)
-    assert needed == pytest.approx(releases**0.5 / mu_for(0.5, 1e-6), abs=1e-4)
+    assert 0 <= needed / (releases**0.5 / mu_for(0.5, 1e-6)) - 1 < 1e-4
     assert "published: PPM Alg. 1" in result.stdout
     assert ("textbook" in result.stdout) == (releases == 1)
 

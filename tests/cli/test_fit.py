@@ -128,7 +128,7 @@ MISTAKES = {
     "--column-bounds: every low": ("-k", 2, *PRIVATE, "--column-bounds", "1,0"),
     "--origin must be a number or 5 numbers": ("-k", 2, *PRIVATE, "--origin", "1,2"),
     "--scale must be a number, or numbers": ("-k", 2, *PRIVATE, "--scale", "a,b"),
-    "--iterations must be None or an integer of at least 1": ("-k", 2, *PRIVATE, "--iterations", 0),
+    "--iterations must be None or an integer from 1 to 200": ("-k", 2, *PRIVATE, "--iterations", 0),
     "--seed must not be negative": ("-k", 2, *PRIVATE, "--seed", -1),
     "has no column 'who'": ("-k", 2, *PRIVATE, "--person", "who"),
     "has no column 'what'": ("-k", 2, *PRIVATE, "--drop", "what"),

@@ -339,3 +339,18 @@ def test_a_refit_forgets_the_fit_before() -> None:
     assert pca.n_features_in_ == 4
     assert not hasattr(pca, "feature_names_in_")
     assert pca.model_.columns is None
+
+
+@pytest.mark.parametrize("neighbours", ["zero-out", "replace-one"])
+def test_the_public_count_says_nothing_about_group_sizes(neighbours: str) -> None:
+    """A sum of weights 1/m is a whole number only up to rounding, and the rounding would tell about m."""
+    floors = set()
+    for m in (1, 3, 49, 120):
+        ids = np.concatenate([np.zeros(m, dtype=int), np.arange(1, 21)])
+        pca = private(2, person=ids, neighbours=neighbours, center=None).fit(rows(len(ids)))
+        floors.add(pca.noise_floor_)
+    assert len(floors) == 1
+
+
+def test_all_components_of_a_short_exact_table_are_as_many_as_its_rows() -> None:
+    assert PrivatePCA(None, epsilon=None).fit(rows(5)[:, :6]).n_components_ == 5

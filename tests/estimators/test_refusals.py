@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 from eigenveil import BudgetExceeded, Ledger, PrivatePCA
 from eigenveil.data import as_rows
-from eigenveil.rows import DenseRows
+from eigenveil.rows import DenseRows, WeightedRows
 from estimators.tables import NAMES, private, rows, tables
 
 SECRET = "8675309"
@@ -190,8 +190,8 @@ CHOICES: dict[str, tuple[dict[str, Any], str]] = {
     "seed text": ({"random_state": "0"}, "random_state must be None or an integer, got '0'"),
     "seed fraction": ({"random_state": 0.5}, "random_state must be None or an integer, got 0.5"),
     "oversample negative": ({"oversample": -1}, "oversample must be None or an integer of at least 0, got -1"),
-    "no iterations": ({"iterations": 0}, "iterations must be None or an integer of at least 1, got 0"),
-    "iterations fraction": ({"iterations": 2.5}, "iterations must be None or an integer of at least 1, got 2.5"),
+    "no iterations": ({"iterations": 0}, "iterations must be None or an integer from 1 to 200, got 0"),
+    "iterations fraction": ({"iterations": 2.5}, "iterations must be None or an integer from 1 to 200, got 2.5"),
     "ledger a number": ({"ledger": 1.0}, "ledger must be an eigenveil.Ledger"),
     "ledger a list": ({"ledger": []}, "ledger must be an eigenveil.Ledger"),
     "too few people": ({"person": ["ann"]}, "person must name as many people as there are rows"),
@@ -269,3 +269,43 @@ def test_a_fit_on_the_wrong_columns_is_refused_when_scores_are_asked_for() -> No
     for wrong in (np.zeros((3, 3)), np.zeros(2)):
         with pytest.raises(ValueError, match=r"scores must have shape \(n, 2\)"):
             pca.inverse_transform(wrong)
+
+
+def test_sparse_rows_with_a_far_center_are_refused_before_they_cost() -> None:
+    """A column of time stamps, say: centring it implicitly would lose the sensitivity to rounding."""
+    stamps = sp.csr_array(np.column_stack([np.full(50, 1.7e9), np.arange(50.0), np.ones(50)]))
+    ledger = Ledger(epsilon=1.0, delta=1e-6)
+    choices: list[dict[str, Any]] = [
+        {"center": np.array([1.7e9, 0.0, 0.0])},
+        {"origin": np.array([1.7e9, 0.0, 0.0])},
+        {"mean_bound": 1e9},
+        {"column_bounds": (0, 2e9)},
+    ]
+    for choice in choices:
+        with pytest.raises(ValueError, match="sparse rows cannot be centered"):
+            PrivatePCA(2, epsilon=1.0, delta=1e-6, row_bound=1000.0, ledger=ledger, **choice).fit(stamps)
+        assert ledger.charges == ()
+
+
+def test_weights_above_one_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"every weight must lie in \(0, 1\]"):
+        WeightedRows(DenseRows(np.eye(3)), np.array([1.0, 1e6, 1.0]))
+
+
+def test_identifiers_of_several_types_are_refused() -> None:
+    for person in ([1, "a", 2.0], [2**53, 2**53 + 1, 0.5], (1, None, 2)):
+        with pytest.raises(ValueError, match="identifiers of one type"):
+            PrivatePCA(2, epsilon=1.0, delta=1e-6, row_bound=1.0, person=person).fit(np.eye(3))
+
+
+def test_masked_arrays_are_refused() -> None:
+    masked = np.ma.masked_array(np.eye(3), mask=np.eye(3, dtype=bool))
+    with pytest.raises(ValueError, match="masked"):
+        PrivatePCA(2, epsilon=None).fit(masked)
+
+
+def test_one_dimension_is_refused_without_quoting_the_data() -> None:
+    for wrong in (np.array([987654.0, 2, 3]), [987654.0, 2.0], np.float64(987654.0)):
+        with pytest.raises(ValueError, match="Reshape your data") as caught:
+            PrivatePCA(2, epsilon=None).fit(wrong)
+        assert "987654" not in str(caught.value) and "9.87" not in str(caught.value)

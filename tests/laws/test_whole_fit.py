@@ -71,7 +71,7 @@ def fits(draw: st.DrawFn) -> tuple[dict[str, Any], Any, Any]:
     most = 3 if grouped else 1
     crowd = [person(DIM, rng, size, int(rng.integers(1, most + 1))) for size in (0.3, 1.0, 2.0, 0.1)]
     changed = person(DIM, rng, draw(st.sampled_from(SIZES)), int(rng.integers(1, most + 1)))
-    swapped = person(DIM, rng, draw(st.sampled_from(SIZES)), len(changed))
+    swapped = person(DIM, rng, draw(st.sampled_from(SIZES)), int(rng.integers(1, most + 1)))
     without = [*crowd, swapped] if neighbours is Neighbours.REPLACE_ONE else crowd
     tables = []
     for people in ([*crowd, changed], without):

@@ -2,6 +2,7 @@
 
 import copy
 import math
+import multiprocessing
 import pickle
 import threading
 
@@ -93,3 +94,23 @@ def test_an_unlimited_ledger_still_counts() -> None:
     assert ledger.spent_mu == pytest.approx(3 * math.sqrt(5))
     assert math.isinf(ledger.remaining_mu)
     assert "charges=5" in repr(ledger)
+
+
+def test_a_forked_process_cannot_spend_its_parents_ledger() -> None:
+    ledger = Ledger(epsilon=1.0, delta=1e-6)
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+
+    def child() -> None:
+        try:
+            ledger.spend(0.01, label="x")
+        except BudgetExceeded as error:
+            sender.send(str(error))
+        else:
+            sender.send("spent")
+
+    process = context.Process(target=child)
+    process.start()
+    assert "copy" in receiver.recv()
+    process.join()
+    ledger.spend(0.01, label="x")

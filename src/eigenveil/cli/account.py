@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from decimal import ROUND_CEILING, Decimal
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -105,11 +106,11 @@ def _show_cost(losses: "Sequence[Loss]", delta: float) -> None:
     )
     table = _table("noise", "multiplier", "times", "epsilon alone")
     for loss in losses:
-        table.add_row(loss.law, f"{loss.multiplier:g}", str(loss.count), f"{price([loss], delta=delta):.4f}")
+        table.add_row(loss.law, f"{loss.multiplier:g}", str(loss.count), _up(price([loss], delta=delta)))
     console = output()
     console.print(table)
     total = price(losses, delta=delta)
-    console.print(Text.assemble("\ntogether: ", (f"epsilon = {total:.4f} at delta = {delta:g}", "bold green")))
+    console.print(Text.assemble("\ntogether: ", (f"epsilon = {_up(total)} at delta = {delta:g}", "bold green")))
     how = "exactly, in closed form" if exact else "on a grid of privacy losses, rounded up"
     console.print(f"composed {how}", style="dim")
 
@@ -125,23 +126,31 @@ def _show_noise(epsilon: float, delta: float, releases: int) -> None:
     budget = Budget(epsilon, delta)
     needed = math.sqrt(releases) / budget.mu
     table = _table("calibration", "multiplier of each release", "times what is needed")
-    table.add_row("exact (used here)", f"{needed:.4f}", "1")
+    table.add_row("exact (used here)", _up(needed), "1")
     published = ppm_multiplier(budget, iterations=releases) if epsilon <= 4 * math.log(1 / delta) else None
     table.add_row("published: PPM Alg. 1", *_compared(published, needed))
     if releases == 1:
         table.add_row("textbook Gaussian", *_compared(classical_multiplier(budget) if epsilon < 1 else None, needed))
     console = output()
     console.print(table)
-    noise = f"noise = {needed:.4f} x sensitivity"
+    noise = f"noise = {_up(needed)} x sensitivity"
     each = "" if releases == 1 else f" in each of {releases} releases"
     console.print(Text.assemble("\n", (noise, "bold green"), f"{each} keeps ({epsilon:g}, {delta:g})"))
     console.print(f"that is mu = {budget.mu:.6g} in Gaussian-DP terms", style="dim")
 
 
+def _up(number: float) -> str:
+    """Five significant digits, rounded up: less noise or a smaller epsilon than this would not keep the promise."""
+    if number == 0 or not math.isfinite(number):
+        return f"{number:g}"
+    unit = Decimal(1).scaleb(Decimal(number).adjusted() - 4)
+    return format(Decimal(number).quantize(unit, rounding=ROUND_CEILING).normalize(), "f")
+
+
 def _compared(published: float | None, needed: float) -> tuple[str, str]:
     if published is None:
         return "not proved here", ""
-    return f"{published:.4f}", f"{published / needed:.2f}"
+    return _up(published), f"{published / needed:.2f}"
 
 
 def _table(first: str, *rest: str) -> "Table":

@@ -32,13 +32,18 @@ def require_output(path: Path, *, endings: Sequence[str], force: bool, inputs: S
 
 
 def read_rows(
-    path: Path, *, person: str | None = None, drop: Sequence[str] = (), features: int | None = None
+    path: Path,
+    *,
+    person: str | None = None,
+    drop: Sequence[str] = (),
+    features: int | None = None,
+    one_based: bool = False,
 ) -> "Table":
     """The table in `path`, as `read_table` has it; every refusal names the file and shows no value."""
     from eigenveil.data import read_table
 
     try:
-        return read_table(path, person=person, drop=drop, features=features)
+        return read_table(path, person=person, drop=drop, features=features, one_based=one_based)
     except UnicodeDecodeError:
         raise ValueError(f"{path} is not UTF-8 text") from None
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""`eigenveil fit`: a file in, a model out. Everything that can be refused is refused before the first row is read."""
+"""`eigenveil fit`: a file in, a model out. What can be refused is refused before anything is spent."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -18,6 +18,10 @@ __all__ = ["fit"]
 _SEEDED = (
     "NOT PRIVATE: a seed was given, so the noise can be computed again and subtracted. "
     "Use --seed for tests, never on data of real people."
+)
+_COUNTED = (
+    "The number of columns was read from the file: svmlight text does not say. The guarantee assumes that it is public. "
+    "If one row could change it, give it with --features."
 )
 
 
@@ -42,6 +46,7 @@ def fit(
     calibration: option.CalibrationName = "exact",
     drop: option.Drop = None,
     features: option.Features = None,
+    one_based: option.OneBased = False,
     seed: option.Seed = None,
     model: option.Output = Path("model.safetensors"),
     force: option.Force = False,
@@ -77,7 +82,7 @@ def fit(
         "random_state": seed,
     }
     require_output(model, endings=(".safetensors",), force=force, inputs=[data])
-    reading = {"person": person, "drop": drop or [], "features": features}
+    reading = {"person": person, "drop": drop or [], "features": features, "one_based": one_based}
     _run(data, settings, reading, target=model)
 
 
@@ -99,15 +104,24 @@ def _run(data: Path, settings: Mapping[str, Any], reading: Mapping[str, Any], *,
 
     pca, columns = _fitted(data, settings, reading)
     # Rows read from a file carry no names, so the model learns them here.
-    model = replace(pca.model_, columns=columns)
+    extra = {"one_based": True} if reading["one_based"] else {}
+    model = replace(pca.model_, columns=columns, settings={**pca.model_.settings, **extra})
     model.save(target)
     wrote(target)
     console = output()
     if settings["random_state"] is not None and settings["epsilon"] is not None:
         console.print(warning_panel(_SEEDED))
     console.print(model_summary(model, reason=pca.plan_.reason))
+    if _columns_were_counted(data, reading) and settings["epsilon"] is not None:
+        console.print(warning_panel(_COUNTED))
     console.print(f"\nmodel written to {target}", soft_wrap=True)
     console.print(f"look at it again with: eigenveil inspect {target}", style="dim", soft_wrap=True)
+
+
+def _columns_were_counted(data: Path, reading: Mapping[str, Any]) -> bool:
+    from eigenveil.data import SVMLIGHT
+
+    return data.suffix.lower() in SVMLIGHT and reading["features"] is None
 
 
 def _fitted(

@@ -48,6 +48,10 @@ Features: TypeAlias = Annotated[
         show_default=False,
     ),
 ]
+OneBased: TypeAlias = Annotated[
+    bool,
+    typer.Option("--one-based", help="The columns of this svmlight file count from one.", rich_help_panel=_BOUNDS),
+]
 Person: TypeAlias = Annotated[
     str | None,
     typer.Option(
@@ -119,7 +123,7 @@ Center: TypeAlias = Annotated[
     Literal["private", "none"],
     typer.Option(
         metavar="WHICH",
-        help="private: find the mean for about a tenth of the budget. none: leave rows where they are.",
+        help="private: find the mean, for a tenth to a quarter of the budget. none: leave rows where they are.",
         rich_help_panel=_BOUNDS,
     ),
 ]
@@ -127,7 +131,8 @@ Origin: TypeAlias = Annotated[
     str | None,
     typer.Option(
         metavar="NUMBERS",
-        help="Where to look for the mean: one number, or one per column with commas. Zero unless given.",
+        help="Where to look for the mean: one number, or one per column with commas. Zero, or the middle of the column "
+        "bounds, unless given.",
         rich_help_panel=_BOUNDS,
         show_default=False,
     ),
@@ -135,7 +140,8 @@ Origin: TypeAlias = Annotated[
 MeanBound: TypeAlias = Annotated[
     float | None,
     typer.Option(
-        help="How far from the origin rows may lie while the mean is found; the row bound unless given.",
+        help="How far from the origin rows may lie while the mean is found. Unless given, the mean is searched for in "
+        "steps of the row bound.",
         rich_help_panel=_BOUNDS,
         show_default=False,
     ),
@@ -155,7 +161,7 @@ MechanismName: TypeAlias = Annotated[
         "--mechanism",
         metavar="WHICH",
         help="covariance: one noisy covariance, best while it fits in memory. "
-        "power: noisy products with a few vectors. auto: whichever is less noisy and fits.",
+        "power: noisy products with a few vectors. auto: covariance where it fits in memory.",
         rich_help_panel=_METHOD,
     ),
 ]

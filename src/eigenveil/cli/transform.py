@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 __all__ = ["transform"]
 
-_SVMLIGHT = {".svm", ".svmlight", ".libsvm"}
-
 
 @errors_as_lines
 def transform(
@@ -65,6 +63,8 @@ def transform(
 
 def _matched(path: Path, model: "Model", drop: Sequence[str]) -> tuple["Rows", list[int] | None, list[str]]:
     """Rows of the file, the order in which to take their columns (None: as they are), and which were left out."""
+    from eigenveil.data import SVMLIGHT
+
     names = column_names(path)
     left_out: list[str] = []
     if names is not None and model.columns is not None:
@@ -74,9 +74,9 @@ def _matched(path: Path, model: "Model", drop: Sequence[str]) -> tuple["Rows", l
             f"{path} lacks {_some(missing)}, which the model has; the model's columns are {_some(model.columns)}",
         )
         left_out = [name for name in names if name not in model.columns and name not in drop]
-    table = read_rows(path, drop=[*drop, *left_out])
+    table = read_rows(path, drop=[*drop, *left_out], one_based=bool(model.settings.get("one_based", False)))
     rows, dim = table.rows, model.components.shape[1]
-    if path.suffix.lower() in _SVMLIGHT:
+    if path.suffix.lower() in SVMLIGHT:
         rows = _widened(rows, dim)
     require(
         rows.shape[1] == dim,

@@ -12,6 +12,7 @@ import numpy as np
 from eigenveil.errors import require
 from eigenveil.linalg import Array
 from eigenveil.privacy import Domain
+from eigenveil.privacy.domain import FARTHEST
 
 __all__ = ["RowBounds"]
 
@@ -78,6 +79,10 @@ class RowBounds:
             )
         default = half if math.isfinite(half) else radius
         reach_of_mean = default if mean_bound is None else _positive("mean_bound", mean_bound)
+        if sparse and private:
+            # Before anything is charged: no start and no center that can come of it may be too far for sparse rows.
+            _require_near(start, units, reach_of_mean, steps=0, radius=reach_of_mean)
+            _require_near(start, units, reach_of_mean, steps=3 if low is None else 1, radius=min(radius, half))
         # Where nothing was said about the mean, one ball may not hold it, and it is worth a second look.
         search = mean_bound is None and low is None and math.isfinite(radius)
         return cls(dim, radius, reach_of_mean, search, start, units, low, high)
@@ -118,6 +123,15 @@ class RowBounds:
         if self.low is not None and self.high is not None:
             center = np.clip(center, self.low, self.high)
         return center, far
+
+
+def _require_near(start: Array | None, units: Array | None, reach: float, *, steps: int, radius: float) -> None:
+    origin = 0.0 if start is None else _length(start, units)
+    require(
+        origin + steps * reach <= FARTHEST * radius,
+        f"sparse rows cannot be centered further than {FARTHEST:g} times their bound from zero: origin, mean_bound or "
+        "column_bounds reach too far for row_bound",
+    )
 
 
 def _length(vector: Array, units: Array | None) -> float:

@@ -88,7 +88,7 @@ class Curator:
     _overshoot: float = field(init=False, default=1.0)
 
     def fit(self, rows: Rows) -> Findings:
-        """Run the whole fit on `rows`. A ledger that cannot pay for all of it refuses before anything is read."""
+        """Run the whole fit on `rows`. A ledger that cannot pay for all of it refuses before anything is released."""
         request = self.request
         public = self._public_count(rows)
         plan = self._plan(public)
@@ -126,7 +126,8 @@ class Curator:
         """The number of people where it may be used as it is, None where it is private."""
         if self.budget is not None and not self.request.neighbours.count_is_public:
             return None
-        return float(bounded_count(rows, neighbours=Neighbours.ZERO_OUT).value)
+        # Rounded to the whole number that it is: a sum of weights 1/m would tell about m in its last digits.
+        return float(round(float(bounded_count(rows, neighbours=Neighbours.ZERO_OUT).value)))
 
     def _plan(self, people: float | None) -> Plan:
         request, dim = self.request, self.request.bounds.dim
@@ -273,7 +274,8 @@ class Curator:
 
 def _assumptions(request: Request, domain: Domain) -> list[str]:
     found = [
-        f"rows are cut to length {domain.radius:g} around the released center, a bound that was not read from these rows",
+        f"rows are cut to length {domain.radius:g} around the center, a bound that was not read from these rows",
+        "that all entries are finite, and the number, names and types of the columns, are public",
         f"that the table has at least {request.least_rows} rows is public",
         "this fit alone: another fit on the same people is a further cost, which a shared ledger adds up",
     ]

@@ -16,10 +16,15 @@ from eigenveil.estimators.curator import Curator, Request, settings_of
 from eigenveil.linalg import Array
 from eigenveil.model import Model
 from eigenveil.privacy import Budget, Ledger, Neighbours, Noise
-from eigenveil.rows import Block, Rows, WeightedRows, counts_people
+from eigenveil.rows import CheckedRows, Rows, WeightedRows, counts_people
 
 __all__ = ["PrivatePCA"]
 
+_QUOTING = {
+    "Complex data not supported": "X must hold real numbers",
+    "could not convert string to float": "X must hold real numbers",
+    "Expected 2D array": "X must have two dimensions, rows and columns. Reshape your data",
+}
 _NEIGHBOURS = ("add-remove", "zero-out", "replace-one")
 
 
@@ -219,11 +224,14 @@ class PrivatePCA(TransformerMixin, BaseEstimator):
         _require_one_of("neighbours", self.neighbours, _NEIGHBOURS)
         _require_one_of("calibration", self.calibration, ("exact", "paper"))
         require(self.ledger is None or isinstance(self.ledger, Ledger), "ledger must be an eigenveil.Ledger")
-        for name in ("oversample", "iterations"):
-            value, least = getattr(self, name), 0 if name == "oversample" else 1
-            good = value is None or (isinstance(value, numbers.Integral) and int(value) >= least)
-            require(good, f"{name} must be None or an integer of at least {least}, got {value!r}")
+        for name, least, most in (("oversample", 0, math.inf), ("iterations", 1, 200)):
+            value = getattr(self, name)
+            good = value is None or (isinstance(value, numbers.Integral) and least <= int(value) <= most)
+            limits = f"of at least {least}" if math.isinf(most) else f"from {least} to {most}"
+            require(good, f"{name} must be None or an integer {limits}, got {value!r}")
         rank, fraction = _rank_and_fraction(self.n_components, dim)
+        if self.n_components is None and not private:
+            rank = max(1, min(rows.shape))
         return Request(
             rank=rank,
             fraction=fraction,
@@ -249,6 +257,10 @@ class PrivatePCA(TransformerMixin, BaseEstimator):
 
     def _read(self, X: Any, *, reset: bool) -> Rows:
         """Checked rows. Arrays are neither copied nor converted: blocks are, one at a time."""
+        require(
+            not isinstance(X, np.ma.MaskedArray),
+            "X is a masked array, whose hidden entries would be used; fill them first",
+        )
         if isinstance(X, Rows) and not is_arrow_like(X):
             if reset:
                 self.n_features_in_ = X.shape[1]
@@ -269,10 +281,10 @@ class PrivatePCA(TransformerMixin, BaseEstimator):
             with np.errstate(over="ignore", invalid="ignore"):
                 checked = validate_data(self, X, accept_sparse="csr", dtype="numeric", reset=reset, **least)
         except ValueError as error:
-            # These two messages of scikit-learn's and numpy's go on to quote the data.
-            for quoting in ("Complex data not supported", "could not convert string to float"):
+            # These messages of scikit-learn's and numpy's go on to quote the data.
+            for quoting, instead in _QUOTING.items():
                 if str(error).startswith(quoting):
-                    raise ValueError(f"{quoting}: X must hold real numbers") from None
+                    raise ValueError(f"{quoting}: {instead}") from None
             raise
         require(checked.dtype.kind in "biuf", f"X must hold real numbers, got dtype {checked.dtype}")
         return as_rows(checked)
@@ -282,17 +294,15 @@ class PrivatePCA(TransformerMixin, BaseEstimator):
         if self.person is None:
             return X, None
         if not isinstance(self.person, str):
-            ids = np.asarray(self.person)
+            ids = _identifiers(self.person)
             require(
                 ids.ndim == 1,
                 f"person must be a column name or one identifier per row, got shape {ids.shape}",
             )
             return X, ids
-        names = list(getattr(X, "column_names", getattr(X, "columns", ())))
-        if hasattr(X, "schema") and not hasattr(X, "columns"):
-            names = list(X.schema.names)
-        if is_arrow_like(X) and type(X).__module__.startswith("pyarrow"):
-            names = list(X.schema.names)
+        # pyarrow calls its data `columns` and keeps the names in a schema; polars and pandas have names there.
+        pyarrow = is_arrow_like(X) and type(X).__module__.startswith("pyarrow")
+        names = list(X.schema.names if pyarrow else getattr(X, "columns", ()))
         if self.person not in names:
             require(not fitting, f"person names the column {self.person!r}, which X does not have")
             return X, None
@@ -315,36 +325,6 @@ class PrivatePCA(TransformerMixin, BaseEstimator):
         return Noise.seeded(seed), np.random.default_rng(seed)
 
 
-class CheckedRows:
-    """Rows that come in blocks from elsewhere, each checked to be finite real numbers as it passes."""
-
-    def __init__(self, inner: Rows) -> None:
-        self.inner = inner
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """As the rows behind."""
-        return self.inner.shape
-
-    @property
-    def sparse(self) -> bool:
-        """As the rows behind."""
-        return self.inner.sparse
-
-    def blocks(self, size: int) -> Any:
-        """The blocks of the rows behind, or a `ValueError` at the first with anything but finite real numbers."""
-        for block in self.inner.blocks(size):
-            _require_finite(block)
-            yield block
-
-
-def _require_finite(block: Block) -> None:
-    values = block.values.data if block.sparse else block.values
-    require(values.dtype.kind in "biuf", f"X must hold real numbers, got dtype {values.dtype}")
-    if values.dtype.kind == "f":
-        require(bool(np.isfinite(values).all()), "Input X contains NaN or infinity; fill or drop such rows first")
-
-
 def _require_rows(rows: Rows, request: Request, *, private: bool) -> None:
     count, dim = rows.shape
     require(dim >= 2, "X has 1 feature(s), and principal components need at least 2 columns")
@@ -353,6 +333,15 @@ def _require_rows(rows: Rows, request: Request, *, private: bool) -> None:
     # The number itself stays out of the message: beyond the public minimum it may be private.
     least = request.least_rows if private else rank
     require(count >= least, f"X has fewer rows than n_components={rank}; ask for fewer components")
+
+
+def _identifiers(person: Any) -> Any:
+    """Identifiers as an array. numpy would turn a list of several types into one, and could make two people one."""
+    if isinstance(person, list | tuple):
+        require(
+            len({type(one) for one in person}) <= 1, "person must hold identifiers of one type, none of them missing"
+        )
+    return np.asarray(person)
 
 
 def _require_one_of(name: str, value: Any, allowed: tuple[str, ...]) -> None:

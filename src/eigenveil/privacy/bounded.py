@@ -257,8 +257,14 @@ class _SparseGram:
 
     def take(self, block: Block) -> None:
         part = self.domain.sparse(block, squared=True)
-        product = (part.rows.T @ part.rows).tocoo()
-        np.add.at(self.total, (product.row, product.col), product.data)
+        product = part.rows.T.tocsr() @ part.rows
+        product.sum_duplicates()
+        for start in range(0, self.domain.dim, _CACHED_ROWS):
+            # A strip at a time, so that the indices of a full product need not be written out.
+            low, high = product.indptr[start], product.indptr[min(start + _CACHED_ROWS, self.domain.dim)]
+            counts = np.diff(product.indptr[start : start + _CACHED_ROWS + 1])
+            lines = start + np.repeat(np.arange(len(counts)), counts)
+            self.total[lines, product.indices[low:high]] += product.data[low:high]
         self.pull += part.rows.T @ part.shift
         self.weight += float(part.shift @ part.shift)
 

@@ -1,8 +1,9 @@
 """`Domain`: the public region that every row is brought into before it is multiplied with anything.
 
 Rows are cut to column bounds, moved to a public or already released center, divided by a public scale, and then scaled
-down onto a ball. All of it happens to the row itself, before any product, and nothing is subtracted afterwards: taking
-the excess of a huge row off a finished sum leaves rounding errors far above the stated sensitivity.
+down onto a ball. All of it happens to the row itself, before any product: taking the excess of a huge row off a finished
+sum leaves rounding errors far above the stated sensitivity. The one thing that is subtracted afterwards is the center of
+sparse rows, and only while it is near (`Domain.require_near`).
 """
 
 import math
@@ -16,12 +17,14 @@ from eigenveil.errors import require
 from eigenveil.linalg import Array
 from eigenveil.rows import Block
 
-__all__ = ["Domain", "SparseBlock"]
+__all__ = ["FARTHEST", "Domain", "SparseBlock"]
 
 # Squares of bounds must neither overflow nor vanish, or a norm computed in floating point would mean nothing.
 _SMALLEST, _LARGEST = 1e-100, 1e100
 # Entries are cut to this where squaring them would overflow: a row that large only has a direction, and keeps most of it.
 _SQUARABLE = 1e140
+# How far from zero sparse rows may be centered, in radii.
+FARTHEST = 100.0
 
 
 @final
@@ -103,6 +106,7 @@ class Domain:
         The squared norm is taken as the stored entries' (x_j - c_j)^2 plus the center's weight on the columns that are
         not stored, all terms positive, and rounded up by what the center's own rounding can hide.
         """
+        self.require_near()
         matrix = block.values
         values = np.asarray(matrix.data, dtype=np.float64)
         if self.low is not None and self.high is not None:
@@ -117,13 +121,27 @@ class Domain:
         if center is not None:
             weight = float(center @ center)
             seen = _row_sums(np.square(center[matrix.indices]), matrix.indptr)
-            norms += np.maximum(weight - seen, 0.0) + 8 * np.finfo(float).eps * weight
+            norms += np.maximum(weight - seen, 0.0) + 4 * self.dim * np.finfo(float).eps * weight
         rows = sp.csr_array((values, matrix.indices, matrix.indptr), shape=matrix.shape)
         factor = self._to_ball(norms)
         if block.weights is not None:
             factor *= np.sqrt(block.weights) if squared else block.weights
         rows.data = values * np.repeat(factor, np.diff(matrix.indptr))
         return SparseBlock(rows, factor if center is not None else np.zeros(len(block)))
+
+    def require_near(self) -> None:
+        """Refuse to center sparse rows on a point far outside their ball.
+
+        Their center is subtracted from finished sums, which loses about n eps (||center|| / radius)^2 of the sensitivity to
+        rounding: nothing at a ratio of 100, all of it at 1e6.
+        """
+        center = self.shifted_center
+        if center is not None and math.isfinite(self.radius):
+            require(
+                float(np.linalg.norm(center)) <= FARTHEST * self.radius,
+                f"sparse rows cannot be centered further than {FARTHEST:g} times their bound from zero without losing the "
+                "guarantee to rounding; give a larger bound, a center nearer to zero, or dense rows",
+            )
 
     @property
     def shifted_center(self) -> Array | None:

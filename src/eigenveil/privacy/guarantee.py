@@ -60,7 +60,7 @@ class Guarantee:
         """One line: the promise, or that there is none."""
         if self.epsilon is None or self.delta is None:
             return f"No privacy: {'; '.join(self.caveats)}."
-        promise = f"({self.epsilon:g}, {self.delta:g})-differential privacy for {self.unit}"
+        promise = f"({_plain(self.epsilon)}, {_plain(self.delta)})-differential privacy for {self.unit}"
         return promise if self.private else f"NOT PRIVATE (known seed). Would be {promise}"
 
     def words(self) -> str:
@@ -113,3 +113,9 @@ class Guarantee:
         except (TypeError, KeyError) as error:
             raise ValueError(f"a guarantee is malformed: {error}") from error
         return cls(**plain)
+
+
+def _plain(number: float) -> str:
+    """Short where nothing is lost by it, and otherwise every digit: a promise is not rounded."""
+    short = f"{number:g}"
+    return short if float(short) == number else repr(number)

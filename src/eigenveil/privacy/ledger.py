@@ -5,6 +5,7 @@ release is chosen by looking at the ones before it (Smith and Thakurta 2022): th
 """
 
 import math
+import os
 import threading
 from dataclasses import dataclass
 from typing import Any, final
@@ -43,7 +44,7 @@ delta = 1e-06; nothing was released
     """
 
     def __init__(self, *, epsilon: float, delta: float) -> None:
-        self._open = True
+        self._open, self._process = True, os.getpid()
         self._budget = Budget(epsilon, delta)
         self._limit = self._budget.mu
         self._charges: list[Charge] = []
@@ -80,7 +81,8 @@ delta = 1e-06; nothing was released
     def afford(self, mu: float, *, label: str) -> None:
         """Raise `BudgetExceeded` if a charge of `mu` cannot be paid; write nothing in either case."""
         require(0 <= mu < math.inf, f"mu must be finite and not negative, got {mu}")
-        if not self._open:
+        if not self._open or os.getpid() != self._process:
+            # A forked child's ledger is a copy too: what it spent, its parent would not see.
             raise BudgetExceeded(f"{label!r} was to be paid from a copy of a ledger; spend from the original")
         if math.hypot(self.spent_mu, mu) > self._limit * (1 + _ROUNDING):
             raise BudgetExceeded(
