@@ -40,6 +40,7 @@ _Worker = TypeVar("_Worker")
 _SMALL = 300
 # Cholesky QR loses orthogonality like the squared condition number; past this ratio Householder takes over.
 _WELL_CONDITIONED = 1e-5
+_ORTHONORMAL = 1e-14
 _SLICE = 4096
 # How many items each worker may have in hand or waiting: enough to keep it busy, few enough that a stream stays a stream.
 _AHEAD = 2
@@ -106,11 +107,11 @@ def orthonormal(matrix: Array) -> Array:
 
 
 def _cholesky_qr_twice(matrix: Array) -> Array | None:
-    largest = max(float(matrix.max(initial=0.0)), -float(matrix.min(initial=0.0)))
-    if not 1e-100 < largest < 1e100:
+    gram = _gram(matrix)
+    if gram is None:
         return None
     try:
-        lower = np.linalg.cholesky(matrix.T @ matrix)
+        lower = np.linalg.cholesky(gram)
     except np.linalg.LinAlgError:
         return None
     diagonal = np.diag(lower)
@@ -119,13 +120,24 @@ def _cholesky_qr_twice(matrix: Array) -> Array | None:
     basis: Array = matrix @ np.linalg.inv(lower).T
     gram = basis.T @ basis
     # The diagonal can hide a bad condition (Kahan 1966), and the second pass repairs only what is nearly right.
-    if np.linalg.norm(gram - np.eye(len(gram))) > _NEARLY_ORTHONORMAL:
+    gap = np.linalg.norm(gram - np.eye(len(gram)))
+    if gap > _NEARLY_ORTHONORMAL:
         return None
+    if gap < _ORTHONORMAL:
+        return basis
     repair = np.linalg.inv(np.linalg.cholesky(gram)).T
     for start in range(0, len(basis), _SLICE):
         # In place, a slice at a time, so that one tall array is all this takes.
         basis[start : start + _SLICE] = basis[start : start + _SLICE] @ repair
     return basis
+
+
+def _gram(matrix: Array) -> Array | None:
+    """`matrix`.T @ `matrix`, or None where squares overflow, vanish or are not numbers: one pass tells all of it."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        gram: Array = matrix.T @ matrix
+    largest = float(np.trace(gram))
+    return gram if 1e-200 < largest < 1e200 else None
 
 
 def complement(matrix: Array, basis: Array) -> Array:
@@ -210,10 +222,11 @@ def spectral_norm(matrix: Array) -> float:
     >>> round(spectral_norm(np.array([[3.0, 0.0], [4.0, 0.0]])), 9)
     5.0
     """
-    largest = max(float(matrix.max(initial=0.0)), -float(matrix.min(initial=0.0)))
-    if largest == 0.0 or not np.isfinite(largest):
-        return largest
-    # Squares of ordinary numbers are safe; only others are worth a scaled copy.
-    unit = 1.0 if 1e-100 < largest < 1e100 else largest
-    scaled = matrix if unit == 1.0 else matrix / unit
-    return unit * float(np.sqrt(max(np.linalg.eigvalsh(scaled.T @ scaled)[-1], 0.0))) * (1 + 1e-14)
+    gram, unit = _gram(matrix), 1.0
+    if gram is None:
+        # Squares of these are not safe; they are worth a scaled copy, unless there is nothing to measure.
+        unit = float(np.abs(matrix).max(initial=0.0))
+        if unit == 0.0 or not np.isfinite(unit):
+            return unit
+        gram = (matrix / unit).T @ (matrix / unit)
+    return unit * float(np.sqrt(max(np.linalg.eigvalsh(gram)[-1], 0.0))) * (1 + 1e-14)

@@ -181,8 +181,8 @@ def require_contraction(basis: Array, *, dim: int) -> float:
         basis.ndim == 2 and len(basis) == dim and basis.shape[1] >= 1,
         f"basis must have shape ({dim}, p), got {basis.shape}",
     )
-    require(bool(np.isfinite(basis).all()), "basis must be finite")
     norm = spectral_norm(basis)
+    require(math.isfinite(norm), "basis must be finite")
     require(norm <= CONTRACTION, f"basis must have spectral norm at most 1 + 1e-8, got {norm}")
     return norm
 

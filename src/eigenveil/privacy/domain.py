@@ -113,14 +113,16 @@ class Domain:
             values = np.clip(values, self.low[matrix.indices], self.high[matrix.indices])
         with np.errstate(over="ignore"):
             values = values if self.scale is None else values / self.scale[matrix.indices]
-        if math.isfinite(self.radius):
+        if math.isfinite(self.radius) and len(values) and max(values.max(), -values.min()) > _SQUARABLE:
             values = np.clip(values, -_SQUARABLE, _SQUARABLE)
         center = self.shifted_center
-        stored = values if center is None else values - center[matrix.indices]
-        norms = _row_sums(np.square(stored), matrix.indptr)
-        if center is not None:
+        if center is None:
+            norms = _row_sums(np.square(values), matrix.indptr)
+        else:
             weight = float(center @ center)
-            seen = _row_sums(np.square(center[matrix.indices]), matrix.indptr)
+            there = center[matrix.indices]
+            norms = _row_sums(np.square(values - there), matrix.indptr)
+            seen = _row_sums(np.square(there), matrix.indptr)
             norms += np.maximum(weight - seen, 0.0) + 4 * self.dim * np.finfo(float).eps * weight
         rows = sp.csr_array((values, matrix.indices, matrix.indptr), shape=matrix.shape)
         factor = self._to_ball(norms)
