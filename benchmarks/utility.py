@@ -32,7 +32,7 @@ Method = Callable[[Array, Array, float, int, Budget, int], Array]
 def ours(mechanism: Any, **more: Any) -> Method:
     """PrivatePCA on the prepared rows, add/remove, whole person."""
 
-    def run(rows: Array, gram: Array, bound: float, rank: int, budget: Budget, seed: int) -> Array:  # noqa: ARG001
+    def run(rows: Array, gram: Array, bound: float, rank: int, budget: Budget, seed: int) -> Array:
         pca = PrivatePCA(
             rank,
             epsilon=budget.epsilon,
@@ -51,7 +51,7 @@ def ours(mechanism: Any, **more: Any) -> Method:
 def mask(scale: Callable[..., float], *, symmetric: bool) -> Method:
     """A published mask on the Gram matrix; left singular vectors where the mask is not symmetric."""
 
-    def run(rows: Array, gram: Array, bound: float, rank: int, budget: Budget, seed: int) -> Array:  # noqa: ARG001
+    def run(rows: Array, gram: Array, bound: float, rank: int, budget: Budget, seed: int) -> Array:
         dim = len(gram)
         noise = Noise.seeded(seed).normal((dim, dim)) * scale(budget, dim=dim) * bound**2
         if symmetric:
@@ -65,7 +65,7 @@ def mask(scale: Callable[..., float], *, symmetric: bool) -> Method:
 def published_power(scale: Callable[..., float]) -> Method:
     """PPM Alg. 1 or Balcan et al. as published, entry level: three equal turns, no oversampling, the last QR."""
 
-    def run(rows: Array, gram: Array, bound: float, rank: int, budget: Budget, seed: int) -> Array:  # noqa: ARG001
+    def run(rows: Array, gram: Array, bound: float, rank: int, budget: Budget, seed: int) -> Array:
         noise = Noise.seeded(seed)
         basis = orthonormal(np.random.default_rng(seed).standard_normal((len(gram), rank)))
         for _ in range(TURNS):
@@ -76,7 +76,7 @@ def published_power(scale: Callable[..., float]) -> Method:
     return run
 
 
-def random_basis(rows: Array, gram: Array, bound: float, rank: int, budget: Budget, seed: int) -> Array:  # noqa: ARG001
+def random_basis(rows: Array, gram: Array, bound: float, rank: int, budget: Budget, seed: int) -> Array:
     """What no data at all would give."""
     return orthonormal(np.random.default_rng(seed).standard_normal((len(gram), rank)))
 

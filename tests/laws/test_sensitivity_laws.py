@@ -31,7 +31,7 @@ Release = Callable[[Rows, Domain, Neighbours], Bounded]
 
 RELEASES: dict[str, Release] = {
     "sum": lambda rows, domain, near: bounded_sum(rows, domain=domain, neighbours=near),
-    "count": lambda rows, domain, near: bounded_count(rows, neighbours=near),  # noqa: ARG005
+    "count": lambda rows, domain, near: bounded_count(rows, neighbours=near),
     "trace": lambda rows, domain, near: bounded_trace(rows, domain=domain, neighbours=near),
     "gram": lambda rows, domain, near: bounded_gram(rows, domain=domain, neighbours=near),
     "gram times basis": lambda rows, domain, near: bounded_gram_times(
@@ -190,7 +190,7 @@ def test_the_law_convicts_clipping_after_the_product() -> None:
 
 
 def test_the_law_convicts_no_clipping(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Domain, "_to_ball", lambda self, squares: np.ones(len(squares)))  # noqa: ARG005
+    monkeypatch.setattr(Domain, "_to_ball", lambda self, squares: np.ones(len(squares)))
     with pytest.raises(AssertionError):
         check(RELEASES["gram"], huge_row_case())
 

@@ -114,7 +114,7 @@ def test_the_bound_is_reached() -> None:
 def test_a_forgotten_clip_is_convicted(monkeypatch: pytest.MonkeyPatch) -> None:
     from eigenveil.privacy import Domain
 
-    monkeypatch.setattr(Domain, "_to_ball", lambda self, squares: np.ones(len(squares)))  # noqa: ARG005
+    monkeypatch.setattr(Domain, "_to_ball", lambda self, squares: np.ones(len(squares)))
     rows = np.zeros((3, DIM))
     canary = np.vstack([rows, [[5.0, 0, 0, 0]]])
     options = {"epsilon": 1.0, "delta": 1e-5, "mechanism": "covariance", "center": None, "row_bound": 1.0}

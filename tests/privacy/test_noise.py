@@ -70,7 +70,7 @@ def test_extreme_words_give_finite_normals() -> None:
         def __init__(self, byte: int) -> None:
             self.byte = byte
 
-        def update_into(self, zeros: memoryview, out: Array) -> None:  # noqa: ARG002
+        def update_into(self, zeros: memoryview, out: Array) -> None:
             out[...] = self.byte
 
     for byte in (0x00, 0xFF, 0x80, 0x7F):

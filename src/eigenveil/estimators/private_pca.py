@@ -128,7 +128,7 @@ class PrivatePCA(TransformerMixin, BaseEstimator):
         self.ledger = ledger
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any = None) -> "PrivatePCA":  # noqa: ARG002
+    def fit(self, X: Any, y: Any = None) -> "PrivatePCA":
         """Fit on rows `X`, (n, d): an array, a sparse matrix, a pandas, polars or pyarrow table, or `Rows`."""
         budget = self._budget()
         X, person = self._without_person(X, fitting=True)
@@ -191,7 +191,7 @@ class PrivatePCA(TransformerMixin, BaseEstimator):
         )
         return self.model_.inverse_transform(scores)
 
-    def get_feature_names_out(self, input_features: Any = None) -> Any:  # noqa: ARG002
+    def get_feature_names_out(self, input_features: Any = None) -> Any:
         """Names of the columns of `transform`: privatepca0, privatepca1, ..."""
         check_is_fitted(self)
         return np.asarray([f"privatepca{i}" for i in range(self.n_components_)], dtype=object)

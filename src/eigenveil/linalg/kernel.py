@@ -48,7 +48,7 @@ _NEARLY_ORTHONORMAL = 0.5
 
 
 @cache
-def _pools(scipy_too: bool) -> Any:  # noqa: ARG001
+def _pools(scipy_too: bool) -> Any:
     """The BLAS libraries that are loaded now: looked for once with numpy's alone, and once more when scipy's is there."""
     from threadpoolctl import ThreadpoolController
 

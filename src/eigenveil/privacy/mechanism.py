@@ -41,7 +41,7 @@ class Exact(Mechanism):
 
     because: str
 
-    def release(self, private: Bounded, *, label: str, share: float = 1.0) -> Array:  # noqa: ARG002
+    def release(self, private: Bounded, *, label: str, share: float = 1.0) -> Array:
         """The value as it is; nothing is charged."""
         return private.value
 

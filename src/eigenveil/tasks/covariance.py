@@ -31,19 +31,19 @@ class CovarianceSum(SumTask[Array | None, Array]):
         """Nothing is known yet."""
         return None
 
-    def private(self, state: Array | None, rows: Rows) -> Bounded:  # noqa: ARG002
+    def private(self, state: Array | None, rows: Rows) -> Bounded:
         """The clipped Gram matrix."""
         return bounded_gram(rows, domain=self.domain, neighbours=self.neighbours)
 
-    def sensitivity(self, state: Array | None) -> float:  # noqa: ARG002
+    def sensitivity(self, state: Array | None) -> float:
         """As one site's."""
         return gram_sensitivity(self.domain.radius, self.neighbours)
 
-    def label(self, state: Array | None) -> str:  # noqa: ARG002
+    def label(self, state: Array | None) -> str:
         """One line."""
         return "covariance"
 
-    def share(self, state: Array | None) -> float:  # noqa: ARG002
+    def share(self, state: Array | None) -> float:
         """The only turn takes it all."""
         return 1.0
 
@@ -52,7 +52,7 @@ class CovarianceSum(SumTask[Array | None, Array]):
         """A Gram matrix is."""
         return True
 
-    def update(self, state: Array | None, released: Array) -> Array:  # noqa: ARG002
+    def update(self, state: Array | None, released: Array) -> Array:
         """The released matrix is the state."""
         return released
 

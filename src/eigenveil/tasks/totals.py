@@ -94,7 +94,7 @@ class Totals(SumTask[TotalsResult | None, TotalsResult]):
         """Nothing is known yet."""
         return None
 
-    def private(self, state: TotalsResult | None, rows: Rows) -> Bounded:  # noqa: ARG002
+    def private(self, state: TotalsResult | None, rows: Rows) -> Bounded:
         """The scaled totals as one vector, (d + 2) at most."""
         by_sum, by_count, by_trace = self._factors
         parts: list[Array] = []
@@ -107,19 +107,19 @@ class Totals(SumTask[TotalsResult | None, TotalsResult]):
             parts.append(by_trace * np.atleast_1d(trace.value))
         return Bounded(np.concatenate(parts), self.sensitivity(None))
 
-    def sensitivity(self, state: TotalsResult | None) -> float:  # noqa: ARG002
+    def sensitivity(self, state: TotalsResult | None) -> float:
         """One, by construction."""
         return 1.0 if math.isfinite(self.domain.radius) else math.inf
 
-    def label(self, state: TotalsResult | None) -> str:  # noqa: ARG002
+    def label(self, state: TotalsResult | None) -> str:
         """The name given by whoever asked."""
         return self.name
 
-    def share(self, state: TotalsResult | None) -> float:  # noqa: ARG002
+    def share(self, state: TotalsResult | None) -> float:
         """The only turn takes it all."""
         return 1.0
 
-    def update(self, state: TotalsResult | None, released: Array) -> TotalsResult:  # noqa: ARG002
+    def update(self, state: TotalsResult | None, released: Array) -> TotalsResult:
         """The totals in their own units again."""
         by_sum, by_count, by_trace = self._factors
         rest = released
