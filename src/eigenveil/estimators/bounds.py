@@ -12,12 +12,10 @@ import numpy as np
 from eigenveil.errors import require
 from eigenveil.linalg import Array
 from eigenveil.privacy import Domain
-from eigenveil.privacy.domain import FARTHEST
+from eigenveil.privacy.domain import FARTHEST, LARGEST, SMALLEST
 
 __all__ = ["RowBounds"]
 
-# As in `Domain`, whose own check would come too late: after the mean has been paid for.
-_SMALLEST, _LARGEST = 1e-100, 1e100
 # A mean this far out in its ball, as a share of the radius, is looked for again around where it was found.
 _FAR = 0.3
 
@@ -62,7 +60,10 @@ class RowBounds:
         radius = math.inf if row_bound is None else _positive("row_bound", row_bound)
         low, high = (None, None) if column_bounds is None else _box(column_bounds, dim)
         units = None if scale is None else _vector("scale", scale, dim)
-        require(units is None or bool((units > 0).all()), "every scale must be positive")
+        require(
+            units is None or bool(((units >= SMALLEST) & (units <= LARGEST)).all()),
+            f"every scale must be positive, between {SMALLEST:g} and {LARGEST:g}",
+        )
         if low is not None and high is not None and sparse:
             require(
                 bool(((low <= 0) & (high >= 0)).all()),
@@ -74,15 +75,21 @@ class RowBounds:
             start = (low + high) / 2 if start is None else start
             half = _length(np.maximum(np.abs(high - start), np.abs(low - start)), units)
             require(
-                math.isfinite(radius) or _length(high - low, units) <= _LARGEST,
-                f"column_bounds must span at most {_LARGEST:g} where no row_bound is given",
+                math.isfinite(radius) or _length(high - low, units) <= LARGEST,
+                f"column_bounds must span at most {LARGEST:g} where no row_bound is given",
             )
         default = half if math.isfinite(half) else radius
         reach_of_mean = default if mean_bound is None else _positive("mean_bound", mean_bound)
         if sparse and private:
             # Before anything is charged: no start and no center that can come of it may be too far for sparse rows.
             _require_near(start, units, reach_of_mean, steps=0, radius=reach_of_mean)
-            _require_near(start, units, reach_of_mean, steps=3 if low is None else 1, radius=min(radius, half))
+            _require_near(
+                start,
+                units,
+                reach_of_mean,
+                steps=3 if low is None and mean_bound is None else 1,
+                radius=min(radius, half),
+            )
         # Where nothing was said about the mean, one ball may not hold it, and it is worth a second look.
         search = mean_bound is None and low is None and math.isfinite(radius)
         return cls(dim, radius, reach_of_mean, search, start, units, low, high)
@@ -100,7 +107,7 @@ class RowBounds:
         if self.low is not None and self.high is not None:
             middle = np.zeros(self.dim) if center is None else center
             corner = np.maximum(np.abs(self.high - middle), np.abs(self.low - middle))
-            radius = min(radius, max(_length(corner, self.scale), _SMALLEST) * (1 + 1e-12))
+            radius = min(radius, max(_length(corner, self.scale), SMALLEST) * (1 + 1e-12))
         return Domain(self.dim, radius, center, self.scale, self.low, self.high)
 
     def center_from(self, start: Array | None, total: Array, count: float, *, noise: float) -> tuple[Array, bool]:
@@ -142,7 +149,7 @@ def _length(vector: Array, units: Array | None) -> float:
 def _positive(name: str, value: Any) -> float:
     number = _number(name, value)
     require(number > 0, f"{name} must be positive, got {value}")
-    require(_SMALLEST <= number <= _LARGEST, f"{name} must lie between {_SMALLEST:g} and {_LARGEST:g}, got {value}")
+    require(SMALLEST <= number <= LARGEST, f"{name} must lie between {SMALLEST:g} and {LARGEST:g}, got {value}")
     return number
 
 
@@ -173,6 +180,6 @@ def _box(value: Any, dim: int) -> tuple[Array, Array]:
     low, high = _vector("column_bounds low", first, dim), _vector("column_bounds high", second, dim)
     require(bool((low <= high).all()), "column_bounds: every low must be at most its high")
     largest = float(max(np.abs(low).max(), np.abs(high).max()))
-    require(largest <= _LARGEST, f"column_bounds must lie between -{_LARGEST:g} and {_LARGEST:g}")
+    require(largest <= LARGEST, f"column_bounds must lie between -{LARGEST:g} and {LARGEST:g}")
     require(bool((low < high).any()), "column_bounds: low equals high in every column, so nothing could vary")
     return low, high

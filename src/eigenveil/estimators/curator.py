@@ -9,7 +9,7 @@ from numpy.random import Generator
 
 from eigenveil.errors import require
 from eigenveil.estimators.bounds import RowBounds
-from eigenveil.linalg import Array, Subspace, orthonormal, top_eigen
+from eigenveil.linalg import Array, Subspace, orthonormal
 from eigenveil.plan import Choice, Mechanisms, Plan, Split, predict, split_budget
 from eigenveil.privacy import (
     Budget,
@@ -126,6 +126,8 @@ class Curator:
         """The number of people where it may be used as it is, None where it is private."""
         if self.budget is not None and not self.request.neighbours.count_is_public:
             return None
+        if not self.request.grouped:
+            return float(rows.shape[0])
         # Rounded to the whole number that it is: a sum of weights 1/m would tell about m in its last digits.
         return float(round(float(bounded_count(rows, neighbours=Neighbours.ZERO_OUT).value)))
 
@@ -192,8 +194,7 @@ class Curator:
         gram = run_pooled(CovarianceSum(domain, neighbours), rows, mechanism)
         require(bool(np.isfinite(gram).all()), "X holds numbers too large to square; divide it by something first")
         rank = self.request.rank
-        values, vectors = top_eigen(gram, rank=rank if rank is not None else dim)
-        subspace = Subspace(vectors, np.sqrt(np.maximum(values, 0.0)))
+        subspace = Subspace.of_gram(gram, rank=rank if rank is not None else dim)
         entry = self._scale(mechanism, domain) / math.sqrt(2)
         return subspace, float(np.trace(gram)), 2 * entry * math.sqrt(dim)
 

@@ -17,10 +17,10 @@ from eigenveil.errors import require
 from eigenveil.linalg import Array
 from eigenveil.rows import Block
 
-__all__ = ["FARTHEST", "Domain", "SparseBlock"]
+__all__ = ["FARTHEST", "LARGEST", "SMALLEST", "Domain", "SparseBlock"]
 
 # Squares of bounds must neither overflow nor vanish, or a norm computed in floating point would mean nothing.
-_SMALLEST, _LARGEST = 1e-100, 1e100
+SMALLEST, LARGEST = 1e-100, 1e100
 # Entries are cut to this where squaring them would overflow: a row that large only has a direction, and keeps most of it.
 _SQUARABLE = 1e140
 # How far from zero sparse rows may be centered, in radii.
@@ -59,8 +59,8 @@ class Domain:
 
     def __post_init__(self) -> None:
         require(
-            _SMALLEST <= self.radius <= _LARGEST or self.radius == math.inf,
-            f"a bound must lie between {_SMALLEST} and {_LARGEST}, got {self.radius}",
+            SMALLEST <= self.radius <= LARGEST or self.radius == math.inf,
+            f"a bound must lie between {SMALLEST} and {LARGEST}, got {self.radius}",
         )
         require((self.low is None) == (self.high is None), "low and high column bounds go together")
         for name in ("center", "scale", "low", "high"):
@@ -70,8 +70,8 @@ class Domain:
             require(value.shape == (self.dim,), f"{name} must have shape ({self.dim},), got {value.shape}")
             require(bool(np.isfinite(value).all()), f"{name} must be finite")
         if self.scale is not None:
-            inside = (self.scale >= _SMALLEST) & (self.scale <= _LARGEST)
-            require(bool(inside.all()), "every scale must be positive")
+            inside = (self.scale >= SMALLEST) & (self.scale <= LARGEST)
+            require(bool(inside.all()), f"every scale must be positive, between {SMALLEST:g} and {LARGEST:g}")
         if self.low is not None and self.high is not None:
             require(bool((self.low <= self.high).all()), "every low column bound must be at most the high one")
 
