@@ -1,0 +1,61 @@
+"""`Tracker`: components of a stream in one pass and bounded memory. State is a value: `state = tracker.step(state, rows, mechanism)`.
+
+A tracker's settings are its fields; everything it has learnt is in the state, which may be kept, copied and continued from.
+What a state holds is raw data of the people in the stream, except where a tracker says that it was released.
+"""
+
+from abc import ABC, abstractmethod
+from typing import Any, Final, Generic, TypeVar
+
+import numpy as np
+
+from eigenveil.errors import require
+from eigenveil.linalg import Subspace
+from eigenveil.privacy import Exact, Mechanism
+
+__all__ = ["NOTHING_ASKED", "Tracker", "require_exact", "require_rows"]
+
+State = TypeVar("State")
+
+NOTHING_ASKED: Final = Exact(because="a tracker without privacy was asked for")
+
+
+class Tracker(ABC, Generic[State]):
+    """Follows the leading directions of a stream. Rows are seen once, a block at a time."""
+
+    @abstractmethod
+    def start(self, dim: int) -> State:
+        """The state before any row, for rows of `dim` columns."""
+
+    @abstractmethod
+    def step(self, state: State, rows: Any, mechanism: Mechanism) -> State:
+        """The state after `rows`, (b, d), have been seen; `state` itself is left as it was.
+
+        What becomes public in this step leaves through `mechanism`. A tracker that releases nothing takes `Exact` only.
+        """
+
+    @abstractmethod
+    def subspace(self, state: State) -> Subspace:
+        """The directions found so far, largest first; of rank 0 before any row. Values are zero where none are estimated."""
+
+
+def require_exact(mechanism: Mechanism, name: str) -> None:
+    """Refuse a mechanism that adds noise: a tracker with raw state would claim a privacy that it does not give.
+
+    >>> require_exact(NOTHING_ASKED, "Oja")
+    """
+    require(
+        isinstance(mechanism, Exact),
+        f"{name} keeps raw rows in its state and releases nothing, so it has no private form",
+    )
+
+
+def require_rows(rows: Any, dim: int) -> None:
+    """Refuse anything but a two-dimensional block with `dim` columns.
+
+    >>> require_rows(np.zeros((3, 2)), 2)
+    """
+    require(
+        getattr(rows, "ndim", 0) == 2 and rows.shape[1] == dim,
+        f"rows must have shape (b, {dim}), as those before them, got {getattr(rows, 'shape', type(rows).__name__)}",
+    )

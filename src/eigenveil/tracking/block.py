@@ -1,0 +1,223 @@
+"""`BlockTracker`: FPCA-Edge without noise. One pass, a block at a time, in O(d r) numbers beside the block.
+
+The paper takes the SVD of [old directions, block], whose cost is that of the block's own SVD. Here a basis is found that
+nearly holds the answer, from two products with the block, and only a small matrix is decomposed.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any, Final, final
+
+import numpy as np
+import scipy.sparse as sp
+
+from eigenveil.errors import require
+from eigenveil.linalg import Array, Subspace, complement, orthonormal, top_eigen
+from eigenveil.privacy import Mechanism
+from eigenveil.tracking.base import Tracker, require_exact, require_rows
+from eigenveil.tracking.rank import EnergyBounds
+from eigenveil.tracking.sketch import Sketch, pull_of_means
+
+__all__ = ["OVERSAMPLE", "BlockState", "BlockTracker"]
+
+# Directions kept beyond the rank asked for: what a later block may yet bring up.
+OVERSAMPLE: Final = 10
+# Random combinations of the block's rows, in which directions show that the sketch does not hold yet.
+_FRESH: Final = 5
+# Above this ratio of the mean's weight to the scatter, rows are moved before they are multiplied: squares would round it off.
+_MEAN_DOMINATES: Final = 1e4
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class BlockState:
+    """A sketch, the rank now aimed at, and how many blocks it took. Raw data until somebody releases it."""
+
+    sketch: Sketch
+    rank: int
+    blocks: int
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class BlockTracker(Tracker[BlockState]):
+    """The leading `rank` directions of a stream, `oversample` more being kept inside; FPCA Alg. 3 without its mask.
+
+    With old scatter U S^2 U^T, a block Y around its mean and q q^T between the two means, C = U S^2 U^T + Y^T Y + q q^T is
+    the scatter to decompose. Its leading space is sought in the span of [C U, Y^T Omega, q], Omega random, (b, 5): one step of
+    subspace iteration from the old answer, widened by what the block brings (Halko, Martinsson and Tropp 2011). Q^T C Q is small
+    and its eigenvectors turn Q into the answer. The first block and blocks of no more rows than directions are decomposed whole.
+
+    `forget` multiplies old singular values at every block, so that a row `j` blocks old counts forget^(2 j). `adapt` lets the
+    rank follow the energy bounds (FPCA (4)). `center` follows the mean, too.
+
+    >>> from eigenveil.tracking import NOTHING_ASKED
+    >>> rows = np.random.default_rng(0).standard_normal((600, 50)) * ([9, 4] + [0.1] * 48)
+    >>> tracker = BlockTracker(rank=2)
+    >>> state = tracker.start(50)
+    >>> for block in np.split(rows, 3):
+    ...     state = tracker.step(state, block, NOTHING_ASKED)
+    >>> np.abs(tracker.subspace(state).basis[:2]).round(2).tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
+    """
+
+    rank: int
+    oversample: int = OVERSAMPLE
+    forget: float = 1.0
+    adapt: EnergyBounds | None = None
+    center: bool = True
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        require(self.rank >= 1, f"rank must be at least 1, got {self.rank}")
+        require(self.oversample >= 0, f"oversample must not be negative, got {self.oversample}")
+        require(0 < self.forget <= 1, f"forget must lie in (0, 1], got {self.forget}")
+
+    def start(self, dim: int) -> BlockState:
+        """Nothing seen."""
+        require(self.rank <= dim, f"rank must be at most the number of columns, {dim}, got {self.rank}")
+        return BlockState(Sketch.empty(dim), self.rank, 0)
+
+    def subspace(self, state: BlockState) -> Subspace:
+        """The directions aimed at, without those beyond."""
+        space = state.sketch.subspace
+        return space.truncate(state.rank) if space.rank > state.rank else space
+
+    def step(self, state: BlockState, rows: Any, mechanism: Mechanism) -> BlockState:
+        """Take a block of rows, (b, d), dense or CSR."""
+        require_exact(mechanism, "BlockTracker")
+        old = state.sketch
+        require_rows(rows, old.dim)
+        if rows.shape[0] == 0:
+            return state
+        width = min(state.rank + self.oversample, old.dim)
+        block = _Block.of(rows, center=self.center)
+        fade = self.forget**2
+        weight = old.weight * fade
+        pull, more, mean = np.zeros(old.dim), 0.0, old.mean
+        if self.center:
+            pull, more, mean = pull_of_means(old.mean, block.mean, weight, float(len(block)))
+        squares = np.square(old.subspace.values) * fade
+        if old.subspace.rank == 0:
+            found = block.leading(width)
+        elif len(block) <= width:
+            found = _whole(old.subspace.basis, squares, block, pull, width)
+        else:
+            rng = np.random.default_rng((self.seed, state.blocks))
+            fresh = rng.standard_normal((len(block), _FRESH + max(0, width - old.subspace.rank)))
+            found = _projected(old.subspace.basis, squares, block, pull, fresh, width)
+        energy = old.energy * fade + block.energy + more
+        sketch = Sketch(found, mean, weight + len(block), energy)
+        rank = state.rank if self.adapt is None else self.adapt.adjusted(state.rank, found.values)
+        return BlockState(sketch, rank, state.blocks + 1)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class _Block:
+    """Rows as they came, (b, d), and the offset, (d,), that is taken off in every product: Y = values - 1 offset^T."""
+
+    values: Any
+    offset: Array
+    mean: Array
+    energy: float
+
+    @classmethod
+    def of(cls, rows: Any, *, center: bool) -> "_Block":
+        count, dim = rows.shape
+        with np.errstate(over="ignore", invalid="ignore"):
+            if sp.issparse(rows):
+                values = rows.astype(np.float64, copy=False)
+                squares = float(values.data @ values.data)
+            else:
+                values = np.ascontiguousarray(rows, dtype=np.float64)
+                squares = float(np.vdot(values, values))
+        # Squares add up to a finite number only where every entry is one.
+        require(math.isfinite(squares), "rows must be finite, and not too large to square")
+        if not center:
+            return cls(values, np.zeros(dim), np.zeros(dim), squares)
+        mean: Array = (values.T @ np.ones(count)) / count
+        inside = squares - count * float(mean @ mean)
+        if sp.issparse(rows) or count * float(mean @ mean) <= _MEAN_DOMINATES * inside:
+            return cls(values, mean, mean, max(inside, 0.0))
+        moved = values - mean
+        return cls(moved, np.zeros(dim), mean, float(np.vdot(moved, moved)))
+
+    def __len__(self) -> int:
+        return int(self.values.shape[0])
+
+    def times(self, basis: Array) -> Array:
+        """Y basis, (b, p)."""
+        product: Array = self.values @ basis
+        product -= self.offset @ basis
+        return product
+
+    def back(self, weights: Array) -> Array:
+        """Y^T weights, (d, p)."""
+        product: Array = self.values.T @ weights
+        product -= np.outer(self.offset, weights.sum(axis=0))
+        return product
+
+    def leading(self, width: int) -> Subspace:
+        """The leading directions of these rows alone: through the smaller of the two Gram matrices, then turned once more."""
+        count, dim = self.values.shape
+        rank = min(width, count, dim)
+        if sp.issparse(self.values):
+            gram = (self.values @ self.values.T).toarray()
+            ones, reach = np.ones(count), self.values @ self.offset
+            gram -= np.outer(ones, reach) + np.outer(reach, ones) - float(self.offset @ self.offset)
+            start = self.back(top_eigen(gram, rank=rank)[1])
+        else:
+            moved = self.values - self.offset
+            if count < dim:
+                start = moved.T @ top_eigen(moved @ moved.T, rank=rank)[1]
+            else:
+                start = top_eigen(moved.T @ moved, rank=rank)[1]
+        basis = orthonormal(_unit(start))
+        return _turned(basis, _svd_values(self.times(basis)))
+
+
+def _svd_values(scores: Array) -> tuple[Array, Array]:
+    """Singular values, (p,), and right singular vectors, (p, p), of tall scores, (b, p)."""
+    _, values, turn = np.linalg.svd(scores, full_matrices=False)
+    return values, turn.T
+
+
+def _turned(basis: Array, found: tuple[Array, Array]) -> Subspace:
+    values, turn = found
+    return Subspace(basis @ turn, values)
+
+
+def _whole(basis: Array, squares: Array, block: _Block, pull: Array, width: int) -> Subspace:
+    """The SVD of [U S, Y^T, q] itself, for few rows."""
+    more = np.column_stack([block.back(np.eye(len(block))), pull])
+    frame = np.hstack([basis, complement(more, basis)])
+    inner = frame.T @ np.hstack([basis * np.sqrt(squares), more])
+    turn, values, _ = np.linalg.svd(inner, full_matrices=False)
+    rank = min(width, len(values), frame.shape[1])
+    return Subspace(frame @ turn[:, :rank], values[:rank])
+
+
+def _projected(basis: Array, squares: Array, block: _Block, pull: Array, fresh: Array, width: int) -> Subspace:
+    """The leading `width` directions of C within the span of [C U, Y^T Omega, q]."""
+    held = basis.shape[1]
+    scores = block.times(basis)
+    span = np.empty((len(basis), held + fresh.shape[1] + 1))
+    span[:, :-1] = block.back(np.hstack([scores, fresh]))
+    span[:, :held] += basis * squares
+    span[:, :held] += np.outer(pull, pull @ basis)
+    span[:, -1] = pull
+    frame = orthonormal(_unit(span)[:, : min(span.shape)])
+    scores, across, along = block.times(frame), basis.T @ frame, pull @ frame
+    small = (across.T * squares) @ across
+    small += scores.T @ scores
+    small += np.outer(along, along)
+    values, turn = np.linalg.eigh(small)
+    rank = min(width, len(values))
+    return Subspace(frame @ turn[:, : -rank - 1 : -1], np.sqrt(np.maximum(values[: -rank - 1 : -1], 0.0)))
+
+
+def _unit(columns: Array) -> Array:
+    """Columns of length one, so that sizes do not enter the conditioning; empty ones stay empty."""
+    lengths = np.sqrt(np.einsum("ij,ij->j", columns, columns))
+    return columns / np.where(lengths > 0, lengths, 1.0)

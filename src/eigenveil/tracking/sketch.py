@@ -1,0 +1,99 @@
+"""`Sketch`: mean, weight, energy and leading directions of some rows, and how two of them become one.
+
+It is what a tracker has learnt in O(d r) numbers. A sketch of rows that were not released is raw data of those people.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from eigenveil.errors import require
+from eigenveil.linalg import Array, Subspace, merge_all
+
+__all__ = ["Sketch", "merge_sketches", "pull_of_means", "without_shift"]
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Sketch:
+    """Rows of total `weight` around their `mean`, (d,): scatter ~ basis diag(values**2) basis^T, of trace `energy`.
+
+    The weight is the number of rows, less what was forgotten. Where nobody asked for centring the mean is zero.
+    """
+
+    subspace: Subspace
+    mean: Array
+    weight: float
+    energy: float
+
+    def __post_init__(self) -> None:
+        require(self.mean.shape == (self.subspace.dim,), f"mean must have shape ({self.subspace.dim},)")
+        require(bool(np.isfinite(self.mean).all()), "mean must be finite")
+        require(0 <= self.weight < math.inf, f"weight must be finite and not negative, got {self.weight}")
+        require(0 <= self.energy < math.inf, "energy must be finite and not negative")
+
+    @classmethod
+    def empty(cls, dim: int) -> "Sketch":
+        """Of no rows.
+
+        >>> Sketch.empty(3).subspace.rank
+        0
+        """
+        return cls(Subspace(np.empty((dim, 0)), np.empty(0)), np.zeros(dim), 0.0, 0.0)
+
+    @property
+    def dim(self) -> int:
+        """The number of columns."""
+        return self.subspace.dim
+
+
+def pull_of_means(left: Array, right: Array, left_weight: float, right_weight: float) -> tuple[Array, float, Array]:
+    """What two groups add to each other's scatter: ||q||^2 = w1 w2 / (w1 + w2) ||m1 - m2||^2 along q, (d,); and their mean.
+
+    Chan, Golub and LeVeque (1983): S = S1 + S2 + q q^T. Returns q, ||q||^2 and the joint mean.
+
+    >>> pull_of_means(np.zeros(1), np.full(1, 4.0), 1.0, 1.0)[1]
+    8.0
+    """
+    total = left_weight + right_weight
+    gap = right - left
+    pull = gap * math.sqrt(left_weight * right_weight / total) if total > 0 else np.zeros_like(gap)
+    mean = left + gap * (right_weight / total) if total > 0 else left
+    return pull, float(pull @ pull), mean
+
+
+def merge_sketches(left: Sketch, right: Sketch, *, rank: int, center: bool) -> Sketch:
+    """The sketch of the rows behind both, cut to `rank` directions; order has no effect beyond that cut.
+
+    >>> one = Sketch(Subspace.of(np.eye(2)[:1], rank=1), np.zeros(2), 1.0, 1.0)
+    >>> merge_sketches(one, one, rank=2, center=False).energy
+    2.0
+    """
+    require(left.dim == right.dim, f"streams of {left.dim} and {right.dim} columns cannot be merged")
+    energy = left.energy + right.energy
+    spaces = [left.subspace, right.subspace]
+    mean = left.mean
+    if center:
+        pull, more, mean = pull_of_means(left.mean, right.mean, left.weight, right.weight)
+        energy += more
+        if more > 0:
+            spaces.append(Subspace((pull / math.sqrt(more))[:, None], np.array([math.sqrt(more)])))
+    spaces = [space for space in spaces if space.rank > 0]
+    joint = merge_all(spaces, rank=rank) if spaces else left.subspace
+    return Sketch(joint, mean, left.weight + right.weight, energy)
+
+
+def without_shift(space: Subspace, shift: Array) -> Subspace:
+    """`space` with shift shift^T taken off its scatter, (d,): what is left, cut at zero, in the same number of directions.
+
+    >>> without_shift(Subspace.of(np.eye(2) * 2, rank=2), np.array([2.0, 0.0])).values.round(9).tolist()
+    [2.0, 0.0]
+    """
+    inside = space.basis.T @ shift
+    # What points out of the span would only make a negative direction, which is cut at zero anyway.
+    small = np.diag(np.square(space.values)) - np.outer(inside, inside)
+    values, turn = np.linalg.eigh(small)
+    basis: Array = space.basis @ turn[:, ::-1]
+    return Subspace(basis, np.sqrt(np.maximum(values[::-1], 0.0)))
