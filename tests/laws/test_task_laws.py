@@ -1,13 +1,14 @@
 """Laws of every task: parts add up to the whole, where the noise stands does not matter to the task, budgets are kept."""
 
 import math
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eigenveil.linalg import Array
-from eigenveil.privacy import Bounded, Exact, Gaussian, Ledger, Mechanism, Neighbours, Noise
+from eigenveil.privacy import Bounded, Exact, Gaussian, Ledger, Mechanism, Neighbours, Noise, Slot
 from eigenveil.protocols import run_pooled
 from laws.strategies import all_tasks, domains, person, table
 
@@ -20,9 +21,18 @@ class Spy(Mechanism):
     def __init__(self) -> None:
         self.seen: list[tuple[str, float, float]] = []
 
-    def release(self, private: Bounded, *, label: str, share: float = 1.0) -> Array:
+    def release(self, private: Bounded, *, label: str, share: float = 1.0, slot: Slot | None = None) -> Array:
         self.seen.append((label, private.sensitivity, share))
         return private.value
+
+    def release_parts(
+        self, parts: Iterable[Array], *, sensitivity: float, label: str, share: float = 1.0, slot: Slot | None = None
+    ) -> Iterator[Array]:
+        self.seen.append((label, sensitivity, share))
+        return iter(parts)
+
+    def scale(self, sensitivity: float, *, share: float = 1.0) -> float:
+        return 0.0
 
 
 @settings(max_examples=60)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from eigenveil import PrivatePCA
 from eigenveil.linalg import Array
-from eigenveil.privacy import Bounded, Gaussian, Neighbours, mu_for
+from eigenveil.privacy import Bounded, Gaussian, Neighbours, Slot, mu_for
 from laws.strategies import PERSONAL, SIZES, person
 
 DIM = 4
@@ -34,8 +34,10 @@ class Transcript:
     def watch(self, patch: pytest.MonkeyPatch) -> None:
         real = Gaussian.release
 
-        def release(mechanism: Gaussian, private: Bounded, *, label: str, share: float = 1.0) -> Array:
-            public = real(mechanism, private, label=label, share=share)
+        def release(
+            mechanism: Gaussian, private: Bounded, *, label: str, share: float = 1.0, slot: Slot | None = None
+        ) -> Array:
+            public = real(mechanism, private, label=label, share=share, slot=slot)
             if self.played is not None:
                 public = self.played.released[len(self.values)]
             self.values.append(private.value)

@@ -13,6 +13,7 @@ from eigenveil.errors import require
 from eigenveil.linalg import Array
 from eigenveil.privacy import Domain
 from eigenveil.privacy.domain import FARTHEST, LARGEST, SMALLEST
+from eigenveil.tasks import shrunk
 
 __all__ = ["RowBounds"]
 
@@ -117,11 +118,11 @@ class RowBounds:
         and a center outside of where means can lie is put back: post-processing, which costs nothing.
         Also says whether the center moved so far that rows around it may have been cut short on the way.
         """
-        offset, noise = total / max(count, 1.0), noise / max(count, 1.0)
-        length = float(np.linalg.norm(offset))
+        noise = noise / max(count, 1.0)
         # Noise as large as the ball says nothing about where in it the mean lies, and the start is the better guess.
-        kept = max(0.0, 1.0 - (noise / length) ** 2) if length > 0 and noise < self.mean_bound else 0.0
-        offset, length = offset * kept, length * kept
+        kept = noise < self.mean_bound
+        offset = shrunk(total / max(count, 1.0), noise=noise) if kept else np.zeros(self.dim)
+        length = float(np.linalg.norm(offset))
         far = length > _FAR * self.mean_bound > noise
         if length > self.mean_bound:
             offset = offset * (self.mean_bound / length)

@@ -231,9 +231,7 @@ class Curator:
 
     def _scale(self, mechanism: Mechanism, domain: Domain) -> float:
         """The standard deviation of the noise on the Gram matrix or its products, at a share of one."""
-        if not isinstance(mechanism, Gaussian):
-            return 0.0
-        return mechanism.multiplier * gram_sensitivity(domain.radius, self.request.neighbours)
+        return mechanism.scale(gram_sensitivity(domain.radius, self.request.neighbours))
 
     def _guarantee(self, domain: Domain, power: bool) -> Guarantee:
         request = self.request

@@ -9,11 +9,12 @@ from eigenveil.privacy.bounded import (
     bounded_gram_times,
     bounded_sum,
     bounded_trace,
+    gram_columns,
     require_contraction,
 )
 from eigenveil.privacy.domain import Domain
 from eigenveil.privacy.guarantee import Guarantee
-from eigenveil.privacy.ledger import Charge, Ledger
+from eigenveil.privacy.ledger import Charge, Ledger, Slot
 from eigenveil.privacy.mechanism import Exact, Gaussian, Mechanism
 from eigenveil.privacy.noise import Noise
 from eigenveil.privacy.sensitivity import (
@@ -39,6 +40,7 @@ __all__ = [
     "Mechanism",
     "Neighbours",
     "Noise",
+    "Slot",
     "bounded_count",
     "bounded_gram",
     "bounded_gram_times",
@@ -48,6 +50,7 @@ __all__ = [
     "count_sensitivity",
     "delta_of",
     "epsilon_of",
+    "gram_columns",
     "gram_sensitivity",
     "gram_times_sensitivity",
     "mu_for",

@@ -5,6 +5,7 @@ Each function clips rows through a `Domain` first and only then multiplies; the 
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import final
 
@@ -31,6 +32,7 @@ __all__ = [
     "bounded_gram_times",
     "bounded_sum",
     "bounded_trace",
+    "gram_columns",
     "require_contraction",
 ]
 
@@ -73,8 +75,9 @@ def bounded_sum(rows: Rows, *, domain: Domain, neighbours: Neighbours) -> Bounde
     >>> bounded_sum(DenseRows(np.eye(2) * 9), domain=domain, neighbours=Neighbours.ADD_REMOVE).sensitivity
     1.0
     """
-    workers = [_Sum(domain) for _ in range(1 if rows.sparse else 2)]
-    shared_work(rows.blocks(block_size(rows)), workers=workers, take=_Sum.take)
+    size = block_size(rows)
+    workers = [_Sum(domain) for _ in range(1 if rows.sparse or rows.shape[0] <= size else 2)]
+    shared_work(rows.blocks(size), workers=workers, take=_Sum.take)
     total = workers[0].total
     for worker in workers[1:]:
         total += worker.total
@@ -130,12 +133,41 @@ def bounded_gram(rows: Rows, *, domain: Domain, neighbours: Neighbours) -> Bound
         gram = total.finish()
     else:
         # Two workers hold two accumulators and two products between them: four matrices, the most that is allowed.
-        workers = [_DenseGram(domain, size) for _ in range(2 if domain.dim <= _TWO_WORKERS else 1)]
+        several = rows.shape[0] > size and domain.dim <= _TWO_WORKERS
+        workers = [_DenseGram(domain, min(size, rows.shape[0])) for _ in range(2 if several else 1)]
         shared_work(rows.blocks(size), workers=workers, take=_DenseGram.take)
         gram = workers[0].total
         for worker in workers[1:]:
             gram += worker.total
     return Bounded(gram, gram_sensitivity(domain.radius, neighbours), symmetric=True)
+
+
+def gram_columns(block: Block, *, width: int, domain: Domain) -> Iterator[Array]:
+    """The Gram matrix of a block's rows in `domain`, at most `width` of its columns at a time: arrays (d, width), private.
+
+    Together they are the matrix of `bounded_gram`, with its sensitivity; (d, d) numbers are never there at once.
+
+    >>> parts = gram_columns(Block(np.array([[1.0, 2.0]])), width=1, domain=Domain(dim=2, radius=9.0))
+    >>> [part.ravel().tolist() for part in parts]
+    [[1.0, 2.0], [2.0, 4.0]]
+    """
+    starts = range(0, domain.dim, width)
+    if not block.sparse:
+        rows = domain.dense(block, squared=True)
+        for start in starts:
+            yield rows.T @ rows[:, start : start + width]
+        return
+    part, center = domain.sparse(block, squared=True), domain.shifted_center
+    across = part.rows.T.tocsr()
+    by_column = part.rows.tocsc()
+    pull, weight = across @ part.shift, float(part.shift @ part.shift)
+    for start in starts:
+        piece = (across @ by_column[:, start : start + width]).toarray()
+        if center is not None:
+            # The same corrections as for the whole matrix: see `_SparseGram`.
+            here = slice(start, start + width)
+            piece -= np.outer(pull, center[here]) + np.outer(center, pull[here] - weight * center[here])
+        yield piece
 
 
 def bounded_gram_times(rows: Rows, *, basis: Array, domain: Domain, neighbours: Neighbours) -> Bounded:

@@ -6,6 +6,7 @@ trusts nobody else. Tasks take whatever they are handed and do not change.
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import final
 
@@ -14,7 +15,7 @@ import numpy as np
 from eigenveil.errors import require
 from eigenveil.linalg import Array
 from eigenveil.privacy.bounded import Bounded
-from eigenveil.privacy.ledger import Ledger
+from eigenveil.privacy.ledger import Ledger, Slot
 from eigenveil.privacy.noise import Noise
 
 __all__ = ["Exact", "Gaussian", "Mechanism"]
@@ -26,8 +27,24 @@ class Mechanism(ABC):
     """Turns a private array into a public one."""
 
     @abstractmethod
-    def release(self, private: Bounded, *, label: str, share: float = 1.0) -> Array:
-        """The public version of `private`, recorded under `label`, for a `share` in (0, 1] of this mechanism's mu^2."""
+    def release(self, private: Bounded, *, label: str, share: float = 1.0, slot: Slot | None = None) -> Array:
+        """The public version of `private`, recorded under `label`, for a `share` in (0, 1] of this mechanism's mu^2.
+
+        `slot` says from which of several disjoint slots of a stream it comes.
+        """
+
+    @abstractmethod
+    def release_parts(
+        self, parts: Iterable[Array], *, sensitivity: float, label: str, share: float = 1.0, slot: Slot | None = None
+    ) -> Iterator[Array]:
+        """The public versions of the `parts` of one private array, each as it is computed; one charge for all of them.
+
+        `sensitivity` is that of the whole array (Frobenius). The charge is on the ledger before the first part is asked for.
+        """
+
+    @abstractmethod
+    def scale(self, sensitivity: float, *, share: float = 1.0) -> float:
+        """The standard deviation of the noise on each entry of a release of this sensitivity."""
 
 
 @final
@@ -41,9 +58,19 @@ class Exact(Mechanism):
 
     because: str
 
-    def release(self, private: Bounded, *, label: str, share: float = 1.0) -> Array:
+    def release(self, private: Bounded, *, label: str, share: float = 1.0, slot: Slot | None = None) -> Array:
         """The value as it is; nothing is charged."""
         return private.value
+
+    def release_parts(
+        self, parts: Iterable[Array], *, sensitivity: float, label: str, share: float = 1.0, slot: Slot | None = None
+    ) -> Iterator[Array]:
+        """The parts as they are."""
+        return iter(parts)
+
+    def scale(self, sensitivity: float, *, share: float = 1.0) -> float:
+        """None."""
+        return 0.0
 
 
 @final
@@ -67,20 +94,38 @@ class Gaussian(Mechanism):
     def __post_init__(self) -> None:
         require(0 < self.multiplier < math.inf, f"multiplier must be positive and finite, got {self.multiplier}")
 
-    def release(self, private: Bounded, *, label: str, share: float = 1.0) -> Array:
+    def release(self, private: Bounded, *, label: str, share: float = 1.0, slot: Slot | None = None) -> Array:
         """The noisy value; the charge is on the ledger before any noise is drawn."""
-        require(0 < share <= 1, f"share must lie in (0, 1], got {share}")
-        require(
-            0 < private.sensitivity < math.inf,
-            f"{label!r} has sensitivity {private.sensitivity}; noise needs a positive, finite one",
-        )
-        self.ledger.spend(math.sqrt(share) / self.multiplier, label=label)
-        scale = private.sensitivity * self.multiplier / math.sqrt(share)
+        scale = self._charged(private.sensitivity, label, share, slot)
         if private.symmetric:
             return _plus_symmetric(private.value, scale, self.noise)
-        released = self.noise.normal(np.shape(private.value))
+        return self._plus(private.value, scale)
+
+    def release_parts(
+        self, parts: Iterable[Array], *, sensitivity: float, label: str, share: float = 1.0, slot: Slot | None = None
+    ) -> Iterator[Array]:
+        """The noisy parts: noise of the same size on every entry, as on the whole array, never symmetric."""
+        scale = self._charged(sensitivity, label, share, slot)
+        return (self._plus(part, scale) for part in parts)
+
+    def scale(self, sensitivity: float, *, share: float = 1.0) -> float:
+        """Sensitivity times multiplier, more where the share is less."""
+        return sensitivity * self.multiplier / math.sqrt(share)
+
+    def _charged(self, sensitivity: float, label: str, share: float, slot: Slot | None) -> float:
+        """Charge the ledger, and return the standard deviation that this has paid for."""
+        require(0 < share <= 1, f"share must lie in (0, 1], got {share}")
+        require(
+            0 < sensitivity < math.inf,
+            f"{label!r} has sensitivity {sensitivity}; noise needs a positive, finite one",
+        )
+        self.ledger.spend(math.sqrt(share) / self.multiplier, label=label, slot=slot)
+        return self.scale(sensitivity, share=share)
+
+    def _plus(self, value: Array, scale: float) -> Array:
+        released = self.noise.normal(np.shape(value))
         released *= scale
-        released += private.value
+        released += value
         return released
 
 

@@ -3,7 +3,7 @@
 from eigenveil.tasks.base import SumTask, Task
 from eigenveil.tasks.covariance import CovarianceSum
 from eigenveil.tasks.power import PowerIteration, PowerState, geometric_shares, ritz
-from eigenveil.tasks.totals import Totals, TotalsResult
+from eigenveil.tasks.totals import Totals, TotalsResult, shrunk
 
 __all__ = [
     "CovarianceSum",
@@ -15,4 +15,5 @@ __all__ = [
     "TotalsResult",
     "geometric_shares",
     "ritz",
+    "shrunk",
 ]

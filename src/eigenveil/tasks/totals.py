@@ -26,7 +26,7 @@ from eigenveil.privacy import (
 from eigenveil.rows import Rows
 from eigenveil.tasks.base import SumTask
 
-__all__ = ["Totals", "TotalsResult"]
+__all__ = ["Totals", "TotalsResult", "shrunk"]
 
 
 @final
@@ -133,3 +133,13 @@ class Totals(SumTask[TotalsResult | None, TotalsResult]):
     def result(self, state: TotalsResult | None) -> TotalsResult | None:
         """There after one turn."""
         return state
+
+
+def shrunk(vector: Array, *, noise: float) -> Array:
+    """A released vector with what noise of expected norm `noise` adds to its length taken off (James and Stein 1961).
+
+    >>> shrunk(np.array([3.0, 4.0]), noise=3.0).tolist(), shrunk(np.ones(2), noise=5.0).tolist()
+    ([1.92, 2.56], [0.0, 0.0])
+    """
+    length = float(np.linalg.norm(vector))
+    return vector * (max(0.0, 1.0 - (noise / length) ** 2) if length > 0 else 0.0)

@@ -1,17 +1,30 @@
-"""Components of streams: the `Tracker` interface and the trackers that follow it."""
+"""Components of streams: the `Tracker` interface and the trackers that follow it, with and without privacy."""
 
-from eigenveil.tracking.base import NOTHING_ASKED, Tracker, require_exact, require_rows
+from eigenveil.tracking.base import NOTHING_ASKED, SketchTracker, Tracker, require_exact, require_rows
 from eigenveil.tracking.block import BlockState, BlockTracker
+from eigenveil.tracking.gram import GramState, GramTracker
 from eigenveil.tracking.rank import EnergyBounds
 from eigenveil.tracking.sketch import Sketch, merge_sketches
+from eigenveil.tracking.sliced import SlicedState, SlicedTracker
+from eigenveil.tracking.sums import Sums, Terms
+from eigenveil.tracking.tree import TreeState, TreeTracker
 
 __all__ = [
     "NOTHING_ASKED",
     "BlockState",
     "BlockTracker",
     "EnergyBounds",
+    "GramState",
+    "GramTracker",
     "Sketch",
+    "SketchTracker",
+    "SlicedState",
+    "SlicedTracker",
+    "Sums",
+    "Terms",
     "Tracker",
+    "TreeState",
+    "TreeTracker",
     "merge_sketches",
     "require_exact",
     "require_rows",

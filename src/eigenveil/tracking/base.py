@@ -1,4 +1,4 @@
-"""`Tracker`: components of a stream in one pass and bounded memory. State is a value: `state = tracker.step(state, rows, mechanism)`.
+"""`Tracker`: components of a stream in one pass and bounded memory. State is a value: `state = tracker.step(state, ...)`.
 
 A tracker's settings are its fields; everything it has learnt is in the state, which may be kept, copied and continued from.
 What a state holds is raw data of the people in the stream, except where a tracker says that it was released.
@@ -7,13 +7,12 @@ What a state holds is raw data of the people in the stream, except where a track
 from abc import ABC, abstractmethod
 from typing import Any, Final, Generic, TypeVar
 
-import numpy as np
-
 from eigenveil.errors import require
 from eigenveil.linalg import Subspace
 from eigenveil.privacy import Exact, Mechanism
+from eigenveil.tracking.sketch import Sketch
 
-__all__ = ["NOTHING_ASKED", "Tracker", "require_exact", "require_rows"]
+__all__ = ["NOTHING_ASKED", "SketchTracker", "Tracker", "require_exact", "require_rows"]
 
 State = TypeVar("State")
 
@@ -39,6 +38,39 @@ class Tracker(ABC, Generic[State]):
         """The directions found so far, largest first; of rank 0 before any row. Values are zero where none are estimated."""
 
 
+class SketchTracker(Tracker[State]):
+    """A tracker that also knows mean, weight and energy, may hold back what it has seen, and can say how sure it is.
+
+    What a private one holds back is raw data; its `sketch` is made of released numbers only, and so is its rank.
+    """
+
+    @abstractmethod
+    def sketch(self, state: State) -> Sketch:
+        """What is known so far, with all directions that are kept."""
+
+    @abstractmethod
+    def sync(self, state: State, mechanism: Mechanism) -> State:
+        """The state after everything held back has been released through `mechanism`; the same where nothing is."""
+
+    @abstractmethod
+    def rank_of(self, state: State) -> int:
+        """How many directions are aimed at now."""
+
+    @abstractmethod
+    def noise_floor(self, state: State) -> float:
+        """An eigenvalue of the scatter below this cannot be told from noise; 0 where there is none."""
+
+    @property
+    @abstractmethod
+    def cost(self) -> int:
+        """How many releases at full price one person can be in: their squared mu add up to the mechanism's times this."""
+
+    def subspace(self, state: State) -> Subspace:
+        """The directions aimed at, without those beyond."""
+        space, rank = self.sketch(state).subspace, self.rank_of(state)
+        return space.truncate(rank) if space.rank > rank else space
+
+
 def require_exact(mechanism: Mechanism, name: str) -> None:
     """Refuse a mechanism that adds noise: a tracker with raw state would claim a privacy that it does not give.
 
@@ -53,6 +85,7 @@ def require_exact(mechanism: Mechanism, name: str) -> None:
 def require_rows(rows: Any, dim: int) -> None:
     """Refuse anything but a two-dimensional block with `dim` columns.
 
+    >>> import numpy as np
     >>> require_rows(np.zeros((3, 2)), 2)
     """
     require(

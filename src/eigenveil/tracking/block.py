@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace, complement, orthonormal, top_eigen
 from eigenveil.privacy import Mechanism
-from eigenveil.tracking.base import Tracker, require_exact, require_rows
+from eigenveil.tracking.base import SketchTracker, require_exact, require_rows
 from eigenveil.tracking.rank import EnergyBounds
 from eigenveil.tracking.sketch import Sketch, pull_of_means
 
@@ -40,7 +40,7 @@ class BlockState:
 
 @final
 @dataclass(frozen=True, slots=True)
-class BlockTracker(Tracker[BlockState]):
+class BlockTracker(SketchTracker[BlockState]):
     """The leading `rank` directions of a stream, `oversample` more being kept inside; FPCA Alg. 3 without its mask.
 
     With old scatter U S^2 U^T, a block Y around its mean and q q^T between the two means, C = U S^2 U^T + Y^T Y + q q^T is
@@ -57,8 +57,9 @@ class BlockTracker(Tracker[BlockState]):
     >>> state = tracker.start(50)
     >>> for block in np.split(rows, 3):
     ...     state = tracker.step(state, block, NOTHING_ASKED)
-    >>> np.abs(tracker.subspace(state).basis[:2]).round(2).tolist()
-    [[1.0, 0.0], [0.0, 1.0]]
+    >>> whole = Subspace.of(rows - rows.mean(axis=0), rank=2)
+    >>> bool(tracker.subspace(state).sines(whole).max() < 1e-4)
+    True
     """
 
     rank: int
@@ -78,10 +79,27 @@ class BlockTracker(Tracker[BlockState]):
         require(self.rank <= dim, f"rank must be at most the number of columns, {dim}, got {self.rank}")
         return BlockState(Sketch.empty(dim), self.rank, 0)
 
-    def subspace(self, state: BlockState) -> Subspace:
-        """The directions aimed at, without those beyond."""
-        space = state.sketch.subspace
-        return space.truncate(state.rank) if space.rank > state.rank else space
+    def sketch(self, state: BlockState) -> Sketch:
+        """All of the state: raw data."""
+        return state.sketch
+
+    def sync(self, state: BlockState, mechanism: Mechanism) -> BlockState:
+        """Nothing is held back."""
+        require_exact(mechanism, "BlockTracker")
+        return state
+
+    def rank_of(self, state: BlockState) -> int:
+        """As it was adapted."""
+        return state.rank
+
+    def noise_floor(self, state: BlockState) -> float:
+        """No noise."""
+        return 0.0
+
+    @property
+    def cost(self) -> int:
+        """Nothing is released."""
+        return 0
 
     def step(self, state: BlockState, rows: Any, mechanism: Mechanism) -> BlockState:
         """Take a block of rows, (b, d), dense or CSR."""

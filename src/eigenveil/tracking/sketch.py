@@ -54,7 +54,7 @@ def pull_of_means(left: Array, right: Array, left_weight: float, right_weight: f
 
     Chan, Golub and LeVeque (1983): S = S1 + S2 + q q^T. Returns q, ||q||^2 and the joint mean.
 
-    >>> pull_of_means(np.zeros(1), np.full(1, 4.0), 1.0, 1.0)[1]
+    >>> round(pull_of_means(np.zeros(1), np.full(1, 4.0), 1.0, 1.0)[1], 9)
     8.0
     """
     total = left_weight + right_weight

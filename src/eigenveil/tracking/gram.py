@@ -1,0 +1,131 @@
+"""`GramTracker`: the d x d sum of products, held back and released once per synchronisation. Best where d x d fits.
+
+One release of a long stretch has the noise of one release; a block at a time, K blocks would pay for K. Without privacy it is
+the exact answer in one pass, and for few columns also the fastest.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any, final
+
+import numpy as np
+
+from eigenveil.errors import require
+from eigenveil.linalg import Array
+from eigenveil.privacy import Exact, Mechanism, Slot
+from eigenveil.tracking.base import SketchTracker, require_rows
+from eigenveil.tracking.sketch import Sketch
+from eigenveil.tracking.sums import Sums, Terms, sketch_of
+
+__all__ = ["GramState", "GramTracker"]
+
+# A mean this far out in the ball, as a share of the radius: rows around it may be cut short, so the ball moves there.
+_FAR = 0.3
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class GramState:
+    """`held` is raw data: sums of `blocks` blocks since the last release. `public` was released, `syncs` times so far.
+
+    Both are around `center`, (d,), which is public; `fade` is what has been forgotten of `public` since.
+    """
+
+    center: Array | None
+    held: Sums
+    public: Sums
+    fade: float
+    blocks: int
+    syncs: int
+    rank: int
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class GramTracker(SketchTracker[GramState]):
+    """Releases the sums since the last synchronisation, with noise for the person who has most rows in them.
+
+    Increments are disjoint stretches with public ends, so together they cost as much as one (`privacy.ledger`). A person with
+    rows in m blocks may have all of them in one increment, whose sensitivity is m times that of one row; with
+    m_1 + m_2 + ... = m rows over several, the squares m_i^2 add up to m^2 at most. So one charge at m rows covers all.
+
+    >>> from eigenveil.privacy import Domain
+    >>> from eigenveil.tracking import NOTHING_ASKED
+    >>> tracker = GramTracker(rank=1, terms=Terms(Domain(dim=2, radius=9.0), center=False))
+    >>> state = tracker.step(tracker.start(2), np.array([[3.0, 0.0], [0.0, 1.0]]), NOTHING_ASKED)
+    >>> tracker.subspace(state).rank
+    0
+    >>> tracker.subspace(tracker.sync(state, NOTHING_ASKED)).values.tolist()
+    [3.0]
+    """
+
+    rank: int
+    terms: Terms
+
+    def start(self, dim: int) -> GramState:
+        """Nothing seen, nothing released."""
+        require(dim == self.terms.domain.dim, f"this tracker is for {self.terms.domain.dim} columns, got {dim}")
+        require(1 <= self.rank <= dim, f"rank must lie in 1..{dim}, got {self.rank}")
+        none = Sums.none(dim)
+        return GramState(self.terms.domain.center, none, none, 1.0, 0, 0, self.rank)
+
+    def step(self, state: GramState, rows: Any, mechanism: Mechanism) -> GramState:
+        """Add a block to what is held back. Nothing is released."""
+        terms = self._terms(state.center)
+        require_rows(rows, terms.domain.dim)
+        fade = terms.forget**2
+        held = state.held.and_then(Sums.of(rows, terms), fade)
+        require(bool(np.isfinite(held.gram).all()), "rows must be finite, and not too large to square")
+        return replace(state, held=held, fade=state.fade * fade, blocks=state.blocks + 1)
+
+    def sync(self, state: GramState, mechanism: Mechanism) -> GramState:
+        """Release what is held back, in one go; the same state where nothing is."""
+        if state.blocks == 0:
+            return state
+        slot = Slot(f"{self.terms.series}: increments", state.syncs, 1)
+        rows = self.terms.person_blocks
+        fresh = state.held.released(self.terms, mechanism, rows=rows, label="increment", slot=slot)
+        public = state.public.and_then(fresh, state.fade)
+        center, public = self._recentered(state.center, public, mechanism)
+        rank, adapt = state.rank, self.terms.adapt
+        if adapt is not None:
+            values = sketch_of(public, center).subspace.values
+            for _ in range(min(state.blocks, len(values))):
+                rank = adapt.adjusted(rank, values)
+        return GramState(center, Sums.none(len(public.total)), public, 1.0, 0, state.syncs + 1, rank)
+
+    def sketch(self, state: GramState) -> Sketch:
+        """Of released numbers only."""
+        if state.syncs == 0:
+            return Sketch.empty(self.terms.domain.dim)
+        return sketch_of(state.public, state.center)
+
+    def rank_of(self, state: GramState) -> int:
+        """As adapted at the last release."""
+        return state.rank
+
+    def noise_floor(self, state: GramState) -> float:
+        """The spectral norm of the noise in the released sum."""
+        return 2.0 * float(np.sqrt(state.public.gram_noise * self.terms.domain.dim))
+
+    @property
+    def cost(self) -> int:
+        """One increment's worth."""
+        return 1
+
+    def _terms(self, center: Array | None) -> Terms:
+        return replace(self.terms, domain=replace(self.terms.domain, center=center))
+
+    def _recentered(self, center: Array | None, sums: Sums, mechanism: Mechanism) -> tuple[Array | None, Sums]:
+        """Public sums around a new center, where the mean has left the middle of the ball: post-processing.
+
+        Around c + s the products are G - s t^T - t s^T + w s s^T and the sum t - w s, with G and t those around c.
+        """
+        if not self.terms.center or isinstance(mechanism, Exact) or sums.weight <= 0:
+            return center, sums
+        offset = sketch_of(sums, None, rank=1).mean
+        if float(np.linalg.norm(offset)) <= _FAR * self.terms.domain.radius:
+            return center, sums
+        cross = np.outer(offset, sums.total)
+        gram = sums.gram - cross - cross.T + sums.weight * np.outer(offset, offset)
+        moved = replace(sums, gram=gram, total=sums.total - sums.weight * offset)
+        return (offset if center is None else center + offset), moved

@@ -1,0 +1,53 @@
+"""Rows with gaps: what is observed is projected on the directions known so far, which then say what the gaps may hold."""
+
+import math
+
+import numpy as np
+
+from eigenveil.linalg import Array
+from eigenveil.tracking.sketch import Sketch
+
+__all__ = ["filled"]
+
+# Rows are solved for a few at a time, so that their small matrices stay few.
+_AT_ONCE = 256
+
+
+def filled(rows: Array, sketch: Sketch) -> Array:
+    """`rows`, (n, d), with every NaN replaced by its expectation given the rest of its row; a row of gaps becomes the mean.
+
+    Rows are taken as mean + U z + e, with z of variances values^2 / weight and e of one variance s in every column, what the
+    sketch's energy leaves over. With U_o the observed lines of U, z = (U_o^T U_o + s diag(weight / values^2))^-1 U_o^T (y - mean)_o:
+    least squares on the observed coordinates, held back where they say little. Before any row was seen, the column means
+    of these serve.
+
+    >>> from eigenveil.linalg import Subspace
+    >>> sketch = Sketch(Subspace(np.array([[0.6], [0.8]]), np.array([10.0])), np.zeros(2), 4.0, 100.0)
+    >>> filled(np.array([[3.0, np.nan]]), sketch).round(6).tolist()
+    [[3.0, 4.0]]
+    """
+    gaps = np.isnan(rows)
+    if not gaps.any():
+        return rows
+    whole = np.array(rows, dtype=np.float64)
+    space, weight = sketch.subspace, sketch.weight
+    if weight <= 0 or space.rank == 0:
+        known = (~gaps).sum(axis=0)
+        means = np.where(gaps, 0.0, whole).sum(axis=0) / np.maximum(known, 1)
+        return np.where(gaps, means, whole)
+    variances = np.square(space.values) / weight
+    # A floor far below the data keeps the small systems solvable where nothing is left over.
+    rest = max(sketch.energy / weight - float(variances.sum()), 0.0) / max(space.dim - space.rank, 1)
+    rest = max(rest, 1e-12 * float(variances[0]), math.ulp(0.0))
+    hold = rest / np.maximum(variances, 1e-12 * float(variances[0]) + math.ulp(0.0))
+    torn = np.flatnonzero(gaps.any(axis=1))
+    for start in range(0, len(torn), _AT_ONCE):
+        lines = torn[start : start + _AT_ONCE]
+        seen = ~gaps[lines]
+        off = np.where(seen, whole[lines] - sketch.mean, 0.0)
+        inner = np.einsum("nd,dk,dl->nkl", seen.astype(np.float64), space.basis, space.basis, optimize=True)
+        inner[:, np.arange(space.rank), np.arange(space.rank)] += hold
+        scores = np.linalg.solve(inner, (off @ space.basis)[..., None])[..., 0]
+        guess = sketch.mean + scores @ space.basis.T
+        whole[lines] = np.where(seen, whole[lines], guess)
+    return whole

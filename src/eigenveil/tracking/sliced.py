@@ -1,0 +1,161 @@
+"""`SlicedTracker`: every block released on its own, a few columns of its products at a time: FPCA Alg. 3 in O(d b) memory.
+
+Within a block, slices of the noisy products merge in covariance scale, and the block is charged once. Between blocks
+directions merge in data scale, after one square root. K blocks carry about sqrt(K) times the noise of a single release.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final, final
+
+import numpy as np
+
+from eigenveil.errors import require
+from eigenveil.linalg import Array, Subspace, complement, merge
+from eigenveil.privacy import Bounded, Mechanism, Slot, bounded_sum, gram_columns
+from eigenveil.tracking.base import SketchTracker, require_rows
+from eigenveil.tracking.sketch import Sketch, without_shift
+from eigenveil.tracking.sums import Terms, as_block, as_block_rows, offset_of
+
+__all__ = ["SlicedState", "SlicedTracker"]
+
+_OVERSAMPLE: Final = 10
+# Slices of a few columns would spend their time on small decompositions.
+_COLUMNS: Final = 64
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class SlicedState:
+    """Released numbers only: directions of the products around the center, their trace, and the sum of rows, (d,).
+
+    `gram_noise` and `total_noise` are the variances of the entries of the noise in them.
+    """
+
+    space: Subspace
+    energy: float
+    total: Array
+    weight: float
+    gram_noise: float
+    total_noise: float
+    blocks: int
+    rank: int
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class SlicedTracker(SketchTracker[SlicedState]):
+    """Directions of each block from its noisy products, `columns` of them at a time, merged with those before.
+
+    One charge per block pays for all its slices: the noise is scaled to the sensitivity of all of them together. Blocks are
+    slots with public ends, and a person in m of them pays for m.
+
+    >>> from eigenveil.privacy import Domain
+    >>> from eigenveil.tracking import NOTHING_ASKED
+    >>> tracker = SlicedTracker(rank=1, terms=Terms(Domain(dim=2, radius=9.0), center=False), columns=1)
+    >>> state = tracker.step(tracker.start(2), np.array([[3.0, 0.0], [0.0, 1.0]]), NOTHING_ASKED)
+    >>> tracker.subspace(state).values.round(9).tolist()
+    [3.0]
+    """
+
+    rank: int
+    terms: Terms
+    oversample: int = _OVERSAMPLE
+    columns: int | None = None
+
+    def __post_init__(self) -> None:
+        require(self.columns is None or self.columns >= 1, f"columns must be at least 1, got {self.columns}")
+        require(self.oversample >= 0, f"oversample must not be negative, got {self.oversample}")
+
+    def start(self, dim: int) -> SlicedState:
+        """Nothing released."""
+        require(dim == self.terms.domain.dim, f"this tracker is for {self.terms.domain.dim} columns, got {dim}")
+        require(1 <= self.rank <= dim, f"rank must lie in 1..{dim}, got {self.rank}")
+        empty = Subspace(np.empty((dim, 0)), np.empty(0))
+        return SlicedState(empty, 0.0, np.zeros(dim), 0.0, 0.0, 0.0, 0, self.rank)
+
+    def step(self, state: SlicedState, rows: Any, mechanism: Mechanism) -> SlicedState:
+        """Release a block: its sum, then its products, `columns` at a time."""
+        terms = self.terms
+        require_rows(rows, terms.domain.dim)
+        if rows.shape[0] == 0:
+            return state
+        slot = Slot(f"{terms.series}: blocks", state.blocks, terms.person_blocks)
+        width = min(state.rank + self.oversample, terms.domain.dim)
+        by_sum, by_gram, share = terms.sum_sensitivity(), terms.gram_sensitivity(), 1.0 - terms.share
+        total, total_noise = np.zeros(terms.domain.dim), 0.0
+        if terms.center:
+            own = bounded_sum(as_block_rows(rows), domain=terms.domain, neighbours=terms.neighbours).value
+            total = mechanism.release(Bounded(own, by_sum), label="block: sum", share=terms.share, slot=slot)
+            total_noise = mechanism.scale(by_sum, share=terms.share) ** 2
+        slices = gram_columns(as_block(rows), width=self.columns or max(width, _COLUMNS), domain=terms.domain)
+        parts = mechanism.release_parts(slices, sensitivity=by_gram, label="block: products", share=share, slot=slot)
+        space, energy = _leading(parts, terms.domain.dim, width)
+        fade = terms.forget**2
+        joint = merge(state.space, space, rank=width, forget=terms.forget) if state.space.rank else space
+        rank = state.rank if terms.adapt is None else terms.adapt.adjusted(state.rank, joint.values)
+        return SlicedState(
+            joint,
+            fade * state.energy + energy,
+            fade * state.total + total,
+            fade * state.weight + rows.shape[0],
+            fade**2 * state.gram_noise + mechanism.scale(by_gram, share=share) ** 2,
+            fade**2 * state.total_noise + total_noise,
+            state.blocks + 1,
+            rank,
+        )
+
+    def sketch(self, state: SlicedState) -> Sketch:
+        """Of released numbers only: the mean taken off."""
+        if state.blocks == 0:
+            return Sketch.empty(self.terms.domain.dim)
+        offset = offset_of(state.total, state.weight, noise=state.total_noise)
+        space = without_shift(state.space, math.sqrt(state.weight) * offset) if offset.any() else state.space
+        center = self.terms.domain.center
+        energy = state.energy - state.weight * float(offset @ offset)
+        return Sketch(space, offset if center is None else center + offset, state.weight, max(energy, 0.0))
+
+    def sync(self, state: SlicedState, mechanism: Mechanism) -> SlicedState:
+        """Nothing is held back."""
+        return state
+
+    def rank_of(self, state: SlicedState) -> int:
+        """As adapted from released values."""
+        return state.rank
+
+    def noise_floor(self, state: SlicedState) -> float:
+        """The spectral norm of the noise of all blocks together, as if their products had been added up."""
+        return 2.0 * math.sqrt(state.gram_noise * self.terms.domain.dim)
+
+    @property
+    def cost(self) -> int:
+        """One for each block a person is in."""
+        return self.terms.person_blocks
+
+
+def _leading(slices: Iterator[Array], dim: int, width: int) -> tuple[Subspace, float]:
+    """Directions and trace of a released matrix A = G + N, (dim, dim), from slices of its columns, in O(dim width) memory.
+
+    The slices merge as in FPCA's SSVD: A ~ U diag(s) V^T, in covariance scale. G is symmetric and N is not: where U holds noise,
+    V points elsewhere. So the values are taken from the symmetric part of U^T A U = diag(s) V^T U, in which noise of singular
+    values 2 sigma sqrt(dim) leaves only about 2 sigma sqrt(width). Data scale comes last, by one square root.
+    """
+    left, values, right = np.empty((dim, 0)), np.empty(0), np.empty((0, 0))
+    trace, start = 0.0, 0
+    for part in slices:
+        stop = start + part.shape[1]
+        trace += float(np.trace(part[start:stop]))
+        fresh = complement(part, left) if left.shape[1] < dim else np.empty((dim, 0))
+        frame = np.hstack([left, fresh])
+        small = np.hstack([np.eye(frame.shape[1], left.shape[1]) * values, frame.T @ part])
+        turn, sizes, back = np.linalg.svd(small, full_matrices=False)
+        keep = min(width, len(sizes))
+        held = left.shape[1]
+        left, values = frame @ turn[:, :keep], sizes[:keep]
+        right = np.vstack([right @ back[:keep, :held].T, back[:keep, held:].T])
+        start = stop
+    inner = values[:, None] * (right.T @ left)
+    eigenvalues, turn = np.linalg.eigh((inner + inner.T) / 2)
+    space = Subspace(left @ turn[:, ::-1], np.sqrt(np.maximum(eigenvalues[::-1], 0.0)))
+    return space, trace

@@ -1,0 +1,145 @@
+"""`TreeTracker`: an estimate that is public after every block, with noise that grows like log T, not like sqrt(T).
+
+The binary mechanism (Dwork, Naor, Pitassi and Rothblum 2010; Chan, Shi and Song 2011): sums over dyadic stretches of blocks
+are released as they are completed, and the sum up to block t is made of at most log2 T of them.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import Any, final
+
+import numpy as np
+
+from eigenveil.errors import require
+from eigenveil.privacy import Mechanism, Slot
+from eigenveil.tracking.base import SketchTracker, require_rows
+from eigenveil.tracking.sketch import Sketch
+from eigenveil.tracking.sums import Sums, Terms, sketch_of
+
+__all__ = ["TreeState", "TreeTracker"]
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class TreeState:
+    """For each level of the tree the last completed stretch: `raw`, which is raw data, and `public`, which was released."""
+
+    raw: tuple[Sums | None, ...]
+    public: tuple[Sums | None, ...]
+    blocks: int
+    rank: int
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class TreeTracker(SketchTracker[TreeState]):
+    """The sum over all blocks so far, of a public `horizon` of blocks, from one released stretch per set bit of their number.
+
+    At block t the stretch of the last 2^l blocks is released, 2^l being the largest power of two that divides t. Stretches of one
+    level are disjoint slots. A person with rows in m blocks has at most q = min(m, 2^l) of them in one stretch of level l, and
+    rows in no more than m stretches; squares of rows per stretch add up to at most q m <= q^2 ceil(m / q). So noise for q rows,
+    charged for ceil(m / q) stretches, covers the level.
+
+    >>> from eigenveil.privacy import Domain
+    >>> from eigenveil.tracking import NOTHING_ASKED
+    >>> tracker = TreeTracker(rank=1, terms=Terms(Domain(dim=2, radius=9.0), center=False), horizon=3)
+    >>> state = tracker.start(2)
+    >>> for block in np.eye(2)[:, None] * 3:
+    ...     state = tracker.step(state, block, NOTHING_ASKED)
+    >>> tracker.sketch(state).subspace.values.tolist(), tracker.cost
+    ([3.0, 3.0], 2)
+    """
+
+    rank: int
+    terms: Terms
+    horizon: int
+
+    def __post_init__(self) -> None:
+        require(self.horizon >= 1, f"horizon must be at least one block, got {self.horizon}")
+
+    @property
+    def levels(self) -> int:
+        """How many sizes of stretches there are."""
+        return self.horizon.bit_length()
+
+    def start(self, dim: int) -> TreeState:
+        """Nothing seen, nothing released."""
+        require(dim == self.terms.domain.dim, f"this tracker is for {self.terms.domain.dim} columns, got {dim}")
+        require(1 <= self.rank <= dim, f"rank must lie in 1..{dim}, got {self.rank}")
+        nothing = (None,) * self.levels
+        return TreeState(nothing, nothing, 0, self.rank)
+
+    def step(self, state: TreeState, rows: Any, mechanism: Mechanism) -> TreeState:
+        """Take a block and release the stretch that it completes."""
+        terms = self.terms
+        require_rows(rows, terms.domain.dim)
+        require(
+            state.blocks < self.horizon,
+            f"the stream has reached its horizon of {self.horizon} blocks; nothing more can be released",
+        )
+        number = state.blocks + 1
+        level = (number & -number).bit_length() - 1
+        fade = terms.forget**2
+        # From the longest to the shortest, each faded by the blocks that came after it.
+        own = Sums.of(rows, terms)
+        earlier = [sums for sums in reversed(state.raw[:level]) if sums is not None]
+        lengths = [2**size for size in range(level - 1, -1, -1)]
+        whole = _joined(earlier, lengths, own, 1, fade)
+        require(bool(np.isfinite(whole.gram).all()), "rows must be finite, and not too large to square")
+        rows_in_it, slots = self._person(level)
+        slot = Slot(f"{terms.series}: level {level}", number >> level, slots)
+        label = f"stretch of {2**level} block{'s' * (level > 0)}"
+        fresh = whole.released(terms, mechanism, rows=rows_in_it, label=label, slot=slot)
+        nothing = (None,) * level
+        # On the last level nothing will build on it, so what is raw can go.
+        raw = (*nothing, whole if level < self.levels - 1 else None, *state.raw[level + 1 :])
+        after = TreeState(raw, (*nothing, fresh, *state.public[level + 1 :]), number, state.rank)
+        if terms.adapt is None:
+            return after
+        values = self.sketch(after).subspace.values
+        return replace(after, rank=terms.adapt.adjusted(state.rank, values))
+
+    def sketch(self, state: TreeState) -> Sketch:
+        """Of released numbers only."""
+        if state.blocks == 0:
+            return Sketch.empty(self.terms.domain.dim)
+        return sketch_of(self._public(state), self.terms.domain.center)
+
+    def sync(self, state: TreeState, mechanism: Mechanism) -> TreeState:
+        """Nothing is held back: every block has been released with its stretch."""
+        return state
+
+    def rank_of(self, state: TreeState) -> int:
+        """As adapted from released values."""
+        return state.rank
+
+    def noise_floor(self, state: TreeState) -> float:
+        """The spectral norm of the noise in the sum of the stretches."""
+        if state.blocks == 0:
+            return 0.0
+        return 2.0 * math.sqrt(self._public(state).gram_noise * self.terms.domain.dim)
+
+    @property
+    def cost(self) -> int:
+        """The stretches a person can be in, over all levels."""
+        return sum(self._person(level)[1] for level in range(self.levels))
+
+    def _person(self, level: int) -> tuple[int, int]:
+        """At most how many rows a person has in one stretch of this level, and in how many stretches that is charged."""
+        most = self.terms.person_blocks
+        rows = min(most, 2**level)
+        return rows, -(-most // rows)
+
+    def _public(self, state: TreeState) -> Sums:
+        found = [(2**level, sums) for level, sums in enumerate(state.public) if sums is not None]
+        found.reverse()
+        lengths = [length for length, _ in found]
+        return _joined([s for _, s in found[:-1]], lengths[:-1], found[-1][1], lengths[-1], self.terms.forget**2)
+
+
+def _joined(earlier: list[Sums], lengths: list[int], last: Sums, length: int, fade: float) -> Sums:
+    """Sums of consecutive stretches as one, each faded by the blocks after it; `length` is that of the last one."""
+    stretches = [*zip(earlier, lengths, strict=True), (last, length)]
+    joined = reduce(lambda left, right: (left[0].and_then(right[0], fade ** right[1]), 0), stretches)
+    return joined[0]
