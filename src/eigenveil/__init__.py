@@ -14,8 +14,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from eigenveil.errors import BudgetExceeded, EigenveilError, ModelFileError
-    from eigenveil.estimators import PrivatePCA
+    from eigenveil.errors import BudgetExceeded, EigenveilError, ModelFileError, StateFileError
+    from eigenveil.estimators import PrivatePCA, StreamingPCA
     from eigenveil.linalg import Subspace, merge, merge_all
     from eigenveil.model import Model
     from eigenveil.privacy import Guarantee, Ledger
@@ -30,6 +30,8 @@ __all__ = [
     "Model",
     "ModelFileError",
     "PrivatePCA",
+    "StateFileError",
+    "StreamingPCA",
     "Subspace",
     "__version__",
     "merge",
@@ -40,7 +42,9 @@ _HOMES = {
     "BudgetExceeded": "errors",
     "EigenveilError": "errors",
     "ModelFileError": "errors",
+    "StateFileError": "errors",
     "PrivatePCA": "estimators",
+    "StreamingPCA": "estimators",
     "Subspace": "linalg",
     "merge": "linalg",
     "merge_all": "linalg",

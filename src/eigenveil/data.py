@@ -18,7 +18,20 @@ import scipy.sparse as sp
 from eigenveil.errors import require
 from eigenveil.rows import Block, DenseRows, Rows, SparseRows, WeightedRows
 
-__all__ = ["FORMATS", "SVMLIGHT", "Table", "as_rows", "is_arrow_like", "read_table"]
+__all__ = [
+    "FORMATS",
+    "SVMLIGHT",
+    "Table",
+    "as_arrow",
+    "as_numbers",
+    "as_rows",
+    "could_be_names",
+    "first_line",
+    "is_arrow_like",
+    "person_ids",
+    "read_table",
+    "require_numbers",
+]
 
 FORMATS = {
     ".csv": "comma-separated values with a header line",
@@ -54,7 +67,7 @@ class ArrowRows:
     table: Any
 
     def __post_init__(self) -> None:
-        _require_numbers(self.table.schema)
+        require_numbers(self.table.schema)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -69,7 +82,7 @@ class ArrowRows:
     def blocks(self, size: int) -> Iterator[Block]:
         """Arrays of `size` rows."""
         for start in range(0, self.table.num_rows, size):
-            yield Block(_numbers(self.table.slice(start, size)))
+            yield Block(as_numbers(self.table.slice(start, size)))
 
 
 @final
@@ -98,7 +111,7 @@ class ParquetRows:
 
         with _reading(self.path), pq.ParquetFile(self.path) as file:
             for batch in file.iter_batches(batch_size=size, columns=list(self.columns)):
-                yield Block(_numbers(batch))
+                yield Block(as_numbers(batch))
 
 
 def is_arrow_like(data: Any) -> bool:
@@ -114,6 +127,13 @@ def is_arrow_like(data: Any) -> bool:
     )
 
 
+def as_arrow(data: Any) -> Any:
+    """The pyarrow table or record batch that an Arrow-like table is or becomes."""
+    import pyarrow as pa
+
+    return data if isinstance(data, pa.Table | pa.RecordBatch) else data.to_arrow()
+
+
 def as_rows(data: Any) -> Rows:
     """Rows from a checked array, a sparse matrix, an Arrow-like table, or rows as they are.
 
@@ -121,10 +141,7 @@ def as_rows(data: Any) -> Rows:
     (2, 3)
     """
     if is_arrow_like(data):
-        import pyarrow as pa
-
-        table = data if isinstance(data, pa.Table | pa.RecordBatch) else data.to_arrow()
-        return ArrowRows(table)
+        return ArrowRows(as_arrow(data))
     if sp.issparse(data):
         return SparseRows(sp.csr_array(data))
     if isinstance(data, np.ndarray):
@@ -187,7 +204,7 @@ def _read_columns(path: Path, ending: str, person: str | None, drop: Sequence[st
         schema = table.schema if table is not None else pq.read_schema(path)
     # A csv without a header would lend its first row, a person's, to the names, which every model file shows.
     require(
-        table is None or _could_be_names(schema.names),
+        table is None or could_be_names(schema.names),
         f"{path} seems to have no header line: its first line holds numbers. "
         "Add a line with the names of the columns, because names are written to the model",
     )
@@ -199,7 +216,7 @@ def _read_columns(path: Path, ending: str, person: str | None, drop: Sequence[st
     require(not duplicates, f"{path} has more than one column called {', '.join(map(repr, duplicates))}")
     columns = tuple(name for name in schema.names if name not in named and not _PANDAS_INDEX.fullmatch(name))
     require(len(columns) > 0, f"{path} has no columns left to analyse")
-    _require_numbers(pa.schema([schema.field(name) for name in columns]))
+    require_numbers(pa.schema([schema.field(name) for name in columns]))
     rows: Rows = ArrowRows(table.select(list(columns))) if table is not None else ParquetRows(path, columns)
     if person is not None:
         with _reading(path):
@@ -216,7 +233,7 @@ def _reading(path: Path) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError) as error:
-        raise ValueError(f"{path} cannot be read as {path.suffix.lower()[1:]}: {_first_line(error)}") from None
+        raise ValueError(f"{path} cannot be read as {path.suffix.lower()[1:]}: {first_line(error)}") from None
 
 
 def person_ids(table: Any, person: str) -> Any:
@@ -244,7 +261,8 @@ def person_ids(table: Any, person: str) -> Any:
     return codes.indices.to_numpy(zero_copy_only=False)
 
 
-def _require_numbers(schema: Any) -> None:
+def require_numbers(schema: Any) -> None:
+    """Refuse a schema with columns that are not numbers, naming them."""
     import pyarrow.types as types
 
     good = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal)
@@ -255,15 +273,15 @@ def _require_numbers(schema: Any) -> None:
     )
 
 
-def _numbers(piece: Any) -> Any:
-    """A block of an Arrow table as float64, (b, d)."""
+def as_numbers(piece: Any, *, gaps: bool = False) -> Any:
+    """A block of an Arrow table as float64, (b, d). Missing values are refused, or become NaN where there may be `gaps`."""
     import pyarrow as pa
 
     out = np.empty((piece.num_rows, piece.num_columns))
     for index, (name, column) in enumerate(zip(piece.schema.names, piece.columns, strict=True)):
-        require(column.null_count == 0, f"column {name!r} has missing values; fill or drop them first")
+        require(gaps or column.null_count == 0, f"column {name!r} has missing values; fill or drop them first")
         plain = column if not pa.types.is_boolean(column.type) else column.cast(pa.int8())
-        if pa.types.is_decimal(plain.type) or pa.types.is_float16(plain.type):
+        if pa.types.is_decimal(plain.type) or pa.types.is_float16(plain.type) or plain.null_count:
             plain = plain.cast(pa.float64())
         out[:, index] = plain.to_numpy(zero_copy_only=False) if isinstance(plain, pa.Array) else plain.to_numpy()
     return out
@@ -318,12 +336,12 @@ def _read_svmlight(path: Path, features: int | None, *, one_based: bool) -> Rows
     return SparseRows(sp.csr_array(matrix))
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
     """The first line of a library's message, cut before it quotes the data."""
     return str(error).splitlines()[0].partition(":")[0] if str(error) else type(error).__name__
 
 
-def _could_be_names(names: Sequence[str]) -> bool:
+def could_be_names(names: Sequence[str]) -> bool:
     """Whether the numbers among the names, if any, count up from 0, from 1 or from a year, as names do and data seldom."""
     found = [number for number in map(_number, names) if number is not None]
     if len(found) < 2:

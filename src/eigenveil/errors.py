@@ -4,7 +4,7 @@ Bad input is a `ValueError` at the public edge. A guarantee that cannot be kept 
 never a warning, so that nobody publishes by accident what was not protected.
 """
 
-__all__ = ["BudgetExceeded", "EigenveilError", "ModelFileError", "require"]
+__all__ = ["BudgetExceeded", "EigenveilError", "ModelFileError", "StateFileError", "require"]
 
 
 class EigenveilError(Exception):
@@ -17,6 +17,10 @@ class BudgetExceeded(EigenveilError):
 
 class ModelFileError(EigenveilError, ValueError):
     """The file is not an Eigenveil model, is of another version, or is damaged."""
+
+
+class StateFileError(EigenveilError, ValueError):
+    """The file is not the state of an Eigenveil stream, is of another version, is damaged, or was resumed before."""
 
 
 def require(condition: bool, message: str) -> None:

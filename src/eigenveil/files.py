@@ -1,14 +1,19 @@
-"""Files that are there whole or not at all."""
+"""Files that are there whole or not at all, and archives: arrays in safetensors with a JSON header. No pickle anywhere."""
 
+import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, final
 
-from eigenveil.errors import require
+from eigenveil.errors import EigenveilError, require
 
-__all__ = ["whole_file"]
+__all__ = ["ArchiveKind", "whole_file"]
+
+_KEY = "eigenveil"
 
 
 @contextmanager
@@ -29,3 +34,51 @@ def whole_file(path: Path) -> Iterator[Path]:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ArchiveKind:
+    """One kind of archive: what its header calls it, which version this program writes and reads, and its error."""
+
+    format: str
+    version: int
+    words: str
+    error: type[EigenveilError]
+
+    def write(self, path: Path, arrays: Mapping[str, Any], header: Mapping[str, Any], *, readable: bool) -> None:
+        """Write the archive whole or not at all; `readable` by others, or by its owner only."""
+        from safetensors.numpy import save
+
+        text = json.dumps({"format": self.format, "version": self.version, **header})
+        with whole_file(path) as temporary:
+            temporary.write_bytes(save(dict(arrays), metadata={_KEY: text}))
+            if readable:
+                temporary.chmod(0o644)
+
+    def read(self, path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Arrays and header; this kind's error for a file that is of another kind or version, or damaged. Nothing runs."""
+        from safetensors import SafetensorError, safe_open
+
+        if not path.is_file():
+            raise self.error(f"{path} does not exist or is not a file")
+        try:
+            with safe_open(path, framework="numpy") as file:
+                header = self._header(path, file.metadata() or {})
+                arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        except SafetensorError as error:
+            raise self.error(f"{path} is not {self.words}, or it is damaged: {error}") from error
+        return arrays, header
+
+    def _header(self, path: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
+        try:
+            header = json.loads(metadata[_KEY])
+        except (KeyError, ValueError, RecursionError) as error:
+            raise self.error(f"{path} is a safetensors file but not {self.words}") from error
+        if not isinstance(header, dict) or header.get("format") != self.format:
+            raise self.error(f"{path} is a safetensors file but not {self.words}")
+        if header.get("version") != self.version:
+            raise self.error(
+                f"{path} is {self.words} of version {header.get('version')!r}; this program reads version {self.version}"
+            )
+        return header

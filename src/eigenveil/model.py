@@ -3,7 +3,6 @@
 The model holds released numbers only. Scores of the rows it was fitted on are not part of it: they are raw data.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,15 +11,13 @@ from typing import Any, final
 import numpy as np
 
 from eigenveil.errors import ModelFileError, require
-from eigenveil.files import whole_file
+from eigenveil.files import ArchiveKind
 from eigenveil.linalg import Array, Subspace
 from eigenveil.privacy import Guarantee
 
 __all__ = ["SCORES_ARE_RAW", "Model"]
 
-_FORMAT = "eigenveil-model"
-_VERSION = 1
-_KEY = "eigenveil"
+_KIND = ArchiveKind("eigenveil-model", 1, "an Eigenveil model", ModelFileError)
 _ARRAYS = ("components", "mean", "values", "explained_variance", "explained_variance_ratio")
 SCORES_ARE_RAW = (
     "The guarantee covers this model. Scores, that is `transform` of anybody's rows, are those rows' own data "
@@ -91,40 +88,23 @@ class Model:
 
     def save(self, path: str | Path) -> None:
         """Write the model to `path`, whole or not at all."""
-        from safetensors.numpy import save
-
         arrays = {name: np.ascontiguousarray(getattr(self, name)) for name in _ARRAYS}
         if self.scale is not None:
             arrays["scale"] = np.ascontiguousarray(self.scale)
         header = {
-            "format": _FORMAT,
-            "version": _VERSION,
             "guarantee": self.guarantee.to_dict(),
             "guarantee_in_words": self.guarantee.words(),
             "scores": SCORES_ARE_RAW,
             "columns": list(self.columns) if self.columns is not None else None,
             "settings": dict(self.settings),
         }
-        with whole_file(Path(path)) as temporary:
-            temporary.write_bytes(save(arrays, metadata={_KEY: json.dumps(header)}))
-            # A model is made to be published, unlike the scores that `whole_file` also writes.
-            temporary.chmod(0o644)
+        # A model is made to be published, unlike the scores and states that are written elsewhere.
+        _KIND.write(Path(path), arrays, header, readable=True)
 
     @classmethod
     def load(cls, path: str | Path) -> "Model":
         """Read a model; a file that is not one, is damaged or of another version raises `ModelFileError`."""
-        from safetensors import SafetensorError, safe_open
-
-        path = Path(path)
-        if not path.is_file():
-            raise ModelFileError(f"{path} does not exist or is not a file")
-        try:
-            with safe_open(path, framework="numpy") as file:
-                metadata = file.metadata() or {}
-                header = _header(path, metadata)
-                arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        except SafetensorError as error:
-            raise ModelFileError(f"{path} is not an Eigenveil model, or it is damaged: {error}") from error
+        arrays, header = _KIND.read(Path(path))
         try:
             return cls._from_parts(arrays, header)
         except (ValueError, TypeError, KeyError, ArithmeticError) as error:
@@ -145,17 +125,3 @@ class Model:
             columns=None if columns is None else tuple(columns),
             settings=settings,
         )
-
-
-def _header(path: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
-    try:
-        header = json.loads(metadata[_KEY])
-    except (KeyError, ValueError, RecursionError) as error:
-        raise ModelFileError(f"{path} is a safetensors file but not an Eigenveil model") from error
-    if not isinstance(header, dict) or header.get("format") != _FORMAT:
-        raise ModelFileError(f"{path} is a safetensors file but not an Eigenveil model")
-    if header.get("version") != _VERSION:
-        raise ModelFileError(
-            f"{path} is an Eigenveil model of version {header.get('version')!r}; this program reads version {_VERSION}"
-        )
-    return header

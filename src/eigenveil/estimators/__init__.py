@@ -1,5 +1,6 @@
 """What data scientists hold in their hands: estimators with scikit-learn's contract."""
 
 from eigenveil.estimators.private_pca import PrivatePCA
+from eigenveil.estimators.streaming_pca import StreamingPCA
 
-__all__ = ["PrivatePCA"]
+__all__ = ["PrivatePCA", "StreamingPCA"]

@@ -9,6 +9,7 @@ from numpy.random import Generator
 
 from eigenveil.errors import require
 from eigenveil.estimators.bounds import RowBounds
+from eigenveil.estimators.center import find_center
 from eigenveil.linalg import Array, Subspace, orthonormal
 from eigenveil.plan import Choice, Mechanisms, Plan, Split, predict, split_budget
 from eigenveil.privacy import (
@@ -24,7 +25,6 @@ from eigenveil.privacy import (
     Noise,
     bounded_count,
     gram_sensitivity,
-    sum_sensitivity,
 )
 from eigenveil.privacy.published import fpca_scale, ppm_multiplier
 from eigenveil.protocols import run_pooled
@@ -149,34 +149,17 @@ class Curator:
         bounds, shares = self.request.bounds, self._split.mean
         if not isinstance(self.request.center, str):
             return self.request.center, public
-        center, people, far = bounds.origin, public, True
-        for step, share in enumerate(shares):
-            if not far:
-                break
-            counted = people is None
-            task = Totals(
-                bounds.around_start(center),
-                self.request.neighbours,
-                sum_weight=share,
-                count_weight=self._split.count if counted else 0.0,
-                name="mean and count" if counted else f"mean, step {step + 1}" if step else "mean",
-            )
-            found = run_pooled(task, rows, self._mechanism(share + (self._split.count if counted else 0.0)))
-            people = found.count if people is None else people
-            assert found.sum is not None
-            assert people is not None
-            noise = self._noise_in_sum(share)
-            center, far = bounds.center_from(center, found.sum, people, noise=noise)
-            self._steps = step + 1
-        return center, people
-
-    def _noise_in_sum(self, share: float) -> float:
-        """The expected norm of the noise on a sum of rows that was released for this share."""
-        if self.budget is None:
-            return 0.0
-        bounds = self.request.bounds
-        entry = sum_sensitivity(bounds.mean_bound, self.request.neighbours) / (self.budget.mu * math.sqrt(share))
-        return entry * math.sqrt(bounds.dim)
+        found = find_center(
+            rows,
+            bounds=bounds,
+            neighbours=self.request.neighbours,
+            shares=shares,
+            count_share=self._split.count,
+            people=public,
+            mechanism=self._mechanism,
+        )
+        self._steps = found.steps
+        return found.center, found.people
 
     def _published(self, choice: Choice) -> float | None:
         """The noise multiplier that the paper behind the chosen mechanism prints, where that one was asked for."""

@@ -1,30 +1,33 @@
 """`PrivatePCA`: principal components of one sensitive table, in one line, with scikit-learn's contract."""
 
-import math
 import numbers
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, TransformerMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from eigenveil.data import as_rows, is_arrow_like, person_ids
 from eigenveil.errors import require
 from eigenveil.estimators.bounds import RowBounds
+from eigenveil.estimators.checks import (
+    budget_of,
+    checked_array,
+    is_real,
+    require_integer,
+    require_one_of,
+    seed_of,
+    with_names,
+)
 from eigenveil.estimators.curator import Curator, Request, settings_of
 from eigenveil.linalg import Array
 from eigenveil.model import Model
-from eigenveil.privacy import Budget, Ledger, Neighbours, Noise
+from eigenveil.privacy import Ledger, Neighbours, Noise
 from eigenveil.rows import CheckedRows, Rows, WeightedRows, counts_people
 
 __all__ = ["PrivatePCA"]
 
-_QUOTING = {
-    "Complex data not supported": "X must hold real numbers",
-    "could not convert string to float": "X must hold real numbers",
-    "Expected 2D array": "X must have two dimensions, rows and columns. Reshape your data",
-}
 _NEIGHBOURS = ("add-remove", "zero-out", "replace-one")
 
 
@@ -130,7 +133,7 @@ class PrivatePCA(TransformerMixin, BaseEstimator):
 
     def fit(self, X: Any, y: Any = None) -> "PrivatePCA":
         """Fit on rows `X`, (n, d): an array, a sparse matrix, a pandas, polars or pyarrow table, or `Rows`."""
-        budget = self._budget()
+        budget = budget_of(self.epsilon, self.delta)
         X, person = self._without_person(X, fitting=True)
         rows = self._read(X, reset=True)
         if person is not None:
@@ -207,28 +210,14 @@ class PrivatePCA(TransformerMixin, BaseEstimator):
         tags.input_tags.sparse = True
         return tags
 
-    def _budget(self) -> Budget | None:
-        if self.epsilon is None:
-            return None
-        for name in ("epsilon", "delta"):
-            value = getattr(self, name)
-            require(value is not None, f"{name} is required for a private fit: the usual choice is below 1 / n")
-            require(_is_real(value) and not math.isnan(value), f"{name} must be a number, got {value!r}")
-        require(math.isfinite(float(self.epsilon)), "epsilon must be finite; epsilon=None asks for exact PCA")
-        assert self.delta is not None
-        return Budget(float(self.epsilon), float(self.delta))
-
     def _request(self, rows: Rows, *, private: bool) -> Request:
         dim = rows.shape[1]
-        _require_one_of("mechanism", self.mechanism, ("auto", "covariance", "power"))
-        _require_one_of("neighbours", self.neighbours, _NEIGHBOURS)
-        _require_one_of("calibration", self.calibration, ("exact", "paper"))
+        require_one_of("mechanism", self.mechanism, ("auto", "covariance", "power"))
+        require_one_of("neighbours", self.neighbours, _NEIGHBOURS)
+        require_one_of("calibration", self.calibration, ("exact", "paper"))
         require(self.ledger is None or isinstance(self.ledger, Ledger), "ledger must be an eigenveil.Ledger")
-        for name, least, most in (("oversample", 0, math.inf), ("iterations", 1, 200)):
-            value = getattr(self, name)
-            good = value is None or (isinstance(value, numbers.Integral) and least <= int(value) <= most)
-            limits = f"of at least {least}" if math.isinf(most) else f"from {least} to {most}"
-            require(good, f"{name} must be None or an integer {limits}, got {value!r}")
+        require_integer("oversample", self.oversample, least=0)
+        require_integer("iterations", self.iterations, least=1, most=200)
         rank, fraction = _rank_and_fraction(self.n_components, dim)
         if self.n_components is None and not private:
             rank = max(1, min(rows.shape))
@@ -257,10 +246,6 @@ class PrivatePCA(TransformerMixin, BaseEstimator):
 
     def _read(self, X: Any, *, reset: bool) -> Rows:
         """Checked rows. Arrays are neither copied nor converted: blocks are, one at a time."""
-        require(
-            not isinstance(X, np.ma.MaskedArray),
-            "X is a masked array, whose hidden entries would be used; fill them first",
-        )
         if isinstance(X, Rows) and not is_arrow_like(X):
             if reset:
                 self.n_features_in_ = X.shape[1]
@@ -268,26 +253,9 @@ class PrivatePCA(TransformerMixin, BaseEstimator):
                 self.__dict__.pop("feature_names_in_", None)
             return CheckedRows(X)
         if is_arrow_like(X):
-            if type(X).__name__ == "RecordBatch":
-                import pyarrow as pa
-
-                # Scikit-learn reads the names of columns off tables only.
-                X = pa.Table.from_batches([X])
-            validate_data(self, X, reset=reset, skip_check_array=True)
-            return CheckedRows(as_rows(X))
+            return CheckedRows(as_rows(with_names(self, X, reset=reset)))
         least = {"ensure_min_samples": 2, "ensure_min_features": 2} if reset else {}
-        try:
-            # Scikit-learn looks for NaN by adding everything up, which overflows where rows are near the largest number.
-            with np.errstate(over="ignore", invalid="ignore"):
-                checked = validate_data(self, X, accept_sparse="csr", dtype="numeric", reset=reset, **least)
-        except ValueError as error:
-            # These messages of scikit-learn's and numpy's go on to quote the data.
-            for quoting, instead in _QUOTING.items():
-                if str(error).startswith(quoting):
-                    raise ValueError(f"{quoting}: {instead}") from None
-            raise
-        require(checked.dtype.kind in "biuf", f"X must hold real numbers, got dtype {checked.dtype}")
-        return as_rows(checked)
+        return as_rows(checked_array(self, X, reset=reset, **least))
 
     def _without_person(self, X: Any, *, fitting: bool) -> tuple[Any, Any]:
         """`X` without the column that names people, and the identifiers, one per row. Only a fit needs the column."""
@@ -311,17 +279,9 @@ class PrivatePCA(TransformerMixin, BaseEstimator):
         return (X.select(rest) if is_arrow_like(X) else X[rest]), ids
 
     def _randomness(self) -> tuple[Noise, np.random.Generator]:
-        state = self.random_state
-        if state is None:
+        seed = seed_of(self.random_state)
+        if seed is None:
             return Noise.fresh(), np.random.default_rng()
-        if isinstance(state, np.random.Generator):
-            seed = int(state.integers(2**63))
-        elif isinstance(state, np.random.RandomState):
-            seed = int(state.randint(2**31 - 1))
-        else:
-            require(isinstance(state, numbers.Integral), f"random_state must be None or an integer, got {state!r}")
-            seed = int(state)
-        require(seed >= 0, f"random_state must not be negative, got {seed}")
         return Noise.seeded(seed), np.random.default_rng(seed)
 
 
@@ -344,27 +304,16 @@ def _identifiers(person: Any) -> Any:
     return np.asarray(person)
 
 
-def _require_one_of(name: str, value: Any, allowed: tuple[str, ...]) -> None:
-    require(
-        isinstance(value, str) and value in allowed,
-        f"{name} must be one of {', '.join(allowed)}, got {value!r}",
-    )
-
-
-def _is_real(value: Any) -> bool:
-    return isinstance(value, numbers.Real) and not isinstance(value, bool | np.bool_)
-
-
 def _rank_and_fraction(wanted: Any, dim: int) -> tuple[int | None, float]:
     if wanted is None:
         return dim, 1.0
-    if _is_real(wanted) and isinstance(wanted, numbers.Integral):
+    if is_real(wanted) and isinstance(wanted, numbers.Integral):
         rank = int(wanted)
         require(rank >= 1, f"n_components must be at least 1, got {rank}")
         require(rank <= dim, f"n_components={rank} must be at most the number of columns, {dim}")
         return rank, 1.0
     require(
-        _is_real(wanted) and 0 < float(wanted) < 1,
+        is_real(wanted) and 0 < float(wanted) < 1,
         f"n_components must be an integer, a fraction in (0, 1) or None, got {wanted!r}",
     )
     return None, float(wanted)

@@ -17,9 +17,9 @@ def filled(rows: Array, sketch: Sketch) -> Array:
     """`rows`, (n, d), with every NaN replaced by its expectation given the rest of its row; a row of gaps becomes the mean.
 
     Rows are taken as mean + U z + e, with z of variances values^2 / weight and e of one variance s in every column, what the
-    sketch's energy leaves over. With U_o the observed lines of U, z = (U_o^T U_o + s diag(weight / values^2))^-1 U_o^T (y - mean)_o:
-    least squares on the observed coordinates, held back where they say little. Before any row was seen, the column means
-    of these serve.
+    sketch's energy leaves over. With U_o the observed lines of U and D = diag(values^2) / weight,
+    z = (U_o^T U_o + s D^-1)^-1 U_o^T (y - mean)_o: least squares on the observed coordinates, held back where they say
+    little. Before any row was seen, the column means of these serve.
 
     >>> from eigenveil.linalg import Subspace
     >>> sketch = Sketch(Subspace(np.array([[0.6], [0.8]]), np.array([10.0])), np.zeros(2), 4.0, 100.0)

@@ -1,0 +1,99 @@
+"""Arguments and rows as callers give them, checked at the public edge; no message shows a value of the data."""
+
+import math
+import numbers
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import validate_data
+
+from eigenveil.data import is_arrow_like
+from eigenveil.errors import require
+from eigenveil.privacy import Budget
+
+__all__ = ["budget_of", "checked_array", "is_real", "require_integer", "require_one_of", "seed_of", "with_names"]
+
+_QUOTING = {
+    "Complex data not supported": "X must hold real numbers",
+    "could not convert string to float": "X must hold real numbers",
+    "Expected 2D array": "X must have two dimensions, rows and columns. Reshape your data",
+}
+
+
+def checked_array(estimator: Any, X: Any, *, reset: bool, **checks: Any) -> Any:
+    """`X` as a real array or CSR matrix of the columns that `estimator` knows, or learns where `reset`."""
+    require(
+        not isinstance(X, np.ma.MaskedArray),
+        "X is a masked array, whose hidden entries would be used; fill them first",
+    )
+    try:
+        # Scikit-learn looks for NaN by adding everything up, which overflows where rows are near the largest number.
+        with np.errstate(over="ignore", invalid="ignore"):
+            checked = validate_data(estimator, X, accept_sparse="csr", dtype="numeric", reset=reset, **checks)
+    except ValueError as error:
+        # These messages of scikit-learn's and numpy's go on to quote the data.
+        for quoting, instead in _QUOTING.items():
+            if str(error).startswith(quoting):
+                raise ValueError(f"{quoting}: {instead}") from None
+        raise
+    require(checked.dtype.kind in "biuf", f"X must hold real numbers, got dtype {checked.dtype}")
+    return checked
+
+
+def with_names(estimator: Any, X: Any, *, reset: bool) -> Any:
+    """An Arrow-like table whose column names `estimator` has checked, or learnt where `reset`."""
+    assert is_arrow_like(X)
+    if type(X).__name__ == "RecordBatch":
+        import pyarrow as pa
+
+        # Scikit-learn reads the names of columns off tables only.
+        X = pa.Table.from_batches([X])
+    validate_data(estimator, X, reset=reset, skip_check_array=True)
+    return X
+
+
+def budget_of(epsilon: Any, delta: Any) -> Budget | None:
+    """The budget of a private fit, None where `epsilon` is."""
+    if epsilon is None:
+        return None
+    for name, value in (("epsilon", epsilon), ("delta", delta)):
+        require(value is not None, f"{name} is required for a private fit: the usual choice is below 1 / n")
+        require(is_real(value) and not math.isnan(value), f"{name} must be a number, got {value!r}")
+    require(math.isfinite(float(epsilon)), "epsilon must be finite; epsilon=None asks for exact PCA")
+    return Budget(float(epsilon), float(delta))
+
+
+def require_one_of(name: str, value: Any, allowed: tuple[str, ...]) -> None:
+    """Refuse a `value` that is not one of the words `allowed`."""
+    require(
+        isinstance(value, str) and value in allowed,
+        f"{name} must be one of {', '.join(allowed)}, got {value!r}",
+    )
+
+
+def require_integer(name: str, value: Any, *, least: int, most: float = math.inf, optional: bool = True) -> None:
+    """Refuse anything but a whole number from `least` to `most`, or None where that is an option."""
+    good = is_real(value) and isinstance(value, numbers.Integral) and least <= int(value) <= most
+    limits = f"of at least {least}" if math.isinf(most) else f"from {least} to {most}"
+    either = "None or an integer" if optional else "an integer"
+    require(good or (optional and value is None), f"{name} must be {either} {limits}, got {value!r}")
+
+
+def is_real(value: Any) -> bool:
+    """Whether `value` is a real number and not a truth value."""
+    return isinstance(value, numbers.Real) and not isinstance(value, bool | np.bool_)
+
+
+def seed_of(state: Any) -> int | None:
+    """A seed from scikit-learn's kinds of `random_state`; None asks for real noise."""
+    if state is None:
+        return None
+    if isinstance(state, np.random.Generator):
+        seed = int(state.integers(2**63))
+    elif isinstance(state, np.random.RandomState):
+        seed = int(state.randint(2**31 - 1))
+    else:
+        require(isinstance(state, numbers.Integral), f"random_state must be None or an integer, got {state!r}")
+        seed = int(state)
+    require(seed >= 0, f"random_state must not be negative, got {seed}")
+    return seed

@@ -1,0 +1,486 @@
+"""`Stream`: one stream being followed. Rows go in, blocks go to a tracker, and only what may be seen comes out.
+
+`StreamingPCA` is its public face. Here it is decided when a block is full, what a release may cost and what is said of it.
+"""
+
+import math
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NoReturn, final
+
+import numpy as np
+import scipy.sparse as sp
+
+from eigenveil.errors import EigenveilError, require
+from eigenveil.estimators.bounds import RowBounds
+from eigenveil.estimators.center import find_center
+from eigenveil.linalg import Array, Subspace
+from eigenveil.plan import STREAM_MEAN_SHARES, StreamPlan
+from eigenveil.privacy import Budget, Charge, Domain, Gaussian, Guarantee, Ledger, Mechanism, Neighbours, Noise
+from eigenveil.tracking import (
+    NOTHING_ASKED,
+    BlockTracker,
+    EnergyBounds,
+    GramTracker,
+    Sketch,
+    SketchTracker,
+    SlicedTracker,
+    Terms,
+    TreeTracker,
+    merge_sketches,
+)
+from eigenveil.tracking.missing import filled
+from eigenveil.tracking.sums import as_block_rows
+
+__all__ = ["Stream", "StreamTerms", "View"]
+
+_ROUNDS_OF_FILLING: Final = 3
+RAW_STATE: Final = "This is raw data of the people in the stream. Only what was released is covered by a guarantee."
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class StreamTerms:
+    """What was asked for, in checked and public terms."""
+
+    rank: int
+    oversample: int
+    budget: Budget | None
+    bounds: RowBounds
+    neighbours: Neighbours
+    person_blocks: int
+    center: bool
+    forget: float
+    adapt: EnergyBounds | None
+    plan: StreamPlan
+    horizon: int | None
+    seed: int | None
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class View:
+    """What may be shown: a sketch with the rank aimed at, the noise floor of its scatter, and how many rows it covers."""
+
+    sketch: Sketch
+    rank: int
+    noise_floor: float
+    rows: int
+
+
+@final
+class Stream:
+    """Follows one stream. Changes in place: it holds rows, and in a private stream it spends.
+
+    A private stream with real noise belongs to one place. It cannot be copied, and saving it closes it: two of it would release
+    the same rows twice and pay once.
+    """
+
+    def __init__(self, terms: StreamTerms, ledger: Ledger | None, *, shared: bool) -> None:
+        self.terms, self.ledger, self.shared = terms, ledger, shared
+        self.rows, self.covered, self.merged = 0, 0, 0
+        self.charges: tuple[Charge, ...] = ()
+        # No other stream on the same ledger may have slots of this name.
+        self.series = f"stream {secrets.token_hex(8)}"
+        self.tracker: SketchTracker[Any] | None = None
+        self.state: Any = None
+        self.pending: tuple[Any, ...] = ()
+        self.held = 0
+        self.base: Sketch | None = None
+        self.base_fade, self.base_floor = 1.0, 0.0
+        self.base_promise: tuple[float, float] | None = None
+        self.base_seeded = False
+        self.closed: str | None = None
+        self.claimed: Path | None = None
+        self.draws = 0
+        self._noise = None if terms.seed is not None or terms.budget is None else Noise.fresh()
+        self._seen: tuple[tuple[int, ...], View] | None = None
+
+    @property
+    def private(self) -> bool:
+        """Whether a budget was given."""
+        return self.terms.budget is not None
+
+    @property
+    def releases(self) -> int:
+        """How many blocks or increments have been released."""
+        if not self.private or self.tracker is None:
+            return 0
+        return int(getattr(self.state, "syncs", getattr(self.state, "blocks", 0)))
+
+    def require_room(self, more: int) -> None:
+        """Refuse rows that the horizon has no room for, before any of them is taken."""
+        self._require_open()
+        horizon = self.terms.horizon
+        require(
+            horizon is None or self.rows + more <= horizon,
+            f"these rows would take the stream past its horizon of {horizon} rows; none of them was taken",
+        )
+
+    def kept(self) -> dict[str, Any]:
+        """All that changes when rows are taken, to go back to where nothing is private. Everything in it is a value."""
+        return {name: getattr(self, name) for name in ("rows", "tracker", "state", "pending", "held", "base_fade")}
+
+    def put_back(self, kept: Mapping[str, Any]) -> None:
+        """Go back to what was kept. What is private stays: its releases cannot be taken back."""
+        if not self.private:
+            for name, value in kept.items():
+                setattr(self, name, value)
+
+    def feed(self, rows: Any) -> None:
+        """Take checked rows, (n, d), float64 or CSR; with NaN for gaps only where nothing is private."""
+        self._require_open()
+        start = 0
+        while True:
+            want = self._length() - self.held
+            if want == 0:
+                # Full; also where an earlier attempt to take it failed and changed nothing.
+                self._take(_joined(self.pending))
+                self.pending, self.held = (), 0
+                self._cover()
+                continue
+            if start == rows.shape[0]:
+                return
+            piece = rows[start : start + want]
+            count = piece.shape[0]
+            if self.held == 0 and count == want:
+                self._take(piece)
+                self.rows += count
+                self._cover()
+            else:
+                # A copy, because the caller may go on to change what was handed in.
+                self.pending, self.held = (*self.pending, piece.copy()), self.held + count
+                self.rows += count
+            start += count
+
+    def begin(self, center: Array | None) -> None:
+        """Make the tracker, around a center, (d,), that is public in a private stream."""
+        self.tracker = self._tracker(center)
+        self.state = self.tracker.start(self.terms.bounds.dim)
+
+    def joined_pending(self) -> Any:
+        """The rows of the open block, None where there are none: raw data."""
+        return _joined(self.pending) if self.pending else None
+
+    def sync(self) -> None:
+        """End the block that is open, and release what has been held back. Without privacy there is nothing to do."""
+        self._require_open()
+        if not self.private:
+            return
+        if self.held:
+            self._take(_joined(self.pending))
+            self.pending, self.held = (), 0
+        if self.tracker is not None:
+            self._released(lambda tracker, through: tracker.sync(self.state, through))
+        self.covered = self.rows
+
+    def view(self) -> View:
+        """What may be seen now: everything where nothing is private, and otherwise what was released."""
+        key = (self.covered if self.private else self.rows, self.releases, self.merged)
+        if self._seen is None or self._seen[0] != key:
+            self._seen = (key, self._view())
+        return self._seen[1]
+
+    def merge(self, other: "Stream") -> None:
+        """Add what another stream has found. Rows that it holds back must have been released."""
+        self._require_open()
+        other._require_open()
+        require(
+            self.private == other.private,
+            "a private stream and one without privacy cannot be merged: the result would be neither",
+        )
+        mine, theirs = self.terms, other.terms
+        require(
+            mine.bounds.dim == theirs.bounds.dim,
+            f"streams of {mine.bounds.dim} and {theirs.bounds.dim} columns cannot be merged",
+        )
+        require(mine.center == theirs.center, "one of the streams is centered and the other is not")
+        require(
+            not other.private or other.covered == other.rows,
+            "the other stream holds rows that have not been released; call its sync() first",
+        )
+        found = other.view()
+        base = Sketch.empty(mine.bounds.dim) if self.base is None else _faded(self.base, self.base_fade)
+        self.base = merge_sketches(base, found.sketch, rank=self._width(found.sketch), center=mine.center)
+        self.base_floor = math.hypot(self.base_floor * self.base_fade, found.noise_floor)
+        self.base_fade = 1.0
+        self.merged += 1
+        if other.private:
+            self._weaken(other)
+
+    def guarantee(self) -> Guarantee:
+        """What is promised of all that was released so far."""
+        terms = self.terms
+        if terms.budget is None:
+            return Guarantee.none("a stream without privacy was asked for")
+        epsilon, delta = terms.budget.epsilon, terms.budget.delta
+        if self.base_promise is not None:
+            epsilon, delta = max(epsilon, self.base_promise[0]), max(delta, self.base_promise[1])
+        most = terms.person_blocks
+        unit = "each person, who has one row of the stream"
+        if most > 1:
+            unit = f"each person, who has at most one row in a block and rows in at most {most} blocks"
+        return Guarantee(
+            epsilon=epsilon,
+            delta=delta,
+            unit=unit,
+            neighbours=terms.neighbours.words,
+            against="anybody who sees all that was released, at every time, and knows everything but one person's rows; "
+            "the device that follows the stream sees the rows, and its unreleased state is raw data",
+            released=(
+                "components",
+                "mean",
+                "spectrum",
+                "explained variance and its ratio",
+                "the rank",
+                _WHEN[terms.plan.way],
+            ),
+            assumptions=tuple(self._assumptions()),
+            calibration="exact Gaussian composition (Balle and Wang 2018), over disjoint slots of the stream only those "
+            "that one person can be in; the epsilon is the budget fixed before the stream began",
+            caveats=tuple(self._caveats()),
+            charges=self.charges,
+        )
+
+    def _cover(self) -> None:
+        """Where every block is released on its own, all rows up to here are in what was released."""
+        if self.terms.plan.way != "products":
+            self.covered = self.rows
+
+    def _length(self) -> int:
+        """How many rows the block that is open will have."""
+        return self.terms.plan.first_block if self.tracker is None else self.terms.plan.block
+
+    def _take(self, rows: Any) -> None:
+        """Hand a block to the tracker; the first one makes the tracker."""
+        if not self.private:
+            self.tracker, self.state = self._after(rows)
+        else:
+            if self.tracker is None:
+                assert self.terms.budget is not None
+                assert self.ledger is not None
+                self.ledger.afford(self.terms.budget.mu, label="this stream")
+                self.begin(self._center_of(rows))
+            self._released(lambda tracker, through: tracker.step(self.state, rows, through))
+        self.base_fade *= self.terms.forget**2
+
+    def _released(self, act: Callable[[SketchTracker[Any], Mechanism], Any]) -> None:
+        """Let the tracker act with a mechanism that is paid from the ledger, and keep the lines that it wrote."""
+        assert self.tracker is not None
+        tracker = self.tracker
+        with self._paid():
+            self.state = act(tracker, self._mechanism(self._multiplier(tracker)))
+
+    @contextmanager
+    def _paid(self) -> Iterator[None]:
+        """Keep what is charged inside. What breaks off after a charge has spent it: the stream cannot go on from there."""
+        assert self.ledger is not None
+        before, series = len(self.ledger.charges), self.ledger.series()
+        try:
+            yield
+        except BaseException:
+            if len(self.ledger.charges) != before or self.ledger.series() != series:
+                self.closed = (
+                    "a release of this stream was interrupted after it was paid for; what was released before stands"
+                )
+            raise
+        finally:
+            self.charges = (*self.charges, *self.ledger.charges[before:])
+
+    def _after(self, rows: Any) -> tuple[SketchTracker[Any], Any]:
+        """Tracker and state after one more block, nothing of it being private."""
+        tracker, state = self.tracker, self.state
+        gaps = not sp.issparse(rows) and bool(np.isnan(rows).any())
+        if tracker is None:
+            whole = filled(rows, Sketch.empty(self.terms.bounds.dim)) if gaps else rows
+            tracker = self._tracker(self._exact_center(whole))
+            state = tracker.start(self.terms.bounds.dim)
+            # The first block has nothing to go by but itself: fill, look, fill better.
+            for _ in range(_ROUNDS_OF_FILLING if gaps else 0):
+                found = tracker.sync(tracker.step(state, whole, NOTHING_ASKED), NOTHING_ASKED)
+                whole = filled(rows, self._cut(tracker.sketch(found)))
+        else:
+            known = tracker.sketch(tracker.sync(state, NOTHING_ASKED)) if gaps else None
+            whole = rows if known is None else filled(rows, self._cut(known))
+        return tracker, tracker.step(state, whole, NOTHING_ASKED)
+
+    def _cut(self, sketch: Sketch) -> Sketch:
+        """A sketch of no more directions than the terms keep: gaps are filled from those that stand out."""
+        width = min(self.terms.rank + self.terms.oversample, sketch.subspace.rank)
+        return Sketch(sketch.subspace.truncate(max(width, 1)), sketch.mean, sketch.weight, sketch.energy)
+
+    def _view(self) -> View:
+        terms = self.terms
+        tracker, state, rows = self.tracker, self.state, self.covered
+        if not self.private:
+            rows = self.rows
+            if self.held:
+                tracker, state = self._after(_joined(self.pending))
+            if tracker is not None:
+                state = tracker.sync(state, NOTHING_ASKED)
+        if tracker is None:
+            sketch, rank, floor = Sketch.empty(terms.bounds.dim), terms.rank, 0.0
+        else:
+            sketch, rank, floor = tracker.sketch(state), tracker.rank_of(state), tracker.noise_floor(state)
+        if self.base is not None:
+            fade = self.base_fade * (terms.forget**2 if self.held and not self.private else 1.0)
+            width = self._width(sketch, self.base)
+            sketch = merge_sketches(sketch, _faded(self.base, fade), rank=width, center=terms.center)
+            floor = math.hypot(floor, fade * self.base_floor)
+        return View(sketch, rank, floor, rows)
+
+    def _width(self, *sketches: Sketch) -> int:
+        """How many directions a merged sketch keeps: all of them where all products are kept, otherwise what the terms say."""
+        dim = self.terms.bounds.dim
+        if self.terms.plan.way in ("products", "tree"):
+            return dim
+        return min(dim, max(self.terms.rank + self.terms.oversample, *(s.subspace.rank for s in sketches)))
+
+    def _tracker(self, center: Array | None) -> SketchTracker[Any]:
+        terms, plan = self.terms, self.terms.plan
+        if plan.way == "sketch":
+            return BlockTracker(terms.rank, terms.oversample, terms.forget, terms.adapt, terms.center, terms.seed or 0)
+        radius = terms.bounds.row_bound if self.private else math.inf
+        private = Terms(
+            Domain(terms.bounds.dim, radius, center),
+            terms.neighbours,
+            terms.person_blocks,
+            terms.center,
+            terms.forget,
+            terms.adapt,
+            self.series,
+        )
+        match plan.way:
+            case "products":
+                return GramTracker(terms.rank, private)
+            case "tree":
+                return TreeTracker(terms.rank, private, plan.horizon_blocks)
+            case _:
+                return SlicedTracker(terms.rank, private, terms.oversample)
+
+    def _exact_center(self, rows: Any) -> Array | None:
+        """A point near the rows, so that squares around it lose nothing to rounding."""
+        if not self.terms.center or sp.issparse(rows):
+            return None
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean: Array = np.asarray(rows, dtype=np.float64).mean(axis=0)
+        require(bool(np.isfinite(mean).all()), "rows must be finite, and not too large to square")
+        return mean
+
+    def _center_of(self, rows: Any) -> Array | None:
+        """Where the ball stands: around the mean of the first block, found privately, or around zero."""
+        terms = self.terms
+        if not terms.center:
+            return None
+        block = as_block_rows(rows)
+        with self._paid():
+            return find_center(
+                block,
+                bounds=terms.bounds,
+                neighbours=terms.neighbours,
+                shares=STREAM_MEAN_SHARES,
+                count_share=0.0,
+                people=float(block.shape[0]),
+                mechanism=lambda share: self._mechanism(1.0 / (self._mu * math.sqrt(share))),
+            ).center
+
+    @property
+    def _mu(self) -> float:
+        assert self.terms.budget is not None
+        return self.terms.budget.mu
+
+    def _multiplier(self, tracker: SketchTracker[Any]) -> float:
+        """Noise over sensitivity: what the mean left of the budget, over the releases that one person can be in."""
+        mean = math.fsum(c.mu**2 for c in self.charges if c.label.startswith("mean"))
+        return math.sqrt(tracker.cost / (self._mu**2 - mean))
+
+    def _mechanism(self, multiplier: float) -> Mechanism:
+        assert self.ledger is not None
+        noise = self._noise
+        if noise is None:
+            # A seed gives every act its own noise, so that a resumed stream draws what an uninterrupted one would.
+            noise = Noise.seeded(((self.terms.seed or 0) << 48) + self.draws)
+        self.draws += 1
+        return Gaussian(multiplier, self.ledger, noise)
+
+    def _weaken(self, other: "Stream") -> None:
+        """Someone in the other stream is promised what that one promised."""
+        theirs = other.guarantee()
+        assert theirs.epsilon is not None
+        assert theirs.delta is not None
+        mine = self.base_promise or (0.0, 0.0)
+        self.base_promise = (max(mine[0], theirs.epsilon), max(mine[1], theirs.delta))
+        self.base_seeded = self.base_seeded or not theirs.private
+
+    def _assumptions(self) -> list[str]:
+        terms, plan = self.terms, self.terms.plan
+        found = [
+            "no person has more than one row"
+            if terms.person_blocks == 1
+            else f"no person has two rows in one block, or rows in more than {terms.person_blocks} blocks",
+            f"rows are cut to length {terms.bounds.row_bound:g} around the center, a bound that was not read from these rows",
+            f"the number of rows, that a block is {plan.block} rows in the order they came (the first {plan.first_block}), "
+            "and when synchronisations happen are public and do not depend on anybody's row",
+            "that all entries are finite, and the number, names and types of the columns, are public",
+            f"how it is released: {plan.reason}",
+            "this stream alone: the same people in another stream or fit are a further cost, which a shared ledger adds up",
+        ]
+        if terms.horizon is not None:
+            found.append(f"the stream has at most {terms.horizon} rows, a public number")
+        if terms.bounds.origin is not None:
+            found.append("the origin is public")
+        if self.merged:
+            found.append(f"nobody is in two of the {self.merged + 1} streams that were merged")
+        return found
+
+    def _caveats(self) -> list[str]:
+        caveats = ["floating-point noise stands in for real-valued noise; see docs/sharp-edges.md"]
+        if self.terms.seed is not None or self.base_seeded:
+            caveats.insert(0, "reproducible, not private: the noise came from a known seed and can be subtracted")
+        return caveats
+
+    def _require_open(self) -> None:
+        if self.closed is not None:
+            raise EigenveilError(self.closed)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        if self.private:
+            self._refuse_copy()
+        return super().__reduce_ex__(protocol)
+
+    def __deepcopy__(self, memo: Any) -> "Stream":
+        if self.private:
+            self._refuse_copy()
+        twin = object.__new__(Stream)
+        # Everything in it is a value, so sharing is as good as copying.
+        twin.__dict__.update(self.__dict__)
+        return twin
+
+    __copy__ = __deepcopy__
+
+    def _refuse_copy(self) -> NoReturn:
+        raise TypeError(
+            "a private stream cannot be copied: two of it would release the same rows twice. Save its state and resume that"
+        )
+
+
+_WHEN: Final = {
+    "sketch": "",
+    "products": "all of them anew at every synchronisation",
+    "slices": "all of them anew after every block",
+    "tree": "all of them anew after every block",
+}
+
+
+def _joined(pieces: tuple[Any, ...]) -> Any:
+    if len(pieces) == 1:
+        return pieces[0]
+    return sp.csr_array(sp.vstack(pieces)) if sp.issparse(pieces[0]) else np.concatenate(pieces)
+
+
+def _faded(sketch: Sketch, fade: float) -> Sketch:
+    space = Subspace(sketch.subspace.basis, sketch.subspace.values * math.sqrt(fade))
+    return Sketch(space, sketch.mean, sketch.weight * fade, sketch.energy * fade)

@@ -1,0 +1,165 @@
+"""The state of a stream as a file, to go on from later. It is raw data, readable by its owner only, and says so.
+
+A private stream moves, it is never copied: saving closes the one in memory, resuming claims the file. Otherwise the rows that
+are held back could be released twice for one price.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import scipy.sparse as sp
+
+from eigenveil.errors import StateFileError, require
+from eigenveil.estimators.stream import RAW_STATE, Stream, StreamTerms
+from eigenveil.files import ArchiveKind
+from eigenveil.linalg import Array
+from eigenveil.privacy import Budget, Charge, Ledger
+from eigenveil.tracking.store import restored, taken_apart
+
+__all__ = ["claim", "read_stream_file", "resumed", "write_stream_file"]
+
+_KIND: Final = ArchiveKind("eigenveil-stream", 1, "the state of an Eigenveil stream", StateFileError)
+_CLAIMED: Final = ".resumed"
+_COUNTS: Final = ("rows", "covered", "merged", "held", "draws")
+
+
+def write_stream_file(path: Path, stream: Stream, facts: Mapping[str, Any]) -> None:
+    """Write `stream` with the public `facts` that `resumed` will need; a private one is closed once the file is there."""
+    tree, arrays = taken_apart((stream.state, stream.base))
+    center = getattr(getattr(getattr(stream.tracker, "terms", None), "domain", None), "center", None)
+    if center is not None:
+        arrays["center"] = np.ascontiguousarray(center)
+    pending = stream.joined_pending()
+    if pending is not None and sp.issparse(pending):
+        arrays |= {"pending.data": pending.data, "pending.indices": pending.indices, "pending.indptr": pending.indptr}
+    elif pending is not None:
+        arrays["pending"] = np.ascontiguousarray(pending)
+    header = {
+        "raw": RAW_STATE,
+        "facts": dict(facts),
+        "tree": tree,
+        "counts": {name: getattr(stream, name) for name in _COUNTS},
+        "begun": stream.tracker is not None,
+        "series": stream.series,
+        "base": [stream.base_fade, stream.base_floor, stream.base_promise, stream.base_seeded],
+        "charges": [asdict(charge) for charge in stream.charges],
+        "ledger": _ledger_facts(stream.ledger),
+        "shared": stream.shared,
+    }
+    arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    _KIND.write(path, arrays, {**header, "digest": _digest(arrays, header)}, readable=False)
+    if stream.private and stream.terms.seed is None:
+        stream.closed = f"this stream was saved to {path} and goes on from there: resume it"
+    if stream.claimed is not None:
+        # What the stream was resumed from is out of date, and raw data.
+        stream.claimed.unlink(missing_ok=True)
+        stream.claimed = None
+
+
+def read_stream_file(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Arrays and header of a state file, found whole."""
+    if path.name.endswith(_CLAIMED):
+        raise StateFileError(
+            f"{path} was resumed before, and what has been released since is not in it; going on from it could release the "
+            "same rows twice"
+        )
+    if not path.exists() and path.with_name(path.name + _CLAIMED).exists():
+        raise StateFileError(
+            f"{path} was resumed before and not saved since; its remains are in {path.name + _CLAIMED}"
+        )
+    arrays, header = _KIND.read(path)
+    stated = header.pop("digest", None)
+    for name in ("format", "version"):
+        header.pop(name)
+    if stated != _digest(arrays, header):
+        raise StateFileError(f"{path} is damaged: its contents are not those that were saved")
+    return arrays, header
+
+
+def claim(path: Path) -> Path:
+    """Take the state file out of use: its new name, which cannot be resumed."""
+    return path.replace(path.with_name(path.name + _CLAIMED))
+
+
+def resumed(
+    path: Path, terms: StreamTerms, arrays: Mapping[str, Any], header: Mapping[str, Any], ledger: Ledger | None
+) -> Stream:
+    """The stream that was saved, on its own ledger or, if it had shared one, on `ledger`."""
+    try:
+        account = _ledger(header, ledger)
+        stream = Stream(terms, account, shared=bool(header["shared"]))
+        counts = {name: int(header["counts"][name]) for name in _COUNTS}
+        require(all(count >= 0 for count in counts.values()), "its counts are negative")
+        for name, count in counts.items():
+            setattr(stream, name, count)
+        stream.series = str(header["series"])
+        stream.charges = _charges(header["charges"])
+        stream.base_fade, stream.base_floor, promise, stream.base_seeded = header["base"]
+        stream.base_promise = None if promise is None else (float(promise[0]), float(promise[1]))
+        if header["begun"]:
+            stream.begin(arrays.get("center"))
+        stream.state, stream.base = restored(header["tree"], arrays)
+        stream.pending = _pending(arrays, stream.held, terms.bounds.dim)
+    except StateFileError:
+        raise
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise StateFileError(f"{path} is damaged: {error}") from error
+    return stream
+
+
+def _ledger(header: Mapping[str, Any], given: Ledger | None) -> Ledger | None:
+    kept = header["ledger"]
+    if kept is None:
+        return None
+    if header["shared"]:
+        if given is None:
+            raise StateFileError("this stream was paid from a shared ledger: hand that ledger in to resume it")
+        return given
+    series = {
+        name: (int(n), int(p), float(o), tuple(map(float, most))) for name, (n, p, o, most) in kept["series"].items()
+    }
+    return Ledger.continued(Budget(kept["epsilon"], kept["delta"]), _charges(kept["charges"]), series)
+
+
+def _ledger_facts(ledger: Ledger | None) -> dict[str, Any] | None:
+    if ledger is None:
+        return None
+    return {
+        "epsilon": ledger.budget.epsilon,
+        "delta": ledger.budget.delta,
+        "charges": [asdict(charge) for charge in ledger.charges],
+        "series": ledger.series(),
+    }
+
+
+def _charges(lines: Any) -> tuple[Charge, ...]:
+    return tuple(Charge(str(line["label"]), float(line["mu"])) for line in lines)
+
+
+def _pending(arrays: Mapping[str, Any], held: int, dim: int) -> tuple[Any, ...]:
+    if "pending.indptr" in arrays:
+        parts = (arrays["pending.data"], arrays["pending.indices"], arrays["pending.indptr"])
+        matrix = sp.csr_array(parts, shape=(held, dim))
+        matrix.check_format(full_check=True)
+        return (matrix,)
+    if "pending" not in arrays:
+        require(held == 0, "rows of its open block are missing")
+        return ()
+    found: Array = arrays["pending"]
+    require(found.shape == (held, dim), f"the rows of its open block have shape {found.shape}")
+    return (found,)
+
+
+def _digest(arrays: Mapping[str, Any], header: Mapping[str, Any]) -> str:
+    """Of everything in the file: a state with a flipped bit would go on as if nothing had happened."""
+    found = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
+    for name in sorted(arrays):
+        array = arrays[name]
+        found.update(f"{name} {array.dtype.str} {array.shape}".encode())
+        found.update(np.ascontiguousarray(array).tobytes())
+    return found.hexdigest()
