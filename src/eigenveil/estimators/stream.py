@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NoReturn, final
+from typing import Any, Final, final
 
 import numpy as np
 import scipy.sparse as sp
@@ -75,8 +75,8 @@ class View:
 class Stream:
     """Follows one stream. Changes in place: it holds rows, and in a private stream it spends.
 
-    A private stream with real noise belongs to one place. It cannot be copied, and saving it closes it: two of it would release
-    the same rows twice and pay once.
+    A private stream belongs to one place: two of it would release the same rows twice and pay once. So a copy of it holds no
+    row and cannot go on, and saving it closes it.
     """
 
     def __init__(self, terms: StreamTerms, ledger: Ledger | None, *, shared: bool) -> None:
@@ -98,6 +98,8 @@ class Stream:
         self.draws = 0
         self._noise = None if terms.seed is not None or terms.budget is None else Noise.fresh()
         self._seen: tuple[tuple[int, ...], View] | None = None
+        # In a copy: all there is to see, and the number of releases behind it.
+        self._shown: tuple[View, int] | None = None
 
     @property
     def private(self) -> bool:
@@ -107,6 +109,8 @@ class Stream:
     @property
     def releases(self) -> int:
         """How many blocks or increments have been released."""
+        if self._shown is not None:
+            return self._shown[1]
         if not self.private or self.tracker is None:
             return 0
         return int(getattr(self.state, "syncs", getattr(self.state, "blocks", 0)))
@@ -179,6 +183,8 @@ class Stream:
 
     def view(self) -> View:
         """What may be seen now: everything where nothing is private, and otherwise what was released."""
+        if self._shown is not None:
+            return self._shown[0]
         key = (self.covered if self.private else self.rows, self.releases, self.merged)
         if self._seen is None or self._seen[0] != key:
             self._seen = (key, self._view())
@@ -446,25 +452,24 @@ class Stream:
         if self.closed is not None:
             raise EigenveilError(self.closed)
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy of a private stream, in a pickle or in memory, holds what was released and no row, and cannot go on."""
+        state = dict(self.__dict__)
         if self.private:
-            self._refuse_copy()
-        return super().__reduce_ex__(protocol)
-
-    def __deepcopy__(self, memo: Any) -> "Stream":
-        if self.private:
-            self._refuse_copy()
-        twin = object.__new__(Stream)
-        # Everything in it is a value, so sharing is as good as copying.
-        twin.__dict__.update(self.__dict__)
-        return twin
-
-    __copy__ = __deepcopy__
-
-    def _refuse_copy(self) -> NoReturn:
-        raise TypeError(
-            "a private stream cannot be copied: two of it would release the same rows twice. Save its state and resume that"
-        )
+            nothing = {
+                "tracker": None,
+                "state": None,
+                "pending": (),
+                "held": 0,
+                "base": None,
+                "_noise": None,
+                "claimed": None,
+            }
+            state |= nothing | {"_shown": self._shown or (self.view(), self.releases)}
+            state["closed"] = (
+                "this is a copy of a private stream: it holds what was released, and only the original can go on"
+            )
+        return state
 
 
 _WHEN: Final = {
