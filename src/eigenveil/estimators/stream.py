@@ -32,7 +32,7 @@ from eigenveil.tracking import (
     TreeTracker,
     merge_sketches,
 )
-from eigenveil.tracking.missing import filled
+from eigenveil.tracking.missing import filled, has_gaps
 from eigenveil.tracking.sums import as_block_rows
 
 __all__ = ["Stream", "StreamTerms", "View"]
@@ -299,7 +299,7 @@ class Stream:
     def _after(self, rows: Any) -> tuple[SketchTracker[Any], Any]:
         """Tracker and state after one more block, nothing of it being private."""
         tracker, state = self.tracker, self.state
-        gaps = not sp.issparse(rows) and bool(np.isnan(rows).any())
+        gaps = not sp.issparse(rows) and has_gaps(rows)
         if tracker is None:
             whole = filled(rows, Sketch.empty(self.terms.bounds.dim)) if gaps else rows
             tracker = self._tracker(self._exact_center(whole))

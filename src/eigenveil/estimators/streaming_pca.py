@@ -33,7 +33,7 @@ from eigenveil.privacy import Guarantee, Ledger, Neighbours
 from eigenveil.rows import Rows
 from eigenveil.sources import open_source
 from eigenveil.tracking import EnergyBounds
-from eigenveil.tracking.missing import filled
+from eigenveil.tracking.missing import filled, has_gaps
 
 __all__ = ["StreamingPCA"]
 
@@ -198,7 +198,7 @@ class StreamingPCA(TransformerMixin, BaseEstimator):
         model, view = self.model_, self._view()
         scores = []
         for rows in self._checked(X, reset=False, least=1)[1]:
-            gaps = not sp.issparse(rows) and bool(np.isnan(rows).any())
+            gaps = not sp.issparse(rows) and has_gaps(rows)
             scores.append(model.transform(filled(rows, view.sketch) if gaps else rows))
         return np.vstack(scores) if scores else np.empty((0, len(model.values)))
 
@@ -414,7 +414,9 @@ class StreamingPCA(TransformerMixin, BaseEstimator):
 
     def _checked(self, X: Any, *, reset: bool, least: int) -> tuple[int, Iterator[Any]]:
         """How many rows, and float64 arrays or CSR matrices of them: in a private stream all were checked by now."""
-        if isinstance(X, Rows) and not is_arrow_like(X):
+        if type(X) is np.ndarray and not reset and self._is_plain(X, least):
+            return len(X), _pieces(X)
+        if not isinstance(X, np.ndarray) and isinstance(X, Rows) and not is_arrow_like(X):
             if self.epsilon is not None:
                 # What was released cannot be taken back, so a bad row must not turn up halfway.
                 deque(self._checked_rows(X, reset=reset), maxlen=0)
@@ -428,6 +430,13 @@ class StreamingPCA(TransformerMixin, BaseEstimator):
             array = checked_array(self, X, reset=reset, **checks)
         self._require_no_gaps(array)
         return array.shape[0], _pieces(array)
+
+    def _is_plain(self, X: Any, least: int) -> bool:
+        """Whether `X` is just what was expected, so that the long way through scikit-learn's checks would find nothing."""
+        if X.ndim != 2 or X.dtype != np.float64 or X.shape[1] != self.n_features_in_ or len(X) < least:
+            return False
+        with np.errstate(over="ignore", invalid="ignore"):
+            return "feature_names_in_" not in self.__dict__ and bool(np.isfinite(np.einsum("ij,ij->", X, X)))
 
     def _checked_rows(self, X: Rows, *, reset: bool) -> Iterator[Any]:
         if reset:

@@ -74,7 +74,8 @@ class GramTracker(SketchTracker[GramState]):
         require_rows(rows, terms.domain.dim)
         fade = terms.forget**2
         held = state.held.and_then(Sums.of(rows, terms), fade)
-        require(bool(np.isfinite(held.gram).all()), "rows must be finite, and not too large to square")
+        # An entry that is not finite, or too large to square, leaves its mark on the diagonal.
+        require(bool(np.isfinite(held.gram.diagonal()).all()), "rows must be finite, and not too large to square")
         return replace(state, held=held, fade=state.fade * fade, blocks=state.blocks + 1)
 
     def sync(self, state: GramState, mechanism: Mechanism) -> GramState:

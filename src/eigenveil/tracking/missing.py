@@ -7,10 +7,21 @@ import numpy as np
 from eigenveil.linalg import Array
 from eigenveil.tracking.sketch import Sketch
 
-__all__ = ["filled"]
+__all__ = ["filled", "has_gaps"]
 
 # Rows are solved for a few at a time, so that their small matrices stay few.
 _AT_ONCE = 256
+
+
+def has_gaps(rows: Array) -> bool:
+    """Whether a dense block holds NaN: one sum tells in the usual case that it does not.
+
+    >>> has_gaps(np.array([[1.0, np.nan]])), has_gaps(np.ones((2, 2)))
+    (True, False)
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        finite = math.isfinite(float(np.einsum("ij,ij->", rows, rows)))
+    return not finite and bool(np.isnan(rows).any())
 
 
 def filled(rows: Array, sketch: Sketch) -> Array:

@@ -33,6 +33,8 @@ __all__ = ["MEAN_SHARE", "Sums", "Terms", "as_block_rows", "sketch_of"]
 
 # Of a release's mu^2, what goes to the sum of rows: the mean needs little.
 MEAN_SHARE = 0.05
+# A few rows at a time stay in the inner cache while they are moved, measured and scaled.
+_CACHED_ROWS = 128
 
 
 @final
@@ -102,12 +104,16 @@ class Sums:
     @classmethod
     def of(cls, rows: Any, terms: Terms) -> "Sums":
         """Of a block of rows, dense or CSR, in the domain: private."""
+        count, dim = rows.shape
+        if not sp.issparse(rows):
+            inside = _inside(rows, terms.domain)
+            return cls(inside.T @ inside, np.ones(count) @ inside if terms.center else np.zeros(dim), float(count))
         block = as_block_rows(rows)
         gram = bounded_gram(block, domain=terms.domain, neighbours=terms.neighbours).value
-        total = np.zeros(terms.domain.dim)
+        total = np.zeros(dim)
         if terms.center:
             total = bounded_sum(block, domain=terms.domain, neighbours=terms.neighbours).value
-        return cls(gram, total, float(block.shape[0]))
+        return cls(gram, total, float(count))
 
     def and_then(self, later: "Sums", fade: float) -> "Sums":
         """These, faded, and later ones."""
@@ -132,6 +138,17 @@ class Sums:
             total_noise = mechanism.scale(by_sum, share=terms.share) ** 2
         # Symmetric noise has half the variance off the diagonal.
         return Sums(gram, total, self.weight, mechanism.scale(by_gram, share=share) ** 2 / 2, total_noise)
+
+
+def _inside(rows: Any, domain: Domain) -> Array:
+    """Dense rows brought into the domain, (b, d)."""
+    if math.isinf(domain.radius) and domain.scale is None and domain.low is None:
+        # No promise, so nothing to cut.
+        return np.asarray(rows, dtype=np.float64) if domain.center is None else rows - domain.center
+    inside = np.empty(rows.shape)
+    for start in range(0, len(rows), _CACHED_ROWS):
+        domain.dense(Block(rows[start : start + _CACHED_ROWS]), out=inside[start:])
+    return inside
 
 
 def _plus(later: Array, earlier: Array, fade: float) -> Array:

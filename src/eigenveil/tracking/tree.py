@@ -86,7 +86,7 @@ class TreeTracker(SketchTracker[TreeState]):
         earlier = [sums for sums in reversed(state.raw[:level]) if sums is not None]
         lengths = [2**size for size in range(level - 1, -1, -1)]
         whole = _joined(earlier, lengths, own, 1, fade)
-        require(bool(np.isfinite(whole.gram).all()), "rows must be finite, and not too large to square")
+        require(bool(np.isfinite(whole.gram.diagonal()).all()), "rows must be finite, and not too large to square")
         rows_in_it, slots = self._person(level)
         slot = Slot(f"{terms.series}: level {level}", number >> level, slots)
         label = f"stretch of {2**level} block{'s' * (level > 0)}"

@@ -1,0 +1,166 @@
+"""Rows per second, extra memory and accuracy of `StreamingPCA` without privacy, against IncrementalPCA and the covariance.
+
+IncrementalPCA runs with its default batch (5 d rows). "covariance" adds up the products of blocks and decomposes them once at
+the end: exact, in d^2 numbers. Times are medians over interleaved runs, and ratios are within a run. Sines are of the largest
+angle to the exact components. The memory allowed is 8 d (k + oversample) + 2 d b doubles. The last table follows a long stream
+of 64 columns whose rows are made as it goes, with and without privacy.
+
+    python benchmarks/stream_speed.py [--quick]
+"""
+
+import argparse
+import resource
+import statistics
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from sklearn.decomposition import IncrementalPCA
+
+from eigenveil import StreamingPCA
+from eigenveil.linalg import Array, sines, top_eigen
+
+BLOCK = 512
+OVERSAMPLE = {10: 10, 20: 20}
+# (rows, columns, components) and the decay of the standard deviations, i^-decay.
+CASES = [
+    (50_000, 1000, 10, 1.0),
+    (50_000, 1000, 10, 0.5),
+    (200_000, 100, 10, 1.0),
+    (200_000, 100, 10, 0.5),
+    (12_000, 4000, 20, 1.0),
+]
+
+
+def rows_of(count: int, dim: int, decay: float) -> Array:
+    """Normal rows with standard deviations i^-decay along random directions, around a mean that is not zero."""
+    rng = np.random.default_rng(0)
+    turn = np.linalg.qr(rng.standard_normal((dim, dim)))[0]
+    rows = rng.standard_normal((count, dim)) * np.arange(1, dim + 1) ** -decay
+    return np.asarray(rows @ turn.T + 0.5 * rng.standard_normal(dim))
+
+
+def accumulated(rows: Array, rank: int) -> Array:
+    """Components, (d, k), from the covariance added up in blocks."""
+    count, dim = rows.shape
+    gram, total = np.zeros((dim, dim)), np.zeros(dim)
+    for start in range(0, count, BLOCK):
+        block = rows[start : start + BLOCK]
+        gram += block.T @ block
+        total += block.sum(axis=0)
+    gram -= np.outer(total, total) / count
+    return top_eigen(gram, rank=rank)[1]
+
+
+def streaming(rows: Array, rank: int) -> Array:
+    """Components, (d, k), by StreamingPCA, a block at a time, as a device would see them."""
+    pca = StreamingPCA(rank, epsilon=None, block_size=BLOCK, oversample=OVERSAMPLE[rank])
+    for start in range(0, len(rows), BLOCK):
+        pca.partial_fit(rows[start : start + BLOCK])
+    return pca.subspace_.basis
+
+
+def incremental(rows: Array, rank: int) -> Array:
+    """Components, (d, k), by scikit-learn's IncrementalPCA."""
+    return np.asarray(IncrementalPCA(rank).fit(rows).components_.T)
+
+
+def timed(method: Callable[[Array, int], Array], rows: Array, rank: int) -> tuple[float, Array]:
+    """Seconds and components."""
+    start = time.perf_counter()
+    found = method(rows, rank)
+    return time.perf_counter() - start, found
+
+
+def peak(method: Callable[[Array, int], Array], rows: Array, rank: int) -> int:
+    """The most numbers (doubles) held beyond the rows."""
+    tracemalloc.start()
+    method(rows, rank)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return most // 8
+
+
+def compare(count: int, dim: int, rank: int, decay: float, repeats: int) -> None:
+    """One case: medians of ratios over interleaved runs."""
+    rows = rows_of(count, dim, decay)
+    exact = top_eigen(np.cov(rows.T), rank=rank)[1]
+    methods = {"IncrementalPCA": incremental, "covariance": accumulated, "StreamingPCA": streaming}
+    seconds: dict[str, list[float]] = {name: [] for name in methods}
+    sine = {}
+    for _ in range(repeats):
+        for name, method in methods.items():
+            elapsed, found = timed(method, rows, rank)
+            seconds[name].append(elapsed)
+            sine[name] = float(sines(found, exact)[0])
+    ours = seconds["StreamingPCA"]
+    print(f"\n{count} x {dim}, k = {rank}, standard deviations i^-{decay:g}, blocks of {BLOCK}")
+    for name, method in methods.items():
+        ratio = statistics.median(theirs / mine for theirs, mine in zip(seconds[name], ours, strict=True))
+        rate = count / statistics.median(seconds[name])
+        held = peak(method, rows[: 20 * BLOCK], rank)
+        print(
+            f"  {name:15} {rate:>11,.0f} rows/s   {ratio:>6.2f} x our time   sine {sine[name]:.5f}   {held:>11,} doubles"
+        )
+    allowed = 8 * dim * (rank + OVERSAMPLE[rank]) + 2 * dim * BLOCK
+    print(f"  {'allowed':15} {'':58} {allowed:>11,} doubles")
+
+
+def made(count: int, dim: int) -> Iterator[Array]:
+    """Batches of a stream that is never held as a whole, of length at most about 12."""
+    rng = np.random.default_rng(1)
+    spread = 4.0 * np.arange(1, dim + 1) ** -0.7
+    pool = rng.standard_normal((1 << 16, dim)) * spread
+    for start in range(0, count, 8192):
+        shift = int(rng.integers(len(pool) - 8192))
+        yield pool[shift : shift + 8192][: count - start]
+
+
+def long_stream(count: int, dim: int) -> None:
+    """Follow `count` rows and say how fast, and how much the memory of the process grew after the first tenth."""
+    ways: dict[str, dict[str, Any]] = {
+        "no privacy": {"epsilon": None},
+        "no privacy, adapting (sketch)": {"epsilon": None, "adapt": (0.01, 0.1)},
+        "private, sync at the end": {"epsilon": 1.0, "delta": 1e-8, "row_bound": 12.0},
+        "private, every block": {"epsilon": 1.0, "delta": 1e-8, "row_bound": 12.0, "publish": "block", "block_size": 8192},
+        "private, continual": {
+            "epsilon": 1.0, "delta": 1e-8, "row_bound": 12.0, "publish": "continual", "horizon": count, "block_size": 8192,
+        },
+    }  # fmt: skip
+    print(f"\na stream of {count:,} rows, {dim} columns, k = 5")
+    for name, settings in ways.items():
+        pca = StreamingPCA(5, **settings)
+        seen, busy, early = 0, 0.0, 0
+        for batch in made(count, dim):
+            start = time.perf_counter()
+            pca.partial_fit(batch)
+            busy += time.perf_counter() - start
+            seen += len(batch)
+            if not early and seen >= count // 10:
+                early = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        start = time.perf_counter()
+        pca.sync()
+        busy += time.perf_counter() - start
+        grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - early
+        print(
+            f"  {name:31} {pca.n_samples_seen_ / busy:>11,.0f} rows/s   process grew {grown:>6,} KiB after the first tenth   "
+            f"{pca.n_components_} components, {len(pca.guarantee_.charges)} charges"
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="small cases, for a look")
+    parser.add_argument("--repeats", type=int, default=3, help="interleaved runs of each case (default 3)")
+    parser.add_argument("--long", type=int, default=10_000_000, help="rows of the long stream (default 10 million)")
+    options = parser.parse_args()
+    cases = [(5_000, 200, 10, 1.0), (20_000, 100, 10, 1.0)] if options.quick else CASES
+    for case in cases:
+        compare(*case, repeats=1 if options.quick else options.repeats)
+    long_stream(100_000 if options.quick else options.long, 64)
+
+
+if __name__ == "__main__":
+    main()
