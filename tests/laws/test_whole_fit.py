@@ -1,11 +1,9 @@
 """The promise of a whole fit: on neighbouring tables, given the same public transcript, all releases together stay in budget.
 
-Later releases depend on earlier ones only through what was released. So the second table is fitted with the first
-one's released values put in place of its own, and the distances of all private values, each over the noise that was
-added to it, must add up (in squares) to at most the mu of the budget. That is the theorem, checked end to end.
+That is the theorem, checked end to end: see `laws.transcripts`.
 """
 
-import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,53 +13,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eigenveil import PrivatePCA
-from eigenveil.linalg import Array
-from eigenveil.privacy import Bounded, Gaussian, Neighbours, Slot, mu_for
+from eigenveil.privacy import Neighbours, mu_for
 from laws.strategies import PERSONAL, SIZES, person
+from laws.transcripts import realised_mu as mu_of_runs
 
 DIM = 4
 
 
-class Transcript:
-    """Stands in for `Gaussian.release`: records private values and noise scales, and can play released values back."""
-
-    def __init__(self, played: "Transcript | None" = None) -> None:
-        self.values: list[Array] = []
-        self.scales: list[float] = []
-        self.released: list[Array] = []
-        self.played = played
-
-    def watch(self, patch: pytest.MonkeyPatch) -> None:
-        real = Gaussian.release
-
-        def release(
-            mechanism: Gaussian, private: Bounded, *, label: str, share: float = 1.0, slot: Slot | None = None
-        ) -> Array:
-            public = real(mechanism, private, label=label, share=share, slot=slot)
-            if self.played is not None:
-                public = self.played.released[len(self.values)]
-            self.values.append(private.value)
-            self.scales.append(private.sensitivity * mechanism.multiplier / math.sqrt(share))
-            self.released.append(public)
-            return public
-
-        patch.setattr(Gaussian, "release", release)
-
-
 def realised_mu(options: dict[str, Any], one: Any, other: Any) -> float:
-    """The mu of telling the two tables apart, for this transcript."""
-    first, second = Transcript(), None
-    for data, ids in ((one), (other)):
-        transcript = first if second is None else Transcript(first)
-        second = transcript
-        with pytest.MonkeyPatch.context() as patch:
-            transcript.watch(patch)
-            PrivatePCA(2, person=ids, random_state=1, **options).fit(data)
-    assert second is not None
-    assert len(first.values) == len(second.values) > 0
-    assert first.scales == second.scales
-    gaps = [np.linalg.norm(a - b) for a, b in zip(first.values, second.values, strict=True)]
-    return math.sqrt(sum((g / s) ** 2 for g, s in zip(gaps, first.scales, strict=True)))
+    """The mu of telling the two tables apart, for one transcript."""
+
+    def fitted(table: Any) -> Callable[[], object]:
+        data, ids = table
+        return lambda: PrivatePCA(2, person=ids, random_state=1, **options).fit(data)
+
+    return mu_of_runs(fitted(one), fitted(other))
 
 
 @st.composite

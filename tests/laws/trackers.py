@@ -7,11 +7,13 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from eigenveil.baselines import BlockPower, FrequentDirections, Grouse, Oja, Spirit
-from eigenveil.tracking import NOTHING_ASKED, Tracker
+from eigenveil.tracking import NOTHING_ASKED, BlockTracker, Tracker
 
 AnyTracker: TypeAlias = Tracker[Any]
 
 ALL_TRACKERS: list[tuple[str, Callable[[int], AnyTracker]]] = [
+    ("BlockTracker", lambda rank: BlockTracker(rank, center=False)),
+    ("BlockTracker-lean", lambda rank: BlockTracker(rank, oversample=0, center=False)),
     ("FrequentDirections", FrequentDirections),
     ("Grouse", Grouse),
     ("Grouse-step", lambda rank: Grouse(rank, step_size=2.0)),

@@ -1,6 +1,7 @@
 """What a mechanism adds is what it says and what it charges: scale, symmetry, order of events, refusals."""
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -109,3 +110,38 @@ def test_the_private_value_is_not_changed_by_its_release() -> None:
     value = np.eye(4)
     Gaussian(1.0, unlimited(), Noise.seeded(1)).release(Bounded(value, 1.0, symmetric=True), label="x")
     assert np.array_equal(value, np.eye(4))
+
+
+def test_parts_of_one_array_are_charged_once_and_each_have_the_noise_of_the_whole() -> None:
+    ledger = unlimited()
+    mechanism = Gaussian(2.5, ledger, Noise.seeded(24))
+    parts = (np.full((500, 80), float(j)) for j in range(10))
+    released = mechanism.release_parts(parts, sensitivity=3.0, label="parts", share=0.25)
+    assert [charge.mu for charge in ledger.charges] == [pytest.approx(0.5 / 2.5)]
+    noise = np.hstack([part - j for j, part in enumerate(released)])
+    stated = 3.0 * 2.5 / 0.5
+    assert len(ledger.charges) == 1
+    assert abs(scale_statistic(noise / stated)) < LEVEL
+    assert abs(scale_statistic(noise / (1.1 * stated))) > LEVEL
+    # Independent between the parts: their row sums are as large as independence makes them.
+    assert abs(scale_statistic(noise.sum(axis=1) / (stated * math.sqrt(noise.shape[1])))) < LEVEL
+
+
+def test_parts_are_paid_for_before_the_first_is_computed() -> None:
+    ledger = Ledger(epsilon=0.1, delta=1e-6)
+    asked: list[int] = []
+
+    def parts() -> Iterator[Array]:
+        asked.append(1)
+        yield np.zeros(2)
+
+    with pytest.raises(BudgetExceeded):
+        Gaussian(0.1, ledger, Noise.seeded(3)).release_parts(parts(), sensitivity=1.0, label="x")
+    assert not asked
+    assert not ledger.charges
+
+
+def test_exact_parts_are_the_parts() -> None:
+    whole = Exact(because="a test")
+    assert [part.tolist() for part in whole.release_parts([np.ones(1)], sensitivity=1.0, label="x")] == [[1.0]]
+    assert whole.scale(3.0) == 0.0

@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from eigenveil.errors import require
-from eigenveil.linalg import Array, Subspace, complement, orthonormal, top_eigen
+from eigenveil.linalg import Array, Subspace, complement, orthonormal, thin_svd, top_eigen
 from eigenveil.privacy import Mechanism
 from eigenveil.tracking.base import SketchTracker, require_exact, require_rows
 from eigenveil.tracking.rank import EnergyBounds
@@ -209,10 +209,13 @@ def _turned(basis: Array, found: tuple[Array, Array]) -> Subspace:
 def _whole(basis: Array, squares: Array, block: _Block, pull: Array, width: int) -> Subspace:
     """The SVD of [U S, Y^T, q] itself, for few rows."""
     more = np.column_stack([block.back(np.eye(len(block))), pull])
+    whole = np.hstack([basis * np.sqrt(squares), more])
+    if whole.shape[1] >= len(basis):
+        vectors, values = thin_svd(whole, rank=min(width, len(basis)))
+        return Subspace(vectors, values)
     frame = np.hstack([basis, complement(more, basis)])
-    inner = frame.T @ np.hstack([basis * np.sqrt(squares), more])
-    turn, values, _ = np.linalg.svd(inner, full_matrices=False)
-    rank = min(width, len(values), frame.shape[1])
+    turn, values, _ = np.linalg.svd(frame.T @ whole, full_matrices=False)
+    rank = min(width, len(values))
     return Subspace(frame @ turn[:, :rank], values[:rank])
 
 
@@ -225,7 +228,8 @@ def _projected(basis: Array, squares: Array, block: _Block, pull: Array, fresh: 
     span[:, :held] += basis * squares
     span[:, :held] += np.outer(pull, pull @ basis)
     span[:, -1] = pull
-    frame = orthonormal(_unit(span)[:, : min(span.shape)])
+    # As many columns as there are dimensions span them all.
+    frame = orthonormal(_unit(span)) if span.shape[1] < len(span) else np.eye(len(span))
     scores, across, along = block.times(frame), basis.T @ frame, pull @ frame
     small = (across.T * squares) @ across
     small += scores.T @ scores

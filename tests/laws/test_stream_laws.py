@@ -1,0 +1,159 @@
+"""The promise of a whole stream: whatever one person's rows are, all that is ever released stays within the budget.
+
+The same theorem as for a fit, over blocks, synchronisations and trees. A person of the stream has rows in several blocks, which
+become other rows (replace-one) or count as nothing (zero-out); see `laws.transcripts` for how the mu of it is found.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from eigenveil import StreamingPCA
+from eigenveil.linalg import Array
+from eigenveil.privacy import Domain, mu_for
+from eigenveil.rows import Block
+from laws.strategies import SIZES, person
+from laws.transcripts import realised_mu
+
+DIM, BLOCK, BLOCKS = 4, 3, 7
+# A row that is to count as nothing, and still be there: the law's own mark, which no other row has.
+BLANK = np.full(DIM, 12345.678)
+BUDGET: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-5}
+
+
+def blank_rows_count_as_nothing(patch: pytest.MonkeyPatch) -> None:
+    """Give marked rows the factor zero wherever dense rows are brought into a domain."""
+    real = Domain.moved
+
+    def moved(domain: Domain, block: Block, *, out: Array, squared: bool = False) -> tuple[Array, Array]:
+        blank = (np.asarray(block.values) == BLANK).all(axis=1)
+        rows, factor = real(domain, block, out=out, squared=squared)
+        return rows, np.where(blank, 0.0, factor)
+
+    patch.setattr(Domain, "moved", moved)
+
+
+def followed(options: dict[str, Any], rows: Any, syncs: tuple[int, ...]) -> Callable[[], object]:
+    """A run over the stream that synchronises after the given numbers of rows, and at the end."""
+
+    def run() -> None:
+        pca = StreamingPCA(2, random_state=1, **BUDGET, **options)
+        start = 0
+        for stop in (*syncs, rows.shape[0]):
+            if stop > start:
+                pca.partial_fit(rows[start:stop]).sync()
+                start = stop
+        assert pca.ledger_ is not None
+        assert pca.ledger_.epsilon() <= 1.0 + 1e-9
+        assert pca.components_.shape[1] == DIM
+
+    return run
+
+
+def in_blocks(draw: st.DrawFn, count: int) -> list[int]:
+    """Places of one person's rows: one in each of `count` blocks, often neighbouring ones."""
+    first = draw(st.integers(0, BLOCKS - count))
+    blocks = draw(st.sampled_from([range(first, first + count), None]))
+    chosen = blocks if blocks is not None else draw(st.permutations(range(BLOCKS)))[:count]
+    return [BLOCK * block + draw(st.integers(0, BLOCK - 1)) for block in chosen]
+
+
+@st.composite
+def streams(draw: st.DrawFn) -> tuple[dict[str, Any], Any, Any, tuple[int, ...]]:
+    """Options, two neighbouring streams, and when to synchronise."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    most = draw(st.integers(1, 4))
+    neighbours = draw(st.sampled_from(["zero-out", "replace-one"]))
+    publish = draw(st.sampled_from(["sync", "block", "continual"]))
+    rows = np.vstack([person(DIM, rng, size, 1) for size in rng.choice([0.1, 0.5, 1.0, 3.0], BLOCK * BLOCKS)])
+    places = in_blocks(draw, most)
+    one, other = rows.copy(), rows.copy()
+    one[places] = person(DIM, rng, draw(st.sampled_from(SIZES)), most)
+    other[places] = BLANK
+    sparse = False
+    if neighbours == "replace-one":
+        other[places] = -one[places] if draw(st.booleans()) else person(DIM, rng, draw(st.sampled_from(SIZES)), most)
+        sparse = draw(st.booleans())
+    options: dict[str, Any] = {
+        "publish": publish,
+        "neighbours": neighbours,
+        "block_size": BLOCK,
+        "person_blocks": most,
+        "center": draw(st.booleans()),
+        "forget": draw(st.sampled_from([1.0, 0.8])),
+        "adapt": draw(st.sampled_from([None, (0.05, 0.3)])),
+        "row_bound": draw(st.sampled_from([0.5, 2.0])),
+        "horizon": BLOCK * BLOCKS if publish == "continual" else None,
+        "oversample": draw(st.sampled_from([0, 2])),
+    }
+    # A block that is ended early is a block, too: only the end of the stream may be off the grid where blocks are numbered.
+    grid = [BLOCK * j for j in range(1, BLOCKS)]
+    syncs = tuple(sorted(draw(st.lists(st.sampled_from(grid), max_size=3, unique=True))))
+    tables = (sp.csr_array(one), sp.csr_array(other)) if sparse else (one, other)
+    return options, *tables, syncs
+
+
+@settings(max_examples=250)
+@given(case=streams())
+def test_a_whole_stream_stays_within_its_budget(case: tuple[dict[str, Any], Any, Any, tuple[int, ...]]) -> None:
+    options, one, other, syncs = case
+    with pytest.MonkeyPatch.context() as patch:
+        blank_rows_count_as_nothing(patch)
+        found = realised_mu(followed(options, one, syncs), followed(options, other, syncs))
+    assert found <= mu_for(1.0, 1e-5) * (1 + 1e-9)
+
+
+def canary(places: list[int]) -> tuple[Array, Array]:
+    """A stream of zeros, and the same with rows on the sphere at these places."""
+    rows = np.zeros((BLOCK * 4, DIM))
+    marked = rows.copy()
+    marked[places] = np.eye(DIM)[0]
+    return marked, rows
+
+
+# Who uses how much of the budget. The tree releases left children only, so nobody in several blocks is in all it charges for.
+REACHED: list[tuple[dict[str, Any], list[int], float]] = [
+    ({"publish": "sync", "person_blocks": 1}, [4], 1.0),
+    ({"publish": "sync", "person_blocks": 3}, [0, 3, 6], 1.0),
+    ({"publish": "block", "person_blocks": 1}, [10], 1.0),
+    ({"publish": "block", "person_blocks": 3}, [0, 3, 9], 1.0),
+    ({"publish": "continual", "person_blocks": 1, "horizon": BLOCK * 4}, [0], 1.0),
+    ({"publish": "continual", "person_blocks": 4, "horizon": BLOCK * 4}, [0, 3, 6, 9], 0.75),
+]
+
+
+@pytest.mark.parametrize(("options", "places", "share"), REACHED, ids=str)
+def test_the_bound_is_reached(options: dict[str, Any], places: list[int], share: float) -> None:
+    """Somebody uses the whole budget: the accounting is tight, not merely safe."""
+    options = {"block_size": BLOCK, "center": False, "row_bound": 1.0, **options}
+    found = realised_mu(*(followed(options, rows, ()) for rows in canary(places)))
+    assert share * mu_for(1.0, 1e-5) * (1 - 1e-9) <= found <= mu_for(1.0, 1e-5) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("publish", ["sync", "block", "continual"])
+def test_a_person_in_more_blocks_than_declared_is_convicted(publish: str) -> None:
+    """The law can fail: the assumption that it rests on is one that matters."""
+    options: dict[str, Any] = {"block_size": BLOCK, "center": False, "row_bound": 1.0, "publish": publish}
+    if publish == "continual":
+        options["horizon"] = BLOCK * 4
+    found = realised_mu(*(followed(options, rows, ()) for rows in canary([0, 3, 6])))
+    assert found > 1.5 * mu_for(1.0, 1e-5)
+
+
+def test_rows_that_were_not_released_leave_no_trace() -> None:
+    """Two streams that differ in what is held back show the same, to the last bit."""
+    rng = np.random.default_rng(5)
+    rows = rng.standard_normal((60, DIM))
+    shown = []
+    for rest in (rng.standard_normal((20, DIM)), np.full((20, DIM), 7.0)):
+        pca = StreamingPCA(2, random_state=1, row_bound=2.0, block_size=10, **BUDGET).partial_fit(rows).sync()
+        pca.partial_fit(rest)
+        shown.append(
+            (pca.components_.tobytes(), pca.mean_.tobytes(), pca.explained_variance_.tobytes(), str(pca.guarantee_))
+        )
+    assert shown[0] == shown[1]
