@@ -247,8 +247,12 @@ def plan_stream(
     person_blocks: int,
     noise_target: float | None,
     memory_limit: int | None,
+    sparse: bool = False,
 ) -> StreamPlan:
     """How to follow a stream of `dim` columns, from public numbers alone.
+
+    A limit that is given is kept or refused. Without one, 1 GiB decides between ways, and refuses only the tree, which has
+    no smaller form. Blocks of sparse rows are not counted: how much they hold is not known beforehand.
 
     >>> few = dict(rank=2, oversample=10, neighbours=Neighbours.ZERO_OUT, center=True, adapt=False, block=None)
     >>> more = dict(horizon=None, person_blocks=1, noise_target=None, memory_limit=None)
@@ -260,7 +264,9 @@ def plan_stream(
     limit = MEMORY_LIMIT if memory_limit is None else memory_limit
     width = min(rank + oversample, dim)
     way, reason = _way(dim, width, budget, publish, adapt=adapt, limit=limit)
-    size = block if block is not None else _default_block(dim, width, budget, way, center=center, limit=limit)
+    size = block if block is not None else _default_block(dim, width, budget, way, center=center)
+    if block is None and memory_limit is not None and not sparse:
+        size = max(1, min(size, (limit // 8 - _held(dim, width, way, 0)) // (2 * dim)))
     first = size
     if budget is not None and way == "slices" and noise_target is not None:
         # The mean takes its shares first, and a person may be in several blocks.
@@ -268,9 +274,9 @@ def plan_stream(
         each = left / math.sqrt(person_blocks)
         first = max(size, first_block(noise_target=noise_target, mu=each, neighbours=neighbours))
     blocks = 0 if horizon is None else -(-horizon // size)
-    memory = 8 * (_held(dim, width, way, blocks) + 2 * first * dim)
+    memory = 8 * (_held(dim, width, way, blocks) + (0 if sparse else 2 * first * dim))
     require(
-        memory <= limit,
+        memory <= limit or (memory_limit is None and way != "tree"),
         f"this stream needs about {memory / 2**20:.3g} MiB ({way}, blocks of {first} rows) and memory_limit allows "
         f"{limit / 2**20:.3g} MiB; {_ADVICE[way]}",
     )
@@ -317,14 +323,13 @@ def _held(dim: int, width: int, way: Way, blocks: int) -> int:
             return (2 * blocks.bit_length() + 6) * dim * dim
 
 
-def _default_block(dim: int, width: int, budget: Budget | None, way: Way, *, center: bool, limit: int) -> int:
+def _default_block(dim: int, width: int, budget: Budget | None, way: Way, *, center: bool) -> int:
     size = max(_BLOCK, 2 * width)
     if budget is not None and center:
         # Long enough for the first block's mean to place the ball.
         needed = math.sqrt(dim) / (budget.mu * math.sqrt(STREAM_MEAN_SHARES[0]) * _PLACED)
         size = max(size, min(math.ceil(needed), max(2 * dim, (1 << 20) // dim)))
     if way == "slices":
-        # Every block pays for noise of its own, so blocks are as long as a fair share of the memory allows.
+        # Every block pays for noise of its own, so blocks are as long as a d x d matrix would be.
         size = max(size, min(_LARGEST_BLOCK, dim))
-    room = (limit // 8 - _held(dim, width, way, 0)) // (2 * dim)
-    return max(min(size, room), 1)
+    return size

@@ -70,7 +70,8 @@ class StreamingPCA(TransformerMixin, BaseEstimator):
     person_blocks : int
         In at most how many blocks one person has a row.
     memory_limit : int
-        Bytes that may be used, 1 GiB unless given.
+        Bytes that may be used beside the rows handed in. A stream that needs more is refused; without a limit, "sync"
+        turns to "block" beyond 1 GiB.
     center : bool
         Follow the mean and take it off. A private stream looks for it in its first block, for part of the budget.
     origin : float or array of d
@@ -516,6 +517,7 @@ class StreamingPCA(TransformerMixin, BaseEstimator):
                 person_blocks=int(self.person_blocks),
                 noise_target=self.noise_target,
                 memory_limit=None if self.memory_limit is None else int(self.memory_limit),
+                sparse=sparse,
             )
         return StreamTerms(
             rank=rank,
