@@ -31,6 +31,8 @@ lint: $(READY)
 bench: $(READY)
 	$(BIN)/python benchmarks/utility.py
 	$(BIN)/python benchmarks/speed.py
+	for name in speed accuracy memory permutation privacy; do $(BIN)/python benchmarks/stream_$$name.py || exit 1; done
+	$(BIN)/python benchmarks/merge_cost.py
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

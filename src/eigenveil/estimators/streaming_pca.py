@@ -155,11 +155,16 @@ class StreamingPCA(TransformerMixin, BaseEstimator):
         `X` is an array, a sparse matrix, a table, `Rows`, an iterator of any of these, the path of a csv, Arrow, Parquet, npy,
         npz or svmlight file, which may be larger than memory, or an open binary file of csv, such as a pipe.
         """
-        whole = not (isinstance(X, str | Path) or hasattr(X, "__next__") or hasattr(X, "read"))
+        named = isinstance(X, str | Path) or hasattr(X, "read")
+        whole = not named and not hasattr(X, "__next__")
+        source = open_source(X, kind="csv" if hasattr(X, "read") else None) if named else None
         self._forget_stream()
-        for batch in [X] if whole else _batches(X):
+        for batch in [X] if whole else X if source is None else source.batches:
             self._take(batch, least=2 if whole else 1)
         stream = self._begun("there were no rows")
+        if source is not None and source.columns is not None:
+            # Only now, because the batches themselves carry no names.
+            vars(self)["feature_names_in_"] = np.asarray(source.columns, dtype=object)
         if stream.private:
             stream.sync()
         require(
@@ -542,13 +547,6 @@ class StreamingPCA(TransformerMixin, BaseEstimator):
             horizon=None if self.horizon is None else int(self.horizon),
             seed=seed_of(self.random_state),
         )
-
-
-def _batches(X: Any) -> Iterator[Any]:
-    """Batches of a path, an open file of csv, or an iterator."""
-    if isinstance(X, str | Path):
-        return open_source(X).batches
-    return open_source(X, kind="csv").batches if hasattr(X, "read") else X
 
 
 def _as_kind(rows: Any, *, sparse: bool) -> Any:
