@@ -97,7 +97,7 @@ def test_help_loads_nothing_heavy() -> None:
 def test_version_and_help_of_every_command() -> None:
     assert eigenveil("--version").stdout == f"eigenveil {__version__}\n"
     whole = eigenveil("--help").stdout
-    for command in ("fit", "transform", "inspect", "account", "demo"):
+    for command in ("fit", "stream", "transform", "inspect", "account", "demo"):
         assert command in whole
         page = eigenveil(command, "--help")
         assert page.exit_code == 0

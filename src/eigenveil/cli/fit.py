@@ -8,21 +8,11 @@ from typing import TYPE_CHECKING, Any
 from eigenveil.cli import options as option
 from eigenveil.cli.files import read_rows, require_output
 from eigenveil.cli.terminal import errors_as_lines, output, watched, wrote
-from eigenveil.errors import require
 
 if TYPE_CHECKING:
     from eigenveil.estimators import PrivatePCA
 
 __all__ = ["fit"]
-
-_SEEDED = (
-    "NOT PRIVATE: a seed was given, so the noise can be computed again and subtracted. "
-    "Use --seed for tests, never on data of real people."
-)
-_COUNTED = (
-    "The number of columns was read from the file: svmlight text does not say. The guarantee assumes that it is public. "
-    "If one row could change it, give it with --features."
-)
 
 
 @errors_as_lines
@@ -63,7 +53,7 @@ def fit(
     rows, since a bound read off the data would itself leak the data.
     Fitting the same people again is a further cost.
     """
-    _require_choice(epsilon, delta, no_privacy=no_privacy)
+    option.require_choice(epsilon, delta, no_privacy=no_privacy)
     settings = {
         "n_components": option.components_from(components),
         "epsilon": epsilon,
@@ -86,19 +76,6 @@ def fit(
     _run(data, settings, reading, target=model)
 
 
-def _require_choice(epsilon: float | None, delta: float | None, *, no_privacy: bool) -> None:
-    require(
-        epsilon is None or not no_privacy,
-        "--epsilon and --no-privacy contradict each other; give one of them",
-    )
-    require(
-        epsilon is not None or no_privacy,
-        "--epsilon is required (try 1); exact PCA, which protects nobody, must be asked for with --no-privacy",
-    )
-    require(delta is None or not no_privacy, "--delta means nothing with --no-privacy; leave it out")
-    require(epsilon is None or delta is not None, "--delta is required: well below one over the number of people")
-
-
 def _run(data: Path, settings: Mapping[str, Any], reading: Mapping[str, Any], *, target: Path) -> None:
     from eigenveil.report import model_summary, warning_panel
 
@@ -110,10 +87,10 @@ def _run(data: Path, settings: Mapping[str, Any], reading: Mapping[str, Any], *,
     wrote(target)
     console = output()
     if settings["random_state"] is not None and settings["epsilon"] is not None:
-        console.print(warning_panel(_SEEDED))
+        console.print(warning_panel(option.SEEDED))
     console.print(model_summary(model, reason=pca.plan_.reason))
     if _columns_were_counted(data, reading) and settings["epsilon"] is not None:
-        console.print(warning_panel(_COUNTED))
+        console.print(warning_panel(option.COUNTED))
     console.print(f"\nmodel written to {target}", soft_wrap=True)
     console.print(f"look at it again with: eigenveil inspect {target}", style="dim", soft_wrap=True)
 

@@ -1,4 +1,7 @@
-"""The options of `eigenveil fit`, each with the words its --help shows, and how their texts become numbers."""
+"""The options of `eigenveil fit`, each with the words its --help shows, and how their texts become numbers.
+
+`eigenveil stream` shares many of them.
+"""
 
 import re
 from pathlib import Path
@@ -8,11 +11,29 @@ import typer
 
 from eigenveil.errors import require
 
-__all__ = ["components_from", "in_option_words", "numbers_from", "pair_from"]
+__all__ = [
+    "COUNTED",
+    "SEEDED",
+    "bytes_from",
+    "components_from",
+    "in_option_words",
+    "numbers_from",
+    "pair_from",
+    "require_choice",
+]
 
 _PRIVACY: Final = "Privacy"
 _BOUNDS: Final = "Where rows lie (public knowledge, never read from the data)"
 _METHOD: Final = "Method"
+
+SEEDED: Final = (
+    "NOT PRIVATE: a seed was given, so the noise can be computed again and subtracted. "
+    "Use --seed for tests, never on data of real people."
+)
+COUNTED: Final = (
+    "The number of columns was read from the file: svmlight text does not say. The guarantee assumes that it is public. "
+    "If one row could change it, give it with --features."
+)
 
 Data: TypeAlias = Annotated[
     Path,
@@ -192,20 +213,27 @@ _NAMES: Final = {
     "row_bound": "--row-bound",
     "column_bounds": "--column-bounds",
     "mean_bound": "--mean-bound",
-    "X": "the table",
+    "block_size": "--block-size",
+    "person_blocks": "--person-blocks",
+    "memory_limit": "--memory-limit",
+    "noise_target": "--noise-target",
 }
 
 
-def in_option_words(message: str) -> str:
-    """A message of `PrivatePCA` with the names of its parameters replaced by those of the options.
+def in_option_words(message: str, *, rows: str = "the table") -> str:
+    """A message of an estimator with the names of its parameters replaced by those of the options, and X by `rows`.
 
     >>> in_option_words("row_bound must be positive, got 0")
     '--row-bound must be positive, got 0'
+    >>> in_option_words("energy bounds must be fractions"), in_option_words("horizon is for publish='continual'")
+    ('--adapt: energy bounds must be fractions', '--horizon is for --publish continual')
     """
     message = message.removeprefix("Input ").replace("epsilon=None", "--no-privacy")
-    message = re.sub(r"\b\w+\b", lambda word: _NAMES.get(word.group(), word.group()), message)
+    message = re.sub(r"""\bpublish=['"](\w+)['"]""", r"--publish \1", message)
+    message = re.sub(r"\b\w+\b", lambda word: {**_NAMES, "X": rows}.get(word.group(), word.group()), message)
     # Ordinary words are names of parameters where a message opens with them.
-    return re.sub(r"^(epsilon|delta|origin|scale|oversample|iterations)\b", r"--\1", message)
+    message = re.sub(r"^(epsilon|delta|origin|scale|oversample|iterations|forget|horizon)\b", r"--\1", message)
+    return re.sub(r"^energy bounds", "--adapt: energy bounds", message)
 
 
 def components_from(text: str) -> int | float:
@@ -248,8 +276,37 @@ def pair_from(name: str, text: str | None) -> tuple[float, float] | None:
     return _number(name, parts[0]), _number(name, parts[1])
 
 
+def bytes_from(name: str, text: str | None) -> int | None:
+    """A number of bytes, plain or with a unit.
+
+    >>> bytes_from("--memory-limit", "4096"), bytes_from("--memory-limit", "64MB"), bytes_from("--memory-limit", "1.5 GiB")
+    (4096, 64000000, 1610612736)
+    """
+    if text is None:
+        return None
+    found = re.fullmatch(r"\s*(\d+\.?\d*)\s*(?:([kmg])(i?)b)?\s*", text, flags=re.IGNORECASE)
+    require(found is not None, f"{name} must be bytes such as 4096, 64MB or 1.5GiB, got {text!r}")
+    assert found is not None
+    number, unit, binary = found.groups()
+    return int(float(number) * (1024 if binary else 1000) ** " kmg".index((unit or " ").lower()))
+
+
 def _number(name: str, text: str) -> float:
     try:
         return float(text)
     except ValueError:
         raise ValueError(f"{name} must be a number, or numbers with commas between, got {text!r}") from None
+
+
+def require_choice(epsilon: float | None, delta: float | None, *, no_privacy: bool) -> None:
+    """Privacy must be asked for or refused aloud, with all that goes with it."""
+    require(
+        epsilon is None or not no_privacy,
+        "--epsilon and --no-privacy contradict each other; give one of them",
+    )
+    require(
+        epsilon is not None or no_privacy,
+        "--epsilon is required (try 1); exact PCA, which protects nobody, must be asked for with --no-privacy",
+    )
+    require(delta is None or not no_privacy, "--delta means nothing with --no-privacy; leave it out")
+    require(epsilon is None or delta is not None, "--delta is required: well below one over the number of people")

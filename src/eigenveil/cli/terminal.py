@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from eigenveil.rows import Rows
 
-__all__ = ["errors_as_lines", "output", "watched", "wrote"]
+__all__ = ["errors_as_lines", "leaves", "message_of", "output", "watched", "wrote"]
 
 _BUDGET: Final = 1
 _BAD_INPUT: Final = 2
@@ -33,12 +33,18 @@ _LONGEST: Final = 600
 _TRACEBACK: Final = "EIGENVEIL_TRACEBACK"
 
 _written: ContextVar[Path | None] = ContextVar("written", default=None)
+_leaves: ContextVar[str | None] = ContextVar("leaves", default=None)
 Arguments = ParamSpec("Arguments")
 
 
 def wrote(path: Path) -> None:
     """Remember that `path` is complete on disk, so that a later interrupt does not claim otherwise."""
     _written.set(path)
+
+
+def leaves(words: str) -> None:
+    """Remember what the command leaves behind, to be said if it ends with an error or an interrupt."""
+    _leaves.set(words)
 
 
 def output(*, stderr: bool = False) -> "Console":
@@ -60,6 +66,7 @@ def errors_as_lines(command: Callable[Arguments, None]) -> Callable[Arguments, N
     @functools.wraps(command)
     def run(*args: Arguments.args, **kwargs: Arguments.kwargs) -> None:
         _written.set(None)
+        _leaves.set(None)
         try:
             command(*args, **kwargs)
         except (typer.Exit, BrokenPipeError):
@@ -67,17 +74,19 @@ def errors_as_lines(command: Callable[Arguments, None]) -> Callable[Arguments, N
             raise
         except KeyboardInterrupt:
             path = _written.get()
-            _say("interrupted; " + ("nothing was written" if path is None else f"{path} had been written"))
+            written = "nothing was written" if path is None else f"{path} had been written"
+            _say(f"interrupted; {_leaves.get() or written}")
             raise typer.Exit(_INTERRUPTED) from None
         except BudgetExceeded as error:
             _fail(str(error), _BUDGET, error)
         except Exception as error:
-            _fail(_message(error), _BAD_INPUT, error)
+            _fail(message_of(error), _BAD_INPUT, error)
 
     return run
 
 
-def _message(error: Exception) -> str:
+def message_of(error: Exception) -> str:
+    """What may be said of an error: its own words where it is known to show no data, otherwise its kind."""
     match error:
         case OSError() if error.strerror is not None:
             return f"{error.filename}: {error.strerror}" if error.filename is not None else error.strerror
@@ -94,7 +103,9 @@ def _fail(message: str, code: int, error: Exception) -> NoReturn:
     if os.environ.get(_TRACEBACK):
         raise error
     # Some messages list every column, or every share of a budget.
-    _say(f"error: {message if len(message) <= _LONGEST else message[:_LONGEST] + ' ...'}")
+    short = message if len(message) <= _LONGEST else message[:_LONGEST] + " ..."
+    left = _leaves.get()
+    _say(f"error: {short}" if left is None else f"error: {short}; {left}")
     raise typer.Exit(code) from None
 
 
