@@ -45,6 +45,9 @@ _SLICE = 4096
 # How many items each worker may have in hand or waiting: enough to keep it busy, few enough that a stream stays a stream.
 _AHEAD = 2
 _NEARLY_ORTHONORMAL = 0.5
+# Where a first pass leaves no more than this, the columns have a condition below 1e5; if their diagonal is also this many times
+# above a floor, none of their directions is below it.
+_PLENTY_ORTHONORMAL, _PLENTY = 1e-6, 1e6
 
 
 @cache
@@ -106,7 +109,12 @@ def orthonormal(matrix: Array) -> Array:
     return quick if quick is not None else np.linalg.qr(matrix)[0]
 
 
-def _cholesky_qr_twice(matrix: Array) -> Array | None:
+def _tall(matrix: Array, room: int) -> bool:
+    return bool(len(matrix) > 4 * matrix.shape[1] and matrix.shape[1] <= room)
+
+
+def _cholesky_qr_twice(matrix: Array, *, least: float = 0.0, gap: float = _NEARLY_ORTHONORMAL) -> Array | None:
+    """An orthonormal basis of the columns, (d, p), or None where they are too close to dependent, or to `least` in size."""
     gram = _gram(matrix)
     if gram is None:
         return None
@@ -115,15 +123,15 @@ def _cholesky_qr_twice(matrix: Array) -> Array | None:
     except np.linalg.LinAlgError:
         return None
     diagonal = np.diag(lower)
-    if diagonal.min() < _WELL_CONDITIONED * diagonal.max():
+    if diagonal.min() < max(least, _WELL_CONDITIONED * diagonal.max()):
         return None
     basis: Array = matrix @ np.linalg.inv(lower).T
     gram = basis.T @ basis
     # The diagonal can hide a bad condition (Kahan 1966), and the second pass repairs only what is nearly right.
-    gap = np.linalg.norm(gram - np.eye(len(gram)))
-    if gap > _NEARLY_ORTHONORMAL:
+    off = np.linalg.norm(gram - np.eye(len(gram)))
+    if off > gap:
         return None
-    if gap < _ORTHONORMAL:
+    if off < _ORTHONORMAL:
         return basis
     repair = np.linalg.inv(np.linalg.cholesky(gram)).T
     for start in range(0, len(basis), _SLICE):
@@ -153,12 +161,16 @@ def complement(matrix: Array, basis: Array) -> Array:
     floor = 1e-10 * max(float(matrix.max(initial=0.0)), -float(matrix.min(initial=0.0)))
     residual: Array = basis @ (basis.T @ matrix)
     np.subtract(matrix, residual, out=residual)
-    frame = orthonormal(residual)
-    turn, sizes, _ = np.linalg.svd(frame.T @ residual)
+    fresh = (
+        _cholesky_qr_twice(residual, least=_PLENTY * floor, gap=_PLENTY_ORTHONORMAL) if _tall(residual, room) else None
+    )
+    if fresh is None:
+        frame = orthonormal(residual)
+        turn, sizes, _ = np.linalg.svd(frame.T @ residual)
+        fresh = frame @ turn[:, sizes > floor][:, :room]
+        del frame
     # Tall arrays are dropped as soon as they are used: this runs where memory is short.
     del residual
-    fresh: Array = frame @ turn[:, sizes > floor][:, :room]
-    del frame
     lean = basis.T @ fresh
     if np.abs(lean).max(initial=0.0) < 1e-13:
         return fresh

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final, final
 
 import numpy as np
+import scipy.sparse as sp
 
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace, complement, merge
@@ -81,6 +82,9 @@ class SlicedTracker(SketchTracker[SlicedState]):
         require_rows(rows, terms.domain.dim)
         if rows.shape[0] == 0:
             return state
+        # Before anything is charged: what is not a number would be noticed only when it had been paid for.
+        stored = rows.data if sp.issparse(rows) else rows
+        require(bool(np.isfinite(stored).all()), "rows must be finite, and not too large to square")
         slot = Slot(f"{terms.series}: blocks", state.blocks, terms.person_blocks)
         width = min(state.rank + self.oversample, terms.domain.dim)
         by_sum, by_gram, share = terms.sum_sensitivity(), terms.gram_sensitivity(), 1.0 - terms.share
@@ -155,6 +159,8 @@ def _leading(slices: Iterator[Array], dim: int, width: int) -> tuple[Subspace, f
         left, values = frame @ turn[:, :keep], sizes[:keep]
         right = np.vstack([right @ back[:keep, :held].T, back[:keep, held:].T])
         start = stop
+        # Before the next slice is made: this runs where memory is short.
+        del part, fresh, frame, small
     inner = values[:, None] * (right.T @ left)
     eigenvalues, turn = np.linalg.eigh((inner + inner.T) / 2)
     space = Subspace(left @ turn[:, ::-1], np.sqrt(np.maximum(eigenvalues[::-1], 0.0)))
