@@ -6,6 +6,7 @@ which are public, and never show a value.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ __all__ = [
     "is_arrow_like",
     "person_ids",
     "read_table",
+    "require_names",
     "require_numbers",
 ]
 
@@ -42,7 +44,7 @@ FORMATS = {
 }
 SVMLIGHT = {".svm", ".svmlight", ".libsvm"}
 # What pandas calls an index without a name when it writes one to Parquet: row numbers, not a feature.
-_PANDAS_INDEX = re.compile(r"__index_level_\d+__")
+PANDAS_INDEX = re.compile(r"__index_level_\d+__")
 
 
 @final
@@ -161,8 +163,9 @@ def read_table(
     drop: Sequence[str] = (),
     features: int | None = None,
     one_based: bool = False,
+    kind: str | None = None,
 ) -> Table:
-    """Read a file by the ending of its name (see `FORMATS`), without the columns in `drop`.
+    """Read a file by the ending of its name (see `FORMATS`), or as of `kind`, such as ".npy", without the columns in `drop`.
 
     `person` names the column of a csv or parquet file that says whose row it is; the column itself is then left out.
     `features` is the number of columns of svmlight text, which does not say: without it the largest index in the file serves,
@@ -171,7 +174,7 @@ def read_table(
     """
     path = Path(path)
     require(path.is_file(), f"{path} does not exist or is not a file")
-    ending = path.suffix.lower()
+    ending = path.suffix.lower() if kind is None else kind
     require(
         features is None or ending in SVMLIGHT, f"features is for svmlight text; {path} says how many columns it has"
     )
@@ -210,11 +213,8 @@ def _read_columns(path: Path, ending: str, person: str | None, drop: Sequence[st
     )
     require(table is None or table.num_rows > 0, f"{path} has a header and no rows")
     named = [*drop, *([person] if person is not None else [])]
-    missing = [name for name in named if name not in schema.names]
-    require(not missing, f"{path} has no column {', '.join(map(repr, missing))}; it has {', '.join(schema.names)}")
-    duplicates = sorted({name for name in schema.names if schema.names.count(name) > 1})
-    require(not duplicates, f"{path} has more than one column called {', '.join(map(repr, duplicates))}")
-    columns = tuple(name for name in schema.names if name not in named and not _PANDAS_INDEX.fullmatch(name))
+    require_names(path, schema.names, named)
+    columns = tuple(name for name in schema.names if name not in named and not PANDAS_INDEX.fullmatch(name))
     require(len(columns) > 0, f"{path} has no columns left to analyse")
     require_numbers(pa.schema([schema.field(name) for name in columns]))
     rows: Rows = ArrowRows(table.select(list(columns))) if table is not None else ParquetRows(path, columns)
@@ -261,6 +261,14 @@ def person_ids(table: Any, person: str) -> Any:
     return codes.indices.to_numpy(zero_copy_only=False)
 
 
+def require_names(path: Path, names: Sequence[str], wanted: Sequence[str]) -> None:
+    """Refuse a table that lacks a `wanted` column, or has two of one name."""
+    missing = [name for name in wanted if name not in names]
+    require(not missing, f"{path} has no column {', '.join(map(repr, missing))}; it has {', '.join(names)}")
+    twice = sorted(name for name, count in Counter(names).items() if count > 1)
+    require(not twice, f"{path} has more than one column called {', '.join(map(repr, twice))}")
+
+
 def require_numbers(schema: Any) -> None:
     """Refuse a schema with columns that are not numbers, naming them."""
     import pyarrow.types as types
@@ -282,7 +290,8 @@ def as_numbers(piece: Any, *, gaps: bool = False) -> Any:
         require(gaps or column.null_count == 0, f"column {name!r} has missing values; fill or drop them first")
         plain = column if not pa.types.is_boolean(column.type) else column.cast(pa.int8())
         if pa.types.is_decimal(plain.type) or pa.types.is_float16(plain.type) or plain.null_count:
-            plain = plain.cast(pa.float64())
+            # Rounded like any other whole number too large for a double: a refusal would quote it.
+            plain = plain.cast(pa.float64(), safe=False)
         out[:, index] = plain.to_numpy(zero_copy_only=False) if isinstance(plain, pa.Array) else plain.to_numpy()
     return out
 

@@ -4,6 +4,7 @@ A csv stream is parsed as lines arrive, so that a slow sensor is followed row by
 takes the rows decides whether gaps are allowed. Errors name files, columns and places, never a value.
 """
 
+import csv
 import io
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,7 +13,17 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, final
 
-from eigenveil.data import FORMATS, SVMLIGHT, as_numbers, could_be_names, first_line, read_table, require_numbers
+from eigenveil.data import (
+    FORMATS,
+    PANDAS_INDEX,
+    SVMLIGHT,
+    as_numbers,
+    could_be_names,
+    first_line,
+    read_table,
+    require_names,
+    require_numbers,
+)
 from eigenveil.errors import require
 
 __all__ = ["STREAM_FORMATS", "Source", "open_source"]
@@ -30,8 +41,10 @@ _ENDINGS: dict[str, StreamFormat] = {
     ".npz": "npz",
 }
 _PIPES = ("csv", "arrow")
-_BATCH = 4096
-_BYTES = 1 << 18
+_BOM = b"\xef\xbb\xbf"
+# Rows at a time, fewer where they are wide.
+_BATCH, _BATCH_NUMBERS = 4096, 1 << 20
+_BYTES = 1 << 20
 # A header or a row longer than this is not one.
 _LONGEST_LINE = 1 << 24
 
@@ -78,8 +91,13 @@ def open_source(
     if found == "parquet":
         return _parquet_source(path, drop)
     require(not drop, f"{found} has no named columns to drop")
-    table = read_table(path, features=features, one_based=one_based)
-    return Source((block.values for block in table.rows.blocks(_BATCH)), table.columns)
+    table = read_table(path, kind=f".{found}", features=features, one_based=one_based)
+    size = _BATCH if table.rows.sparse else _batch(table.rows.shape[1])
+    return Source((block.values for block in table.rows.blocks(size)), table.columns)
+
+
+def _batch(columns: int) -> int:
+    return max(1, min(_BATCH, _BATCH_NUMBERS // max(1, columns)))
 
 
 def _kind_of(path: Path, *, piped: bool) -> StreamFormat:
@@ -94,13 +112,16 @@ def _kind_of(path: Path, *, piped: bool) -> StreamFormat:
 
 def _csv_source(file: Any, path: Path, drop: Sequence[str], *, header: bool) -> Source:
     lines = _whole_lines(file, path)
-    head = next(lines, b"")
+    head = next((text for chunk in lines if (text := chunk.removeprefix(_BOM).lstrip(b"\r\n"))), b"")
     require(head != b"", f"{path} is empty")
     first, _, rest = head.partition(b"\n")
     try:
-        fields = [field.strip().strip('"') for field in first.decode("utf-8-sig").strip("\r").split(",")]
+        (fields,) = csv.reader([first.decode().strip("\r")], skipinitialspace=True, strict=True)
     except UnicodeDecodeError:
         raise ValueError(f"{path} is not UTF-8 text") from None
+    except csv.Error:
+        raise ValueError(f"{path} has a first line that is not comma-separated values") from None
+    fields = [field.strip() for field in fields]
     if header:
         require(
             could_be_names(fields),
@@ -142,6 +163,10 @@ def _whole_lines(file: Any, path: Path) -> Iterator[bytes]:
     held = b""
     while True:
         chunk = read(_BYTES)
+        require(
+            isinstance(chunk, bytes),
+            f"{path} must be opened for reading bytes, and so that reading waits for them: it gave {type(chunk).__name__}",
+        )
         if not chunk:
             break
         held += chunk
@@ -172,8 +197,9 @@ def _arrow_source(file: Any, path: Path, drop: Sequence[str], *, header: bool) -
             if batch is None:
                 return
             seen += batch.num_rows
-            for start in range(0, batch.num_rows, _BATCH):
-                yield as_numbers(batch.slice(start, _BATCH).select(list(columns)), gaps=True)
+            size = _batch(len(columns))
+            for start in range(0, batch.num_rows, size):
+                yield as_numbers(batch.slice(start, size).select(list(columns)), gaps=True)
 
     return Source(batches(), columns)
 
@@ -204,7 +230,7 @@ def _parquet_source(path: Path, drop: Sequence[str]) -> Source:
     def batches() -> Iterator[Any]:
         seen = 0
         with pq.ParquetFile(path) as file:
-            stream = file.iter_batches(batch_size=_BATCH, columns=list(columns))
+            stream = file.iter_batches(batch_size=_batch(len(columns)), columns=list(columns))
             while True:
                 with _reading(path, f"after row {seen}"):
                     batch = next(stream, None)
@@ -217,11 +243,8 @@ def _parquet_source(path: Path, drop: Sequence[str]) -> Source:
 
 
 def _kept(names: Sequence[str], drop: Sequence[str], path: Path) -> tuple[str, ...]:
-    missing = [name for name in drop if name not in names]
-    require(not missing, f"{path} has no column {', '.join(map(repr, missing))}; it has {', '.join(names)}")
-    twice = sorted({name for name in names if list(names).count(name) > 1})
-    require(not twice, f"{path} has more than one column called {', '.join(map(repr, twice))}")
-    columns = tuple(name for name in names if name not in drop)
+    require_names(path, names, drop)
+    columns = tuple(name for name in names if name not in drop and not PANDAS_INDEX.fullmatch(name))
     require(len(columns) > 0, f"{path} has no columns left to analyse")
     return columns
 

@@ -90,7 +90,8 @@ class Stream:
         self.pending: tuple[Any, ...] = ()
         self.held = 0
         self.base: Sketch | None = None
-        self.base_fade, self.base_floor = 1.0, 0.0
+        # How far the base has faded by now, and how far it had when something was last released.
+        self.base_fade, self.base_shown, self.base_floor = 1.0, 1.0, 0.0
         self.base_promise: tuple[float, float] | None = None
         self.base_seeded = False
         self.closed: str | None = None
@@ -115,13 +116,26 @@ class Stream:
             return 0
         return int(getattr(self.state, "syncs", getattr(self.state, "blocks", 0)))
 
+    def require_open(self) -> None:
+        """Refuse to go on where the stream has moved elsewhere, is a copy, or was interrupted."""
+        if self.closed is not None:
+            raise EigenveilError(self.closed)
+
     def require_room(self, more: int) -> None:
         """Refuse rows that the horizon has no room for, before any of them is taken."""
-        self._require_open()
-        horizon = self.terms.horizon
+        self.require_open()
+        horizon, blocks = self.terms.horizon, self.terms.plan.horizon_blocks
+        if horizon is None:
+            return
         require(
-            horizon is None or self.rows + more <= horizon,
+            self.rows + more <= horizon,
             f"these rows would take the stream past its horizon of {horizon} rows; none of them was taken",
+        )
+        # A synchronisation that ended a block early has used up all of it.
+        require(
+            self.releases - (-(self.held + more) // self.terms.plan.block) <= blocks,
+            f"these rows would take the stream past its horizon of {blocks} blocks, some of which sync() ended early; none of "
+            "the rows was taken",
         )
 
     def kept(self) -> dict[str, Any]:
@@ -136,11 +150,11 @@ class Stream:
 
     def feed(self, rows: Any) -> None:
         """Take checked rows, (n, d), float64 or CSR; with NaN for gaps only where nothing is private."""
-        self._require_open()
+        self.require_open()
         start = 0
         while True:
             want = self._length() - self.held
-            if want == 0:
+            if want <= 0:
                 # Full; also where an earlier attempt to take it failed and changed nothing.
                 self._take(_joined(self.pending))
                 self.pending, self.held = (), 0
@@ -171,7 +185,7 @@ class Stream:
 
     def sync(self) -> None:
         """End the block that is open, and release what has been held back. Without privacy there is nothing to do."""
-        self._require_open()
+        self.require_open()
         if not self.private:
             return
         if self.held:
@@ -179,7 +193,7 @@ class Stream:
             self.pending, self.held = (), 0
         if self.tracker is not None:
             self._released(lambda tracker, through: tracker.sync(self.state, through))
-        self.covered = self.rows
+        self.covered, self.base_shown = self.rows, self.base_fade
 
     def view(self) -> View:
         """What may be seen now: everything where nothing is private, and otherwise what was released."""
@@ -192,8 +206,8 @@ class Stream:
 
     def merge(self, other: "Stream") -> None:
         """Add what another stream has found. Rows that it holds back must have been released."""
-        self._require_open()
-        other._require_open()
+        self.require_open()
+        other.require_open()
         require(
             self.private == other.private,
             "a private stream and one without privacy cannot be merged: the result would be neither",
@@ -204,6 +218,12 @@ class Stream:
             f"streams of {mine.bounds.dim} and {theirs.bounds.dim} columns cannot be merged",
         )
         require(mine.center == theirs.center, "one of the streams is centered and the other is not")
+        # One promise is made to everybody in the result, so it must be the one that both streams kept.
+        for name in ("neighbours", "person_blocks") if self.private else ():
+            require(
+                getattr(mine, name) == getattr(theirs, name),
+                f"private streams that promise different things cannot be merged: {name} differ",
+            )
         require(
             not other.private or other.covered == other.rows,
             "the other stream holds rows that have not been released; call its sync() first",
@@ -212,8 +232,8 @@ class Stream:
         base = Sketch.empty(mine.bounds.dim) if self.base is None else _faded(self.base, self.base_fade)
         self.base = merge_sketches(base, found.sketch, rank=self._width(found.sketch), center=mine.center)
         self.base_floor = math.hypot(self.base_floor * self.base_fade, found.noise_floor)
-        self.base_fade = 1.0
-        self.merged += 1
+        self.base_fade = self.base_shown = 1.0
+        self.merged += 1 + other.merged
         if other.private:
             self._weaken(other)
 
@@ -254,7 +274,7 @@ class Stream:
     def _cover(self) -> None:
         """Where every block is released on its own, all rows up to here are in what was released."""
         if self.terms.plan.way != "products":
-            self.covered = self.rows
+            self.covered, self.base_shown = self.rows, self.base_fade
 
     def _length(self) -> int:
         """How many rows the block that is open will have."""
@@ -332,7 +352,7 @@ class Stream:
         else:
             sketch, rank, floor = tracker.sketch(state), tracker.rank_of(state), tracker.noise_floor(state)
         if self.base is not None:
-            fade = self.base_fade * (terms.forget**2 if self.held and not self.private else 1.0)
+            fade = self.base_shown if self.private else self.base_fade * (terms.forget**2 if self.held else 1.0)
             width = self._width(sketch, self.base)
             sketch = merge_sketches(sketch, _faded(self.base, fade), rank=width, center=terms.center)
             floor = math.hypot(floor, fade * self.base_floor)
@@ -439,7 +459,10 @@ class Stream:
         if terms.bounds.origin is not None:
             found.append("the origin is public")
         if self.merged:
-            found.append(f"nobody is in two of the {self.merged + 1} streams that were merged")
+            found.append(
+                f"nobody is in two of the {self.merged + 1} streams that were merged, each of which cut rows to its own bound "
+                "and had its own blocks"
+            )
         return found
 
     def _caveats(self) -> list[str]:
@@ -447,10 +470,6 @@ class Stream:
         if self.terms.seed is not None or self.base_seeded:
             caveats.insert(0, "reproducible, not private: the noise came from a known seed and can be subtracted")
         return caveats
-
-    def _require_open(self) -> None:
-        if self.closed is not None:
-            raise EigenveilError(self.closed)
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy of a private stream, in a pickle or in memory, holds what was released and no row, and cannot go on."""

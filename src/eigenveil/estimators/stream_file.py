@@ -6,6 +6,7 @@ are held back could be released twice for one price.
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -30,6 +31,7 @@ _COUNTS: Final = ("rows", "covered", "merged", "held", "draws")
 
 def write_stream_file(path: Path, stream: Stream, facts: Mapping[str, Any]) -> None:
     """Write `stream` with the public `facts` that `resumed` will need; a private one is closed once the file is there."""
+    stream.require_open()
     tree, arrays = taken_apart((stream.state, stream.base))
     center = getattr(getattr(getattr(stream.tracker, "terms", None), "domain", None), "center", None)
     if center is not None:
@@ -46,7 +48,7 @@ def write_stream_file(path: Path, stream: Stream, facts: Mapping[str, Any]) -> N
         "counts": {name: getattr(stream, name) for name in _COUNTS},
         "begun": stream.tracker is not None,
         "series": stream.series,
-        "base": [stream.base_fade, stream.base_floor, stream.base_promise, stream.base_seeded],
+        "base": [stream.base_fade, stream.base_shown, stream.base_floor, stream.base_promise, stream.base_seeded],
         "charges": [asdict(charge) for charge in stream.charges],
         "ledger": _ledger_facts(stream.ledger),
         "shared": stream.shared,
@@ -83,7 +85,10 @@ def read_stream_file(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def claim(path: Path) -> Path:
     """Take the state file out of use: its new name, which cannot be resumed."""
-    return path.replace(path.with_name(path.name + _CLAIMED))
+    try:
+        return path.replace(path.with_name(path.name + _CLAIMED))
+    except FileNotFoundError:
+        raise StateFileError(f"{path} was resumed by somebody else in the meantime") from None
 
 
 def resumed(
@@ -99,7 +104,7 @@ def resumed(
             setattr(stream, name, count)
         stream.series = str(header["series"])
         stream.charges = _charges(header["charges"])
-        stream.base_fade, stream.base_floor, promise, stream.base_seeded = header["base"]
+        stream.base_fade, stream.base_shown, stream.base_floor, promise, stream.base_seeded = header["base"]
         stream.base_promise = None if promise is None else (float(promise[0]), float(promise[1]))
         if header["begun"]:
             stream.begin(arrays.get("center"))
@@ -119,7 +124,13 @@ def _ledger(header: Mapping[str, Any], given: Ledger | None) -> Ledger | None:
     if header["shared"]:
         if given is None:
             raise StateFileError("this stream was paid from a shared ledger: hand that ledger in to resume it")
+        if Counter(_charges(header["charges"])) - Counter(given.charges):
+            raise StateFileError(
+                "this stream was paid from another ledger than the one handed in, which knows nothing of it"
+            )
         return given
+    if given is not None:
+        raise StateFileError("this stream has a ledger of its own, which goes on with it: leave out ledger")
     series = {
         name: (int(n), int(p), float(o), tuple(map(float, most))) for name, (n, p, o, most) in kept["series"].items()
     }

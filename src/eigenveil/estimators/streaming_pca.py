@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.exceptions import NotFittedError
 
-from eigenveil.data import as_arrow, as_numbers, is_arrow_like
+from eigenveil.data import as_arrow, as_numbers, is_arrow_like, require_numbers
 from eigenveil.errors import StateFileError, require
 from eigenveil.estimators.bounds import RowBounds
 from eigenveil.estimators.checks import (
@@ -38,6 +38,8 @@ from eigenveil.tracking.missing import filled, has_gaps
 __all__ = ["StreamingPCA"]
 
 _PIECE = 1 << 14
+# Sums of products of larger numbers could overflow. Rows of a private stream are cut to their bound long before that.
+_SQUARABLE = 1e140
 _LEARNT = ("_stream", "_sparse", "n_features_in_", "feature_names_in_")
 
 
@@ -423,18 +425,22 @@ class StreamingPCA(TransformerMixin, BaseEstimator):
         if type(X) is np.ndarray and not reset and self._is_plain(X, least):
             return len(X), _pieces(X)
         if not isinstance(X, np.ndarray) and isinstance(X, Rows) and not is_arrow_like(X):
+            _require_shape(X.shape, least=least)
             if self.epsilon is not None:
                 # What was released cannot be taken back, so a bad row must not turn up halfway.
                 deque(self._checked_rows(X, reset=reset), maxlen=0)
             return X.shape[0], self._checked_rows(X, reset=reset)
         if is_arrow_like(X):
-            array = as_numbers(as_arrow(with_names(self, X, reset=reset)), gaps=True)
+            table = as_arrow(with_names(self, X, reset=reset))
+            require_numbers(table.schema)
+            _require_shape((table.num_rows, table.num_columns), least=least)
+            array = as_numbers(table, gaps=True)
             require(not np.isinf(array).any(), "X contains infinity")
         else:
             fewest = {"ensure_min_features": 2} if reset else {}
             checks = {"ensure_all_finite": "allow-nan", "ensure_min_samples": least, **fewest}
             array = checked_array(self, X, reset=reset, **checks)
-        self._require_no_gaps(array)
+        self._require_usable(array)
         return array.shape[0], _pieces(array)
 
     def _is_plain(self, X: Any, least: int) -> bool:
@@ -442,11 +448,10 @@ class StreamingPCA(TransformerMixin, BaseEstimator):
         if X.ndim != 2 or X.dtype != np.float64 or X.shape[1] != self.n_features_in_ or len(X) < least:
             return False
         with np.errstate(over="ignore", invalid="ignore"):
-            return "feature_names_in_" not in self.__dict__ and bool(np.isfinite(np.einsum("ij,ij->", X, X)))
+            return "feature_names_in_" not in self.__dict__ and bool(np.einsum("ij,ij->", X, X) < _SQUARABLE**2)
 
     def _checked_rows(self, X: Rows, *, reset: bool) -> Iterator[Any]:
         if reset:
-            require(X.shape[1] >= 2, "X has 1 feature(s), and principal components need at least 2 columns")
             self.n_features_in_ = X.shape[1]
         require(
             X.shape[1] == self.n_features_in_,
@@ -457,13 +462,22 @@ class StreamingPCA(TransformerMixin, BaseEstimator):
             require(block.weights is None, "rows of named persons cannot be followed as a stream; see person_blocks")
             require(values.dtype.kind in "biuf", f"X must hold real numbers, got dtype {values.dtype}")
             require(not np.isinf(values.data if sp.issparse(values) else values).any(), "X contains infinity")
-            self._require_no_gaps(values)
+            self._require_usable(values)
             yield from _pieces(values)
 
-    def _require_no_gaps(self, array: Any) -> None:
+    def _require_usable(self, array: Any) -> None:
+        """Refuse gaps where there may be none, and without privacy numbers that are too large to multiply."""
         sparse = sp.issparse(array)
-        if array.dtype.kind != "f" or (self.epsilon is None and not sparse):
+        if array.dtype.kind != "f":
             return
+        if self.epsilon is None:
+            values = array.data if sparse else array
+            require(
+                array.dtype.itemsize <= 4 or not bool(((values > _SQUARABLE) | (values < -_SQUARABLE)).any()),
+                f"X contains numbers beyond {_SQUARABLE:g}, too large to square; scale the columns first",
+            )
+            if not sparse:
+                return
         with np.errstate(invalid="ignore", over="ignore"):
             gaps = bool(np.isnan(array.data if sparse else array).any())
         require(
@@ -551,7 +565,15 @@ class StreamingPCA(TransformerMixin, BaseEstimator):
 
 def _as_kind(rows: Any, *, sparse: bool) -> Any:
     """Rows of the kind that the stream began with."""
-    return sp.csr_array(rows) if sparse else rows.toarray()
+    if not sparse:
+        return rows.toarray()
+    require(not has_gaps(rows), "X contains NaN, and this stream began with sparse rows, which have no gaps")
+    return sp.csr_array(rows)
+
+
+def _require_shape(shape: tuple[int, int], *, least: int) -> None:
+    require(shape[1] >= 2, f"X has {shape[1]} feature(s), and principal components need at least 2 columns")
+    require(shape[0] >= least, f"X has {shape[0]} sample(s), and at least {least} must come at once")
 
 
 def _pieces(array: Any) -> Iterator[Any]:
@@ -560,8 +582,10 @@ def _pieces(array: Any) -> Iterator[Any]:
         array = sp.csr_array(array)
         array.sum_duplicates()
     step = max(1, min(_PIECE, (1 << 22) // max(1, array.shape[1])))
+    # One memory order for all, because sums come out differently, in their last bits, in another.
+    order = {} if sp.issparse(array) else {"order": "C"}
     for start in range(0, array.shape[0], step):
-        yield array[start : start + step].astype(np.float64, copy=False)
+        yield array[start : start + step].astype(np.float64, copy=False, **order)
 
 
 def _energy_bounds(adapt: Any) -> EnergyBounds | None:
@@ -571,7 +595,10 @@ def _energy_bounds(adapt: Any) -> EnergyBounds | None:
         low, high = (float(bound) for bound in adapt)
     except (TypeError, ValueError):
         raise ValueError(f"adapt must be None or a pair (low, high) of fractions, got {adapt!r}") from None
-    return EnergyBounds(low, high)
+    try:
+        return EnergyBounds(low, high)
+    except ValueError as error:
+        raise ValueError(f"{error} as adapt") from None
 
 
 def _settings(stream: Stream, view: View, divisor: float) -> dict[str, Any]:
@@ -590,6 +617,6 @@ def _settings(stream: Stream, view: View, divisor: float) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     """A parameter as JSON has it."""
-    if isinstance(value, np.ndarray | np.generic):
-        return value.tolist()
-    return list(value) if isinstance(value, tuple) else value
+    if isinstance(value, tuple | list):
+        return [_plain(item) for item in value]
+    return np.asarray(value).tolist() if hasattr(value, "__array__") else value

@@ -242,4 +242,10 @@ def _projected(basis: Array, squares: Array, block: _Block, pull: Array, fresh: 
 def _unit(columns: Array) -> Array:
     """Columns of length one, so that sizes do not enter the conditioning; empty ones stay empty."""
     lengths = np.sqrt(np.einsum("ij,ij->j", columns, columns))
+    odd = np.flatnonzero(~((lengths > 1e-140) & (lengths < 1e140)))
+    if len(odd):
+        # Squares of these overflow or vanish, which does not make them infinite or empty.
+        sizes = np.abs(columns[:, odd]).max(axis=0)
+        sizes[sizes == 0] = 1.0
+        lengths[odd] = sizes * np.linalg.norm(columns[:, odd] / sizes, axis=0)
     return columns / np.where(lengths > 0, lengths, 1.0)

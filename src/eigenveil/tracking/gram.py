@@ -72,6 +72,8 @@ class GramTracker(SketchTracker[GramState]):
         """Add a block to what is held back. Nothing is released."""
         terms = self._terms(state.center)
         require_rows(rows, terms.domain.dim)
+        if rows.shape[0] == 0:
+            return state
         fade = terms.forget**2
         held = state.held.and_then(Sums.of(rows, terms), fade)
         # An entry that is not finite, or too large to square, leaves its mark on the diagonal.

@@ -74,6 +74,8 @@ class TreeTracker(SketchTracker[TreeState]):
         """Take a block and release the stretch that it completes."""
         terms = self.terms
         require_rows(rows, terms.domain.dim)
+        if rows.shape[0] == 0:
+            return state
         require(
             state.blocks < self.horizon,
             f"the stream has reached its horizon of {self.horizon} blocks; nothing more can be released",
