@@ -149,7 +149,8 @@ def follow(name: str, count: int, dim: int) -> str:
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return (
         f"  {name:31} {pca.n_samples_seen_ / busy:>11,.0f} rows/s   {most / 1024:>5,.0f} MiB at most, "
-        f"{(most - early) / 1024:.1f} more than after a tenth   {pca.n_components_} components, {len(pca.guarantee_.charges)} charges"
+        f"{(most - early) / 1024:.1f} more than after a tenth   {pca.n_components_} components, "
+        f"{len(pca.guarantee_.charges)} charges"
     )
 
 

@@ -268,7 +268,11 @@ def plan_stream(
     if block is None and memory_limit is not None and not sparse:
         size = max(1, min(size, (limit // 8 - _held(dim, width, way, 0)) // (2 * dim)))
     first = size
-    if budget is not None and way == "slices" and noise_target is not None:
+    require(
+        noise_target is None or way == "slices",
+        f"noise_target is for a stream that is released block by block (publish='block'), and this one is not: {reason}",
+    )
+    if budget is not None and noise_target is not None:
         # The mean takes its shares first, and a person may be in several blocks.
         left = budget.mu * math.sqrt((1 - sum(STREAM_MEAN_SHARES)) * (1 - MEAN_SHARE) if center else 1.0)
         each = left / math.sqrt(person_blocks)

@@ -84,9 +84,16 @@ def open_source(
     require(found in STREAM_FORMATS, f"the format must be one of {', '.join(STREAM_FORMATS)}, got {found!r}")
     require(header or found == "csv", f"only csv can come without a header, not {found}")
     if found in _PIPES:
-        file = source if piped else path.open("rb")
         read = _csv_source if found == "csv" else _arrow_source
-        return read(file, path, drop, header=header)
+        if piped:
+            return read(source, path, drop, header=header)
+        file = path.open("rb")
+        try:
+            opened = read(file, path, drop, header=header)
+        except BaseException:
+            file.close()
+            raise
+        return Source(_and_close(opened.batches, file), opened.columns)
     require(not piped, f"{found} cannot be read from a pipe; give a file, or csv or arrow through the pipe")
     if found == "parquet":
         return _parquet_source(path, drop)
@@ -94,6 +101,12 @@ def open_source(
     table = read_table(path, kind=f".{found}", features=features, one_based=one_based)
     size = _BATCH if table.rows.sparse else _batch(table.rows.shape[1])
     return Source((block.values for block in table.rows.blocks(size)), table.columns)
+
+
+def _and_close(batches: Iterator[Any], file: Any) -> Iterator[Any]:
+    """The batches of a file that was opened here, closed when they end or are given up."""
+    with file:
+        yield from batches
 
 
 def _batch(columns: int) -> int:

@@ -28,6 +28,31 @@ def sentinel_rows() -> tuple[Array, list[bytes]]:
     return values, [np.float64(number).tobytes() for number in marked]
 
 
+def test_a_copy_can_be_merged_as_what_was_released_of_the_original() -> None:
+    left, right = (real().fit(half) for half in np.split(VALUES, 2))
+    sent = pickle.loads(pickle.dumps(right.partial_fit(VALUES[:7])))  # noqa: S301
+    shown_before = shown(right)
+    merged = left.merge(sent)
+    assert "nobody is in two of the 2 streams" in str(merged.guarantee_)
+    assert shown(right) == shown_before
+    after = shown(merged)
+    for again in (sent, right, merged):
+        with pytest.raises(ValueError, match=r"merged before|with itself|have not been released"):
+            merged.merge(again)
+    assert shown(merged) == after
+
+
+@pytest.mark.parametrize("epsilon", [None, 1.0])
+def test_rows_are_not_merged_twice_not_even_through_a_third_stream(epsilon: float | None) -> None:
+    budget: dict[str, Any] = {} if epsilon is None else {"delta": 1e-5, "row_bound": 3.0}
+    one, two, three = (StreamingPCA(2, epsilon=epsilon, **budget).fit(part) for part in np.split(VALUES, 3))
+    two.merge(three)
+    one.merge(two)
+    for stream, other in ((one, three), (three, two), (one, two)):
+        with pytest.raises(ValueError, match="merged before, and rows would count twice"):
+            stream.merge(other)
+
+
 @each_way
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("synced", [True, False])
@@ -48,7 +73,7 @@ def test_copies_hold_no_row_and_cannot_go_on(way: str, sparse: bool, synced: boo
         for act in (
             other.sync,
             lambda other=other: other.partial_fit(values[:5]),
-            lambda other=other: pca.merge(other),
+            lambda other=other: other.merge(pca),
         ):
             with pytest.raises(EigenveilError, match="this is a copy of a private stream"):
                 act()

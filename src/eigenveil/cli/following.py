@@ -49,7 +49,10 @@ def run(job: Job) -> None:
     from eigenveil.estimators.streaming_pca import StreamingPCA
 
     with heard() as stop:
-        pca = StreamingPCA(**job.settings) if job.settings is not None else StreamingPCA.resume(_state(job))
+        with _in_option_words():
+            # Before the first row, which may take its time.
+            pca = StreamingPCA.resume(_state(job)) if job.settings is None else StreamingPCA(**job.settings)
+            pca.require_parameters()
         before, began = _rows(pca), time.monotonic()
         try:
             _follow(pca, job, stop)

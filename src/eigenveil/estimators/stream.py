@@ -15,15 +15,15 @@ import numpy as np
 import scipy.sparse as sp
 
 from eigenveil.errors import EigenveilError, require
-from eigenveil.estimators.bounds import RowBounds
 from eigenveil.estimators.center import find_center
-from eigenveil.linalg import Array, Subspace
-from eigenveil.plan import STREAM_MEAN_SHARES, StreamPlan
-from eigenveil.privacy import Budget, Charge, Domain, Gaussian, Guarantee, Ledger, Mechanism, Neighbours, Noise
+from eigenveil.estimators.merged import Merged
+from eigenveil.estimators.stream_terms import StreamTerms, promise
+from eigenveil.linalg import Array
+from eigenveil.plan import STREAM_MEAN_SHARES
+from eigenveil.privacy import Charge, Domain, Gaussian, Guarantee, Ledger, Mechanism, Noise
 from eigenveil.tracking import (
     NOTHING_ASKED,
     BlockTracker,
-    EnergyBounds,
     GramTracker,
     Sketch,
     SketchTracker,
@@ -35,29 +35,10 @@ from eigenveil.tracking import (
 from eigenveil.tracking.missing import filled, has_gaps
 from eigenveil.tracking.sums import as_block_rows
 
-__all__ = ["Stream", "StreamTerms", "View"]
+__all__ = ["Stream", "View"]
 
 _ROUNDS_OF_FILLING: Final = 3
 RAW_STATE: Final = "This is raw data of the people in the stream. Only what was released is covered by a guarantee."
-
-
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class StreamTerms:
-    """What was asked for, in checked and public terms."""
-
-    rank: int
-    oversample: int
-    budget: Budget | None
-    bounds: RowBounds
-    neighbours: Neighbours
-    person_blocks: int
-    center: bool
-    forget: float
-    adapt: EnergyBounds | None
-    plan: StreamPlan
-    horizon: int | None
-    seed: int | None
 
 
 @final
@@ -81,7 +62,7 @@ class Stream:
 
     def __init__(self, terms: StreamTerms, ledger: Ledger | None, *, shared: bool) -> None:
         self.terms, self.ledger, self.shared = terms, ledger, shared
-        self.rows, self.covered, self.merged = 0, 0, 0
+        self.rows, self.covered = 0, 0
         self.charges: tuple[Charge, ...] = ()
         # No other stream on the same ledger may have slots of this name.
         self.series = f"stream {secrets.token_hex(8)}"
@@ -89,16 +70,12 @@ class Stream:
         self.state: Any = None
         self.pending: tuple[Any, ...] = ()
         self.held = 0
-        self.base: Sketch | None = None
-        # How far the base has faded by now, and how far it had when something was last released.
-        self.base_fade, self.base_shown, self.base_floor = 1.0, 1.0, 0.0
-        self.base_promise: tuple[float, float] | None = None
-        self.base_seeded = False
+        self.merged: Merged | None = None
         self.closed: str | None = None
         self.claimed: Path | None = None
         self.draws = 0
         self._noise = None if terms.seed is not None or terms.budget is None else Noise.fresh()
-        self._seen: tuple[tuple[int, ...], View] | None = None
+        self._seen: tuple[tuple[Any, ...], View] | None = None
         # In a copy: all there is to see, and the number of releases behind it.
         self._shown: tuple[View, int] | None = None
 
@@ -140,7 +117,7 @@ class Stream:
 
     def kept(self) -> dict[str, Any]:
         """All that changes when rows are taken, to go back to where nothing is private. Everything in it is a value."""
-        return {name: getattr(self, name) for name in ("rows", "tracker", "state", "pending", "held", "base_fade")}
+        return {name: getattr(self, name) for name in ("rows", "tracker", "state", "pending", "held", "merged")}
 
     def put_back(self, kept: Mapping[str, Any]) -> None:
         """Go back to what was kept. What is private stays: its releases cannot be taken back."""
@@ -188,18 +165,21 @@ class Stream:
         self.require_open()
         if not self.private:
             return
+        if self.covered == self.rows:
+            return
         if self.held:
             self._take(_joined(self.pending))
             self.pending, self.held = (), 0
-        if self.tracker is not None:
+        if self.terms.plan.way == "products":
             self._released(lambda tracker, through: tracker.sync(self.state, through))
-        self.covered, self.base_shown = self.rows, self.base_fade
+        self._cover(released=True)
 
     def view(self) -> View:
         """What may be seen now: everything where nothing is private, and otherwise what was released."""
         if self._shown is not None:
             return self._shown[0]
-        key = (self.covered if self.private else self.rows, self.releases, self.merged)
+        others = () if self.merged is None else self.merged.streams
+        key = (self.covered if self.private else self.rows, self.releases, others)
         if self._seen is None or self._seen[0] != key:
             self._seen = (key, self._view())
         return self._seen[1]
@@ -207,12 +187,30 @@ class Stream:
     def merge(self, other: "Stream") -> None:
         """Add what another stream has found. Rows that it holds back must have been released."""
         self.require_open()
-        other.require_open()
+        self._require_like(other)
+        found = other.view()
+        dim, mine = self.terms.bounds.dim, self.merged
+        names = (other.series, *(() if other.merged is None else other.merged.streams))
+        before = (self.series, *(() if mine is None else mine.streams))
+        require(not set(names) & set(before), "these streams have been merged before, and rows would count twice")
+        self.merged = (mine or Merged.none(dim)).and_stream(
+            found.sketch,
+            floor=found.noise_floor,
+            guarantee=other.guarantee(),
+            streams=names,
+            rank=self._width(found.sketch),
+            center=self.terms.center,
+        )
+
+    def _require_like(self, other: "Stream") -> None:
+        """Refuse a stream that this one cannot take over. A copy will do: what it holds was released."""
+        if other._shown is None:
+            other.require_open()
+        mine, theirs = self.terms, other.terms
         require(
             self.private == other.private,
             "a private stream and one without privacy cannot be merged: the result would be neither",
         )
-        mine, theirs = self.terms, other.terms
         require(
             mine.bounds.dim == theirs.bounds.dim,
             f"streams of {mine.bounds.dim} and {theirs.bounds.dim} columns cannot be merged",
@@ -225,56 +223,19 @@ class Stream:
                 f"private streams that promise different things cannot be merged: {name} differ",
             )
         require(
-            not other.private or other.covered == other.rows,
+            not other.private or other._shown is not None or other.covered == other.rows,
             "the other stream holds rows that have not been released; call its sync() first",
         )
-        found = other.view()
-        base = Sketch.empty(mine.bounds.dim) if self.base is None else _faded(self.base, self.base_fade)
-        self.base = merge_sketches(base, found.sketch, rank=self._width(found.sketch), center=mine.center)
-        self.base_floor = math.hypot(self.base_floor * self.base_fade, found.noise_floor)
-        self.base_fade = self.base_shown = 1.0
-        self.merged += 1 + other.merged
-        if other.private:
-            self._weaken(other)
 
     def guarantee(self) -> Guarantee:
         """What is promised of all that was released so far."""
-        terms = self.terms
-        if terms.budget is None:
-            return Guarantee.none("a stream without privacy was asked for")
-        epsilon, delta = terms.budget.epsilon, terms.budget.delta
-        if self.base_promise is not None:
-            epsilon, delta = max(epsilon, self.base_promise[0]), max(delta, self.base_promise[1])
-        most = terms.person_blocks
-        unit = "each person, who has one row of the stream"
-        if most > 1:
-            unit = f"each person, who has at most one row in a block and rows in at most {most} blocks"
-        return Guarantee(
-            epsilon=epsilon,
-            delta=delta,
-            unit=unit,
-            neighbours=terms.neighbours.words,
-            against="anybody who sees all that was released, at every time, and knows everything but one person's rows; "
-            "the device that follows the stream sees the rows, and its unreleased state is raw data",
-            released=(
-                "components",
-                "mean",
-                "spectrum",
-                "explained variance and its ratio",
-                "the rank",
-                _WHEN[terms.plan.way],
-            ),
-            assumptions=tuple(self._assumptions()),
-            calibration="exact Gaussian composition (Balle and Wang 2018), over disjoint slots of the stream only those "
-            "that one person can be in; the epsilon is the budget fixed before the stream began",
-            caveats=tuple(self._caveats()),
-            charges=self.charges,
-        )
+        return promise(self.terms, self.charges, self.merged)
 
-    def _cover(self) -> None:
-        """Where every block is released on its own, all rows up to here are in what was released."""
-        if self.terms.plan.way != "products":
-            self.covered, self.base_shown = self.rows, self.base_fade
+    def _cover(self, *, released: bool = False) -> None:
+        """All rows up to here are in what was released: after a release, and after every block that is one on its own."""
+        if released or self.terms.plan.way != "products":
+            self.covered = self.rows
+            self.merged = None if self.merged is None else self.merged.released()
 
     def _length(self) -> int:
         """How many rows the block that is open will have."""
@@ -291,7 +252,7 @@ class Stream:
                 self.ledger.afford(self.terms.budget.mu, label="this stream")
                 self.begin(self._center_of(rows))
             self._released(lambda tracker, through: tracker.step(self.state, rows, through))
-        self.base_fade *= self.terms.forget**2
+        self.merged = None if self.merged is None else self.merged.later(self.terms.forget**2)
 
     def _released(self, act: Callable[[SketchTracker[Any], Mechanism], Any]) -> None:
         """Let the tracker act with a mechanism that is paid from the ledger, and keep the lines that it wrote."""
@@ -351,11 +312,12 @@ class Stream:
             sketch, rank, floor = Sketch.empty(terms.bounds.dim), terms.rank, 0.0
         else:
             sketch, rank, floor = tracker.sketch(state), tracker.rank_of(state), tracker.noise_floor(state)
-        if self.base is not None:
-            fade = self.base_shown if self.private else self.base_fade * (terms.forget**2 if self.held else 1.0)
-            width = self._width(sketch, self.base)
-            sketch = merge_sketches(sketch, _faded(self.base, fade), rank=width, center=terms.center)
-            floor = math.hypot(floor, fade * self.base_floor)
+        if self.merged is not None:
+            others = self.merged
+            fade = others.shown if self.private else others.fade * (terms.forget**2 if self.held else 1.0)
+            width = self._width(sketch, others.sketch)
+            sketch = merge_sketches(sketch, others.seen(fade), rank=width, center=terms.center)
+            floor = math.hypot(floor, fade * others.floor)
         return View(sketch, rank, floor, rows)
 
     def _width(self, *sketches: Sketch) -> int:
@@ -432,45 +394,6 @@ class Stream:
         self.draws += 1
         return Gaussian(multiplier, self.ledger, noise)
 
-    def _weaken(self, other: "Stream") -> None:
-        """Someone in the other stream is promised what that one promised."""
-        theirs = other.guarantee()
-        assert theirs.epsilon is not None
-        assert theirs.delta is not None
-        mine = self.base_promise or (0.0, 0.0)
-        self.base_promise = (max(mine[0], theirs.epsilon), max(mine[1], theirs.delta))
-        self.base_seeded = self.base_seeded or not theirs.private
-
-    def _assumptions(self) -> list[str]:
-        terms, plan = self.terms, self.terms.plan
-        found = [
-            "no person has more than one row"
-            if terms.person_blocks == 1
-            else f"no person has two rows in one block, or rows in more than {terms.person_blocks} blocks",
-            f"rows are cut to length {terms.bounds.row_bound:g} around the center, a bound that was not read from these rows",
-            f"the number of rows, that a block is {plan.block} rows in the order they came (the first {plan.first_block}), "
-            "and when synchronisations happen are public and do not depend on anybody's row",
-            "that all entries are finite, and the number, names and types of the columns, are public",
-            f"how it is released: {plan.reason}",
-            "this stream alone: the same people in another stream or fit are a further cost, which a shared ledger adds up",
-        ]
-        if terms.horizon is not None:
-            found.append(f"the stream has at most {terms.horizon} rows, a public number")
-        if terms.bounds.origin is not None:
-            found.append("the origin is public")
-        if self.merged:
-            found.append(
-                f"nobody is in two of the {self.merged + 1} streams that were merged, each of which cut rows to its own bound "
-                "and had its own blocks"
-            )
-        return found
-
-    def _caveats(self) -> list[str]:
-        caveats = ["floating-point noise stands in for real-valued noise; see docs/sharp-edges.md"]
-        if self.terms.seed is not None or self.base_seeded:
-            caveats.insert(0, "reproducible, not private: the noise came from a known seed and can be subtracted")
-        return caveats
-
     def __getstate__(self) -> dict[str, Any]:
         """A copy of a private stream, in a pickle or in memory, holds what was released and no row, and cannot go on."""
         state = dict(self.__dict__)
@@ -480,7 +403,6 @@ class Stream:
                 "state": None,
                 "pending": (),
                 "held": 0,
-                "base": None,
                 "_noise": None,
                 "claimed": None,
             }
@@ -491,20 +413,7 @@ class Stream:
         return state
 
 
-_WHEN: Final = {
-    "sketch": "",
-    "products": "all of them anew at every synchronisation",
-    "slices": "all of them anew after every block",
-    "tree": "all of them anew after every block",
-}
-
-
 def _joined(pieces: tuple[Any, ...]) -> Any:
     if len(pieces) == 1:
         return pieces[0]
     return sp.csr_array(sp.vstack(pieces)) if sp.issparse(pieces[0]) else np.concatenate(pieces)
-
-
-def _faded(sketch: Sketch, fade: float) -> Sketch:
-    space = Subspace(sketch.subspace.basis, sketch.subspace.values * math.sqrt(fade))
-    return Sketch(space, sketch.mean, sketch.weight * fade, sketch.energy * fade)

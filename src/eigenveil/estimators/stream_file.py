@@ -16,23 +16,27 @@ import numpy as np
 import scipy.sparse as sp
 
 from eigenveil.errors import StateFileError, require
-from eigenveil.estimators.stream import RAW_STATE, Stream, StreamTerms
+from eigenveil.estimators.merged import Merged
+from eigenveil.estimators.stream import RAW_STATE, Stream
+from eigenveil.estimators.stream_terms import StreamTerms
 from eigenveil.files import ArchiveKind
 from eigenveil.linalg import Array
 from eigenveil.privacy import Budget, Charge, Ledger
 from eigenveil.tracking.store import restored, taken_apart
 
-__all__ = ["claim", "read_stream_file", "resumed", "write_stream_file"]
+__all__ = ["resumed", "taken_from", "write_stream_file"]
 
 _KIND: Final = ArchiveKind("eigenveil-stream", 1, "the state of an Eigenveil stream", StateFileError)
 _CLAIMED: Final = ".resumed"
-_COUNTS: Final = ("rows", "covered", "merged", "held", "draws")
+_MERGED: Final = ("floor", "fade", "shown", "epsilon", "delta", "seeded", "streams")
+_COUNTS: Final = ("rows", "covered", "held", "draws")
 
 
 def write_stream_file(path: Path, stream: Stream, facts: Mapping[str, Any]) -> None:
     """Write `stream` with the public `facts` that `resumed` will need; a private one is closed once the file is there."""
     stream.require_open()
-    tree, arrays = taken_apart((stream.state, stream.base))
+    others = stream.merged
+    tree, arrays = taken_apart((stream.state, None if others is None else others.sketch))
     center = getattr(getattr(getattr(stream.tracker, "terms", None), "domain", None), "center", None)
     if center is not None:
         arrays["center"] = np.ascontiguousarray(center)
@@ -48,32 +52,49 @@ def write_stream_file(path: Path, stream: Stream, facts: Mapping[str, Any]) -> N
         "counts": {name: getattr(stream, name) for name in _COUNTS},
         "begun": stream.tracker is not None,
         "series": stream.series,
-        "base": [stream.base_fade, stream.base_shown, stream.base_floor, stream.base_promise, stream.base_seeded],
+        "merged": None if others is None else {name: getattr(others, name) for name in _MERGED},
         "charges": [asdict(charge) for charge in stream.charges],
         "ledger": _ledger_facts(stream.ledger),
         "shared": stream.shared,
+        "moves": stream.private and stream.terms.seed is None,
     }
     arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    _KIND.write(path, arrays, {**header, "digest": _digest(arrays, header)}, readable=False)
-    if stream.private and stream.terms.seed is None:
+    if header["moves"]:
+        # Before the file is there: whatever interrupts us must not leave two streams that can go on.
         stream.closed = f"this stream was saved to {path} and goes on from there: resume it"
+    try:
+        _KIND.write(path, arrays, {**header, "digest": _digest(arrays, header)}, readable=False)
+    except Exception:
+        stream.closed = None
+        raise
     if stream.claimed is not None:
         # What the stream was resumed from is out of date, and raw data.
         stream.claimed.unlink(missing_ok=True)
         stream.claimed = None
 
 
-def read_stream_file(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Arrays and header of a state file, found whole."""
+def taken_from(path: Path) -> tuple[dict[str, Any], dict[str, Any], Path | None]:
+    """Arrays and header of a state file, found whole; and where the file is now, if its stream has been taken out of it."""
     if path.name.endswith(_CLAIMED):
         raise StateFileError(
             f"{path} was resumed before, and what has been released since is not in it; going on from it could release the "
             "same rows twice"
         )
-    if not path.exists() and path.with_name(path.name + _CLAIMED).exists():
-        raise StateFileError(
-            f"{path} was resumed before and not saved since; its remains are in {path.name + _CLAIMED}"
-        )
+    claimed = path.with_name(path.name + _CLAIMED)
+    if not path.exists() and claimed.exists():
+        raise StateFileError(f"{path} was resumed before and not saved since; its remains are in {claimed.name}")
+    arrays, header = _read(path)
+    if header.get("ledger") is None or not header.get("moves", True):
+        return arrays, header, None
+    try:
+        # Whoever renames the file has the stream. It is read again, since somebody may have been faster and saved it anew.
+        path.replace(claimed)
+    except FileNotFoundError:
+        raise StateFileError(f"{path} was resumed by somebody else in the meantime") from None
+    return *_read(claimed), claimed
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     arrays, header = _KIND.read(path)
     stated = header.pop("digest", None)
     for name in ("format", "version"):
@@ -83,37 +104,22 @@ def read_stream_file(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     return arrays, header
 
 
-def claim(path: Path) -> Path:
-    """Take the state file out of use: its new name, which cannot be resumed."""
-    try:
-        return path.replace(path.with_name(path.name + _CLAIMED))
-    except FileNotFoundError:
-        raise StateFileError(f"{path} was resumed by somebody else in the meantime") from None
-
-
-def resumed(
-    path: Path, terms: StreamTerms, arrays: Mapping[str, Any], header: Mapping[str, Any], ledger: Ledger | None
-) -> Stream:
-    """The stream that was saved, on its own ledger or, if it had shared one, on `ledger`."""
-    try:
-        account = _ledger(header, ledger)
-        stream = Stream(terms, account, shared=bool(header["shared"]))
-        counts = {name: int(header["counts"][name]) for name in _COUNTS}
-        require(all(count >= 0 for count in counts.values()), "its counts are negative")
-        for name, count in counts.items():
-            setattr(stream, name, count)
-        stream.series = str(header["series"])
-        stream.charges = _charges(header["charges"])
-        stream.base_fade, stream.base_shown, stream.base_floor, promise, stream.base_seeded = header["base"]
-        stream.base_promise = None if promise is None else (float(promise[0]), float(promise[1]))
-        if header["begun"]:
-            stream.begin(arrays.get("center"))
-        stream.state, stream.base = restored(header["tree"], arrays)
-        stream.pending = _pending(arrays, stream.held, terms.bounds.dim)
-    except StateFileError:
-        raise
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise StateFileError(f"{path} is damaged: {error}") from error
+def resumed(terms: StreamTerms, arrays: Mapping[str, Any], header: Mapping[str, Any], ledger: Ledger | None) -> Stream:
+    """The stream that was saved, on its own ledger or, if it had shared one, on `ledger`. Whatever is amiss raises."""
+    stream = Stream(terms, _ledger(header, ledger), shared=bool(header["shared"]))
+    counts = {name: int(header["counts"][name]) for name in _COUNTS}
+    require(all(count >= 0 for count in counts.values()), "its counts are negative")
+    for name, count in counts.items():
+        setattr(stream, name, count)
+    stream.series = str(header["series"])
+    stream.charges = _charges(header["charges"])
+    if header["begun"]:
+        stream.begin(arrays.get("center"))
+    stream.state, others = restored(header["tree"], arrays)
+    if others is not None:
+        kept = header["merged"]
+        stream.merged = Merged(others, **{**kept, "streams": tuple(map(str, kept["streams"]))})
+    stream.pending = _pending(arrays, stream.held, terms.bounds.dim)
     return stream
 
 

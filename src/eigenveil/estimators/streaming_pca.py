@@ -1,7 +1,5 @@
 """`StreamingPCA`: principal components of rows that are seen once, on a small device, privately when asked."""
 
-from collections import deque
-from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
@@ -12,34 +10,21 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.exceptions import NotFittedError
 
-from eigenveil.data import as_arrow, as_numbers, is_arrow_like, require_numbers
 from eigenveil.errors import StateFileError, require
-from eigenveil.estimators.bounds import RowBounds
-from eigenveil.estimators.checks import (
-    budget_of,
-    checked_array,
-    is_real,
-    require_integer,
-    require_one_of,
-    seed_of,
-    with_names,
-)
-from eigenveil.estimators.stream import Stream, StreamTerms, View
-from eigenveil.estimators.stream_file import claim, read_stream_file, resumed, write_stream_file
+from eigenveil.estimators.batches import as_kind, checked_batch
+from eigenveil.estimators.stream import Stream, View
+from eigenveil.estimators.stream_file import resumed, taken_from, write_stream_file
+from eigenveil.estimators.stream_terms import require_parameters, terms_of
 from eigenveil.linalg import Array, Subspace
 from eigenveil.model import Model
-from eigenveil.plan import StreamPlan, plan_stream
-from eigenveil.privacy import Guarantee, Ledger, Neighbours
-from eigenveil.rows import Rows
+from eigenveil.plan import StreamPlan
+from eigenveil.privacy import Guarantee, Ledger
 from eigenveil.sources import open_source
-from eigenveil.tracking import EnergyBounds
 from eigenveil.tracking.missing import filled, has_gaps
 
 __all__ = ["StreamingPCA"]
 
-_PIECE = 1 << 14
-# Sums of products of larger numbers could overflow. Rows of a private stream are cut to their bound long before that.
-_SQUARABLE = 1e140
+_DAMAGE = (ValueError, TypeError, KeyError, AttributeError, ArithmeticError)
 _LEARNT = ("_stream", "_sparse", "n_features_in_", "feature_names_in_")
 
 
@@ -201,11 +186,16 @@ class StreamingPCA(TransformerMixin, BaseEstimator):
         self._begun("there were no rows").merge(other._begun("the other stream has no rows"))
         return self
 
+    def require_parameters(self) -> "StreamingPCA":
+        """Refuse at once what no rows could make right. Otherwise parameters are checked when the first rows come."""
+        require_parameters(self)
+        return self
+
     def transform(self, X: Any) -> Array:
         """Scores, (n, k), of rows `X`, (n, d). Raw data: scores of people are as private as their rows."""
         model, view = self.model_, self._view()
         scores = []
-        for rows in self._checked(X, reset=False, least=1)[1]:
+        for rows in checked_batch(self, X, reset=False, least=1)[1]:
             gaps = not sp.issparse(rows) and has_gaps(rows)
             scores.append(model.transform(filled(rows, view.sketch) if gaps else rows))
         return np.vstack(scores) if scores else np.empty((0, len(model.values)))
@@ -255,23 +245,26 @@ class StreamingPCA(TransformerMixin, BaseEstimator):
         A private stream with real noise is taken out of the file, which is renamed and cannot be resumed again.
         """
         path = Path(path)
-        arrays, header = read_stream_file(path)
+        arrays, header, claimed = taken_from(path)
         try:
             facts = header["facts"]
             params = dict(facts["params"])
             params["adapt"] = None if params["adapt"] is None else tuple(params["adapt"])
             pca = cls(**params, ledger=ledger)
-            pca.n_features_in_ = int(facts["dim"])
+            dim, pca._sparse = int(facts["dim"]), bool(facts["sparse"])
+            vars(pca)["n_features_in_"] = dim
             if facts["columns"] is not None:
                 vars(pca)["feature_names_in_"] = np.asarray(facts["columns"], dtype=object)
-            pca._sparse = bool(facts["sparse"])
-            terms = pca._terms(pca.n_features_in_, sparse=pca._sparse, plan=StreamPlan(**facts["plan"]))
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            terms = terms_of(pca, dim, sparse=pca._sparse, plan=StreamPlan(**facts["plan"]))
+            pca._stream = resumed(terms, arrays, header, ledger)
+        except BaseException as error:
+            if claimed is not None:
+                # Nothing was taken out of it.
+                claimed.replace(path)
+            if isinstance(error, StateFileError) or not isinstance(error, _DAMAGE):
+                raise
             raise StateFileError(f"{path} is damaged: {error}") from error
-        stream = resumed(path, terms, arrays, header, ledger)
-        if stream.private and terms.seed is None:
-            stream.claimed = claim(path)
-        pca._stream = stream
+        pca._stream.claimed = claimed
         return pca
 
     @property
@@ -388,22 +381,23 @@ class StreamingPCA(TransformerMixin, BaseEstimator):
 
     def _shown(self, view: View) -> Subspace:
         space = view.sketch.subspace
-        rank = max(1, min(view.rank, space.rank, view.rows + self._begun("").merged * space.rank))
-        return space.truncate(rank)
+        # Fewer rows than components show fewer, unless others brought more.
+        rows = view.rows if self._begun("").merged is None else space.rank
+        return space.truncate(max(1, min(view.rank, space.rank, rows)))
 
     def _take(self, X: Any, *, least: int) -> None:
         """Feed checked rows to the stream, which the first of them begin. Without privacy, rows that fail leave no trace."""
         before = {name: self.__dict__[name] for name in _LEARNT if name in self.__dict__}
         kept = self._stream.kept() if "_stream" in before else None
         try:
-            count, pieces = self._checked(X, reset=kept is None, least=least)
+            count, pieces = checked_batch(self, X, reset=kept is None, least=least, nameless=True)
             for rows in pieces:
                 if not hasattr(self, "_stream"):
                     self._begin(rows)
                 stream = self._begun("")
                 stream.require_room(count)
                 count -= rows.shape[0]
-                stream.feed(rows if self._sparse == sp.issparse(rows) else _as_kind(rows, sparse=self._sparse))
+                stream.feed(as_kind(rows, sparse=self._sparse))
         except BaseException:
             stream_now: Stream | None = getattr(self, "_stream", None)
             if kept is not None and stream_now is not None:
@@ -413,192 +407,12 @@ class StreamingPCA(TransformerMixin, BaseEstimator):
             raise
 
     def _begin(self, rows: Any) -> None:
-        terms = self._terms(rows.shape[1], sparse=sp.issparse(rows))
+        terms = terms_of(self, rows.shape[1], sparse=sp.issparse(rows))
         ledger = None if terms.budget is None else self.ledger
         if terms.budget is not None and ledger is None:
             ledger = Ledger(epsilon=terms.budget.epsilon, delta=terms.budget.delta)
         self._sparse = sp.issparse(rows)
         self._stream = Stream(terms, ledger, shared=self.ledger is not None)
-
-    def _checked(self, X: Any, *, reset: bool, least: int) -> tuple[int, Iterator[Any]]:
-        """How many rows, and float64 arrays or CSR matrices of them: in a private stream all were checked by now."""
-        if type(X) is np.ndarray and not reset and self._is_plain(X, least):
-            return len(X), _pieces(X)
-        if not isinstance(X, np.ndarray) and isinstance(X, Rows) and not is_arrow_like(X):
-            _require_shape(X.shape, least=least)
-            if self.epsilon is not None:
-                # What was released cannot be taken back, so a bad row must not turn up halfway.
-                deque(self._checked_rows(X, reset=reset), maxlen=0)
-            return X.shape[0], self._checked_rows(X, reset=reset)
-        if is_arrow_like(X):
-            table = as_arrow(with_names(self, X, reset=reset))
-            require_numbers(table.schema)
-            _require_shape((table.num_rows, table.num_columns), least=least)
-            array = as_numbers(table, gaps=True)
-            require(not np.isinf(array).any(), "X contains infinity")
-        else:
-            fewest = {"ensure_min_features": 2} if reset else {}
-            checks = {"ensure_all_finite": "allow-nan", "ensure_min_samples": least, **fewest}
-            array = checked_array(self, X, reset=reset, **checks)
-        self._require_usable(array)
-        return array.shape[0], _pieces(array)
-
-    def _is_plain(self, X: Any, least: int) -> bool:
-        """Whether `X` is just what was expected, so that the long way through scikit-learn's checks would find nothing."""
-        if X.ndim != 2 or X.dtype != np.float64 or X.shape[1] != self.n_features_in_ or len(X) < least:
-            return False
-        with np.errstate(over="ignore", invalid="ignore"):
-            return "feature_names_in_" not in self.__dict__ and bool(np.einsum("ij,ij->", X, X) < _SQUARABLE**2)
-
-    def _checked_rows(self, X: Rows, *, reset: bool) -> Iterator[Any]:
-        if reset:
-            self.n_features_in_ = X.shape[1]
-        require(
-            X.shape[1] == self.n_features_in_,
-            f"X has {X.shape[1]} features, but StreamingPCA is expecting {self.n_features_in_} features as input",
-        )
-        for block in X.blocks(_PIECE):
-            values = block.values
-            require(block.weights is None, "rows of named persons cannot be followed as a stream; see person_blocks")
-            require(values.dtype.kind in "biuf", f"X must hold real numbers, got dtype {values.dtype}")
-            require(not np.isinf(values.data if sp.issparse(values) else values).any(), "X contains infinity")
-            self._require_usable(values)
-            yield from _pieces(values)
-
-    def _require_usable(self, array: Any) -> None:
-        """Refuse gaps where there may be none, and without privacy numbers that are too large to multiply."""
-        sparse = sp.issparse(array)
-        if array.dtype.kind != "f":
-            return
-        if self.epsilon is None:
-            values = array.data if sparse else array
-            require(
-                array.dtype.itemsize <= 4 or not bool(((values > _SQUARABLE) | (values < -_SQUARABLE)).any()),
-                f"X contains numbers beyond {_SQUARABLE:g}, too large to square; scale the columns first",
-            )
-            if not sparse:
-                return
-        with np.errstate(invalid="ignore", over="ignore"):
-            gaps = bool(np.isnan(array.data if sparse else array).any())
-        require(
-            not gaps or not sparse,
-            "X contains NaN in a sparse matrix: leave such entries out, or give dense rows if they are gaps",
-        )
-        require(
-            not gaps,
-            "X contains NaN: a private stream takes no gaps, because filling them from other rows would break the bound on what "
-            "one row can change; fill or drop such rows by a public rule first",
-        )
-
-    def _terms(self, dim: int, *, sparse: bool, plan: StreamPlan | None = None) -> StreamTerms:
-        """The parameters, checked."""
-        budget = budget_of(self.epsilon, self.delta)
-        require_integer("n_components", self.n_components, least=1, optional=False)
-        rank = int(self.n_components)
-        require(rank <= dim, f"n_components={rank} must be at most the number of columns, {dim}")
-        require(is_real(self.forget) and 0 < self.forget <= 1, f"forget must lie in (0, 1], got {self.forget!r}")
-        require_integer("block_size", self.block_size, least=1)
-        require_integer("oversample", self.oversample, least=0)
-        require_one_of("publish", self.publish, ("sync", "block", "continual"))
-        require_one_of("neighbours", self.neighbours, ("zero-out", "replace-one"))
-        require_integer("horizon", self.horizon, least=1)
-        require_integer("person_blocks", self.person_blocks, least=1, optional=False)
-        require_integer("memory_limit", self.memory_limit, least=1)
-        require(isinstance(self.center, bool | np.bool_), f"center must be True or False, got {self.center!r}")
-        require(self.ledger is None or isinstance(self.ledger, Ledger), "ledger must be an eigenveil.Ledger")
-        continual = self.publish == "continual" and budget is not None
-        require(
-            not continual or self.horizon is not None,
-            "horizon is required for publish='continual': at most how many rows will come, a public number",
-        )
-        require(
-            continual or self.horizon is None, "horizon is for a private stream with publish='continual'; leave it out"
-        )
-        require(
-            self.noise_target is None or (budget is not None and is_real(self.noise_target) and self.noise_target > 0),
-            f"noise_target must be a positive number, for a private stream, got {self.noise_target!r}",
-        )
-        neighbours = Neighbours(self.neighbours)
-        oversample = max(10, rank) if self.oversample is None else int(self.oversample)
-        adapt = _energy_bounds(self.adapt)
-        if plan is None:
-            plan = plan_stream(
-                dim=dim,
-                rank=rank,
-                oversample=oversample,
-                budget=budget,
-                neighbours=neighbours,
-                publish=self.publish,
-                center=bool(self.center),
-                adapt=adapt is not None,
-                block=None if self.block_size is None else int(self.block_size),
-                horizon=None if self.horizon is None else int(self.horizon),
-                person_blocks=int(self.person_blocks),
-                noise_target=self.noise_target,
-                memory_limit=None if self.memory_limit is None else int(self.memory_limit),
-                sparse=sparse,
-            )
-        return StreamTerms(
-            rank=rank,
-            oversample=oversample,
-            budget=budget,
-            bounds=RowBounds.check(
-                dim,
-                private=budget is not None,
-                row_bound=self.row_bound,
-                column_bounds=None,
-                origin=self.origin,
-                mean_bound=None,
-                scale=None,
-                sparse=sparse,
-            ),
-            neighbours=neighbours,
-            person_blocks=int(self.person_blocks),
-            center=bool(self.center),
-            forget=float(self.forget),
-            adapt=adapt,
-            plan=plan,
-            horizon=None if self.horizon is None else int(self.horizon),
-            seed=seed_of(self.random_state),
-        )
-
-
-def _as_kind(rows: Any, *, sparse: bool) -> Any:
-    """Rows of the kind that the stream began with."""
-    if not sparse:
-        return rows.toarray()
-    require(not has_gaps(rows), "X contains NaN, and this stream began with sparse rows, which have no gaps")
-    return sp.csr_array(rows)
-
-
-def _require_shape(shape: tuple[int, int], *, least: int) -> None:
-    require(shape[1] >= 2, f"X has {shape[1]} feature(s), and principal components need at least 2 columns")
-    require(shape[0] >= least, f"X has {shape[0]} sample(s), and at least {least} must come at once")
-
-
-def _pieces(array: Any) -> Iterator[Any]:
-    """Float64 pieces of an array, so that no whole copy is made of one that is not float64."""
-    if sp.issparse(array):
-        array = sp.csr_array(array)
-        array.sum_duplicates()
-    step = max(1, min(_PIECE, (1 << 22) // max(1, array.shape[1])))
-    # One memory order for all, because sums come out differently, in their last bits, in another.
-    order = {} if sp.issparse(array) else {"order": "C"}
-    for start in range(0, array.shape[0], step):
-        yield array[start : start + step].astype(np.float64, copy=False, **order)
-
-
-def _energy_bounds(adapt: Any) -> EnergyBounds | None:
-    if adapt is None:
-        return None
-    try:
-        low, high = (float(bound) for bound in adapt)
-    except (TypeError, ValueError):
-        raise ValueError(f"adapt must be None or a pair (low, high) of fractions, got {adapt!r}") from None
-    try:
-        return EnergyBounds(low, high)
-    except ValueError as error:
-        raise ValueError(f"{error} as adapt") from None
 
 
 def _settings(stream: Stream, view: View, divisor: float) -> dict[str, Any]:

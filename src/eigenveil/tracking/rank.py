@@ -37,7 +37,9 @@ class EnergyBounds:
 
         `values`, (p,), are singular values in data scale, largest first; those beyond `rank` are not looked at.
         """
-        rank = min(rank, len(values))
+        if len(values) < rank:
+            # Too few rows yet to tell.
+            return rank
         total = float(values[:rank].sum())
         if total <= 0:
             return max(rank, 1)

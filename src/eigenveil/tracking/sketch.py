@@ -20,7 +20,8 @@ __all__ = ["Sketch", "merge_sketches", "pull_of_means", "without_shift"]
 class Sketch:
     """Rows of total `weight` around their `mean`, (d,): scatter ~ basis diag(values**2) basis^T, of trace `energy`.
 
-    The weight is the number of rows, less what was forgotten. Where nobody asked for centring the mean is zero.
+    The weight is the number of rows, less what was forgotten. Where nobody asked for centring the mean is zero. Printing one
+    shows no number of the data.
     """
 
     subspace: Subspace
@@ -33,6 +34,9 @@ class Sketch:
         require(bool(np.isfinite(self.mean).all()), "mean must be finite")
         require(0 <= self.weight < math.inf, f"weight must be finite and not negative, got {self.weight}")
         require(0 <= self.energy < math.inf, "energy must be finite and not negative")
+
+    def __repr__(self) -> str:
+        return f"Sketch(dim={self.dim}, rank={self.subspace.rank})"
 
     @classmethod
     def empty(cls, dim: int) -> "Sketch":

@@ -96,6 +96,10 @@ class Sums:
         dim = len(self.total)
         require(self.total.ndim == 1 and self.gram.shape == (dim, dim), "products and sum must be of the same columns")
 
+    def __repr__(self) -> str:
+        # These are raw data, and logs print what they are given.
+        return f"Sums(dim={len(self.total)})"
+
     @classmethod
     def none(cls, dim: int) -> "Sums":
         """Of no rows."""
