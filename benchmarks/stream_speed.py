@@ -115,10 +115,10 @@ def made(count: int, dim: int) -> Iterator[Array]:
     """Batches of a stream that is never held as a whole, of length at most about 12."""
     rng = np.random.default_rng(1)
     spread = 4.0 * np.arange(1, dim + 1) ** -0.7
-    pool = rng.standard_normal((1 << 16, dim)) * spread
-    for start in range(0, count, 8192):
-        shift = int(rng.integers(len(pool) - 8192))
-        yield pool[shift : shift + 8192][: count - start]
+    pool = rng.standard_normal((1 << 14, dim)) * spread
+    for start in range(0, count, 4096):
+        shift = int(rng.integers(len(pool) - 4096))
+        yield pool[shift : shift + 4096][: count - start]
 
 
 PRIVATE: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-8, "row_bound": 12.0}
@@ -171,7 +171,7 @@ def long_stream(count: int, dim: int) -> None:
 
 def idle() -> int:
     """Memory of a process that has only imported what `follow` uses, and made its rows, in KiB."""
-    next(made(8192, 64))
+    next(made(4096, 64))
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 

@@ -263,7 +263,7 @@ def plan_stream(
     """
     limit = MEMORY_LIMIT if memory_limit is None else memory_limit
     width = min(rank + oversample, dim)
-    way, reason = _way(dim, width, budget, publish, adapt=adapt, limit=limit)
+    way, reason = _way(dim, width, budget, publish, adapt=adapt, block=block or _BLOCK, limit=limit)
     size = block if block is not None else _default_block(dim, width, budget, way, center=center)
     if block is None and memory_limit is not None and not sparse:
         size = max(1, min(size, (limit // 8 - _held(dim, width, way, 0)) // (2 * dim)))
@@ -295,11 +295,15 @@ _ADVICE: Final[dict[Way, str]] = {
 }
 
 
-def _way(dim: int, width: int, budget: Budget | None, publish: Publish, *, adapt: bool, limit: int) -> tuple[Way, str]:
+def _way(
+    dim: int, width: int, budget: Budget | None, publish: Publish, *, adapt: bool, block: int, limit: int
+) -> tuple[Way, str]:
     small = 8 * (_held(dim, width, "products", 0) + 2 * min(_BLOCK, dim) * dim)
     size = f"{small / 2**20:.3g} of {limit / 2**20:.4g} MiB"
     if budget is None:
-        if dim <= _FEW_COLUMNS * width and not adapt and small <= limit:
+        # Four d x d matrices and a piece of a block, in no more numbers than a sketch and a second block would take.
+        few = dim <= _FEW_COLUMNS * width and 4 * dim + min(block, 128) <= _FEW_COLUMNS * width + block
+        if few and not adapt and small <= limit:
             return (
                 "products",
                 f"{dim} columns are few for {width} directions, so all products are kept and nothing is lost",

@@ -230,7 +230,7 @@ FOREIGN: dict[str, tuple[Callable[[dict[str, Any], dict[str, Any]], Any], bool, 
     "unknown parameter": (lambda h, a: h["facts"]["params"].update(shell="rm"), True, "is damaged"),
     "forget out of range": (lambda h, a: h["facts"]["params"].update(forget=2.0), True, "is damaged"),
     "header of text": (lambda h, a: h.update(facts="x"), True, "is damaged"),
-    "a count is missing": (lambda h, a: h["counts"].pop("held"), True, "is damaged"),
+    "a count is missing": (lambda h, a: h["counts"].pop("rows"), True, "is damaged"),
 }
 
 

@@ -202,3 +202,13 @@ def test_blas_threads_are_limited_inside_the_block_only() -> None:
             with blas_threads(asked):
                 assert threads() == [1] * len(before)
         assert threads() == before
+
+
+@pytest.mark.parametrize(("dim", "rank"), [(3, 2), (64, 5), (65, 60), (200, 7), (400, 9)])
+def test_overwriting_gives_the_same_eigenvectors(dim: int, rank: int) -> None:
+    rows = np.random.default_rng(dim).standard_normal((2 * dim, dim))
+    gram = rows.T @ rows
+    values, vectors = top_eigen(gram.copy(), rank=rank)
+    spent_values, spent_vectors = top_eigen(gram.copy(), rank=rank, overwrite=True)
+    np.testing.assert_allclose(spent_values, values, rtol=1e-12)
+    assert np.linalg.norm(spent_vectors @ spent_vectors.T - vectors @ vectors.T) < 1e-9

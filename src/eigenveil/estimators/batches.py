@@ -19,6 +19,7 @@ from eigenveil.tracking.missing import has_gaps
 __all__ = ["as_kind", "checked_batch"]
 
 _PIECE: Final = 1 << 14
+_PIECE_NUMBERS: Final = 1 << 20
 # Sums of products of larger numbers could overflow. Rows of a private stream are cut to their bound long before that.
 _SQUARABLE: Final = 1e140
 
@@ -126,8 +127,11 @@ def _pieces(array: Any) -> Iterator[Any]:
             # A copy first: the parts of an entry are added up in place.
             array = array.copy()
             array.sum_duplicates()
-    step = max(1, min(_PIECE, (1 << 22) // max(1, array.shape[1])))
-    # One memory order for all, because sums come out differently, in their last bits, in another.
-    order = {} if sp.issparse(array) else {"order": "C"}
+        step, order = _PIECE, {}
+    else:
+        # One memory order for all, because sums come out differently, in their last bits, in another.
+        order = {"order": "C"}
+        ready = array.dtype == np.float64 and array.flags.c_contiguous
+        step = max(1, len(array) if ready else _PIECE_NUMBERS // max(1, array.shape[1]))
     for start in range(0, array.shape[0], step):
         yield array[start : start + step].astype(np.float64, copy=False, **order)

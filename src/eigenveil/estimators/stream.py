@@ -17,6 +17,7 @@ import scipy.sparse as sp
 from eigenveil.errors import EigenveilError, require
 from eigenveil.estimators.center import find_center
 from eigenveil.estimators.merged import Merged
+from eigenveil.estimators.open_block import OpenBlock
 from eigenveil.estimators.stream_terms import StreamTerms, promise
 from eigenveil.linalg import Array
 from eigenveil.plan import STREAM_MEAN_SHARES
@@ -68,8 +69,7 @@ class Stream:
         self.series = f"stream {secrets.token_hex(8)}"
         self.tracker: SketchTracker[Any] | None = None
         self.state: Any = None
-        self.pending: tuple[Any, ...] = ()
-        self.held = 0
+        self.pending = OpenBlock()
         self.merged: Merged | None = None
         self.closed: str | None = None
         self.claimed: Path | None = None
@@ -92,6 +92,11 @@ class Stream:
         if not self.private or self.tracker is None:
             return 0
         return int(getattr(self.state, "syncs", getattr(self.state, "blocks", 0)))
+
+    @property
+    def held(self) -> int:
+        """How many rows the open block has."""
+        return self.pending.count
 
     def require_open(self) -> None:
         """Refuse to go on where the stream has moved elsewhere, is a copy, or was interrupted."""
@@ -117,7 +122,7 @@ class Stream:
 
     def kept(self) -> dict[str, Any]:
         """All that changes when rows are taken, to go back to where nothing is private. Everything in it is a value."""
-        return {name: getattr(self, name) for name in ("rows", "tracker", "state", "pending", "held", "merged")}
+        return {name: getattr(self, name) for name in ("rows", "tracker", "state", "pending", "merged")}
 
     def put_back(self, kept: Mapping[str, Any]) -> None:
         """Go back to what was kept. What is private stays: its releases cannot be taken back."""
@@ -130,11 +135,12 @@ class Stream:
         self.require_open()
         start = 0
         while True:
-            want = self._length() - self.held
+            length = self._length()
+            want = length - self.held
             if want <= 0:
                 # Full; also where an earlier attempt to take it failed and changed nothing.
-                self._take(_joined(self.pending))
-                self.pending, self.held = (), 0
+                self._take(self.pending.rows)
+                self.pending = OpenBlock()
                 self._cover()
                 continue
             if start == rows.shape[0]:
@@ -147,7 +153,7 @@ class Stream:
                 self._cover()
             else:
                 # A copy, because the caller may go on to change what was handed in.
-                self.pending, self.held = (*self.pending, piece.copy()), self.held + count
+                self.pending = self.pending.and_rows(piece, length=length)
                 self.rows += count
             start += count
 
@@ -155,10 +161,6 @@ class Stream:
         """Make the tracker, around a center, (d,), that is public in a private stream."""
         self.tracker = self._tracker(center)
         self.state = self.tracker.start(self.terms.bounds.dim)
-
-    def joined_pending(self) -> Any:
-        """The rows of the open block, None where there are none: raw data."""
-        return _joined(self.pending) if self.pending else None
 
     def sync(self) -> None:
         """End the block that is open, and release what has been held back. Without privacy there is nothing to do."""
@@ -168,16 +170,21 @@ class Stream:
         if self.covered == self.rows:
             return
         if self.held:
-            self._take(_joined(self.pending))
-            self.pending, self.held = (), 0
+            self._take(self.pending.rows)
+            self.pending = OpenBlock()
         if self.terms.plan.way == "products":
             self._released(lambda tracker, through: tracker.sync(self.state, through))
         self._cover(released=True)
 
-    def view(self) -> View:
-        """What may be seen now: everything where nothing is private, and otherwise what was released."""
+    def view(self, *, whole: bool = False) -> View:
+        """What may be seen now: everything where nothing is private, and otherwise what was released.
+
+        With the directions that the terms keep, or with the `whole` of them, which is more where all products are kept.
+        """
         if self._shown is not None:
             return self._shown[0]
+        if whole:
+            return self._view(whole=True)
         others = () if self.merged is None else self.merged.streams
         key = (self.covered if self.private else self.rows, self.releases, others)
         if self._seen is None or self._seen[0] != key:
@@ -188,7 +195,7 @@ class Stream:
         """Add what another stream has found. Rows that it holds back must have been released."""
         self.require_open()
         self._require_like(other)
-        found = other.view()
+        found = other.view(whole=True)
         dim, mine = self.terms.bounds.dim, self.merged
         names = (other.series, *(() if other.merged is None else other.merged.streams))
         before = (self.series, *(() if mine is None else mine.streams))
@@ -290,7 +297,11 @@ class Stream:
                 found = tracker.sync(tracker.step(state, whole, NOTHING_ASKED), NOTHING_ASKED)
                 whole = filled(rows, self._cut(tracker.sketch(found)))
         else:
-            known = tracker.sketch(tracker.sync(state, NOTHING_ASKED)) if gaps else None
+            known = (
+                tracker.sketch(tracker.sync(state, NOTHING_ASKED), most=self.terms.rank + self.terms.oversample)
+                if gaps
+                else None
+            )
             whole = rows if known is None else filled(rows, self._cut(known))
         return tracker, tracker.step(state, whole, NOTHING_ASKED)
 
@@ -299,19 +310,21 @@ class Stream:
         width = min(self.terms.rank + self.terms.oversample, sketch.subspace.rank)
         return Sketch(sketch.subspace.truncate(max(width, 1)), sketch.mean, sketch.weight, sketch.energy)
 
-    def _view(self) -> View:
+    def _view(self, *, whole: bool = False) -> View:
         terms = self.terms
         tracker, state, rows = self.tracker, self.state, self.covered
         if not self.private:
             rows = self.rows
             if self.held:
-                tracker, state = self._after(_joined(self.pending))
+                tracker, state = self._after(self.pending.rows)
             if tracker is not None:
                 state = tracker.sync(state, NOTHING_ASKED)
         if tracker is None:
             sketch, rank, floor = Sketch.empty(terms.bounds.dim), terms.rank, 0.0
         else:
-            sketch, rank, floor = tracker.sketch(state), tracker.rank_of(state), tracker.noise_floor(state)
+            rank, floor = tracker.rank_of(state), tracker.noise_floor(state)
+            # All directions only where others will be added, which may bring up any of them.
+            sketch = tracker.sketch(state, most=None if whole or self.merged is not None else rank + terms.oversample)
         if self.merged is not None:
             others = self.merged
             fade = others.shown if self.private else others.fade * (terms.forget**2 if self.held else 1.0)
@@ -401,19 +414,12 @@ class Stream:
             nothing = {
                 "tracker": None,
                 "state": None,
-                "pending": (),
-                "held": 0,
+                "pending": OpenBlock(),
                 "_noise": None,
                 "claimed": None,
             }
-            state |= nothing | {"_shown": self._shown or (self.view(), self.releases)}
+            state |= nothing | {"_shown": self._shown or (self.view(whole=True), self.releases), "_seen": None}
             state["closed"] = (
                 "this is a copy of a private stream: it holds what was released, and only the original can go on"
             )
         return state
-
-
-def _joined(pieces: tuple[Any, ...]) -> Any:
-    if len(pieces) == 1:
-        return pieces[0]
-    return sp.csr_array(sp.vstack(pieces)) if sp.issparse(pieces[0]) else np.concatenate(pieces)

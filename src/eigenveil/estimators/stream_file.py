@@ -17,6 +17,7 @@ import scipy.sparse as sp
 
 from eigenveil.errors import StateFileError, require
 from eigenveil.estimators.merged import Merged
+from eigenveil.estimators.open_block import OpenBlock
 from eigenveil.estimators.stream import RAW_STATE, Stream
 from eigenveil.estimators.stream_terms import StreamTerms
 from eigenveil.files import ArchiveKind
@@ -29,7 +30,7 @@ __all__ = ["resumed", "taken_from", "write_stream_file"]
 _KIND: Final = ArchiveKind("eigenveil-stream", 1, "the state of an Eigenveil stream", StateFileError)
 _CLAIMED: Final = ".resumed"
 _MERGED: Final = ("floor", "fade", "shown", "epsilon", "delta", "seeded", "streams")
-_COUNTS: Final = ("rows", "covered", "held", "draws")
+_COUNTS: Final = ("rows", "covered", "draws")
 
 
 def write_stream_file(path: Path, stream: Stream, facts: Mapping[str, Any]) -> None:
@@ -40,7 +41,7 @@ def write_stream_file(path: Path, stream: Stream, facts: Mapping[str, Any]) -> N
     center = getattr(getattr(getattr(stream.tracker, "terms", None), "domain", None), "center", None)
     if center is not None:
         arrays["center"] = np.ascontiguousarray(center)
-    pending = stream.joined_pending()
+    pending = stream.pending.rows
     if pending is not None and sp.issparse(pending):
         arrays |= {"pending.data": pending.data, "pending.indices": pending.indices, "pending.indptr": pending.indptr}
     elif pending is not None:
@@ -50,6 +51,7 @@ def write_stream_file(path: Path, stream: Stream, facts: Mapping[str, Any]) -> N
         "facts": dict(facts),
         "tree": tree,
         "counts": {name: getattr(stream, name) for name in _COUNTS},
+        "held": stream.held,
         "begun": stream.tracker is not None,
         "series": stream.series,
         "merged": None if others is None else {name: getattr(others, name) for name in _MERGED},
@@ -119,7 +121,7 @@ def resumed(terms: StreamTerms, arrays: Mapping[str, Any], header: Mapping[str, 
     if others is not None:
         kept = header["merged"]
         stream.merged = Merged(others, **{**kept, "streams": tuple(map(str, kept["streams"]))})
-    stream.pending = _pending(arrays, stream.held, terms.bounds.dim)
+    stream.pending = _pending(arrays, int(header["held"]), terms.bounds.dim)
     return stream
 
 
@@ -158,18 +160,18 @@ def _charges(lines: Any) -> tuple[Charge, ...]:
     return tuple(Charge(str(line["label"]), float(line["mu"])) for line in lines)
 
 
-def _pending(arrays: Mapping[str, Any], held: int, dim: int) -> tuple[Any, ...]:
+def _pending(arrays: Mapping[str, Any], held: int, dim: int) -> OpenBlock:
     if "pending.indptr" in arrays:
         parts = (arrays["pending.data"], arrays["pending.indices"], arrays["pending.indptr"])
         matrix = sp.csr_array(parts, shape=(held, dim))
         matrix.check_format(full_check=True)
-        return (matrix,)
+        return OpenBlock.of(matrix)
     if "pending" not in arrays:
         require(held == 0, "rows of its open block are missing")
-        return ()
+        return OpenBlock()
     found: Array = arrays["pending"]
     require(found.shape == (held, dim), f"the rows of its open block have shape {found.shape}")
-    return (found,)
+    return OpenBlock.of(found)
 
 
 def _digest(arrays: Mapping[str, Any], header: Mapping[str, Any]) -> str:

@@ -38,6 +38,8 @@ _Worker = TypeVar("_Worker")
 
 # Below this dimension one full eigendecomposition by numpy beats a partial one by scipy, pool change included.
 _SMALL = 300
+# Below this one the memory of a full eigendecomposition does not matter either.
+_TINY = 64
 # Cholesky QR loses orthogonality like the squared condition number; past this ratio Householder takes over.
 _WELL_CONDITIONED = 1e-5
 _ORTHONORMAL = 1e-14
@@ -190,11 +192,11 @@ def signed(vectors: Array) -> Array:
     return vectors * np.where(largest < 0, -1.0, 1.0)
 
 
-def top_eigen(symmetric: Array, *, rank: int) -> tuple[Array, Array]:
+def top_eigen(symmetric: Array, *, rank: int, overwrite: bool = False) -> tuple[Array, Array]:
     """The `rank` largest eigenvalues, (rank,), largest first, and their signed eigenvectors, (d, rank).
 
-    Only one triangle of `symmetric`, (d, d), is read. A large matrix with rank well below d is reduced
-    in place of a copy by scipy's partial solver; `symmetric` itself is not changed.
+    Only one triangle of `symmetric`, (d, d), is read. A large matrix with rank well below d is reduced in place of a copy by
+    scipy's partial solver; `symmetric` itself is not changed, unless `overwrite` says that nobody needs it, which saves the copy.
 
     >>> values, vectors = top_eigen(np.diag([1.0, 5.0, 3.0]), rank=2)
     >>> values.tolist(), vectors.T.tolist()
@@ -202,14 +204,14 @@ def top_eigen(symmetric: Array, *, rank: int) -> tuple[Array, Array]:
     """
     dim = len(symmetric)
     require(1 <= rank <= dim, f"rank must lie in 1..{dim}, got {rank}")
-    if dim <= _SMALL or 4 * rank > dim:
+    if dim <= (_TINY if overwrite else _SMALL) or (4 * rank > dim and not overwrite):
         values, vectors = np.linalg.eigh(symmetric)
         values, vectors = values[-rank:], vectors[:, -rank:]
     else:
         from scipy.linalg import eigh
 
         # The transpose of a C-ordered copy is Fortran-ordered, so LAPACK works in that one copy.
-        working = np.array(symmetric, order="C").T
+        working = np.ascontiguousarray(symmetric).T if overwrite else np.array(symmetric, order="C").T
         values, vectors = eigh(
             working, subset_by_index=[dim - rank, dim - 1], driver="evr", overwrite_a=True, check_finite=False
         )

@@ -74,9 +74,12 @@ class Subspace:
         return cls(vectors, values)
 
     @classmethod
-    def of_gram(cls, gram: Array, *, rank: int) -> "Subspace":
-        """The same from a Gram matrix, (d, d), possibly a noisy one: values are roots of the positive eigenvalues."""
-        values, vectors = top_eigen(gram, rank=rank)
+    def of_gram(cls, gram: Array, *, rank: int, overwrite: bool = False) -> "Subspace":
+        """The same from a Gram matrix, (d, d), possibly a noisy one: values are roots of the positive eigenvalues.
+
+        `overwrite` lets the matrix be destroyed, which saves a copy of it.
+        """
+        values, vectors = top_eigen(gram, rank=rank, overwrite=overwrite)
         return cls(vectors, np.sqrt(np.maximum(values, 0.0)))
 
     @classmethod

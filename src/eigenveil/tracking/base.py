@@ -45,8 +45,8 @@ class SketchTracker(Tracker[State]):
     """
 
     @abstractmethod
-    def sketch(self, state: State) -> Sketch:
-        """What is known so far, with all directions that are kept."""
+    def sketch(self, state: State, *, most: int | None = None) -> Sketch:
+        """What is known so far, with all directions that are kept; or fewer, where nobody needs more than `most`."""
 
     @abstractmethod
     def sync(self, state: State, mechanism: Mechanism) -> State:
@@ -67,7 +67,8 @@ class SketchTracker(Tracker[State]):
 
     def subspace(self, state: State) -> Subspace:
         """The directions aimed at, without those beyond."""
-        space, rank = self.sketch(state).subspace, self.rank_of(state)
+        rank = self.rank_of(state)
+        space = self.sketch(state, most=rank).subspace
         return space.truncate(rank) if space.rank > rank else space
 
 

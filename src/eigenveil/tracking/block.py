@@ -79,7 +79,7 @@ class BlockTracker(SketchTracker[BlockState]):
         require(self.rank <= dim, f"rank must be at most the number of columns, {dim}, got {self.rank}")
         return BlockState(Sketch.empty(dim), self.rank, 0)
 
-    def sketch(self, state: BlockState) -> Sketch:
+    def sketch(self, state: BlockState, *, most: int | None = None) -> Sketch:
         """All of the state: raw data."""
         return state.sketch
 
@@ -180,19 +180,25 @@ class _Block:
         """The leading directions of these rows alone: through the smaller of the two Gram matrices, then turned once more."""
         count, dim = self.values.shape
         rank = min(width, count, dim)
-        if sp.issparse(self.values):
-            gram = (self.values @ self.values.T).toarray()
-            ones, reach = np.ones(count), self.values @ self.offset
-            gram -= np.outer(ones, reach) + np.outer(reach, ones) - float(self.offset @ self.offset)
-            start = self.back(top_eigen(gram, rank=rank)[1])
+        if count < dim:
+            gram, reach = _dense(self.values @ self.values.T), self.values @ self.offset
+            # A row at a time, so that one matrix is all this takes: (Y Y^T)_ij = y_i y_j - y_i c - c y_j + c c.
+            gram -= reach[:, None]
+            gram -= reach - float(self.offset @ self.offset)
+            start = self.back(top_eigen(gram, rank=rank, overwrite=True)[1])
         else:
-            moved = self.values - self.offset
-            if count < dim:
-                start = moved.T @ top_eigen(moved @ moved.T, rank=rank)[1]
-            else:
-                start = top_eigen(moved.T @ moved, rank=rank)[1]
+            gram = _dense(self.values.T @ self.values)
+            for line, weight in zip(gram, self.offset, strict=True):
+                line -= count * weight * self.offset
+            start = top_eigen(gram, rank=rank, overwrite=True)[1]
+        del gram
         basis = orthonormal(_unit(start))
         return _turned(basis, _svd_values(self.times(basis)))
+
+
+def _dense(product: Any) -> Array:
+    whole: Array = product.toarray() if sp.issparse(product) else product
+    return whole
 
 
 def _svd_values(scores: Array) -> tuple[Array, Array]:

@@ -74,11 +74,10 @@ class GramTracker(SketchTracker[GramState]):
         require_rows(rows, terms.domain.dim)
         if rows.shape[0] == 0:
             return state
-        fade = terms.forget**2
-        held = state.held.and_then(Sums.of(rows, terms), fade)
+        held = state.held.and_rows(rows, terms)
         # An entry that is not finite, or too large to square, leaves its mark on the diagonal.
         require(bool(np.isfinite(held.gram.diagonal()).all()), "rows must be finite, and not too large to square")
-        return replace(state, held=held, fade=state.fade * fade, blocks=state.blocks + 1)
+        return replace(state, held=held, fade=state.fade * terms.forget**2, blocks=state.blocks + 1)
 
     def sync(self, state: GramState, mechanism: Mechanism) -> GramState:
         """Release what is held back, in one go; the same state where nothing is."""
@@ -87,7 +86,7 @@ class GramTracker(SketchTracker[GramState]):
         slot = Slot(f"{self.terms.series}: increments", state.syncs, 1)
         rows = self.terms.person_blocks
         fresh = state.held.released(self.terms, mechanism, rows=rows, label="increment", slot=slot)
-        public = state.public.and_then(fresh, state.fade)
+        public = state.public.and_then(fresh, state.fade) if state.syncs else fresh
         center, public = self._recentered(state.center, public, mechanism)
         rank, adapt = state.rank, self.terms.adapt
         if adapt is not None:
@@ -96,11 +95,11 @@ class GramTracker(SketchTracker[GramState]):
                 rank = adapt.adjusted(rank, values)
         return GramState(center, Sums.none(len(public.total)), public, 1.0, 0, state.syncs + 1, rank)
 
-    def sketch(self, state: GramState) -> Sketch:
+    def sketch(self, state: GramState, *, most: int | None = None) -> Sketch:
         """Of released numbers only."""
         if state.syncs == 0:
             return Sketch.empty(self.terms.domain.dim)
-        return sketch_of(state.public, state.center)
+        return sketch_of(state.public, state.center, rank=most)
 
     def rank_of(self, state: GramState) -> int:
         """As adapted at the last release."""

@@ -110,7 +110,7 @@ class SlicedTracker(SketchTracker[SlicedState]):
             rank,
         )
 
-    def sketch(self, state: SlicedState) -> Sketch:
+    def sketch(self, state: SlicedState, *, most: int | None = None) -> Sketch:
         """Of released numbers only: the mean taken off."""
         if state.blocks == 0:
             return Sketch.empty(self.terms.domain.dim)

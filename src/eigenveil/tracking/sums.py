@@ -33,7 +33,6 @@ __all__ = ["MEAN_SHARE", "Sums", "Terms", "as_block_rows", "sketch_of"]
 
 # Of a release's mu^2, what goes to the sum of rows: the mean needs little.
 MEAN_SHARE = 0.05
-# A few rows at a time stay in the inner cache while they are moved, measured and scaled.
 _CACHED_ROWS = 128
 
 
@@ -103,21 +102,34 @@ class Sums:
     @classmethod
     def none(cls, dim: int) -> "Sums":
         """Of no rows."""
-        return cls(np.zeros((dim, dim)), np.zeros(dim), 0.0)
+        # Zeros that take no room.
+        return cls(np.broadcast_to(np.zeros(()), (dim, dim)), np.zeros(dim), 0.0)
 
     @classmethod
     def of(cls, rows: Any, terms: Terms) -> "Sums":
         """Of a block of rows, dense or CSR, in the domain: private."""
-        count, dim = rows.shape
-        if not sp.issparse(rows):
-            inside = _inside(rows, terms.domain)
-            return cls(inside.T @ inside, np.ones(count) @ inside if terms.center else np.zeros(dim), float(count))
-        block = as_block_rows(rows)
-        gram = bounded_gram(block, domain=terms.domain, neighbours=terms.neighbours).value
-        total = np.zeros(dim)
-        if terms.center:
-            total = bounded_sum(block, domain=terms.domain, neighbours=terms.neighbours).value
-        return cls(gram, total, float(count))
+        return cls.none(terms.domain.dim).and_rows(rows, terms)
+
+    def and_rows(self, rows: Any, terms: Terms) -> "Sums":
+        """These, faded by a block, and a block of rows in the domain: private."""
+        fade, weight = terms.forget**2, float(rows.shape[0])
+        if sp.issparse(rows):
+            block = as_block_rows(rows)
+            gram = bounded_gram(block, domain=terms.domain, neighbours=terms.neighbours).value
+            total = np.zeros(terms.domain.dim)
+            if terms.center:
+                total = bounded_sum(block, domain=terms.domain, neighbours=terms.neighbours).value
+            return self.and_then(Sums(gram, total, weight), fade)
+        gram, total = fade * self.gram, fade * self.total
+        product = np.empty_like(gram)
+        # A few rows at a time stay in the inner cache, and no second block is needed.
+        for start in range(0, len(rows), _CACHED_ROWS):
+            inside = _inside(rows[start : start + _CACHED_ROWS], terms.domain)
+            np.matmul(inside.T, inside, out=product)
+            gram += product
+            if terms.center:
+                total += inside.sum(axis=0)
+        return Sums(gram, total, fade * self.weight + weight, fade**2 * self.gram_noise, fade**2 * self.total_noise)
 
     def and_then(self, later: "Sums", fade: float) -> "Sums":
         """These, faded, and later ones."""
@@ -149,10 +161,7 @@ def _inside(rows: Any, domain: Domain) -> Array:
     if math.isinf(domain.radius) and domain.scale is None and domain.low is None:
         # No promise, so nothing to cut.
         return np.asarray(rows, dtype=np.float64) if domain.center is None else rows - domain.center
-    inside = np.empty(rows.shape)
-    for start in range(0, len(rows), _CACHED_ROWS):
-        domain.dense(Block(rows[start : start + _CACHED_ROWS]), out=inside[start:])
-    return inside
+    return domain.dense(Block(rows))
 
 
 def _plus(later: Array, earlier: Array, fade: float) -> Array:
@@ -180,7 +189,10 @@ def sketch_of(sums: Sums, center: Array | None, *, rank: int | None = None) -> S
     """The sketch that released sums around `center`, (d,), amount to: the mean taken off, directions below zero dropped."""
     dim = len(sums.total)
     offset = offset_of(sums.total, sums.weight, noise=sums.total_noise)
-    scatter = sums.gram - sums.weight * np.outer(offset, offset) if offset.any() else sums.gram
-    space = Subspace.of_gram(scatter, rank=dim if rank is None else min(rank, dim))
-    mean = offset if center is None else center + offset
-    return Sketch(space, mean, sums.weight, max(float(np.trace(scatter)), 0.0))
+    scatter = np.array(sums.gram)
+    for start in range(0, dim if offset.any() else 0, _CACHED_ROWS):
+        # A strip at a time, so that one more matrix is all this takes.
+        scatter[start : start + _CACHED_ROWS] -= np.outer(sums.weight * offset[start : start + _CACHED_ROWS], offset)
+    energy = max(float(np.trace(scatter)), 0.0)
+    space = Subspace.of_gram(scatter, rank=dim if rank is None else min(rank, dim), overwrite=True)
+    return Sketch(space, offset if center is None else center + offset, sums.weight, energy)

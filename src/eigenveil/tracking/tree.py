@@ -102,11 +102,11 @@ class TreeTracker(SketchTracker[TreeState]):
         values = self.sketch(after).subspace.values
         return replace(after, rank=terms.adapt.adjusted(state.rank, values))
 
-    def sketch(self, state: TreeState) -> Sketch:
+    def sketch(self, state: TreeState, *, most: int | None = None) -> Sketch:
         """Of released numbers only."""
         if state.blocks == 0:
             return Sketch.empty(self.terms.domain.dim)
-        return sketch_of(self._public(state), self.terms.domain.center)
+        return sketch_of(self._public(state), self.terms.domain.center, rank=most)
 
     def sync(self, state: TreeState, mechanism: Mechanism) -> TreeState:
         """Nothing is held back: every block has been released with its stretch."""
