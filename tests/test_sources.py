@@ -131,7 +131,7 @@ def test_a_first_line_of_numbers_is_no_header() -> None:
 
 
 BROKEN: dict[str, tuple[bytes, str]] = {
-    "text": (b"a,b\n1,2\n3,x987654.321\n", "cannot be read after row 0: In CSV column #1"),
+    "text": (b"a,b\n1,2\n3,x987654.321\n", "cannot be read after row 1: In CSV column #1"),
     "one field more": (b"a,b\n1,2,987654.321\n", "cannot be read after row 0: CSV parse error"),
     "one field less": (b"a,b\n987654.321\n", "cannot be read after row 0: CSV parse error"),
     "semicolons": (b"a;b\n1;987654.321\n", "cannot be read after row 0"),
@@ -312,3 +312,14 @@ def test_a_kind_goes_before_the_ending(kind: Any, tmp_path: Path) -> None:
     with path.open("wb") as file:
         np.save(file, VALUES) if kind == "npy" else dump_svmlight_file(VALUES, np.zeros(4), file)
     assert np.allclose(all_of(open_source(path, kind=kind)), VALUES)
+
+
+def test_all_lines_before_a_bad_one_are_given_out() -> None:
+    lines = [b"a,b"] + [b"%d,%d" % (i, i) for i in range(5000)]
+    lines[3211] = b"1,oops"
+    source = open_source(io.BytesIO(b"\n".join(lines) + b"\n"), kind="csv")
+    seen = 0
+    with pytest.raises(ValueError, match="cannot be read after row 3210"):
+        for batch in source.batches:
+            seen += len(batch)
+    assert seen == 3210

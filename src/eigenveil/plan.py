@@ -242,6 +242,7 @@ def plan_stream(
     publish: Publish,
     center: bool,
     adapt: bool,
+    forget: bool,
     block: int | None,
     horizon: int | None,
     person_blocks: int,
@@ -254,8 +255,8 @@ def plan_stream(
     A limit that is given is kept or refused. Without one, 1 GiB decides between ways, and refuses only the tree, which has
     no smaller form. Blocks of sparse rows are not counted: how much they hold is not known beforehand.
 
-    >>> few = dict(rank=2, oversample=10, neighbours=Neighbours.ZERO_OUT, center=True, adapt=False, block=None)
-    >>> more = dict(horizon=None, person_blocks=1, noise_target=None, memory_limit=None)
+    >>> few = dict(rank=2, oversample=10, neighbours=Neighbours.ZERO_OUT, center=True, adapt=False, forget=False)
+    >>> more = dict(block=None, horizon=None, person_blocks=1, noise_target=None, memory_limit=None)
     >>> plan_stream(dim=20, budget=Budget(1.0, 1e-6), publish="sync", **few, **more).way
     'products'
     >>> plan_stream(dim=50_000, budget=Budget(1.0, 1e-6), publish="sync", **few, **more).way
@@ -263,7 +264,7 @@ def plan_stream(
     """
     limit = MEMORY_LIMIT if memory_limit is None else memory_limit
     width = min(rank + oversample, dim)
-    way, reason = _way(dim, width, budget, publish, adapt=adapt, block=block or _BLOCK, limit=limit)
+    way, reason = _way(dim, width, budget, publish, adapt=adapt or forget, block=block or _BLOCK, limit=limit)
     size = block if block is not None else _default_block(dim, width, budget, way, center=center)
     if block is None and memory_limit is not None and not sparse:
         size = max(1, min(size, (limit // 8 - _held(dim, width, way, 0)) // (2 * dim)))
@@ -302,6 +303,7 @@ def _way(
     size = f"{small / 2**20:.3g} of {limit / 2**20:.4g} MiB"
     if budget is None:
         # Four d x d matrices and a piece of a block, in no more numbers than a sketch and a second block would take.
+        # A mean that moves far while old rows fade would leave only rounding of sums around the first one.
         few = dim <= _FEW_COLUMNS * width and 4 * dim + min(block, 128) <= _FEW_COLUMNS * width + block
         if few and not adapt and small <= limit:
             return (

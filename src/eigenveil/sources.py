@@ -6,10 +6,11 @@ takes the rows decides whether gaps are allowed. Errors name files, columns and 
 
 import csv
 import io
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import chain
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, final
 
@@ -159,11 +160,23 @@ def _csv_batches(
         column_types={name: pa.float64() for name in columns}, include_columns=list(columns), strings_can_be_null=True
     )
     seen = 0
-    for chunk in chain([first], lines):
+    waiting = deque([first])
+    while waiting or (waiting := deque(islice(lines, 1))):
+        chunk = waiting.popleft()
         if not chunk.strip():
             continue
-        with _reading(path, f"after row {seen}"):
-            table = pc.read_csv(io.BytesIO(chunk), read_options=reading, convert_options=convert)
+        middle = chunk.find(b"\n", len(chunk) // 2) + 1
+        try:
+            with _reading(path, f"after row {seen}"):
+                table = pc.read_csv(io.BytesIO(chunk), read_options=reading, convert_options=convert)
+        except ValueError:
+            if not 0 < middle < len(chunk):
+                middle = chunk.find(b"\n") + 1
+            if not 0 < middle < len(chunk):
+                raise
+            # One line is bad. Those before it are not, and are given out first.
+            waiting.extendleft((chunk[middle:], chunk[:middle]))
+            continue
         seen += table.num_rows
         if table.num_rows:
             yield as_numbers(table, gaps=True)

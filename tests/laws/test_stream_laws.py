@@ -88,12 +88,11 @@ def streams(draw: st.DrawFn) -> tuple[dict[str, Any], Any, Any, tuple[int, ...]]
         "forget": draw(st.sampled_from([1.0, 0.8])),
         "adapt": draw(st.sampled_from([None, (0.05, 0.3)])),
         "row_bound": draw(st.sampled_from([0.5, 2.0])),
-        "horizon": BLOCK * BLOCKS if publish == "continual" else None,
+        "horizon": BLOCK * (BLOCKS + 4) if publish == "continual" else None,
         "oversample": draw(st.sampled_from([0, 2])),
     }
-    # A block that is ended early is a block, too: only the end of the stream may be off the grid where blocks are numbered.
-    grid = [BLOCK * j for j in range(1, BLOCKS)]
-    syncs = tuple(sorted(draw(st.lists(st.sampled_from(grid), max_size=3, unique=True))))
+    # Also in the middle of a block, which ends it early and leaves the boundaries where they are.
+    syncs = tuple(sorted(draw(st.lists(st.integers(1, BLOCK * BLOCKS - 1), max_size=3, unique=True))))
     tables = (sp.csr_array(one), sp.csr_array(other)) if sparse else (one, other)
     return options, *tables, syncs
 
@@ -157,3 +156,19 @@ def test_rows_that_were_not_released_leave_no_trace() -> None:
             (pca.components_.tobytes(), pca.mean_.tobytes(), pca.explained_variance_.tobytes(), str(pca.guarantee_))
         )
     assert shown[0] == shown[1]
+
+
+@pytest.mark.parametrize("publish", ["block", "continual"])
+def test_ending_a_block_early_brings_no_two_rows_of_one_person_together(publish: str) -> None:
+    options: dict[str, Any] = {
+        "block_size": BLOCK,
+        "center": False,
+        "row_bound": 1.0,
+        "publish": publish,
+        "person_blocks": 2,
+    }
+    if publish == "continual":
+        options["horizon"] = BLOCK * 8
+    for early in range(1, BLOCK):
+        runs = (followed(options, rows, (early,)) for rows in canary([BLOCK - 1, BLOCK]))
+        assert realised_mu(*runs) <= mu_for(1.0, 1e-5) * (1 + 1e-9)

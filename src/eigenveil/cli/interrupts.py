@@ -18,7 +18,7 @@ from eigenveil.errors import require
 
 __all__ = ["Interrupts", "heard", "is_pipe", "open_pipe"]
 
-_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+_SIGNALS: Final = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 _QUIET: Final = 1.0
 
 

@@ -17,6 +17,7 @@ __all__ = ["Merged"]
 class Merged:
     """The `sketch` of other streams, as it was when the last was added, with the noise floor of its scatter.
 
+    It is of `rows` rows.
     `fade` is what has been forgotten of it since, `shown` what had been when something was last released. `streams` names
     all that are in it, and the largest `epsilon` and `delta` among them, and whether any was `seeded`, go into the promise.
     """
@@ -28,6 +29,7 @@ class Merged:
     epsilon: float
     delta: float
     seeded: bool
+    rows: int
     streams: tuple[str, ...]
 
     def __post_init__(self) -> None:
@@ -37,7 +39,7 @@ class Merged:
     @classmethod
     def none(cls, dim: int) -> "Merged":
         """To add the first stream to."""
-        return cls(Sketch.empty(dim), 0.0, 1.0, 1.0, 0.0, 0.0, False, ("",))
+        return cls(Sketch.empty(dim), 0.0, 1.0, 1.0, 0.0, 0.0, False, 0, ("",))
 
     def and_stream(
         self,
@@ -45,6 +47,7 @@ class Merged:
         *,
         floor: float,
         guarantee: Guarantee,
+        rows: int,
         streams: tuple[str, ...],
         rank: int,
         center: bool,
@@ -58,6 +61,7 @@ class Merged:
             max(self.epsilon, guarantee.epsilon or 0.0),
             max(self.delta, guarantee.delta or 0.0),
             self.seeded or (guarantee.epsilon is not None and not guarantee.private),
+            self.rows + rows,
             (*(name for name in self.streams if name), *streams),
         )
 

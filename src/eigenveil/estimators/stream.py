@@ -4,10 +4,12 @@
 """
 
 import math
+import os
 import secrets
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, final
 
@@ -69,9 +71,13 @@ class Stream:
         self.series = f"stream {secrets.token_hex(8)}"
         self.tracker: SketchTracker[Any] | None = None
         self.state: Any = None
+        # Columns in which nothing has been observed yet, (d,), None where there are none.
+        self.unseen: Any = None
         self.pending = OpenBlock()
         self.merged: Merged | None = None
         self.closed: str | None = None
+        self._process = os.getpid()
+        self.busy = threading.RLock()
         self.claimed: Path | None = None
         self.draws = 0
         self._noise = None if terms.seed is not None or terms.budget is None else Noise.fresh()
@@ -102,6 +108,8 @@ class Stream:
         """Refuse to go on where the stream has moved elsewhere, is a copy, or was interrupted."""
         if self.closed is not None:
             raise EigenveilError(self.closed)
+        if self.private and os.getpid() != self._process:
+            raise EigenveilError("this is a forked copy of a private stream: only the process that began it can go on")
 
     def require_room(self, more: int) -> None:
         """Refuse rows that the horizon has no room for, before any of them is taken."""
@@ -113,16 +121,18 @@ class Stream:
             self.rows + more <= horizon,
             f"these rows would take the stream past its horizon of {horizon} rows; none of them was taken",
         )
-        # A synchronisation that ended a block early has used up all of it.
+        # A synchronisation that ends a block early makes two of it.
+        block = self.terms.plan.block
+        needed = -(-(self.rows + more) // block) - (self.rows - self.held) // block
         require(
-            self.releases - (-(self.held + more) // self.terms.plan.block) <= blocks,
-            f"these rows would take the stream past its horizon of {blocks} blocks, some of which sync() ended early; none of "
-            "the rows was taken",
+            self.releases + needed <= blocks,
+            f"these rows would take the stream past its horizon of {blocks} blocks, some of which sync() has ended early; none "
+            "of the rows was taken",
         )
 
     def kept(self) -> dict[str, Any]:
         """All that changes when rows are taken, to go back to where nothing is private. Everything in it is a value."""
-        return {name: getattr(self, name) for name in ("rows", "tracker", "state", "pending", "merged")}
+        return {name: getattr(self, name) for name in ("rows", "tracker", "state", "pending", "merged", "unseen")}
 
     def put_back(self, kept: Mapping[str, Any]) -> None:
         """Go back to what was kept. What is private stays: its releases cannot be taken back."""
@@ -132,6 +142,10 @@ class Stream:
 
     def feed(self, rows: Any) -> None:
         """Take checked rows, (n, d), float64 or CSR; with NaN for gaps only where nothing is private."""
+        with self.busy, self._whole():
+            self._feed(rows)
+
+    def _feed(self, rows: Any) -> None:
         self.require_open()
         start = 0
         while True:
@@ -164,10 +178,24 @@ class Stream:
 
     def sync(self) -> None:
         """End the block that is open, and release what has been held back. Without privacy there is nothing to do."""
+        with self.busy, self._whole():
+            self._sync()
+
+    @contextmanager
+    def _whole(self) -> Iterator[None]:
+        """A private stream that is interrupted inside, by Ctrl-C say, may have half taken a block: it cannot go on."""
+        try:
+            yield
+        except Exception:
+            raise
+        except BaseException:
+            if self.private and self.closed is None:
+                self.closed = "this private stream was interrupted while it took rows; what was released before stands"
+            raise
+
+    def _sync(self) -> None:
         self.require_open()
-        if not self.private:
-            return
-        if self.covered == self.rows:
+        if not self.private or self.covered == self.rows:
             return
         if self.held:
             self._take(self.pending.rows)
@@ -204,6 +232,7 @@ class Stream:
             found.sketch,
             floor=found.noise_floor,
             guarantee=other.guarantee(),
+            rows=found.rows,
             streams=names,
             rank=self._width(found.sketch),
             center=self.terms.center,
@@ -245,13 +274,21 @@ class Stream:
             self.merged = None if self.merged is None else self.merged.released()
 
     def _length(self) -> int:
-        """How many rows the block that is open will have."""
-        return self.terms.plan.first_block if self.tracker is None else self.terms.plan.block
+        """How many rows the block that is open will have: up to the next boundary.
+
+        Boundaries stay where they are when a synchronisation ends a block early. Otherwise two rows that one person has in
+        different blocks could come to lie in one.
+        """
+        first, block = self.terms.plan.first_block, self.terms.plan.block
+        start = self.rows - self.held
+        return first - start if start < first else block - (start - first) % block
 
     def _take(self, rows: Any) -> None:
         """Hand a block to the tracker; the first one makes the tracker."""
         if not self.private:
+            first = self.tracker is None
             self.tracker, self.state = self._after(rows)
+            self.unseen = _still_unseen(self.unseen, rows) if first or self.unseen is not None else None
         else:
             if self.tracker is None:
                 assert self.terms.budget is not None
@@ -284,10 +321,17 @@ class Stream:
         finally:
             self.charges = (*self.charges, *self.ledger.charges[before:])
 
-    def _after(self, rows: Any) -> tuple[SketchTracker[Any], Any]:
+    def _after(self, rows: Any) -> tuple[SketchTracker[Any] | None, Any]:
         """Tracker and state after one more block, nothing of it being private."""
         tracker, state = self.tracker, self.state
         gaps = not sp.issparse(rows) and has_gaps(rows)
+        if gaps:
+            rows = rows[~np.isnan(rows).all(axis=1)]
+        if rows.shape[0] == 0:
+            # Nothing was observed in any of them.
+            return tracker, state
+        if tracker is not None and self.unseen is not None and self.terms.center:
+            state = _placed(tracker, state, self.unseen, rows)
         if tracker is None:
             whole = filled(rows, Sketch.empty(self.terms.bounds.dim)) if gaps else rows
             tracker = self._tracker(self._exact_center(whole))
@@ -331,6 +375,7 @@ class Stream:
             width = self._width(sketch, others.sketch)
             sketch = merge_sketches(sketch, others.seen(fade), rank=width, center=terms.center)
             floor = math.hypot(floor, fade * others.floor)
+            rows += others.rows
         return View(sketch, rank, floor, rows)
 
     def _width(self, *sketches: Sketch) -> int:
@@ -409,7 +454,7 @@ class Stream:
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy of a private stream, in a pickle or in memory, holds what was released and no row, and cannot go on."""
-        state = dict(self.__dict__)
+        state = {name: value for name, value in self.__dict__.items() if name != "busy"}
         if self.private:
             nothing = {
                 "tracker": None,
@@ -423,3 +468,32 @@ class Stream:
                 "this is a copy of a private stream: it holds what was released, and only the original can go on"
             )
         return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.busy = threading.RLock()
+
+
+def _still_unseen(unseen: Any, rows: Any) -> Any:
+    """Columns, (d,) of truth values, of which neither the rows before nor these hold an entry; None where there are none."""
+    if sp.issparse(rows):
+        return None
+    gaps = np.isnan(rows).all(axis=0)
+    gaps = gaps if unseen is None else gaps & unseen
+    return gaps if gaps.any() else None
+
+
+def _placed(tracker: SketchTracker[Any], state: Any, unseen: Any, rows: Any) -> Any:
+    """The state with the mean of columns that show up for the first time put where they do.
+
+    Until now they were filled with one number, so they have added nothing to the scatter, whatever that number was.
+    """
+    known = ~np.isnan(rows)
+    first = unseen & known.any(axis=0)
+    if not first.any():
+        return state
+    means = np.where(known, rows, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
+    if isinstance(tracker, GramTracker):
+        return replace(state, center=np.where(first, means, 0.0 if state.center is None else state.center))
+    sketch = state.sketch
+    return replace(state, sketch=replace(sketch, mean=np.where(first, means, sketch.mean)))

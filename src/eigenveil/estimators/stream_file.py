@@ -29,13 +29,15 @@ __all__ = ["resumed", "taken_from", "write_stream_file"]
 
 _KIND: Final = ArchiveKind("eigenveil-stream", 1, "the state of an Eigenveil stream", StateFileError)
 _CLAIMED: Final = ".resumed"
-_MERGED: Final = ("floor", "fade", "shown", "epsilon", "delta", "seeded", "streams")
+_MERGED: Final = ("floor", "fade", "shown", "epsilon", "delta", "seeded", "rows", "streams")
 _COUNTS: Final = ("rows", "covered", "draws")
 
 
 def write_stream_file(path: Path, stream: Stream, facts: Mapping[str, Any]) -> None:
     """Write `stream` with the public `facts` that `resumed` will need; a private one is closed once the file is there."""
     stream.require_open()
+    path = path.resolve()
+    _require_own(path, stream)
     others = stream.merged
     tree, arrays = taken_apart((stream.state, None if others is None else others.sketch))
     center = getattr(getattr(getattr(stream.tracker, "terms", None), "domain", None), "center", None)
@@ -53,6 +55,7 @@ def write_stream_file(path: Path, stream: Stream, facts: Mapping[str, Any]) -> N
         "counts": {name: getattr(stream, name) for name in _COUNTS},
         "held": stream.held,
         "begun": stream.tracker is not None,
+        "unseen": None if stream.unseen is None else [bool(gap) for gap in stream.unseen],
         "series": stream.series,
         "merged": None if others is None else {name: getattr(others, name) for name in _MERGED},
         "charges": [asdict(charge) for charge in stream.charges],
@@ -75,6 +78,18 @@ def write_stream_file(path: Path, stream: Stream, facts: Mapping[str, Any]) -> N
         stream.claimed = None
 
 
+def _require_own(path: Path, stream: Stream) -> None:
+    """Refuse to write over the state of another private stream, which may be all that is left of it."""
+    if not path.exists():
+        return
+    try:
+        _, header = _KIND.read(path)
+    except StateFileError:
+        return
+    if header.get("moves") and header.get("series") != stream.series:
+        raise StateFileError(f"{path} holds another private stream, which would be lost; take another name")
+
+
 def taken_from(path: Path) -> tuple[dict[str, Any], dict[str, Any], Path | None]:
     """Arrays and header of a state file, found whole; and where the file is now, if its stream has been taken out of it."""
     if path.name.endswith(_CLAIMED):
@@ -82,6 +97,8 @@ def taken_from(path: Path) -> tuple[dict[str, Any], dict[str, Any], Path | None]
             f"{path} was resumed before, and what has been released since is not in it; going on from it could release the "
             "same rows twice"
         )
+    # A link could be renamed any number of times, and leave what it leads to as it was.
+    path = path.resolve()
     claimed = path.with_name(path.name + _CLAIMED)
     if not path.exists() and claimed.exists():
         raise StateFileError(f"{path} was resumed before and not saved since; its remains are in {claimed.name}")
@@ -89,6 +106,8 @@ def taken_from(path: Path) -> tuple[dict[str, Any], dict[str, Any], Path | None]
     if header.get("ledger") is None or not header.get("moves", True):
         return arrays, header, None
     try:
+        if path.stat().st_nlink > 1:
+            raise StateFileError(f"{path} has more than one name (a hard link), so it could be resumed more than once")
         # Whoever renames the file has the stream. It is read again, since somebody may have been faster and saved it anew.
         path.replace(claimed)
     except FileNotFoundError:
@@ -121,6 +140,9 @@ def resumed(terms: StreamTerms, arrays: Mapping[str, Any], header: Mapping[str, 
     if others is not None:
         kept = header["merged"]
         stream.merged = Merged(others, **{**kept, "streams": tuple(map(str, kept["streams"]))})
+    if header["unseen"] is not None:
+        stream.unseen = np.array(header["unseen"], dtype=bool)
+        require(stream.unseen.shape == (terms.bounds.dim,), "its columns are not those of the stream")
     stream.pending = _pending(arrays, int(header["held"]), terms.bounds.dim)
     return stream
 

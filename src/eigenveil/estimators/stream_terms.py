@@ -92,6 +92,7 @@ def terms_of(asked: Any, dim: int, *, sparse: bool, plan: StreamPlan | None = No
             publish=asked.publish,
             center=bool(asked.center),
             adapt=adapt is not None,
+            forget=asked.forget < 1,
             block=None if asked.block_size is None else int(asked.block_size),
             horizon=horizon,
             person_blocks=int(asked.person_blocks),

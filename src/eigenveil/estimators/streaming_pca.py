@@ -1,5 +1,6 @@
 """`StreamingPCA`: principal components of rows that are seen once, on a small device, privately when asked."""
 
+import threading
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
@@ -25,6 +26,8 @@ from eigenveil.tracking.missing import filled, has_gaps
 __all__ = ["StreamingPCA"]
 
 _DAMAGE = (ValueError, TypeError, KeyError, AttributeError, ArithmeticError)
+# One thread at a time begins a stream; after that the stream has a lock of its own.
+_FIRST = threading.Lock()
 _LEARNT = ("_stream", "_sparse", "n_features_in_", "feature_names_in_")
 
 
@@ -57,8 +60,8 @@ class StreamingPCA(TransformerMixin, BaseEstimator):
     person_blocks : int
         In at most how many blocks one person has a row.
     memory_limit : int
-        Bytes that may be used beside the rows handed in. A stream that needs more is refused; without a limit, "sync"
-        turns to "block" beyond 1 GiB.
+        Bytes that may be used beside the rows handed in, as planned: filling gaps and a rank that grows come on top. A stream
+        that needs more is refused; without a limit, "sync" turns to "block" beyond 1 GiB.
     center : bool
         Follow the mean and take it off. A private stream looks for it in its first block, for part of the budget.
     origin : float or array of d
@@ -152,12 +155,14 @@ class StreamingPCA(TransformerMixin, BaseEstimator):
         if source is not None and source.columns is not None:
             # Only now, because the batches themselves carry no names.
             vars(self)["feature_names_in_"] = np.asarray(source.columns, dtype=object)
-        if stream.private:
-            stream.sync()
+        require(stream.private or stream.view().sketch.subspace.rank > 0, "X holds nothing but gaps")
+        # Before anything more is spent.
         require(
             stream.rows >= stream.terms.rank,
             f"X has fewer rows than n_components={stream.terms.rank}; ask for fewer components",
         )
+        if stream.private:
+            stream.sync()
         return self
 
     def partial_fit(self, X: Any, y: Any = None) -> "StreamingPCA":
@@ -260,7 +265,7 @@ class StreamingPCA(TransformerMixin, BaseEstimator):
         except BaseException as error:
             if claimed is not None:
                 # Nothing was taken out of it.
-                claimed.replace(path)
+                claimed.replace(claimed.with_name(claimed.name.removesuffix(".resumed")))
             if isinstance(error, StateFileError) or not isinstance(error, _DAMAGE):
                 raise
             raise StateFileError(f"{path} is damaged: {error}") from error
@@ -330,8 +335,9 @@ class StreamingPCA(TransformerMixin, BaseEstimator):
 
     @property
     def n_samples_seen_(self) -> int:
-        """How many rows have been taken."""
-        return self._begun("").rows
+        """How many rows have been taken, with those of streams that were merged."""
+        stream = self._begun("")
+        return stream.rows + (0 if stream.merged is None else stream.merged.rows)
 
     @property
     def guarantee_(self) -> Guarantee:
@@ -392,8 +398,9 @@ class StreamingPCA(TransformerMixin, BaseEstimator):
         try:
             count, pieces = checked_batch(self, X, reset=kept is None, least=least, nameless=True)
             for rows in pieces:
-                if not hasattr(self, "_stream"):
-                    self._begin(rows)
+                with _FIRST:
+                    if not hasattr(self, "_stream"):
+                        self._begin(rows)
                 stream = self._begun("")
                 stream.require_room(count)
                 count -= rows.shape[0]

@@ -14,7 +14,7 @@ from eigenveil.linalg import Array
 from eigenveil.privacy import Exact, Mechanism, Slot
 from eigenveil.tracking.base import SketchTracker, require_rows
 from eigenveil.tracking.sketch import Sketch
-from eigenveil.tracking.sums import Sums, Terms, sketch_of
+from eigenveil.tracking.sums import Sums, Terms, offset_of, sketch_of
 
 __all__ = ["GramState", "GramTracker"]
 
@@ -124,8 +124,11 @@ class GramTracker(SketchTracker[GramState]):
         """
         if not self.terms.center or isinstance(mechanism, Exact) or sums.weight <= 0:
             return center, sums
-        offset = sketch_of(sums, None, rank=1).mean
-        if float(np.linalg.norm(offset)) <= _FAR * self.terms.domain.radius:
+        far = _FAR * self.terms.domain.radius
+        noise = float(np.sqrt(sums.total_noise * self.terms.domain.dim)) / sums.weight
+        offset = offset_of(sums.total, sums.weight, noise=sums.total_noise)
+        # Noise as large as that says nothing about where the mean lies.
+        if not float(np.linalg.norm(offset)) > far > noise:
             return center, sums
         cross = np.outer(offset, sums.total)
         gram = sums.gram - cross - cross.T + sums.weight * np.outer(offset, offset)
