@@ -14,7 +14,7 @@ from eigenveil.data import as_arrow, as_numbers, is_arrow_like, require_numbers
 from eigenveil.errors import require
 from eigenveil.estimators.checks import checked_array, with_names
 from eigenveil.rows import Rows
-from eigenveil.tracking.missing import has_gaps
+from eigenveil.tracking.missing import has_gaps, sum_of_squares
 
 __all__ = ["as_kind", "checked_batch"]
 
@@ -69,8 +69,7 @@ def _is_plain(estimator: Any, X: Any, least: int, *, nameless: bool) -> bool:
         return False
     if not nameless and "feature_names_in_" in vars(estimator):
         return False
-    with np.errstate(over="ignore", invalid="ignore"):
-        return bool(np.einsum("ij,ij->", X, X) < _SQUARABLE**2)
+    return sum_of_squares(X) < _SQUARABLE**2
 
 
 def _of_rows(estimator: Any, X: Rows, *, reset: bool) -> Iterator[Any]:
