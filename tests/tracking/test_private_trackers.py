@@ -317,3 +317,17 @@ def test_a_gram_tracker_moves_its_ball_to_where_the_mean_is_found() -> None:
 def test_what_makes_no_sense_is_refused(act: Callable[[], Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         act()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_release_of_a_few_rows_does_not_carry_the_ball_away(seed: int) -> None:
+    """The mean of five rows is all noise, which says nothing about where the rows to come will lie."""
+    tracker = GramTracker(2, Terms(Domain(10, 4.0)))
+    rng = np.random.default_rng(seed)
+    mechanism = Gaussian(4.0, Ledger(epsilon=math.inf, delta=1e-6), Noise.seeded(seed))
+    state = tracker.start(10)
+    for count in (5, 10_000, 10_000):
+        rows = rng.standard_normal((count, 10)) * ([1.5, 1.0] + [0.1] * 8)
+        state = tracker.sync(tracker.step(state, rows, mechanism), mechanism)
+        assert state.center is None or np.linalg.norm(state.center) < 0.1
+    assert np.abs(tracker.subspace(state).basis[:2]).max(axis=0).min() > 0.99

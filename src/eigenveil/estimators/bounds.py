@@ -13,12 +13,9 @@ from eigenveil.errors import require
 from eigenveil.linalg import Array
 from eigenveil.privacy import Domain
 from eigenveil.privacy.domain import FARTHEST, LARGEST, SMALLEST
-from eigenveil.tasks import shrunk
+from eigenveil.tasks import lies_far, shrunk
 
 __all__ = ["RowBounds"]
-
-# A mean this far out in its ball, as a share of the radius, is looked for again around where it was found.
-_FAR = 0.3
 
 
 @final
@@ -123,7 +120,7 @@ class RowBounds:
         kept = noise < self.mean_bound
         offset = shrunk(total / max(count, 1.0), noise=noise) if kept else np.zeros(self.dim)
         length = float(np.linalg.norm(offset))
-        far = length > _FAR * self.mean_bound > noise
+        far = lies_far(offset, radius=self.mean_bound, noise=noise)
         if length > self.mean_bound:
             offset = offset * (self.mean_bound / length)
         center = offset if self.scale is None else offset * self.scale

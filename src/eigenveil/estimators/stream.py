@@ -9,7 +9,7 @@ import secrets
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, final
 
@@ -18,6 +18,7 @@ import scipy.sparse as sp
 
 from eigenveil.errors import EigenveilError, require
 from eigenveil.estimators.center import find_center
+from eigenveil.estimators.late_columns import placed, still_unseen
 from eigenveil.estimators.merged import Merged
 from eigenveil.estimators.open_block import OpenBlock
 from eigenveil.estimators.stream_terms import StreamTerms, promise
@@ -221,6 +222,10 @@ class Stream:
 
     def merge(self, other: "Stream") -> None:
         """Add what another stream has found. Rows that it holds back must have been released."""
+        with self.busy:
+            self._merge(other)
+
+    def _merge(self, other: "Stream") -> None:
         self.require_open()
         self._require_like(other)
         found = other.view(whole=True)
@@ -288,7 +293,7 @@ class Stream:
         if not self.private:
             first = self.tracker is None
             self.tracker, self.state = self._after(rows)
-            self.unseen = _still_unseen(self.unseen, rows) if first or self.unseen is not None else None
+            self.unseen = still_unseen(self.unseen, rows) if first or self.unseen is not None else None
         else:
             if self.tracker is None:
                 assert self.terms.budget is not None
@@ -331,7 +336,7 @@ class Stream:
             # Nothing was observed in any of them.
             return tracker, state
         if tracker is not None and self.unseen is not None and self.terms.center:
-            state = _placed(tracker, state, self.unseen, rows)
+            state = placed(tracker, state, self.unseen, rows)
         if tracker is None:
             whole = filled(rows, Sketch.empty(self.terms.bounds.dim)) if gaps else rows
             tracker = self._tracker(self._exact_center(whole))
@@ -472,28 +477,3 @@ class Stream:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self.busy = threading.RLock()
-
-
-def _still_unseen(unseen: Any, rows: Any) -> Any:
-    """Columns, (d,) of truth values, of which neither the rows before nor these hold an entry; None where there are none."""
-    if sp.issparse(rows):
-        return None
-    gaps = np.isnan(rows).all(axis=0)
-    gaps = gaps if unseen is None else gaps & unseen
-    return gaps if gaps.any() else None
-
-
-def _placed(tracker: SketchTracker[Any], state: Any, unseen: Any, rows: Any) -> Any:
-    """The state with the mean of columns that show up for the first time put where they do.
-
-    Until now they were filled with one number, so they have added nothing to the scatter, whatever that number was.
-    """
-    known = ~np.isnan(rows)
-    first = unseen & known.any(axis=0)
-    if not first.any():
-        return state
-    means = np.where(known, rows, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
-    if isinstance(tracker, GramTracker):
-        return replace(state, center=np.where(first, means, 0.0 if state.center is None else state.center))
-    sketch = state.sketch
-    return replace(state, sketch=replace(sketch, mean=np.where(first, means, sketch.mean)))

@@ -378,6 +378,8 @@ class StreamingPCA(TransformerMixin, BaseEstimator):
 
     def _view(self) -> View:
         view = self._begun("").view()
+        if view.sketch.subspace.rank == 0 and self.epsilon is None:
+            raise NotFittedError("This StreamingPCA instance is not fitted yet: nothing but gaps has come")
         if view.sketch.subspace.rank == 0:
             raise NotFittedError(
                 "This StreamingPCA instance is not fitted yet: nothing has been released. With publish='sync' call sync(); with "

@@ -3,7 +3,7 @@
 from eigenveil.tasks.base import SumTask, Task
 from eigenveil.tasks.covariance import CovarianceSum
 from eigenveil.tasks.power import PowerIteration, PowerState, geometric_shares, ritz
-from eigenveil.tasks.totals import Totals, TotalsResult, shrunk
+from eigenveil.tasks.totals import Totals, TotalsResult, lies_far, shrunk
 
 __all__ = [
     "CovarianceSum",
@@ -14,6 +14,7 @@ __all__ = [
     "Totals",
     "TotalsResult",
     "geometric_shares",
+    "lies_far",
     "ritz",
     "shrunk",
 ]

@@ -26,7 +26,11 @@ from eigenveil.privacy import (
 from eigenveil.rows import Rows
 from eigenveil.tasks.base import SumTask
 
-__all__ = ["Totals", "TotalsResult", "shrunk"]
+__all__ = ["Totals", "TotalsResult", "lies_far", "shrunk"]
+
+
+# As a share of the radius.
+_FAR = 0.3
 
 
 @final
@@ -143,3 +147,14 @@ def shrunk(vector: Array, *, noise: float) -> Array:
     """
     length = float(np.linalg.norm(vector))
     return vector * (max(0.0, 1.0 - (noise / length) ** 2) if length > 0 else 0.0)
+
+
+def lies_far(offset: Array, *, radius: float, noise: float) -> bool:
+    """Whether a released mean lies so far out in its ball that rows around it may have been cut short on the way.
+
+    Noise of an expected norm as large as that says nothing about where the mean lies.
+
+    >>> lies_far(np.array([0.5]), radius=1.0, noise=0.1), lies_far(np.array([0.5]), radius=1.0, noise=0.4)
+    (True, False)
+    """
+    return float(np.linalg.norm(offset)) > _FAR * radius > noise

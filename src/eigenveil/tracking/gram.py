@@ -12,14 +12,12 @@ import numpy as np
 from eigenveil.errors import require
 from eigenveil.linalg import Array
 from eigenveil.privacy import Exact, Mechanism, Slot
+from eigenveil.tasks import lies_far
 from eigenveil.tracking.base import SketchTracker, require_rows
 from eigenveil.tracking.sketch import Sketch
 from eigenveil.tracking.sums import Sums, Terms, offset_of, sketch_of
 
 __all__ = ["GramState", "GramTracker"]
-
-# A mean this far out in the ball, as a share of the radius: rows around it may be cut short, so the ball moves there.
-_FAR = 0.3
 
 
 @final
@@ -124,11 +122,9 @@ class GramTracker(SketchTracker[GramState]):
         """
         if not self.terms.center or isinstance(mechanism, Exact) or sums.weight <= 0:
             return center, sums
-        far = _FAR * self.terms.domain.radius
         noise = float(np.sqrt(sums.total_noise * self.terms.domain.dim)) / sums.weight
         offset = offset_of(sums.total, sums.weight, noise=sums.total_noise)
-        # Noise as large as that says nothing about where the mean lies.
-        if not float(np.linalg.norm(offset)) > far > noise:
+        if not lies_far(offset, radius=self.terms.domain.radius, noise=noise):
             return center, sums
         cross = np.outer(offset, sums.total)
         gram = sums.gram - cross - cross.T + sums.weight * np.outer(offset, offset)
