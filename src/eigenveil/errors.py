@@ -4,7 +4,16 @@ Bad input is a `ValueError` at the public edge. A guarantee that cannot be kept 
 never a warning, so that nobody publishes by accident what was not protected.
 """
 
-__all__ = ["BudgetExceeded", "EigenveilError", "ModelFileError", "StateFileError", "require"]
+__all__ = [
+    "BudgetExceeded",
+    "EigenveilError",
+    "ModelFileError",
+    "PeerError",
+    "ProtocolError",
+    "QuorumLost",
+    "StateFileError",
+    "require",
+]
 
 
 class EigenveilError(Exception):
@@ -21,6 +30,30 @@ class ModelFileError(EigenveilError, ValueError):
 
 class StateFileError(EigenveilError, ValueError):
     """The file is not the state of an Eigenveil stream, is of another version, is damaged, or was resumed before."""
+
+
+class PeerError(EigenveilError):
+    """Mail from `peer` was refused, and nothing was changed by it: their fault, and no reason to stop."""
+
+    def __init__(self, peer: str, why: str) -> None:
+        super().__init__(f"{peer}: {why}")
+        self.peer, self.why = peer, why
+
+
+class ProtocolError(EigenveilError):
+    """The run cannot go on."""
+
+
+class QuorumLost(ProtocolError):
+    """Too few sites answered in time. `missing` names the others; what was gathered before is kept and can be resumed."""
+
+    def __init__(self, missing: tuple[str, ...], *, turn: int, stage: str, answered: int, quorum: int) -> None:
+        shown = ", ".join(missing[:10]) + (f" and {len(missing) - 10} more" if len(missing) > 10 else "")
+        super().__init__(
+            f"no answer from {shown} in turn {turn} ({stage}): {answered} sites are left and {quorum} are needed. "
+            f"Turns before it are kept, and so are the answers of turn {turn} that did come: resume asks the missing ones again"
+        )
+        self.missing, self.turn, self.stage = missing, turn, stage
 
 
 def require(condition: bool, message: str) -> None:

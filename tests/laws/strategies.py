@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from eigenveil.linalg import Array, orthonormal
 from eigenveil.privacy import Domain, Neighbours
 from eigenveil.rows import DenseRows, Rows, SparseRows, WeightedRows
-from eigenveil.tasks import CovarianceSum, PowerIteration, PowerState, SumTask, Totals
+from eigenveil.tasks import CovarianceSum, PowerIteration, Question, SumTask, Totals
 
 PERSONAL = [Neighbours.ADD_REMOVE, Neighbours.ZERO_OUT, Neighbours.REPLACE_ONE]
 
@@ -91,18 +91,20 @@ def table(people: list[Array], dim: int, *, sparse: bool, grouped: bool) -> Rows
     return WeightedRows.by_person(rows, np.repeat(np.arange(len(people)), [len(p) for p in people]).astype(np.int64))
 
 
-def all_tasks(domain: Domain, neighbours: Neighbours, rng: np.random.Generator) -> list[tuple[SumTask[Any, Any], Any]]:
-    """Every task that releases sums, each with the states whose releases are attacked. A new task is added here."""
+def all_tasks(
+    domain: Domain, neighbours: Neighbours, rng: np.random.Generator
+) -> list[tuple[SumTask[Any, Any], Question]]:
+    """Every task that releases sums, each with the questions whose releases are attacked. A new task is added here."""
     width = int(rng.integers(1, domain.dim + 1))
     basis = orthonormal(rng.standard_normal((domain.dim, width)))
     private_count = 0.0 if neighbours.count_is_public else 1.0
     power = PowerIteration(domain, neighbours, basis, shares=(0.25, 0.75))
-    later = PowerState(1, orthonormal(rng.standard_normal((domain.dim, width))) * 0.7, basis)
+    later = Question(1, (orthonormal(rng.standard_normal((domain.dim, width))) * 0.7,))
     return [
-        (CovarianceSum(domain, neighbours), None),
-        (power, power.start()),
+        (CovarianceSum(domain, neighbours), Question()),
+        (power, power.ask(power.start())),
         (power, later),
-        (Totals(domain, neighbours, sum_weight=1.0), None),
-        (Totals(domain, neighbours, sum_weight=10.0, count_weight=private_count, trace_weight=0.5), None),
-        (Totals(domain, neighbours, count_weight=private_count, trace_weight=1.0), None),
+        (Totals(domain, neighbours, sum_weight=1.0), Question()),
+        (Totals(domain, neighbours, sum_weight=10.0, count_weight=private_count, trace_weight=0.5), Question()),
+        (Totals(domain, neighbours, count_weight=private_count, trace_weight=1.0), Question()),
     ]

@@ -68,9 +68,9 @@ def test_every_bounded_sum_keeps_its_sensitivity(name: str, case: Case) -> None:
 @settings(max_examples=150)
 @given(case=cases(), seed=st.integers(0, 2**32))
 def test_every_task_keeps_its_sensitivity(case: Case, seed: int) -> None:
-    for task, state in all_tasks(case.domain, case.neighbours, np.random.default_rng(seed)):
-        one, other = (task.private(state, rows) for rows in (case.one, case.other))
-        assert one.sensitivity == other.sensitivity == task.sensitivity(state)
+    for task, question in all_tasks(case.domain, case.neighbours, np.random.default_rng(seed)):
+        one, other = (task.private(question, rows) for rows in (case.one, case.other))
+        assert one.sensitivity == other.sensitivity == task.sensitivity(question)
         assert one.symmetric == task.symmetric
         assert gap(one, other) <= one.sensitivity * TOLERANCE
 

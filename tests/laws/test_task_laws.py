@@ -43,9 +43,9 @@ def test_parts_of_sites_add_up_to_the_whole(data: st.DataObject, seed: int, cut:
     people = [person(4, rng, 1.0, 1) for _ in range(6)]
     whole = table(people, 4, sparse=sparse, grouped=False)
     sites = [table(part, 4, sparse=sparse, grouped=False) for part in (people[:cut], people[cut:])]
-    for task, state in all_tasks(domain, Neighbours.ADD_REMOVE, rng):
-        one, two = (task.work(state, site, EXACT) for site in sites)
-        expected = task.work(state, whole, EXACT)
+    for task, question in all_tasks(domain, Neighbours.ADD_REMOVE, rng):
+        one, two = (task.work(question, site, EXACT) for site in sites)
+        expected = task.work(question, whole, EXACT)
         size = max(1.0, float(np.abs(expected).max()))
         np.testing.assert_allclose(task.combine(one, two), expected, atol=1e-10 * size)
         np.testing.assert_array_equal(task.combine(one, two), task.combine(two, one))
@@ -57,9 +57,10 @@ def test_site_and_hub_release_the_same_thing_for_the_same_price(data: st.DataObj
     rng = np.random.default_rng(seed)
     domain = data.draw(domains(4))
     rows = table([person(4, rng, 1.0, 1) for _ in range(5)], 4, sparse=False, grouped=False)
-    for task, state in all_tasks(domain, Neighbours.ADD_REMOVE, rng):
+    for task, _ in all_tasks(domain, Neighbours.ADD_REMOVE, rng):
         at_site, at_hub = Spy(), Spy()
-        part = task.work(state, rows, at_site)
+        state = task.start()
+        part = task.work(task.ask(state), rows, at_site)
         task.advance(state, part, at_hub)
         assert at_site.seen == at_hub.seen
 

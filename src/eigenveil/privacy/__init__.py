@@ -15,7 +15,7 @@ from eigenveil.privacy.bounded import (
 from eigenveil.privacy.domain import Domain
 from eigenveil.privacy.guarantee import Guarantee
 from eigenveil.privacy.ledger import Charge, Ledger, Slot
-from eigenveil.privacy.mechanism import Exact, Gaussian, Mechanism
+from eigenveil.privacy.mechanism import Exact, Gaussian, Mechanism, Portion
 from eigenveil.privacy.noise import Noise
 from eigenveil.privacy.sensitivity import (
     Neighbours,
@@ -40,6 +40,7 @@ __all__ = [
     "Mechanism",
     "Neighbours",
     "Noise",
+    "Portion",
     "Slot",
     "bounded_count",
     "bounded_gram",

@@ -18,7 +18,7 @@ from eigenveil.privacy.bounded import Bounded
 from eigenveil.privacy.ledger import Ledger, Slot
 from eigenveil.privacy.noise import Noise
 
-__all__ = ["Exact", "Gaussian", "Mechanism"]
+__all__ = ["Exact", "Gaussian", "Mechanism", "Portion"]
 
 _STRIP = 256
 
@@ -81,6 +81,10 @@ class Gaussian(Mechanism):
     A symmetric value gets symmetric noise: a full matrix N of independent entries, then (N + N^T) / 2. The value being
     symmetric, that is post-processing of value + N, and halves the variance off the diagonal for nothing.
 
+    `carried` is the multiplier of independent noise of the same kind that the value brings along already, from whoever it
+    comes from; only the rest is added. Independent normals add up in variance, so who sees only what is released here
+    sees `multiplier` in all.
+
     >>> ledger = Ledger(epsilon=1.0, delta=1e-6)
     >>> noisy = Gaussian(5.0, ledger, Noise.seeded(1)).release(Bounded(np.zeros(2), 1.0), label="sum")
     >>> noisy.shape, ledger.charges[0].label, ledger.charges[0].mu
@@ -90,9 +94,14 @@ class Gaussian(Mechanism):
     multiplier: float
     ledger: Ledger
     noise: Noise
+    carried: float = 0.0
 
     def __post_init__(self) -> None:
         require(0 < self.multiplier < math.inf, f"multiplier must be positive and finite, got {self.multiplier}")
+        require(
+            0 <= self.carried <= self.multiplier,
+            f"carried must lie between 0 and the multiplier, {self.multiplier}, got {self.carried}",
+        )
 
     def release(self, private: Bounded, *, label: str, share: float = 1.0, slot: Slot | None = None) -> Array:
         """The noisy value; the charge is on the ledger before any noise is drawn."""
@@ -120,13 +129,49 @@ class Gaussian(Mechanism):
             f"{label!r} has sensitivity {sensitivity}; noise needs a positive, finite one",
         )
         self.ledger.spend(math.sqrt(share) / self.multiplier, label=label, slot=slot)
-        return self.scale(sensitivity, share=share)
+        if self.carried == 0:
+            return self.scale(sensitivity, share=share)
+        rest = max(0.0, 1.0 - (self.carried / self.multiplier) ** 2)
+        return self.scale(sensitivity, share=share) * math.sqrt(rest)
 
     def _plus(self, value: Array, scale: float) -> Array:
         released = self.noise.normal(np.shape(value))
         released *= scale
         released += value
         return released
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Portion(Mechanism):
+    """A part of another mechanism's budget: shares of this one are shares of its `fraction` of mu^2.
+
+    >>> half = Portion(Gaussian(5.0, Ledger(epsilon=1.0, delta=1e-6), Noise.seeded(1)), 0.25)
+    >>> half.scale(1.0)
+    10.0
+    """
+
+    whole: Mechanism
+    fraction: float
+
+    def __post_init__(self) -> None:
+        require(0 < self.fraction <= 1, f"fraction must lie in (0, 1], got {self.fraction}")
+
+    def release(self, private: Bounded, *, label: str, share: float = 1.0, slot: Slot | None = None) -> Array:
+        """Through the whole, for a smaller share."""
+        return self.whole.release(private, label=label, share=share * self.fraction, slot=slot)
+
+    def release_parts(
+        self, parts: Iterable[Array], *, sensitivity: float, label: str, share: float = 1.0, slot: Slot | None = None
+    ) -> Iterator[Array]:
+        """Through the whole, for a smaller share."""
+        return self.whole.release_parts(
+            parts, sensitivity=sensitivity, label=label, share=share * self.fraction, slot=slot
+        )
+
+    def scale(self, sensitivity: float, *, share: float = 1.0) -> float:
+        """That of the whole, for a smaller share."""
+        return self.whole.scale(sensitivity, share=share * self.fraction)
 
 
 def _plus_symmetric(value: Array, scale: float, noise: Noise) -> Array:

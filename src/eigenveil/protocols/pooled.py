@@ -27,5 +27,5 @@ def run_pooled(task: Task[State, Part, Result], rows: Rows, mechanism: Mechanism
     inside = Exact(because="the holder of the rows is also the one who releases the total")
     state = task.start()
     while (result := task.result(state)) is None:
-        state = task.advance(state, task.work(state, rows, inside), mechanism)
+        state = task.advance(state, task.work(task.ask(state), rows, inside), mechanism)
     return result

@@ -6,7 +6,7 @@ from typing import final
 from eigenveil.linalg import Array
 from eigenveil.privacy import Bounded, Domain, Neighbours, bounded_gram, gram_sensitivity
 from eigenveil.rows import Rows
-from eigenveil.tasks.base import SumTask
+from eigenveil.tasks.base import Question, SumTask, require_step
 
 __all__ = ["CovarianceSum"]
 
@@ -20,7 +20,7 @@ class CovarianceSum(SumTask[Array | None, Array]):
     >>> from eigenveil.privacy import Exact
     >>> from eigenveil.rows import DenseRows
     >>> task = CovarianceSum(Domain(dim=2, radius=10.0), Neighbours.ADD_REMOVE)
-    >>> task.work(None, DenseRows(np.eye(2)), Exact(because="doctest")).tolist()
+    >>> task.work(task.ask(None), DenseRows(np.eye(2)), Exact(because="doctest")).tolist()
     [[1.0, 0.0], [0.0, 1.0]]
     """
 
@@ -31,19 +31,31 @@ class CovarianceSum(SumTask[Array | None, Array]):
         """Nothing is known yet."""
         return None
 
-    def private(self, state: Array | None, rows: Rows) -> Bounded:
+    def ask(self, state: Array | None) -> Question:
+        """For the matrix, which needs no telling."""
+        return Question()
+
+    def require_question(self, question: Question) -> None:
+        """There is one."""
+        require_step(question, steps=1, arrays=0)
+
+    def private(self, question: Question, rows: Rows) -> Bounded:
         """The clipped Gram matrix."""
         return bounded_gram(rows, domain=self.domain, neighbours=self.neighbours)
 
-    def sensitivity(self, state: Array | None) -> float:
+    def sensitivity(self, question: Question) -> float:
         """As one site's."""
         return gram_sensitivity(self.domain.radius, self.neighbours)
 
-    def label(self, state: Array | None) -> str:
+    def shape(self, question: Question) -> tuple[int, ...]:
+        """All pairs of columns."""
+        return (self.domain.dim, self.domain.dim)
+
+    def label(self, question: Question) -> str:
         """One line."""
         return "covariance"
 
-    def share(self, state: Array | None) -> float:
+    def share(self, question: Question) -> float:
         """The only turn takes it all."""
         return 1.0
 

@@ -21,7 +21,7 @@ from eigenveil.privacy import (
     require_contraction,
 )
 from eigenveil.rows import Rows
-from eigenveil.tasks.base import SumTask
+from eigenveil.tasks.base import Question, SumTask, require_step
 
 __all__ = ["PowerIteration", "PowerState", "geometric_shares", "ritz"]
 
@@ -45,7 +45,7 @@ class PowerIteration(SumTask[PowerState, Subspace]):
     >>> from eigenveil.rows import DenseRows
     >>> begin = np.eye(3)[:, :1]
     >>> task = PowerIteration(Domain(dim=3, radius=9.0), Neighbours.ADD_REMOVE, begin, shares=(1.0,))
-    >>> task.work(task.start(), DenseRows(2 * np.eye(3)), Exact(because="doctest")).ravel().tolist()
+    >>> task.work(task.ask(task.start()), DenseRows(2 * np.eye(3)), Exact(because="doctest")).ravel().tolist()
     [4.0, 0.0, 0.0]
     """
 
@@ -71,21 +71,39 @@ class PowerIteration(SumTask[PowerState, Subspace]):
         """The given basis."""
         return PowerState(0, self.begin)
 
-    def private(self, state: PowerState, rows: Rows) -> Bounded:
+    def ask(self, state: PowerState) -> Question:
+        """For the product with the basis."""
+        return Question(state.turn, (state.basis,))
+
+    def require_question(self, question: Question) -> None:
+        """A product with a basis of the right shape that does not stretch."""
+        require_step(question, steps=len(self.shares), arrays=1)
+        require(
+            question.arrays[0].shape == self.begin.shape,
+            f"basis must have shape {self.begin.shape}, got {question.arrays[0].shape}",
+        )
+        require_contraction(question.arrays[0], dim=self.domain.dim)
+
+    def private(self, question: Question, rows: Rows) -> Bounded:
         """The clipped Gram matrix times the basis."""
-        return bounded_gram_times(rows, basis=state.basis, domain=self.domain, neighbours=self.neighbours)
+        return bounded_gram_times(rows, basis=question.arrays[0], domain=self.domain, neighbours=self.neighbours)
 
-    def sensitivity(self, state: PowerState) -> float:
+    def sensitivity(self, question: Question) -> float:
         """As one site's, for this basis."""
-        return gram_times_sensitivity(self.domain.radius, self.neighbours, basis=state.basis, basis_norm=CONTRACTION)
+        basis = question.arrays[0]
+        return gram_times_sensitivity(self.domain.radius, self.neighbours, basis=basis, basis_norm=CONTRACTION)
 
-    def label(self, state: PowerState) -> str:
+    def shape(self, question: Question) -> tuple[int, ...]:
+        """As the basis."""
+        return question.arrays[0].shape
+
+    def label(self, question: Question) -> str:
         """One line per turn."""
-        return f"power product {state.turn + 1} of {len(self.shares)}"
+        return f"power product {question.step + 1} of {len(self.shares)}"
 
-    def share(self, state: PowerState) -> float:
+    def share(self, question: Question) -> float:
         """This turn's."""
-        return self.shares[state.turn]
+        return self.shares[question.step]
 
     def update(self, state: PowerState, released: Array) -> PowerState:
         """The next basis; after the last turn the basis stays beside its product."""

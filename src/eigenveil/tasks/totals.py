@@ -24,7 +24,7 @@ from eigenveil.privacy import (
     trace_sensitivity,
 )
 from eigenveil.rows import Rows
-from eigenveil.tasks.base import SumTask
+from eigenveil.tasks.base import Question, SumTask, require_step
 
 __all__ = ["Totals", "TotalsResult", "lies_far", "shrunk"]
 
@@ -55,7 +55,7 @@ class Totals(SumTask[TotalsResult | None, TotalsResult]):
     >>> from eigenveil.privacy import Exact
     >>> from eigenveil.rows import DenseRows
     >>> task = Totals(Domain(dim=2, radius=2.0), Neighbours.ADD_REMOVE, sum_weight=3.0, count_weight=1.0)
-    >>> total = task.work(None, DenseRows(np.eye(2)), Exact(because="doctest"))
+    >>> total = task.work(task.ask(None), DenseRows(np.eye(2)), Exact(because="doctest"))
     >>> task.advance(None, total, Exact(because="doctest")).count
     2.0
     """
@@ -98,7 +98,15 @@ class Totals(SumTask[TotalsResult | None, TotalsResult]):
         """Nothing is known yet."""
         return None
 
-    def private(self, state: TotalsResult | None, rows: Rows) -> Bounded:
+    def ask(self, state: TotalsResult | None) -> Question:
+        """For all of them at once."""
+        return Question()
+
+    def require_question(self, question: Question) -> None:
+        """There is one."""
+        require_step(question, steps=1, arrays=0)
+
+    def private(self, question: Question, rows: Rows) -> Bounded:
         """The scaled totals as one vector, (d + 2) at most."""
         by_sum, by_count, by_trace = self._factors
         parts: list[Array] = []
@@ -109,17 +117,22 @@ class Totals(SumTask[TotalsResult | None, TotalsResult]):
         if by_trace:
             trace = bounded_trace(rows, domain=self.domain, neighbours=self.neighbours)
             parts.append(by_trace * np.atleast_1d(trace.value))
-        return Bounded(np.concatenate(parts), self.sensitivity(None))
+        return Bounded(np.concatenate(parts), self.sensitivity(question))
 
-    def sensitivity(self, state: TotalsResult | None) -> float:
+    def shape(self, question: Question) -> tuple[int, ...]:
+        """As many as were asked for."""
+        by_sum, by_count, by_trace = self._factors
+        return ((self.domain.dim if by_sum else 0) + bool(by_count) + bool(by_trace),)
+
+    def sensitivity(self, question: Question) -> float:
         """One, by construction."""
         return 1.0 if math.isfinite(self.domain.radius) else math.inf
 
-    def label(self, state: TotalsResult | None) -> str:
+    def label(self, question: Question) -> str:
         """The name given by whoever asked."""
         return self.name
 
-    def share(self, state: TotalsResult | None) -> float:
+    def share(self, question: Question) -> float:
         """The only turn takes it all."""
         return 1.0
 
