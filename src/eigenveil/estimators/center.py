@@ -1,65 +1,116 @@
-"""Where rows lie: the search for a private mean, shared by a curator's fit and by the first block of a stream."""
+"""Where rows lie: the search for a private mean, shared by a curator's fit, a study of many sites and a stream's first block."""
 
 import math
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import final
 
+from eigenveil.errors import require
 from eigenveil.estimators.bounds import RowBounds
 from eigenveil.linalg import Array
-from eigenveil.privacy import Mechanism, Neighbours, sum_sensitivity
-from eigenveil.protocols import run_pooled
+from eigenveil.privacy import Bounded, Neighbours, sum_sensitivity
 from eigenveil.rows import Rows
-from eigenveil.tasks import Totals
+from eigenveil.tasks import Question, SumTask, Totals
+from eigenveil.tasks.base import require_step
 
-__all__ = ["Center", "find_center"]
+__all__ = ["Center", "CenterSearch"]
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Center:
-    """Where the mean was found, (d,), the number of people, and how many of the steps it took."""
+    """Where the mean was found, (d,), the number of people, how many of the steps it took, and whether another is due."""
 
     center: Array | None
     people: float | None
     steps: int
+    far: bool = True
 
 
-def find_center(
-    rows: Rows,
-    *,
-    bounds: RowBounds,
-    neighbours: Neighbours,
-    shares: Sequence[float],
-    count_share: float,
-    people: float | None,
-    mechanism: Callable[[float], Mechanism],
-) -> Center:
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class CenterSearch(SumTask[Center, Center]):
     """Look for the mean around the origin, and again around where it was found, while it lies far out in the ball.
 
-    Each step is a release for its share of the budget, through what `mechanism` makes of the share. The number of
-    people comes with the first for `count_share`, where it is not public.
+    Each step is a release for its share of the budget. The number of people comes with the first for `count_share`,
+    where `people` does not say it. `multiplier` is the size of the noise on a total over its sensitivity, at a share of one: a
+    public number, zero where there is no noise.
     """
-    center, far, steps = bounds.origin, True, 0
-    for step, share in enumerate(shares):
-        if not far:
-            break
-        counted = people is None
-        whole = share + (count_share if counted else 0.0)
-        task = Totals(
-            bounds.around_start(center),
-            neighbours,
-            sum_weight=share,
-            count_weight=count_share if counted else 0.0,
-            name="mean and count" if counted else f"mean, step {step + 1}" if step else "mean",
+
+    bounds: RowBounds
+    neighbours: Neighbours
+    shares: tuple[float, ...]
+    count_share: float
+    people: float | None
+    multiplier: float
+
+    def start(self) -> Center:
+        """At the origin."""
+        return Center(self.bounds.origin, self.people, 0)
+
+    def ask(self, state: Center) -> Question:
+        """For sums around where the search has come to."""
+        return Question(state.steps, () if state.center is None else (state.center,))
+
+    def require_question(self, question: Question) -> None:
+        """A step of the search, around a finite point; the first is around the origin that was agreed on."""
+        require_step(question, steps=len(self.shares), arrays=min(len(question.arrays), 1))
+        require(
+            question.step > 0 or question.same(self.ask(self.start())),
+            "the search for the mean must begin at the origin that was agreed on",
         )
-        through = mechanism(whole)
-        found = run_pooled(task, rows, through)
-        people = found.count if people is None else people
+        # A domain checks the shape and that it is finite.
+        self.bounds.around_start(_start(question))
+
+    def private(self, question: Question, rows: Rows) -> Bounded:
+        """The sums, in one vector."""
+        return self._totals(question).private(Question(), rows)
+
+    def sensitivity(self, question: Question) -> float:
+        """As of the sums."""
+        return self._totals(question).sensitivity(Question())
+
+    def shape(self, question: Question) -> tuple[int, ...]:
+        """As of the sums."""
+        return self._totals(question).shape(Question())
+
+    def label(self, question: Question) -> str:
+        """One line per step."""
+        return self._totals(question).name
+
+    def share(self, question: Question) -> float:
+        """This step's, with that of the count."""
+        return self.shares[question.step] + (self.count_share if self._counts(question) else 0.0)
+
+    def update(self, state: Center, released: Array) -> Center:
+        """The center moved to where the mean seems to lie."""
+        found = self._totals(self.ask(state)).update(None, released)
+        people = found.count if state.people is None else state.people
         assert found.sum is not None
         assert people is not None
-        entry = through.scale(sum_sensitivity(bounds.mean_bound, neighbours)) / math.sqrt(share / whole)
-        noise = entry * math.sqrt(bounds.dim) if entry > 0 else 0.0
-        center, far = bounds.center_from(center, found.sum, people, noise=noise)
-        steps = step + 1
-    return Center(center, people, steps)
+        noise = 0.0
+        if self.multiplier > 0:
+            entry = self.multiplier * sum_sensitivity(self.bounds.mean_bound, self.neighbours)
+            noise = entry / math.sqrt(self.shares[state.steps]) * math.sqrt(self.bounds.dim)
+        center, far = self.bounds.center_from(state.center, found.sum, people, noise=noise)
+        return Center(center, people, state.steps + 1, far)
+
+    def result(self, state: Center) -> Center | None:
+        """There when the mean does not lie far out, or no step is left."""
+        return None if state.far and state.steps < len(self.shares) else state
+
+    def _counts(self, question: Question) -> bool:
+        return question.step == 0 and self.people is None
+
+    def _totals(self, question: Question) -> Totals:
+        counted, step = self._counts(question), question.step
+        return Totals(
+            self.bounds.around_start(_start(question)),
+            self.neighbours,
+            sum_weight=self.shares[step],
+            count_weight=self.count_share if counted else 0.0,
+            name="mean and count" if counted else f"mean, step {step + 1}" if step else "mean",
+        )
+
+
+def _start(question: Question) -> Array | None:
+    return question.arrays[0] if question.arrays else None

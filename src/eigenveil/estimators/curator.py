@@ -7,11 +7,10 @@ from typing import Any, Literal, final
 import numpy as np
 from numpy.random import Generator
 
-from eigenveil.errors import require
 from eigenveil.estimators.bounds import RowBounds
-from eigenveil.estimators.center import find_center
+from eigenveil.estimators.study import Found, Study
 from eigenveil.linalg import Array, Subspace, orthonormal
-from eigenveil.plan import Choice, Mechanisms, Plan, Split, predict, split_budget
+from eigenveil.plan import Choice, Mechanisms, Plan, predict, split_budget
 from eigenveil.privacy import (
     Budget,
     Charge,
@@ -29,7 +28,7 @@ from eigenveil.privacy import (
 from eigenveil.privacy.published import fpca_scale, ppm_multiplier
 from eigenveil.protocols import run_pooled
 from eigenveil.rows import Rows
-from eigenveil.tasks import CovarianceSum, PowerIteration, Totals, TotalsResult
+from eigenveil.tasks import CovarianceSum, PowerIteration, Task
 
 __all__ = ["Curator", "Findings", "Request"]
 
@@ -82,8 +81,6 @@ class Curator:
     ledger: Ledger | None
     noise: Noise
     rng: Generator
-    _split: Split = field(init=False, default=Split((), 0.0, 0.0))
-    _steps: int = field(init=False, default=0)
     _charges_before: int = field(init=False, default=0)
     _overshoot: float = field(init=False, default=1.0)
 
@@ -92,34 +89,34 @@ class Curator:
         request = self.request
         public = self._public_count(rows)
         plan = self._plan(public)
-        power = plan.chosen.mechanism == "power"
-        self._split = split_budget(
+        chosen, power = plan.chosen, plan.chosen.mechanism == "power"
+        split = split_budget(
             mean=isinstance(request.center, str), search=request.bounds.search, count=public is None, trace=power
         )
-        # Before the ledger is touched: a published calibration may refuse the budget.
-        published = self._published(plan.chosen)
+        study = Study(
+            bounds=request.bounds,
+            neighbours=request.neighbours,
+            center=request.center,
+            components=lambda domain: self._components(domain, chosen),
+            split=split,
+            people=public,
+            multiplier=0.0 if self.budget is None else 1.0 / self.budget.mu,
+            rank=request.rank,
+            # Before the ledger is touched: a published calibration may refuse the budget.
+            at_most=self._at_most(chosen),
+            needs_trace=power,
+        )
         if self.budget is not None and self.ledger is not None:
             self._charges_before = len(self.ledger.charges)
             self.ledger.afford(self.budget.mu, label="this fit")
-        center, count = self._center(rows, public)
-        domain = request.bounds.around(center)
-        subspace, trace, floor = (
-            self._power(rows, domain, plan.chosen, published) if power else self._covariance(rows, domain, published)
-        )
-        more = self._extra(rows, domain, trace=power, count=count is None)
-        count, trace = (more.count if count is None else count), (more.trace if trace is None else trace)
-        assert count is not None
-        assert trace is not None
+        found = run_pooled(study, rows, self._mechanism())
+        self._overshoot = math.sqrt(split.main(found.steps) / study.components_share(found.steps))
+        floor = noise_floor(found, chosen.mechanism, width=chosen.width, last=self._shares(chosen)[-1])
+        subspace = found.subspace
         if request.rank is None:
-            subspace = subspace.truncate(_rank_for(subspace, trace, request.fraction, floor))
+            subspace = subspace.truncate(_rank_for(subspace, found.trace, request.fraction, floor))
         return Findings(
-            subspace,
-            trace,
-            count,
-            np.zeros(domain.dim) if center is None else center,
-            floor,
-            plan,
-            self._guarantee(domain, power),
+            subspace, found.trace, found.people, found.center, floor, plan, self._guarantee(found.domain, power)
         )
 
     def _public_count(self, rows: Rows) -> float | None:
@@ -144,22 +141,19 @@ class Curator:
             iterations=request.iterations,
         )
 
-    def _center(self, rows: Rows, public: float | None) -> tuple[Array | None, float | None]:
-        """The center that rows are moved to, and the number of people: public, released along the way, or not yet known."""
-        bounds, shares = self.request.bounds, self._split.mean
-        if not isinstance(self.request.center, str):
-            return self.request.center, public
-        found = find_center(
-            rows,
-            bounds=bounds,
-            neighbours=self.request.neighbours,
-            shares=shares,
-            count_share=self._split.count,
-            people=public,
-            mechanism=self._mechanism,
-        )
-        self._steps = found.steps
-        return found.center, found.people
+    def _components(self, domain: Domain, choice: Choice) -> Task[Any, Any, Any]:
+        """One release of the Gram matrix, or noisy products with a block of vectors."""
+        neighbours = self.request.neighbours
+        if choice.mechanism == "covariance":
+            return CovarianceSum(domain, neighbours)
+        begin = orthonormal(self.rng.standard_normal((domain.dim, choice.width)))
+        return PowerIteration(domain, neighbours, begin, self._shares(choice), self.request.rank)
+
+    def _shares(self, choice: Choice) -> tuple[float, ...]:
+        if self.budget is None or self.request.calibration != "paper":
+            return choice.shares
+        # The paper's noise is the same in every turn.
+        return (1.0 / len(choice.shares),) * len(choice.shares)
 
     def _published(self, choice: Choice) -> float | None:
         """The noise multiplier that the paper behind the chosen mechanism prints, where that one was asked for."""
@@ -170,51 +164,15 @@ class Curator:
         turns = len(choice.shares)
         return ppm_multiplier(self.budget, iterations=turns) / math.sqrt(turns)
 
-    def _covariance(self, rows: Rows, domain: Domain, published: float | None) -> tuple[Subspace, float, float]:
-        """Directions, trace and noise floor from one release of the Gram matrix."""
-        neighbours, dim = self.request.neighbours, domain.dim
-        mechanism = self._mechanism(self._split.main(self._steps), at_least=published)
-        gram = run_pooled(CovarianceSum(domain, neighbours), rows, mechanism)
-        require(bool(np.isfinite(gram).all()), "X holds numbers too large to square; divide it by something first")
-        rank = self.request.rank
-        subspace = Subspace.of_gram(gram, rank=rank if rank is not None else dim)
-        entry = self._scale(mechanism, domain) / math.sqrt(2)
-        return subspace, float(np.trace(gram)), 2 * entry * math.sqrt(dim)
+    def _at_most(self, choice: Choice) -> float:
+        """The share of the budget that the components spend, where a published calibration adds more noise than it asks for."""
+        published = self._published(choice)
+        return 1.0 if published is None or self.budget is None else (self.budget.mu * published) ** -2
 
-    def _power(
-        self, rows: Rows, domain: Domain, choice: Choice, published: float | None
-    ) -> tuple[Subspace, None, float]:
-        """Directions and noise floor from noisy products with a block of vectors."""
-        dim, turns = domain.dim, len(choice.shares)
-        shares = choice.shares if published is None else (1.0 / turns,) * turns
-        begin = orthonormal(self.rng.standard_normal((dim, choice.width)))
-        mechanism = self._mechanism(self._split.main(self._steps), at_least=published)
-        task = PowerIteration(domain, self.request.neighbours, begin, shares, self.request.rank)
-        del begin
-        subspace = run_pooled(task, rows, mechanism)
-        entry = self._scale(mechanism, domain) / math.sqrt(shares[-1])
-        return subspace, None, entry * (math.sqrt(dim) + math.sqrt(choice.width))
-
-    def _extra(self, rows: Rows, domain: Domain, *, trace: bool, count: bool) -> TotalsResult:
-        """Count and trace, whichever is still needed, in one release."""
-        if not (trace or count):
-            return TotalsResult(None, None, None)
-        name = " and ".join(["count"] * count + ["trace"] * trace)
-        task = Totals(domain, self.request.neighbours, count_weight=float(count), trace_weight=float(trace), name=name)
-        return run_pooled(task, rows, self._mechanism(self._split.extra))
-
-    def _mechanism(self, share: float, *, at_least: float | None = None) -> Mechanism:
-        """Noise for a `share` of the budget, or more where a published calibration adds more."""
+    def _mechanism(self) -> Mechanism:
         if self.budget is None or self.ledger is None:
             return Exact(because=_NOTHING_ASKED)
-        needed = 1.0 / (self.budget.mu * math.sqrt(share))
-        if at_least is not None:
-            self._overshoot = max(at_least / needed, 1.0)
-        return Gaussian(max(needed, at_least or 0.0), self.ledger, self.noise)
-
-    def _scale(self, mechanism: Mechanism, domain: Domain) -> float:
-        """The standard deviation of the noise on the Gram matrix or its products, at a share of one."""
-        return mechanism.scale(gram_sensitivity(domain.radius, self.request.neighbours))
+        return Gaussian(1.0 / self.budget.mu, self.ledger, self.noise)
 
     def _guarantee(self, domain: Domain, power: bool) -> Guarantee:
         request = self.request
@@ -266,6 +224,17 @@ def _assumptions(request: Request, domain: Domain) -> list[str]:
     if request.bounds.scale is not None or request.bounds.origin is not None or not isinstance(request.center, str):
         found.append("origin, scale, column bounds and a given center are public")
     return found
+
+
+def noise_floor(found: Found, method: str, *, width: int, last: float) -> float:
+    """Gram eigenvalues below this cannot be told from noise: its spectral norm, on a symmetric matrix or on products.
+
+    `width` and `last` are the columns and the share of the last product.
+    """
+    dim = found.domain.dim
+    if method == "covariance":
+        return 2 * found.scale / math.sqrt(2) * math.sqrt(dim)
+    return found.scale / math.sqrt(last) * (math.sqrt(dim) + math.sqrt(width))
 
 
 def _rank_for(subspace: Subspace, trace: float, fraction: float, floor: float) -> int:

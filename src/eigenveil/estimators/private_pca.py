@@ -5,33 +5,27 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator, TransformerMixin
-from sklearn.utils.validation import check_is_fitted
 
-from eigenveil.data import as_rows, is_arrow_like, person_ids
 from eigenveil.errors import require
 from eigenveil.estimators.bounds import RowBounds
 from eigenveil.estimators.checks import (
     budget_of,
-    checked_array,
     is_real,
     require_integer,
     require_one_of,
     seed_of,
-    with_names,
 )
 from eigenveil.estimators.curator import Curator, Request, settings_of
-from eigenveil.linalg import Array
-from eigenveil.model import Model
+from eigenveil.estimators.fitted import FittedPCA, read_rows, without_person
 from eigenveil.privacy import Ledger, Neighbours, Noise
-from eigenveil.rows import CheckedRows, Rows, WeightedRows, counts_people
+from eigenveil.rows import Rows, WeightedRows, counts_people
 
 __all__ = ["PrivatePCA"]
 
 _NEIGHBOURS = ("add-remove", "zero-out", "replace-one")
 
 
-class PrivatePCA(TransformerMixin, BaseEstimator):
+class PrivatePCA(FittedPCA):
     """Principal components with (epsilon, delta)-differential privacy for each person. Changes in place: `fit` spends.
 
     Parameters
@@ -134,8 +128,8 @@ class PrivatePCA(TransformerMixin, BaseEstimator):
     def fit(self, X: Any, y: Any = None) -> "PrivatePCA":
         """Fit on rows `X`, (n, d): an array, a sparse matrix, a pandas, polars or pyarrow table, or `Rows`."""
         budget = budget_of(self.epsilon, self.delta)
-        X, person = self._without_person(X, fitting=True)
-        rows = self._read(X, reset=True)
+        X, person = without_person(X, self.person, fitting=True)
+        rows = read_rows(self, X, reset=True, ensure_min_samples=2, ensure_min_features=2)
         if person is not None:
             require(len(person) == rows.shape[0], "person must name as many people as there are rows")
             rows = WeightedRows.by_person(rows, person)
@@ -148,67 +142,17 @@ class PrivatePCA(TransformerMixin, BaseEstimator):
         found = Curator(request, budget, ledger, noise, rng).fit(rows)
         self.ledger_ = ledger
         self.plan_ = found.plan
-        divisor = max(found.count, 2.0) - 1.0
-        eigenvalues = np.square(found.subspace.values)
-        # Noise can push the released trace below the eigenvalues beside it; a ratio above one would help nobody.
-        total = max(found.trace, float(eigenvalues.sum()))
-        names = getattr(self, "feature_names_in_", None)
-        self.model_ = Model(
-            components=found.subspace.basis.T,
-            mean=found.center,
-            values=found.subspace.values,
-            explained_variance=eigenvalues / divisor,
-            explained_variance_ratio=eigenvalues / total if total > 0 else np.zeros_like(eigenvalues),
+        self._show(
+            found.subspace,
+            trace=found.trace,
+            people=found.count,
+            center=found.center,
+            noise_floor=found.noise_floor,
             guarantee=found.guarantee,
             scale=request.bounds.scale,
-            columns=None if names is None else tuple(str(name) for name in names),
-            settings=settings_of(request, found.plan) | {"noise_floor": found.noise_floor / divisor},
+            settings=settings_of(request, found.plan),
         )
-        self.subspace_ = found.subspace
-        self.components_ = self.model_.components
-        self.mean_ = self.model_.mean
-        self.singular_values_ = found.subspace.values
-        self.explained_variance_ = self.model_.explained_variance
-        self.explained_variance_ratio_ = self.model_.explained_variance_ratio
-        self.noise_floor_ = found.noise_floor / divisor
-        self.n_components_ = found.subspace.rank
-        self.guarantee_ = found.guarantee
         return self
-
-    def transform(self, X: Any) -> Array:
-        """Scores, (n, k), of rows `X`, (n, d). Raw data: scores of people are as private as their rows."""
-        check_is_fitted(self)
-        X, _ = self._without_person(X, fitting=False)
-        rows = self._read(X, reset=False)
-        size = max(1, min(rows.shape[0], 1 << 16))
-        parts = [self.model_.transform(block.values) for block in rows.blocks(size)]
-        return np.vstack(parts) if parts else np.empty((0, self.n_components_))
-
-    def inverse_transform(self, X: ArrayLike) -> Array:
-        """Rows, (n, d), from scores `X`, (n, k)."""
-        check_is_fitted(self)
-        scores = np.asarray(X, dtype=np.float64)
-        require(
-            scores.ndim == 2 and scores.shape[1] == self.n_components_,
-            f"scores must have shape (n, {self.n_components_}), got {scores.shape}",
-        )
-        return self.model_.inverse_transform(scores)
-
-    def get_feature_names_out(self, input_features: Any = None) -> Any:
-        """Names of the columns of `transform`: privatepca0, privatepca1, ..."""
-        check_is_fitted(self)
-        return np.asarray([f"privatepca{i}" for i in range(self.n_components_)], dtype=object)
-
-    def save(self, path: Any) -> None:
-        """Write `model_` to a safetensors file; `eigenveil.Model.load` reads it back."""
-        check_is_fitted(self)
-        self.model_.save(path)
-
-    def __sklearn_tags__(self) -> Any:
-        parent: Any = super()
-        tags = parent.__sklearn_tags__()
-        tags.input_tags.sparse = True
-        return tags
 
     def _request(self, rows: Rows, *, private: bool) -> Request:
         dim = rows.shape[1]
@@ -244,40 +188,6 @@ class PrivatePCA(TransformerMixin, BaseEstimator):
             least_rows=max(2, rank or 2),
         )
 
-    def _read(self, X: Any, *, reset: bool) -> Rows:
-        """Checked rows. Arrays are neither copied nor converted: blocks are, one at a time."""
-        if isinstance(X, Rows) and not is_arrow_like(X):
-            if reset:
-                self.n_features_in_ = X.shape[1]
-                # Names of an earlier fit do not belong to these rows.
-                self.__dict__.pop("feature_names_in_", None)
-            return CheckedRows(X)
-        if is_arrow_like(X):
-            return CheckedRows(as_rows(with_names(self, X, reset=reset)))
-        least = {"ensure_min_samples": 2, "ensure_min_features": 2} if reset else {}
-        return as_rows(checked_array(self, X, reset=reset, **least))
-
-    def _without_person(self, X: Any, *, fitting: bool) -> tuple[Any, Any]:
-        """`X` without the column that names people, and the identifiers, one per row. Only a fit needs the column."""
-        if self.person is None:
-            return X, None
-        if not isinstance(self.person, str):
-            ids = _identifiers(self.person)
-            require(
-                ids.ndim == 1,
-                f"person must be a column name or one identifier per row, got shape {ids.shape}",
-            )
-            return X, ids
-        # pyarrow calls its data `columns` and keeps the names in a schema; polars and pandas have names there.
-        pyarrow = is_arrow_like(X) and type(X).__module__.startswith("pyarrow")
-        names = list(X.schema.names if pyarrow else getattr(X, "columns", ()))
-        if self.person not in names:
-            require(not fitting, f"person names the column {self.person!r}, which X does not have")
-            return X, None
-        ids = person_ids(X, self.person)
-        rest = [name for name in names if name != self.person]
-        return (X.select(rest) if is_arrow_like(X) else X[rest]), ids
-
     def _randomness(self) -> tuple[Noise, np.random.Generator]:
         seed = seed_of(self.random_state)
         if seed is None:
@@ -293,15 +203,6 @@ def _require_rows(rows: Rows, request: Request, *, private: bool) -> None:
     # The number itself stays out of the message: beyond the public minimum it may be private.
     least = request.least_rows if private else rank
     require(count >= least, f"X has fewer rows than n_components={rank}; ask for fewer components")
-
-
-def _identifiers(person: Any) -> Any:
-    """Identifiers as an array. numpy would turn a list of several types into one, and could make two people one."""
-    if isinstance(person, list | tuple):
-        require(
-            len({type(one) for one in person}) <= 1, "person must hold identifiers of one type, none of them missing"
-        )
-    return np.asarray(person)
 
 
 def _rank_and_fraction(wanted: Any, dim: int) -> tuple[int | None, float]:

@@ -17,7 +17,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from eigenveil.errors import EigenveilError, require
-from eigenveil.estimators.center import find_center
+from eigenveil.estimators.center import CenterSearch
 from eigenveil.estimators.late_columns import placed, still_unseen
 from eigenveil.estimators.merged import Merged
 from eigenveil.estimators.open_block import OpenBlock
@@ -25,6 +25,7 @@ from eigenveil.estimators.stream_terms import StreamTerms, promise
 from eigenveil.linalg import Array
 from eigenveil.plan import STREAM_MEAN_SHARES
 from eigenveil.privacy import Charge, Domain, Gaussian, Guarantee, Ledger, Mechanism, Noise
+from eigenveil.protocols import run_pooled
 from eigenveil.tracking import (
     NOTHING_ASKED,
     BlockTracker,
@@ -428,15 +429,16 @@ class Stream:
             return None
         block = as_block_rows(rows)
         with self._paid():
-            return find_center(
-                block,
-                bounds=terms.bounds,
-                neighbours=terms.neighbours,
+            multiplier = 1.0 / self._mu
+            search = CenterSearch(
+                terms.bounds,
+                terms.neighbours,
                 shares=STREAM_MEAN_SHARES,
                 count_share=0.0,
                 people=float(block.shape[0]),
-                mechanism=lambda share: self._mechanism(1.0 / (self._mu * math.sqrt(share))),
-            ).center
+                multiplier=multiplier,
+            )
+            return run_pooled(search, block, self._mechanism(multiplier)).center
 
     @property
     def _mu(self) -> float:

@@ -1,5 +1,31 @@
-"""Who carries a task. So far: one holder of all rows."""
+"""Who carries a task: one holder of all rows, sites around a hub, sites in a tree. No sockets, no clocks, no threads."""
 
+from eigenveil.protocols.hub import Hub, Terms, Turn
+from eigenveil.protocols.member import Member
+from eigenveil.protocols.messages import Ask, Decline, Done, Envelope, Give, Message
+from eigenveil.protocols.node import Node
+from eigenveil.protocols.participation import Sampling
+from eigenveil.protocols.party import Party, Wait
 from eigenveil.protocols.pooled import run_pooled
+from eigenveil.protocols.tree import Layout, star, tree
 
-__all__ = ["run_pooled"]
+__all__ = [
+    "Ask",
+    "Decline",
+    "Done",
+    "Envelope",
+    "Give",
+    "Hub",
+    "Layout",
+    "Member",
+    "Message",
+    "Node",
+    "Party",
+    "Sampling",
+    "Terms",
+    "Turn",
+    "Wait",
+    "run_pooled",
+    "star",
+    "tree",
+]

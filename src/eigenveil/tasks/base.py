@@ -106,10 +106,13 @@ class Task(ABC, Generic[State, Part, Result]):
         """Where to go on when sites whose parts are in `state` have gone: None is to go on as if they were there."""
         return None
 
-    @property
-    def symmetric(self) -> bool:
-        """Whether parts are symmetric matrices, so that half of one need not be sent."""
+    def halved(self, question: Question) -> bool:
+        """Whether parts of this turn are symmetric matrices, so that half of each need not be sent."""
         return False
+
+    def answer(self, result: Result) -> tuple[Array, ...]:
+        """What every site is told in the end."""
+        return ()
 
 
 class SumTask(Task[State, Array, Result]):
@@ -142,6 +145,15 @@ class SumTask(Task[State, Array, Result]):
     @abstractmethod
     def update(self, state: State, released: Array) -> State:
         """The state after the released total of this turn."""
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether parts are symmetric matrices."""
+        return False
+
+    def halved(self, question: Question) -> bool:
+        """Where parts are symmetric."""
+        return self.symmetric
 
     def work(self, question: Question, rows: Rows, mechanism: Mechanism) -> Array:
         """The site's array, released."""

@@ -1,0 +1,279 @@
+"""`Study`: a whole fit as one task. The mean, the components, and the small totals beside them, turn by turn.
+
+Written once, it is carried by a curator who holds all rows, by sites around a hub, or in a tree. What each stage may spend is
+fixed before the first turn.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal, final
+
+import numpy as np
+
+from eigenveil.errors import require
+from eigenveil.estimators.bounds import RowBounds
+from eigenveil.estimators.center import Center, CenterSearch
+from eigenveil.linalg import Array, Subspace
+from eigenveil.plan import Split
+from eigenveil.privacy import Domain, Exact, Mechanism, Neighbours, Portion, gram_sensitivity
+from eigenveil.rows import Rows
+from eigenveil.tasks import Question, Task, Totals
+
+__all__ = ["Found", "Study", "StudyState"]
+
+Stage = Literal["mean", "components", "totals", "done"]
+AnyTask = Task[Any, Any, Any]
+# Where rows stay where they are: a center without coordinates.
+_NOWHERE: Final = np.empty(0)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Found:
+    """What a study released: directions, total sum of squares, number of people, the center and the steps it took to find it.
+
+    `domain` is where rows were brought to, and `scale` the size of the noise on a Gram matrix there, for all that the
+    components were given to spend.
+    """
+
+    subspace: Subspace
+    trace: float
+    people: float
+    center: Array
+    steps: int
+    domain: Domain
+    scale: float
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class StudyState:
+    """How far a study has come. `inner` is the state of the stage's own task."""
+
+    stage: Stage
+    inner: Any
+    center: Center
+    subspace: Subspace | None = None
+    trace: float | None = None
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Study(Task[StudyState, Any, Found]):
+    """Rows within `bounds`, moved to `center`; `components` makes the task that finds the directions in a domain.
+
+    `split` says what each stage may spend; the components take no more than `at_most`. `people` is the number of people where
+    that is public. `multiplier` is the noise on totals over their sensitivity, at a share of one, and `begins_again` says that
+    sites that have gone can be left out by starting anew, as where nothing is spent.
+    """
+
+    bounds: RowBounds
+    neighbours: Neighbours
+    center: Array | Literal["private"] | None
+    components: Callable[[Domain], AnyTask]
+    split: Split
+    people: float | None
+    multiplier: float
+    rank: int | None
+    at_most: float = 1.0
+    needs_trace: bool = False
+    begins_again: bool = False
+    _made: dict[str, tuple[Array | None, AnyTask]] = field(init=False, default_factory=dict)
+
+    def start(self) -> StudyState:
+        """With the search for the mean, or where it is given, with the components."""
+        if isinstance(self.center, str):
+            search = self._search()
+            return StudyState("mean", search.start(), search.start())
+        known = Center(self.center, self.people, 0, far=False)
+        return self._begun("components", StudyState("components", None, known))
+
+    def ask(self, state: StudyState) -> Question:
+        """The stage's own question, with the center before it."""
+        inner = self._task(state.stage, state.center.center).ask(state.inner)
+        if state.stage == "mean":
+            return replace(inner, stage="mean")
+        center = _NOWHERE if state.center.center is None else state.center.center
+        return Question(inner.step, (center, np.array([float(state.center.steps)]), *inner.arrays), state.stage)
+
+    def require_question(self, question: Question) -> None:
+        """One that belongs to a stage of this study, around a center of the right kind."""
+        searched = isinstance(self.center, str)
+        require(
+            question.stage in (("mean",) if searched else ()) + ("components", "totals"),
+            f"the study has no stage {question.stage!r}",
+        )
+        if question.stage != "mean":
+            require(len(question.arrays) >= 2, "the question must name the center and how it was found")
+            given, steps = question.arrays[:2]
+            expected = _NOWHERE if self.center is None or searched else self.center
+            require(
+                given.shape == (self.bounds.dim,) if searched else np.array_equal(given, expected),
+                "the center is not the one that was agreed on",
+            )
+            require(
+                steps.shape == (1,) and float(steps[0]) in range(int(searched), len(self.split.mean) + 1),
+                "the question must say in how many steps the mean was found",
+            )
+        task, inner = self._asked(question)
+        task.require_question(inner)
+
+    def work(self, question: Question, rows: Rows, mechanism: Mechanism) -> Any:
+        """The part of the stage's own task, for the stage's portion of the budget."""
+        task, inner = self._asked(question)
+        return task.work(inner, rows, self._portion(question, mechanism))
+
+    def combine(self, left: Any, right: Any) -> Any:
+        """As the stage's own task does; all tasks of a study but the components' add arrays."""
+        if isinstance(left, np.ndarray):
+            return np.add(left, right)
+        return self._parts().combine(left, right)
+
+    def condense(self, part: Any) -> Any:
+        """As the stage's own task does."""
+        return part if isinstance(part, np.ndarray) else self._parts().condense(part)
+
+    def weighted(self, part: Any, weight: float) -> Any:
+        """As the stage's own task does."""
+        return np.multiply(part, weight) if isinstance(part, np.ndarray) else self._parts().weighted(part, weight)
+
+    def arrays(self, part: Any) -> tuple[Array, ...]:
+        """As the stage's own task does."""
+        return (part,) if isinstance(part, np.ndarray) else self._parts().arrays(part)
+
+    def part(self, question: Question, arrays: tuple[Array, ...]) -> Any:
+        """As the stage's own task does."""
+        task, inner = self._asked(question)
+        return task.part(inner, arrays)
+
+    def halved(self, question: Question) -> bool:
+        """As the stage's own task says."""
+        task, inner = self._asked(question)
+        return task.halved(inner)
+
+    def advance(self, state: StudyState, total: Any, mechanism: Mechanism, *, stretch: float = 1.0) -> StudyState:
+        """The stage's own task moved on; when it has its result, the next stage."""
+        task = self._task(state.stage, state.center.center)
+        through = self._portion(self.ask(state), mechanism)
+        inner = task.advance(state.inner, total, through, stretch=stretch)
+        result = task.result(inner)
+        if result is None:
+            return replace(state, inner=inner, center=inner if state.stage == "mean" else state.center)
+        match state.stage:
+            case "mean":
+                return self._begun("components", replace(state, center=result))
+            case "components":
+                return self._after_components(state, result)
+            case _:
+                people = state.center.people if result.count is None else result.count
+                trace = state.trace if result.trace is None else result.trace
+                return replace(
+                    state, stage="done", inner=None, center=replace(state.center, people=people), trace=trace
+                )
+
+    def result(self, state: StudyState) -> Found | None:
+        """There after the last stage."""
+        if state.stage != "done":
+            return None
+        assert state.subspace is not None
+        assert state.trace is not None
+        assert state.center.people is not None
+        center = state.center.center
+        domain = self.bounds.around(center)
+        scale = 0.0
+        if self.multiplier > 0:
+            spent = self.components_share(state.center.steps)
+            scale = self.multiplier * gram_sensitivity(domain.radius, self.neighbours) / math.sqrt(spent)
+        center = np.zeros(domain.dim) if center is None else center
+        return Found(state.subspace, state.trace, state.center.people, center, state.center.steps, domain, scale)
+
+    def answer(self, result: Found) -> tuple[Array, ...]:
+        """Directions, their values and the center."""
+        return (result.subspace.basis, result.subspace.values, result.center)
+
+    def estimate(self, state: StudyState) -> Subspace | None:
+        """The directions as far as they are known."""
+        if state.stage != "components":
+            return state.subspace
+        return self._task("components", state.center.center).estimate(state.inner)
+
+    def spread(self, state: StudyState) -> float | None:
+        """As the components' own task says."""
+        return (
+            None if state.stage != "components" else self._task("components", state.center.center).spread(state.inner)
+        )
+
+    def without(self, state: StudyState) -> StudyState | None:
+        """Anew, where nothing was spent: rows that have gone are in the center and in every product so far."""
+        return self.start() if self.begins_again else None
+
+    def components_share(self, steps: int) -> float:
+        """What the components may spend of the budget, when the mean was found in this many steps."""
+        return min(self.split.main(steps), self.at_most)
+
+    def _after_components(self, state: StudyState, result: Subspace | Array) -> StudyState:
+        trace = state.trace
+        if isinstance(result, Subspace):
+            subspace = result
+        else:
+            require(
+                bool(np.isfinite(result).all()), "X holds numbers too large to square; divide it by something first"
+            )
+            subspace = Subspace.of_gram(result, rank=self.rank if self.rank is not None else self.bounds.dim)
+            trace = float(np.trace(result))
+        done = replace(state, stage="done", inner=None, subspace=subspace, trace=trace)
+        return self._begun("totals", done) if self.needs_trace or not self._counted() else done
+
+    def _begun(self, stage: Stage, state: StudyState) -> StudyState:
+        return replace(state, stage=stage, inner=self._task(stage, state.center.center).start())
+
+    def _counted(self) -> bool:
+        """Whether the number of people is known before the components are."""
+        return self.people is not None or isinstance(self.center, str)
+
+    def _portion(self, question: Question, mechanism: Mechanism) -> Mechanism:
+        """What this stage may spend: the search has shares of the whole, and what it does not use goes to the components."""
+        if question.stage == "mean" or isinstance(mechanism, Exact):
+            return mechanism
+        if question.stage == "totals":
+            return Portion(mechanism, self.split.extra)
+        return Portion(mechanism, self.components_share(int(question.arrays[1][0])))
+
+    def _asked(self, question: Question) -> tuple[AnyTask, Question]:
+        """The stage's own task, and what it is asked."""
+        if question.stage == "mean":
+            return self._task("mean", None), Question(question.step, question.arrays)
+        center = question.arrays[0]
+        stage: Stage = "components" if question.stage == "components" else "totals"
+        task = self._task(stage, center if len(center) else None)
+        return task, Question(question.step, question.arrays[2:])
+
+    def _task(self, stage: Stage, center: Array | None) -> AnyTask:
+        """Made once for each center, because thousands of sites may ask for the same one."""
+        made = self._made.get(stage)
+        if made is None or (made[0] is not center and stage != "mean"):
+            made = (center, self._make(stage, center))
+            self._made[stage] = made
+        return made[1]
+
+    def _make(self, stage: Stage, center: Array | None) -> AnyTask:
+        if stage == "mean":
+            return self._search()
+        domain = self.bounds.around(center)
+        if stage == "components":
+            return self.components(domain)
+        count = not self._counted()
+        name = " and ".join(["count"] * count + ["trace"] * self.needs_trace)
+        return Totals(
+            domain, self.neighbours, count_weight=float(count), trace_weight=float(self.needs_trace), name=name
+        )
+
+    def _search(self) -> CenterSearch:
+        return CenterSearch(
+            self.bounds, self.neighbours, self.split.mean, self.split.count, self.people, self.multiplier
+        )
+
+    def _parts(self) -> AnyTask:
+        """The components' own task, for what it does with parts whatever the domain."""
+        return self._made["components"][1]

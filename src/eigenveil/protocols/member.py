@@ -1,0 +1,81 @@
+"""`Member`: a site. It answers questions about its rows, each once, and checks each before it works."""
+
+from dataclasses import replace
+from typing import Any, final
+
+from eigenveil.errors import BudgetExceeded, PeerError
+from eigenveil.linalg import Array
+from eigenveil.privacy import Mechanism
+from eigenveil.protocols.messages import Ask, Decline, Done, Envelope, Give
+from eigenveil.protocols.party import Party
+from eigenveil.rows import Rows
+from eigenveil.tasks import Question, Task
+
+__all__ = ["Member"]
+
+
+@final
+class Member(Party):
+    """A site with `rows`, whose parts leave through `mechanism` towards `hub` (in a tree, the node above it). Changes in place.
+
+    Asked the same again it sends the same numbers, never fresh noise. What goes wrong with its rows stays here, in
+    `error`: the hub learns only that there will be no part.
+    """
+
+    def __init__(self, name: str, *, hub: str, task: Task[Any, Any, Any], rows: Rows, mechanism: Mechanism) -> None:
+        self._name, self._hub, self._task = name, hub, task
+        self._rows, self._mechanism = rows, mechanism
+        self._asked: Question | None = None
+        self._turn = -1
+        self._answer: Give | Decline | None = None
+        self.error: Exception | None = None
+        self.result: tuple[Array, ...] | None = None
+
+    @property
+    def name(self) -> str:
+        """Who this is."""
+        return self._name
+
+    def start(self) -> list[Envelope]:
+        """Nothing: the hub speaks first."""
+        return []
+
+    def receive(self, mail: Envelope) -> list[Envelope]:
+        """The part that was asked for."""
+        if mail.sender != self._hub:
+            raise PeerError(mail.sender, "is not the hub of this site")
+        match mail.body:
+            case Ask(turn=turn, question=question):
+                return [Envelope(self._name, self._hub, self._answered(turn, question, mail.sender))]
+            case Done(turn=turn, arrays=arrays) if turn >= self._turn and self.result is None:
+                self.result = arrays
+                return []
+            case body:
+                raise PeerError(mail.sender, f"sent {type(body).__name__} to a site in turn {self._turn}")
+
+    def _answered(self, turn: int, question: Question, hub: str) -> Give | Decline:
+        if self.result is not None:
+            raise PeerError(hub, "asked again after the answer")
+        if turn < self._turn:
+            raise PeerError(hub, f"asked for turn {turn} in turn {self._turn}")
+        if self._answer is not None and self._asked is not None:
+            if question.same(self._asked):
+                # Asked again, in this turn or after a hub has resumed: the same numbers, which cost nothing more.
+                self._turn, self._answer = turn, replace(self._answer, turn=turn)
+                return self._answer
+            if turn == self._turn:
+                raise PeerError(hub, f"asked two different questions in turn {turn}")
+        try:
+            self._task.require_question(question)
+        except ValueError as error:
+            raise PeerError(hub, f"asked what this site does not answer: {error}") from error
+        self._turn, self._asked, self._answer = turn, question, self._work(turn, question)
+        return self._answer
+
+    def _work(self, turn: int, question: Question) -> Give | Decline:
+        try:
+            part = self._task.work(question, self._rows, self._mechanism)
+        except (ValueError, BudgetExceeded, OSError) as error:
+            self.error = error
+            return Decline(turn)
+        return Give(turn, self._task.arrays(part), symmetric=self._task.halved(question))

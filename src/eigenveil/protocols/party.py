@@ -1,0 +1,48 @@
+"""`Party`: one participant as a machine without sockets, clocks or threads. Mail in, mail out, and time is an input.
+
+Whoever runs it delivers mail, one envelope at a time, and calls `timeout` when the party has waited as long as it
+says. So every order of events can be tried in a test, and the same machine runs over a network.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import final
+
+from eigenveil.protocols.messages import Envelope
+
+__all__ = ["Party", "Wait"]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """What a party waits for: a number that is new with each wait, and for how many seconds at most."""
+
+    number: int
+    seconds: float
+
+
+class Party(ABC):
+    """One participant. Changes in place. A `PeerError` from `receive` means: refused, and nothing was changed."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """Who this is."""
+
+    @abstractmethod
+    def start(self) -> list[Envelope]:
+        """What this party says first."""
+
+    @abstractmethod
+    def receive(self, mail: Envelope) -> list[Envelope]:
+        """What it says in answer to this."""
+
+    @property
+    def waiting(self) -> Wait | None:
+        """What it is waiting for now, None if for nothing in particular."""
+        return None
+
+    def timeout(self) -> list[Envelope]:
+        """What it says when it has waited long enough."""
+        return []

@@ -1,0 +1,87 @@
+"""Who stands above whom: sites around a hub, or in a tree of a given fan-out (FPCA Alg. 1, Fig. 1)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import final
+
+from eigenveil.errors import require
+
+__all__ = ["Layout", "star", "tree"]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """For the hub and each inner node, those directly below it, each with the sites behind it, in site order.
+
+    `levels` is how many steps a node is away from the hub.
+    """
+
+    hub: str
+    below: dict[str, dict[str, tuple[str, ...]]]
+    levels: dict[str, int]
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The inner nodes."""
+        return tuple(name for name in self.below if name != self.hub)
+
+    def above(self) -> dict[str, str]:
+        """For each node and site, who stands above it."""
+        return {name: parent for parent, children in self.below.items() for name in children}
+
+
+def star(sites: Sequence[str], *, hub: str = "hub") -> Layout:
+    """Every site talks to the hub.
+
+    >>> star(["a", "b"]).below
+    {'hub': {'a': ('a',), 'b': ('b',)}}
+    """
+    _require_names(sites, hub)
+    return Layout(hub, {hub: {site: (site,) for site in sites}}, {hub: 0})
+
+
+def tree(sites: Sequence[str], *, fanout: int, hub: str = "hub") -> Layout:
+    """At most `fanout` below the hub and below each node; neighbours in site order share a node.
+
+    >>> layout = tree(["a", "b", "c"], fanout=2)
+    >>> layout.below["hub"]
+    {'node 1': ('a', 'b'), 'c': ('c',)}
+    >>> layout.above()["a"], layout.levels["node 1"]
+    ('node 1', 1)
+    """
+    require(fanout >= 2, f"fanout must be at least 2, got {fanout}")
+    _require_names(sites, hub)
+    below: dict[str, dict[str, tuple[str, ...]]] = {}
+    level: dict[str, tuple[str, ...]] = {site: (site,) for site in sites}
+    count = 0
+    while len(level) > fanout:
+        names, upper = list(level), {}
+        for start in range(0, len(names), fanout):
+            group = names[start : start + fanout]
+            if len(group) == 1:
+                upper[group[0]] = level[group[0]]
+                continue
+            count += 1
+            below[f"node {count}"] = {name: level[name] for name in group}
+            upper[f"node {count}"] = tuple(site for name in group for site in level[name])
+        level = upper
+    below[hub] = level
+    return Layout(hub, below, _levels(below, hub))
+
+
+def _levels(below: dict[str, dict[str, tuple[str, ...]]], hub: str) -> dict[str, int]:
+    levels: dict[str, int] = {}
+    row, depth = [hub], 0
+    while row:
+        levels |= dict.fromkeys(row, depth)
+        row = [name for parent in row for name in below[parent] if name in below]
+        depth += 1
+    return levels
+
+
+def _require_names(sites: Sequence[str], hub: str) -> None:
+    require(len(sites) > 0, "there must be at least one site, got none")
+    require(len(set(sites)) == len(sites), "every site needs a name of its own")
+    taken = [site for site in sites if site == hub or site.startswith("node ")]
+    require(not taken, f"a site cannot be called {taken[:1]}: that is the name of a hub or node")
