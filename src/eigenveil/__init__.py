@@ -14,22 +14,36 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from eigenveil.errors import BudgetExceeded, EigenveilError, ModelFileError, StateFileError
-    from eigenveil.estimators import PrivatePCA, StreamingPCA
+    from eigenveil.errors import (
+        BudgetExceeded,
+        EigenveilError,
+        ModelFileError,
+        PeerError,
+        ProtocolError,
+        QuorumLost,
+        StateFileError,
+    )
+    from eigenveil.estimators import FederatedPCA, PrivatePCA, StreamingPCA
     from eigenveil.linalg import Subspace, merge, merge_all
     from eigenveil.model import Model
     from eigenveil.privacy import Guarantee, Ledger
+    from eigenveil.runtimes import Faults
 
 __version__ = "0.1.0"
 
 __all__ = [
     "BudgetExceeded",
     "EigenveilError",
+    "Faults",
+    "FederatedPCA",
     "Guarantee",
     "Ledger",
     "Model",
     "ModelFileError",
+    "PeerError",
     "PrivatePCA",
+    "ProtocolError",
+    "QuorumLost",
     "StateFileError",
     "StreamingPCA",
     "Subspace",
@@ -42,7 +56,11 @@ _HOMES = {
     "BudgetExceeded": "errors",
     "EigenveilError": "errors",
     "ModelFileError": "errors",
+    "PeerError": "errors",
+    "ProtocolError": "errors",
+    "QuorumLost": "errors",
     "StateFileError": "errors",
+    "FederatedPCA": "estimators",
     "PrivatePCA": "estimators",
     "StreamingPCA": "estimators",
     "Subspace": "linalg",
@@ -51,6 +69,7 @@ _HOMES = {
     "Model": "model",
     "Guarantee": "privacy",
     "Ledger": "privacy",
+    "Faults": "runtimes",
 }
 
 

@@ -11,7 +11,18 @@ from eigenveil.data import is_arrow_like
 from eigenveil.errors import require
 from eigenveil.privacy import Budget
 
-__all__ = ["budget_of", "checked_array", "is_real", "require_integer", "require_one_of", "seed_of", "with_names"]
+__all__ = [
+    "budget_of",
+    "center_of",
+    "checked_array",
+    "is_real",
+    "rank_and_fraction",
+    "rank_of",
+    "require_integer",
+    "require_one_of",
+    "seed_of",
+    "with_names",
+]
 
 _QUOTING = {
     "Complex data not supported": "X must hold real numbers",
@@ -97,3 +108,41 @@ def seed_of(state: Any) -> int | None:
         seed = int(state)
     require(seed >= 0, f"random_state must not be negative, got {seed}")
     return seed
+
+
+def rank_of(wanted: Any, dim: int) -> int:
+    """A number of components that `dim` columns can have."""
+    require(
+        is_real(wanted) and isinstance(wanted, numbers.Integral), f"n_components must be an integer, got {wanted!r}"
+    )
+    rank = int(wanted)
+    require(rank >= 1, f"n_components must be at least 1, got {rank}")
+    require(rank <= dim, f"n_components={rank} must be at most the number of columns, {dim}")
+    return rank
+
+
+def rank_and_fraction(wanted: Any, dim: int) -> tuple[int | None, float]:
+    """A number of components, or None and the share of the variance that they must explain; None asks for all."""
+    if wanted is None:
+        return dim, 1.0
+    if is_real(wanted) and isinstance(wanted, numbers.Integral):
+        return rank_of(wanted, dim), 1.0
+    require(
+        is_real(wanted) and 0 < float(wanted) < 1,
+        f"n_components must be an integer, a fraction in (0, 1) or None, got {wanted!r}",
+    )
+    return None, float(wanted)
+
+
+def center_of(center: Any, dim: int) -> Any:
+    """Numbers to center on, (d,), the word "private", or None."""
+    if center is None or (isinstance(center, str) and center == "private"):
+        return center
+    require(not isinstance(center, str), f"center must be 'private', None or {dim} numbers, got {center!r}")
+    try:
+        array = np.asarray(center, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(f"center must be 'private', None or {dim} numbers, got {center!r}") from None
+    require(array.shape == (dim,), f"center must be 'private', None or {dim} numbers, got shape {array.shape}")
+    require(bool(np.isfinite(array).all()), "center must be finite")
+    return np.array(array)

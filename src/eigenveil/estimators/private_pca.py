@@ -1,6 +1,5 @@
 """`PrivatePCA`: principal components of one sensitive table, in one line, with scikit-learn's contract."""
 
-import numbers
 from typing import Any, Literal
 
 import numpy as np
@@ -10,7 +9,8 @@ from eigenveil.errors import require
 from eigenveil.estimators.bounds import RowBounds
 from eigenveil.estimators.checks import (
     budget_of,
-    is_real,
+    center_of,
+    rank_and_fraction,
     require_integer,
     require_one_of,
     seed_of,
@@ -162,7 +162,7 @@ class PrivatePCA(FittedPCA):
         require(self.ledger is None or isinstance(self.ledger, Ledger), "ledger must be an eigenveil.Ledger")
         require_integer("oversample", self.oversample, least=0)
         require_integer("iterations", self.iterations, least=1, most=200)
-        rank, fraction = _rank_and_fraction(self.n_components, dim)
+        rank, fraction = rank_and_fraction(self.n_components, dim)
         if self.n_components is None and not private:
             rank = max(1, min(rows.shape))
         return Request(
@@ -178,7 +178,7 @@ class PrivatePCA(FittedPCA):
                 scale=self.scale,
                 sparse=rows.sparse,
             ),
-            center=_center(self.center, dim),
+            center=center_of(self.center, dim),
             neighbours=Neighbours(self.neighbours),
             mechanism=self.mechanism,
             calibration=self.calibration,
@@ -203,31 +203,3 @@ def _require_rows(rows: Rows, request: Request, *, private: bool) -> None:
     # The number itself stays out of the message: beyond the public minimum it may be private.
     least = request.least_rows if private else rank
     require(count >= least, f"X has fewer rows than n_components={rank}; ask for fewer components")
-
-
-def _rank_and_fraction(wanted: Any, dim: int) -> tuple[int | None, float]:
-    if wanted is None:
-        return dim, 1.0
-    if is_real(wanted) and isinstance(wanted, numbers.Integral):
-        rank = int(wanted)
-        require(rank >= 1, f"n_components must be at least 1, got {rank}")
-        require(rank <= dim, f"n_components={rank} must be at most the number of columns, {dim}")
-        return rank, 1.0
-    require(
-        is_real(wanted) and 0 < float(wanted) < 1,
-        f"n_components must be an integer, a fraction in (0, 1) or None, got {wanted!r}",
-    )
-    return None, float(wanted)
-
-
-def _center(center: Any, dim: int) -> Any:
-    if center is None or (isinstance(center, str) and center == "private"):
-        return center
-    require(not isinstance(center, str), f"center must be 'private', None or {dim} numbers, got {center!r}")
-    try:
-        array = np.asarray(center, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise ValueError(f"center must be 'private', None or {dim} numbers, got {center!r}") from None
-    require(array.shape == (dim,), f"center must be 'private', None or {dim} numbers, got shape {array.shape}")
-    require(bool(np.isfinite(array).all()), "center must be finite")
-    return np.array(array)

@@ -33,8 +33,8 @@ _NOWHERE: Final = np.empty(0)
 class Found:
     """What a study released: directions, total sum of squares, number of people, the center and the steps it took to find it.
 
-    `domain` is where rows were brought to, and `scale` the size of the noise on a Gram matrix there, for all that the
-    components were given to spend.
+    `tied` says that other directions have an equal claim. `domain` is where rows were brought to, and `scale` the size of
+    the noise on a Gram matrix there, for all that the components were given to spend.
     """
 
     subspace: Subspace
@@ -44,6 +44,7 @@ class Found:
     steps: int
     domain: Domain
     scale: float
+    tied: bool = False
 
 
 @final
@@ -56,6 +57,7 @@ class StudyState:
     center: Center
     subspace: Subspace | None = None
     trace: float | None = None
+    tied: bool = False
 
 
 @final
@@ -164,7 +166,7 @@ class Study(Task[StudyState, Any, Found]):
             case "mean":
                 return self._begun("components", replace(state, center=result))
             case "components":
-                return self._after_components(state, result)
+                return self._after_components(replace(state, tied=task.tied(inner)), result)
             case _:
                 people = state.center.people if result.count is None else result.count
                 trace = state.trace if result.trace is None else result.trace
@@ -177,7 +179,8 @@ class Study(Task[StudyState, Any, Found]):
         if state.stage != "done":
             return None
         assert state.subspace is not None
-        assert state.trace is not None
+        # Where no total was asked for, the directions found are all that is known of it.
+        trace = float(np.square(state.subspace.values).sum()) if state.trace is None else state.trace
         assert state.center.people is not None
         center = state.center.center
         domain = self.bounds.around(center)
@@ -186,7 +189,7 @@ class Study(Task[StudyState, Any, Found]):
             spent = self.components_share(state.center.steps)
             scale = self.multiplier * gram_sensitivity(domain.radius, self.neighbours) / math.sqrt(spent)
         center = np.zeros(domain.dim) if center is None else center
-        return Found(state.subspace, state.trace, state.center.people, center, state.center.steps, domain, scale)
+        return Found(state.subspace, trace, state.center.people, center, state.center.steps, domain, scale, state.tied)
 
     def answer(self, result: Found) -> tuple[Array, ...]:
         """Directions, their values and the center."""
@@ -203,6 +206,10 @@ class Study(Task[StudyState, Any, Found]):
         return (
             None if state.stage != "components" else self._task("components", state.center.center).spread(state.inner)
         )
+
+    def sampled(self, question: Question) -> bool:
+        """The components alone: small totals take little and are for everybody."""
+        return question.stage == "components"
 
     def without(self, state: StudyState) -> StudyState | None:
         """Anew, where nothing was spent: rows that have gone are in the center and in every product so far."""

@@ -15,6 +15,7 @@ from eigenveil.privacy.accounting import Budget
 __all__ = [
     "balcan_scale",
     "classical_multiplier",
+    "fedpower_multiplier",
     "fpca_scale",
     "mod_sulq_scale",
     "ppm_multiplier",
@@ -99,3 +100,17 @@ def classical_multiplier(budget: Budget) -> float:
     9.69
     """
     return math.sqrt(2 * math.log(1.25 / budget.delta)) / budget.epsilon
+
+
+def fedpower_multiplier(budget: Budget, *, rounds: int) -> float:
+    """FedPower Alg. 2, sigma times min_i s_i: (T/p) sqrt(2 log(1.25 (T/p) / delta)) / epsilon in each of the T/p `rounds`.
+
+    For sums instead of averages, in units of the largest entry of the basis. Splits epsilon and delta evenly over the rounds
+    through `classical_multiplier`, beyond epsilon < 1 too; leaves out a factor sqrt(r) for r columns; and protects
+    one entry of a Gram matrix, no person. With more than one local step per round it protects nothing that is known.
+
+    >>> round(fedpower_multiplier(Budget(1.0, 1e-5), rounds=10), 2)
+    52.99
+    """
+    require(rounds >= 1, f"rounds must be at least 1, got {rounds}")
+    return classical_multiplier(Budget(budget.epsilon / rounds, budget.delta / rounds))

@@ -80,6 +80,7 @@ class Hub(Party, Generic[Result]):
         self._counted = False
         self._turn, self._waits, self._tries = -1, 0, 0
         self._gathering: Gathering | None = None
+        self._draws: Sampling | None = None
         self._drawn: dict[str, float] = {}
         self._stalled = False
         self._estimate: Subspace | None = None
@@ -144,9 +145,10 @@ class Hub(Party, Generic[Result]):
         question = self._task.ask(self._state)
         self._turn, self._waits, self._tries, self._stalled = self._turn + 1, self._waits + 1, 0, False
         asked, weights = reachable(self._below, self._gone), None
-        if self._sampling is not None:
-            self._drawn = self._sampling.draw(asked)
-            weights = self._sampling.weights(self._drawn)
+        self._draws = self._sampling if self._task.sampled(question) else None
+        if self._draws is not None:
+            self._drawn = self._draws.draw(asked)
+            weights = self._draws.weights(self._drawn)
             asked = list(self._drawn)
         self._gathering = Gathering(
             self._task, self._turn, question, asked, below=self._below, gone=self._gone, weights=weights
@@ -158,7 +160,7 @@ class Hub(Party, Generic[Result]):
         answered, missing = now.sites()
         self._require_quorum(now, answered, missing)
         fresh = None
-        if self._sampling is None and missing:
+        if self._draws is None and missing:
             self._gone |= set(missing)
             fresh = self._task.without(self._state) if self._counted else None
         if fresh is not None:
@@ -176,7 +178,7 @@ class Hub(Party, Generic[Result]):
 
     def _require_quorum(self, now: Gathering, answered: tuple[str, ...], missing: tuple[str, ...]) -> None:
         quorum = len(self._sites) if self._terms.quorum is None else self._terms.quorum
-        if self._sampling is not None:
+        if self._draws is not None:
             # Those who were not drawn cannot be missed.
             quorum = min(quorum, len(answered) + len(missing))
         if len(answered) >= quorum:
@@ -189,9 +191,9 @@ class Hub(Party, Generic[Result]):
         total, stretch = now.total(), float(self._person_sites)
         if total is None:
             raise ProtocolError(f"nobody gave a part in turn {now.turn}")
-        if self._sampling is not None:
-            gave, weights = now.gave, self._sampling.weights(self._drawn)
-            factor = self._sampling.factor(self._drawn, gave, reachable(self._below, self._gone))
+        if self._draws is not None:
+            gave, weights = now.gave, self._draws.weights(self._drawn)
+            factor = self._draws.factor(self._drawn, gave, reachable(self._below, self._gone))
             total = self._task.weighted(total, factor)
             stretch *= factor * max(weights[name] for name in gave)
         self._state = self._task.advance(self._state, total, self._mechanism, stretch=stretch)

@@ -2,20 +2,37 @@
 
 from eigenveil.tasks.base import Question, SumTask, Task
 from eigenveil.tasks.covariance import CovarianceSum
+from eigenveil.tasks.dr_svd import RandomisedState, RandomisedSvd, randomised_width
+from eigenveil.tasks.krylov import KrylovState, KrylovSum
+from eigenveil.tasks.local_power import Align, LocalPart, LocalPower, LocalState, constant_steps, decaying_steps
 from eigenveil.tasks.power import PowerIteration, PowerState, geometric_shares, ritz
+from eigenveil.tasks.spaces import SiteSpaces, SpacesKind
 from eigenveil.tasks.totals import Totals, TotalsResult, lies_far, shrunk
 
 __all__ = [
+    "Align",
     "CovarianceSum",
+    "KrylovState",
+    "KrylovSum",
+    "LocalPart",
+    "LocalPower",
+    "LocalState",
     "PowerIteration",
     "PowerState",
     "Question",
+    "RandomisedState",
+    "RandomisedSvd",
+    "SiteSpaces",
+    "SpacesKind",
     "SumTask",
     "Task",
     "Totals",
     "TotalsResult",
+    "constant_steps",
+    "decaying_steps",
     "geometric_shares",
     "lies_far",
+    "randomised_width",
     "ritz",
     "shrunk",
 ]

@@ -102,6 +102,14 @@ class Task(ABC, Generic[State, Part, Result]):
         """How far apart the sites were in the last turn, where that is public (FedPower's rho_t)."""
         return None
 
+    def tied(self, state: State) -> bool:
+        """Whether others have an equal claim to be the answer, so that it is not the only one."""
+        return False
+
+    def sampled(self, question: Question) -> bool:
+        """Whether the turn may do with some of the sites, where only some are drawn."""
+        return True
+
     def without(self, state: State) -> State | None:
         """Where to go on when sites whose parts are in `state` have gone: None is to go on as if they were there."""
         return None

@@ -10,7 +10,7 @@ from typing import final
 import numpy as np
 
 from eigenveil.errors import require
-from eigenveil.linalg import Array, Subspace, complement, orthonormal, signed, top_eigen
+from eigenveil.linalg import Array, Subspace, complement, orthonormal, signed, sines, top_eigen
 from eigenveil.privacy import (
     CONTRACTION,
     Bounded,
@@ -29,17 +29,24 @@ __all__ = ["PowerIteration", "PowerState", "geometric_shares", "ritz"]
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class PowerState:
-    """The public transcript: how many turns are done, the basis to multiply next, and the last product, all (d, p)."""
+    """The public transcript: how many turns are done, the basis to multiply next, and the last product, all (d, p).
+
+    When it is `done` the basis is the one that was multiplied last.
+    """
 
     turn: int
     basis: Array
     product: Array | None = None
+    done: bool = False
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class PowerIteration(SumTask[PowerState, Subspace]):
     """Turns of Y = G X + noise and X = orthonormal(Y) from the public orthonormal `begin`, (d, p), one turn per share.
+
+    FedPower Alg. 1 where the rows are at many sites. With a `tolerance` it stops when the leading directions of the product
+    have turned by no more than that, as a sine, since the turn before: released numbers only.
 
     >>> from eigenveil.privacy import Exact
     >>> from eigenveil.rows import DenseRows
@@ -54,6 +61,7 @@ class PowerIteration(SumTask[PowerState, Subspace]):
     begin: Array
     shares: tuple[float, ...]
     rank: int | None = None
+    tolerance: float = 0.0
 
     def __post_init__(self) -> None:
         require_contraction(self.begin, dim=self.domain.dim)
@@ -107,14 +115,29 @@ class PowerIteration(SumTask[PowerState, Subspace]):
 
     def update(self, state: PowerState, released: Array) -> PowerState:
         """The next basis; after the last turn the basis stays beside its product."""
-        last = state.turn + 1 == len(self.shares)
-        return PowerState(state.turn + 1, state.basis if last else orthonormal(released), released)
+        turn = state.turn + 1
+        if turn == len(self.shares):
+            return PowerState(turn, state.basis, released, done=True)
+        following = PowerState(turn, orthonormal(released), released)
+        if self.tolerance > 0:
+            before, after = self.estimate(state), self.estimate(following)
+            if before is not None and after is not None and sines(before.basis, after.basis)[0] <= self.tolerance:
+                return PowerState(turn, state.basis, released, done=True)
+        return following
 
     def result(self, state: PowerState) -> Subspace | None:
         """The `rank` leading directions, all that the block is wide unless given, after the last turn."""
-        if state.turn < len(self.shares) or state.product is None:
+        if not state.done or state.product is None:
             return None
         return ritz(state.basis, state.product, rank=self.rank or self.begin.shape[1])
+
+    def estimate(self, state: PowerState) -> Subspace | None:
+        """The leading left singular vectors of the last product."""
+        if state.product is None or state.done:
+            return self.result(state)
+        rank = self.rank or self.begin.shape[1]
+        turn, values, _ = np.linalg.svd(state.basis.T @ state.product)
+        return Subspace(signed(state.basis @ turn[:, :rank]), np.sqrt(values[:rank]))
 
 
 def geometric_shares(turns: int, *, growth: float) -> tuple[float, ...]:

@@ -1,0 +1,118 @@
+"""What a federated fit promises, to whom and against whom, in words."""
+
+import math
+
+from eigenveil.estimators.federation import NOTHING_ASKED, Federation, SitesRequest
+from eigenveil.estimators.study import Found
+from eigenveil.privacy import Charge, Guarantee
+
+__all__ = ["federated_promise"]
+
+_RELEASED = ("components", "mean", "spectrum", "explained variance and its ratio", "the transcript")
+
+
+def federated_promise(federation: Federation, found: Found) -> Guarantee:
+    """The guarantee of a finished fit, from what its ledgers say."""
+    request = federation.request
+    if not request.private:
+        return Guarantee.none(NOTHING_ASKED)
+    if request.published:
+        return Guarantee.none(_as_published(request))
+    budget = request.at_hub if request.at_hub is not None else request.at_sites
+    assert budget is not None
+    outside = budget
+    if request.at_sites is not None and request.at_sites.mu < budget.mu:
+        # What the sites add is more than was asked of the hub.
+        outside = request.at_sites
+    return Guarantee(
+        epsilon=outside.epsilon,
+        delta=outside.delta,
+        unit=_unit(request),
+        neighbours=request.neighbours.words,
+        against=_against(request),
+        released=_RELEASED if request.at_sites is None else (*_RELEASED, "every number that leaves a site"),
+        assumptions=tuple(_assumptions(request, found)),
+        calibration="exact Gaussian composition (Balle and Wang 2018); the epsilon is the budget fixed before the fit, "
+        "reserved for the largest number of rounds",
+        caveats=tuple(_caveats(request)),
+        charges=_charges(federation),
+    )
+
+
+def _unit(request: SitesRequest) -> str:
+    if request.grouped:
+        return "each person, with all the rows that name them, which together count as one row at each site"
+    if request.person_sites > 1:
+        return f"each person, who holds at most one row at each of at most {request.person_sites} sites"
+    return "each person, who holds one row at one site"
+
+
+def _against(request: SitesRequest) -> str:
+    everybody = "anybody who sees the released numbers and knows everything but one person's rows"
+    inner = " and the inner nodes of the tree see" if request.fanout is not None else " sees"
+    if request.at_sites is None:
+        return f"{everybody}; the hub{inner} the raw parts of each site and must be trusted, as must each site with its own rows"
+    if request.at_hub is None:
+        return f"{everybody}, the hub and the other sites among them; only a person's own site sees their rows"
+    first = request.at_sites
+    return (
+        f"{everybody}, the other sites among them, but not what sites send to the hub. Against the hub, which{inner} what each "
+        f"site sends with the site's own noise, the promise is ({first.epsilon:g}, {first.delta:g})"
+    )
+
+
+def _assumptions(request: SitesRequest, found: Found) -> list[str]:
+    people = "no person has rows at more than one site"
+    if request.person_sites > 1:
+        people = f"no person has rows at more than {request.person_sites} sites"
+    lines = [people]
+    if not request.grouped:
+        lines.append("no person has more than one row at a site")
+    lines += [
+        f"rows are cut to length {found.domain.radius:g} around the center, a bound that was not read from these rows",
+        "that all entries are finite, and the number, names and types of the columns, are public",
+        "which sites there are, and which answered in which round, is public",
+        "this fit alone: another fit on the same people is a further cost",
+    ]
+    if request.at_sites is None:
+        lines.append("nobody but the hub reads what sites send: channels are secure")
+    elif request.at_hub is not None:
+        lines.append("nobody but the hub reads what sites send, or the promise against the hub is all there is")
+    if request.participation is not None:
+        lines.append("drawing the sites of a round is public and is not counted on for privacy")
+    bounds = request.bounds
+    if bounds.scale is not None or bounds.origin is not None or not isinstance(request.center, str):
+        lines.append("origin, scale, column bounds and a given center are public")
+    return lines
+
+
+def _caveats(request: SitesRequest) -> list[str]:
+    caveats = ["floating-point noise stands in for real-valued noise; see docs/sharp-edges.md"]
+    if request.seed is not None:
+        caveats.insert(0, "reproducible, not private: the noise came from a known seed and can be subtracted")
+    return caveats
+
+
+def _charges(federation: Federation) -> tuple[Charge, ...]:
+    """The hub's lines where it adds noise, or those of the site that spent most, once for each site a person may be at."""
+    request, ledgers = federation.request, federation.ledgers
+    if request.at_hub is not None:
+        return ledgers["hub"].charges
+    most = max(ledgers.values(), key=lambda ledger: ledger.spent_mu)
+    factor = math.sqrt(request.person_sites)
+    return tuple(Charge(charge.label, charge.mu * factor) for charge in most.charges)
+
+
+def _as_published(request: SitesRequest) -> str:
+    places = [
+        f"{where} at its ({budget.epsilon:g}, {budget.delta:g})"
+        for where, budget in (("the sites", request.at_sites), ("the hub", request.at_hub))
+        if budget is not None
+    ]
+    several = max(request.plan.steps) > 1
+    local = "its local steps read rows that no noise covers, " if several else ""
+    return (
+        f"noise as published in FedPower Alg. 2, from {' and '.join(places)}; that promise is not established: {local}it is "
+        "for one entry of a Gram matrix and not for a person, leaves out a factor for the columns of the basis, and uses the "
+        "sizes of sites as public"
+    )

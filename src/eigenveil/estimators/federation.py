@@ -1,0 +1,347 @@
+"""One federated fit: parties set up as the trust says, carried by a runtime, with a transcript. `FederatedPCA` is its face.
+
+Where the mechanism stands is the trust model: at the hub ("curator"), at every site ("site"), or in both places.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal, final
+
+import numpy as np
+
+from eigenveil.errors import require
+from eigenveil.estimators.bounds import RowBounds
+from eigenveil.estimators.study import Found, Study
+from eigenveil.linalg import Array, orthonormal
+from eigenveil.plan import split_budget
+from eigenveil.plan_sites import SitesPlan
+from eigenveil.privacy import (
+    Budget,
+    Charge,
+    Domain,
+    Exact,
+    Gaussian,
+    Ledger,
+    Mechanism,
+    Neighbours,
+    Noise,
+    epsilon_of,
+)
+from eigenveil.privacy.published import fedpower_multiplier
+from eigenveil.protocols import Hub, Member, Node, Party, Sampling, Terms, Turn, star, tree
+from eigenveil.rows import Rows
+from eigenveil.runtimes import Faults, InProcess, Refusal
+from eigenveil.tasks import CovarianceSum, KrylovSum, LocalPower, PowerIteration, RandomisedSvd, SiteSpaces, Task
+
+__all__ = ["Federation", "Round", "SitesRequest", "Watch"]
+
+Trust = Literal["curator", "site", "both"]
+Participation = tuple[Literal["with-replacement", "without-replacement"], int]
+NOTHING_ASKED = "exact PCA was asked for"
+# What is spent stays this far below what may be, relatively, so that rounding in either account never refuses the last release.
+_MARGIN = 1e-10
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One turn of a federated fit, in public terms: who answered, what it took, how far the answer moved, what was charged.
+
+    Bytes are those of all links together. `movement` is the largest sine between the directions before and after, `residual`
+    FedPower's rho_t, how far the sites were from the broadcast basis; None where there was nothing to measure or it is not
+    public. `charges` are lines of the hub's ledger, or of one site's where sites add the noise. A round that `restarted`
+    found sites gone that had been counted, and began the fit again without them.
+    """
+
+    number: int
+    stage: str
+    answered: tuple[str, ...]
+    missing: tuple[str, ...]
+    bytes_down: int
+    bytes_up: int
+    movement: float | None
+    residual: float | None
+    charges: tuple[Charge, ...]
+    restarted: bool = False
+
+
+Watch = Callable[[Round], None]
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class SitesRequest:
+    """What is to be fitted, in checked and public terms. `at_sites` and `at_hub` are budgets, None where no noise is added.
+
+    `sizes` are the rows of each site where those are public, `people` the number of people where that is.
+    """
+
+    rank: int
+    bounds: RowBounds
+    center: Array | Literal["private"] | None
+    neighbours: Neighbours
+    plan: SitesPlan
+    at_sites: Budget | None
+    at_hub: Budget | None
+    published: bool
+    fanout: int | None
+    align: Literal["procrustes", "sign", "none"]
+    participation: Participation | None
+    terms: Terms
+    person_sites: int
+    grouped: bool
+    people: float | None
+    sizes: Mapping[str, float] | None
+    seed: int | None
+
+    @property
+    def private(self) -> bool:
+        """Whether any noise is added."""
+        return self.at_sites is not None or self.at_hub is not None
+
+
+@final
+class Federation:
+    """The parties of one fit and what they have done. Changes in place: it spends.
+
+    After a lost quorum `run(resume=True)` goes on where it stopped, with sites that may have been put right (`repair`).
+    """
+
+    def __init__(self, request: SitesRequest, sites: Mapping[str, Rows], *, watch: Watch | None = None) -> None:
+        self.request, self.watch = request, watch
+        self.rounds: list[Round] = []
+        self.ledgers: dict[str, Ledger] = {}
+        self._noise: dict[str, Noise] = {}
+        self._names = tuple(sites)
+        self._places = {name: 1 + place for place, name in enumerate(self._names)}
+        self._layout = star(self._names) if request.fanout is None else tree(self._names, fanout=request.fanout)
+        self.study = self._study()
+        self._above = self._layout.above()
+        self.members = {name: self._member(name, rows) for name, rows in sites.items()}
+        self.hub: Hub[Found] = self._hub()
+        self._lines: dict[str, int] = {}
+        self._runtime: InProcess | None = None
+
+    def run(self, *, faults: Faults | None = None, resume: bool = False) -> Found:
+        """The result. A lost quorum passes through and can be resumed; a site whose rows are no good is named."""
+        nodes = [self._node(name) for name in self._layout.nodes]
+        others: list[Party] = [*nodes, *self.members.values()]
+        self._runtime = InProcess(self.hub, others, faults=faults, seed=self.request.seed)
+        try:
+            found: Found = self._runtime.run(resume=resume)
+        finally:
+            self._require_sound_rows()
+        traffic = self._runtime.traffic
+        last = self.rounds[-1]
+        # What the hub says last was not on its way when the round ended.
+        self.rounds[-1] = replace(last, bytes_down=traffic[last.number].down, bytes_up=traffic[last.number].up)
+        return found
+
+    @property
+    def refused(self) -> tuple[Refusal, ...]:
+        """Mail that some party would not take."""
+        return () if self._runtime is None else tuple(self._runtime.refused)
+
+    def repair(self, site: str, rows: Rows) -> None:
+        """Put other rows in place of a site's: it has not been counted, or has not answered."""
+        require(site in self.members, f"there is no site {site!r}")
+        self.members[site] = self._member(site, rows)
+
+    def _require_sound_rows(self) -> None:
+        for name, member in self.members.items():
+            if member.error is not None:
+                kind = ValueError if isinstance(member.error, ValueError) else type(member.error)
+                raise kind(f"{name}: {member.error}") from None
+
+    def _study(self) -> Study:
+        request = self.request
+        method = request.plan.method
+        products = method not in ("covariance",)
+        count = request.people is None
+        split = split_budget(
+            mean=isinstance(request.center, str),
+            search=request.bounds.search,
+            count=count,
+            trace=products and not request.published,
+        )
+        rng = np.random.default_rng(request.seed)
+        begin = (
+            orthonormal(rng.standard_normal((request.bounds.dim, request.plan.width))) if _iterates(method) else None
+        )
+        return Study(
+            bounds=request.bounds,
+            neighbours=request.neighbours,
+            center=request.center,
+            components=lambda domain: _components(request, domain, begin),
+            split=split,
+            people=request.people,
+            multiplier=self._total_noise(),
+            rank=request.rank,
+            needs_trace=products and not request.published,
+            begins_again=not request.private and request.participation is None,
+        )
+
+    def _total_noise(self) -> float:
+        """The noise on a sum over all sites, over its sensitivity, at a share of one."""
+        request, several = self.request, self.request.person_sites
+        if request.published or not request.private:
+            return 0.0
+        square = 0.0
+        if request.at_sites is not None:
+            square += len(self._names) * several / request.at_sites.mu**2
+        if request.at_hub is not None:
+            multiplier, carried = self._hub_multiplier(request.at_hub)
+            square += several**2 * (multiplier**2 - carried**2)
+        return math.sqrt(square)
+
+    def _hub_multiplier(self, budget: Budget) -> tuple[float, float]:
+        """The hub's multiplier, and how much of it comes along from the site that a person is at.
+
+        Whoever sees only what the hub sends sees both noises. A person at several sites is covered by several of the first kind
+        and moves the sum by several parts; no use is made of it then.
+        """
+        sites, multiplier = self.request.at_sites, 1.0 / budget.mu
+        if sites is None or self.request.person_sites > 1:
+            return multiplier, 0.0
+        carried = (1 + _MARGIN) / sites.mu
+        return max(multiplier, carried), carried
+
+    def _noise_for(self, name: str) -> Noise:
+        """One source for each place, which goes on where it was when a site is put right."""
+        seed = self.request.seed
+        if name not in self._noise:
+            place = self._places.get(name, 0)
+            self._noise[name] = Noise.fresh() if seed is None else Noise.seeded((seed << 32) + place)
+        return self._noise[name]
+
+    def _site_mechanism(self, name: str) -> Mechanism:
+        request = self.request
+        if request.at_sites is None:
+            why = NOTHING_ASKED if not request.private else "the hub, which is trusted, adds the noise"
+            return Exact(because=why)
+        if request.published:
+            return self._published(name, request.at_sites, sites=True)
+        several = request.person_sites
+        if name not in self.ledgers:
+            epsilon = request.at_sites.epsilon
+            if several > 1:
+                # Charges at each of a person's sites add up in squares.
+                epsilon = epsilon_of(request.at_sites.mu / math.sqrt(several), request.at_sites.delta)
+            self.ledgers[name] = Ledger(epsilon=epsilon, delta=request.at_sites.delta)
+        multiplier = math.sqrt(several) / request.at_sites.mu * (1 + _MARGIN)
+        return Gaussian(multiplier, self.ledgers[name], self._noise_for(name))
+
+    def _hub_mechanism(self) -> Mechanism:
+        request, name = self.request, self._layout.hub
+        if request.at_hub is None:
+            why = NOTHING_ASKED if not request.private else "the sites have added noise"
+            return Exact(because=why)
+        if request.published:
+            return self._published(name, request.at_hub, sites=False)
+        multiplier, carried = self._hub_multiplier(request.at_hub)
+        self.ledgers[name] = Ledger(epsilon=request.at_hub.epsilon, delta=request.at_hub.delta)
+        return Gaussian(multiplier, self.ledgers[name], self._noise_for(name), carried)
+
+    def _published(self, name: str, budget: Budget, *, sites: bool) -> Mechanism:
+        """Noise as FedPower prints it (Alg. 2), for sums instead of averages. Nothing is promised, and nothing accounted for."""
+        sizes = self.request.sizes
+        assert sizes is not None
+        least, most = min(sizes.values()), max(sizes.values())
+        rounds = self.request.plan.rounds
+        multiplier = fedpower_multiplier(budget, rounds=rounds) * (sizes[name] if sites else most) / least
+        # Every round has an equal share of this mechanism.
+        return Gaussian(multiplier / math.sqrt(rounds), Ledger(epsilon=math.inf, delta=0.5), self._noise_for(name))
+
+    def _member(self, name: str, rows: Rows) -> Member:
+        return Member(name, hub=self._above[name], task=self.study, rows=rows, mechanism=self._site_mechanism(name))
+
+    def _node(self, name: str) -> Node:
+        terms = self.request.terms
+        # Nodes must have given up on their sites before those above give up on them.
+        shorter = replace(terms, deadline=terms.deadline / 2 ** self._layout.levels[name])
+        return Node(name, above=self._above[name], below=self._layout.below[name], task=self.study, terms=shorter)
+
+    def _hub(self) -> Hub[Found]:
+        request, sampling = self.request, None
+        if request.participation is not None:
+            scheme, count = request.participation
+            sizes = request.sizes if request.sizes is not None else dict.fromkeys(self._names, 1.0)
+            seed = None if request.seed is None else [request.seed, 1]
+            sampling = Sampling(scheme, count, sizes, np.random.default_rng(seed))
+        return Hub(
+            self.study,
+            self._layout.below[self._layout.hub],
+            self._hub_mechanism(),
+            terms=request.terms,
+            sampling=sampling,
+            person_sites=request.person_sites,
+            watch=self._note,
+        )
+
+    def _note(self, turn: Turn) -> None:
+        assert self._runtime is not None
+        traffic = self._runtime.traffic[turn.number]
+        done = Round(
+            number=turn.number,
+            stage=turn.stage if turn.stage != "components" else f"{self.request.plan.method} {turn.step + 1}",
+            answered=turn.answered,
+            missing=turn.missing,
+            bytes_down=traffic.down,
+            bytes_up=traffic.up,
+            movement=turn.movement,
+            residual=turn.spread,
+            charges=self._new_charges(turn),
+            restarted=turn.restarted,
+        )
+        self.rounds.append(done)
+        if self.watch is not None:
+            self.watch(done)
+
+    def _new_charges(self, turn: Turn) -> tuple[Charge, ...]:
+        """The lines that this turn added to the hub's ledger and to that of one site that answered."""
+        found: list[Charge] = []
+        for name in (self._layout.hub, *turn.answered[:1]):
+            if name in self.ledgers:
+                lines = self.ledgers[name].charges
+                found += lines[self._lines.get(name, 0) :]
+        for name, ledger in self.ledgers.items():
+            self._lines[name] = len(ledger.charges)
+        return tuple(found)
+
+
+def _iterates(method: str) -> bool:
+    return method in ("krylov", "power", "fedpower", "dr-svd")
+
+
+def _components(request: SitesRequest, domain: Domain, begin: Array | None) -> Task[Any, Any, Any]:
+    """The task that finds the directions, for rows in `domain`."""
+    plan, near, rank = request.plan, request.neighbours, request.rank
+    match plan.method:
+        case "covariance":
+            return CovarianceSum(domain, near)
+        case "merge":
+            return SiteSpaces(domain, near, kind="merge", rank=rank, width=plan.width)
+        case "uda" | "wda":
+            public = near.count_is_public or not request.private
+            return SiteSpaces(domain, near, kind=plan.method, rank=rank, normalise=plan.method == "wda" and public)
+    assert begin is not None
+    match plan.method:
+        case "krylov":
+            return KrylovSum(domain, near, begin, plan.rounds, rank, plan.tolerance, plan.shares)
+        case "power":
+            return PowerIteration(domain, near, begin, plan.shares, rank, plan.tolerance)
+        case "dr-svd":
+            return RandomisedSvd(domain, near, begin, rank)
+        case _:
+            return LocalPower(
+                domain,
+                near,
+                begin,
+                plan.steps,
+                plan.shares,
+                rank,
+                align=request.align,
+                tolerance=plan.tolerance,
+                published=request.published,
+            )

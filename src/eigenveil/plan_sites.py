@@ -1,0 +1,113 @@
+"""How rows at many sites are fitted: which method, how wide, in how many rounds, for what shares. From public numbers alone."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, final
+
+from eigenveil.errors import require
+from eigenveil.plan import GROWTH, TURNS, predict
+from eigenveil.privacy import Budget, Neighbours
+from eigenveil.tasks import constant_steps, decaying_steps, geometric_shares
+
+__all__ = ["Method", "SitesPlan", "plan_sites"]
+
+Method = Literal["krylov", "power", "fedpower", "covariance", "merge", "uda", "wda", "dr-svd"]
+LocalSteps = int | Sequence[int | str]
+
+# Without noise: how many rounds a method may take before it is stopped, and when it is good enough.
+_MOST_ROUNDS: Final = {"krylov": 60, "power": 200, "fedpower": 100}
+_TOLERANCE: Final = 1e-8
+# Directions beyond the ones asked for: a block a little wider than the rank saves rounds.
+_KRYLOV_MORE: Final = 5
+_ONE_SHOT: Final = ("covariance", "merge", "uda", "wda", "dr-svd")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class SitesPlan:
+    """What was decided and why. `width` is the columns of a product or what a site sends, `shares` each round's part of what the
+    components may spend, `steps` the local steps of each round."""
+
+    method: Method
+    width: int
+    rounds: int
+    shares: tuple[float, ...]
+    steps: tuple[int, ...]
+    tolerance: float
+    reason: str
+
+
+def plan_sites(
+    *,
+    dim: int,
+    rank: int,
+    budget: Budget | None,
+    method: Method | Literal["auto"],
+    neighbours: Neighbours,
+    rounds: int | None,
+    tolerance: float | None,
+    oversample: int | None,
+    local_steps: LocalSteps,
+    equal_shares: bool = False,
+) -> SitesPlan:
+    """The plan for `rank` components of `dim` columns; what the caller gave is kept or refused.
+
+    >>> few = dict(dim=100, rank=5, neighbours=Neighbours.ADD_REMOVE, rounds=None, tolerance=None, oversample=None, local_steps=1)
+    >>> plan_sites(budget=None, method="auto", **few).method, plan_sites(budget=Budget(1.0, 1e-6), method="auto", **few).method
+    ('krylov', 'covariance')
+    """
+    chosen, reason = _chosen(dim, rank, budget, method, neighbours)
+    require(
+        rounds is None or chosen not in _ONE_SHOT,
+        f"method={chosen!r} takes {2 if chosen == 'dr-svd' else 1} round(s) of its own; rounds is for krylov, power and fedpower",
+    )
+    require(
+        tolerance is None or chosen not in _ONE_SHOT, f"tolerance is for krylov, power and fedpower, not {chosen!r}"
+    )
+    one_step = isinstance(local_steps, int) and local_steps == 1
+    require(one_step or chosen == "fedpower", f"local_steps is for method='fedpower', and this is {chosen!r}")
+    width = _width(dim, rank, chosen, oversample, exact=budget is None)
+    if chosen in _ONE_SHOT:
+        return SitesPlan(chosen, width, 1 + (chosen == "dr-svd"), (1.0,), (), 0.0, reason)
+    turns = rounds if rounds is not None else (TURNS if budget is not None else _MOST_ROUNDS[chosen])
+    growth = 1.0 if budget is None or equal_shares else GROWTH
+    stop = (0.0 if budget is not None else _TOLERANCE) if tolerance is None else tolerance
+    steps = _schedule(local_steps, turns) if chosen == "fedpower" else constant_steps(1, turns)
+    return SitesPlan(chosen, width, turns, geometric_shares(turns, growth=growth), steps, stop, reason)
+
+
+def _chosen(
+    dim: int, rank: int, budget: Budget | None, method: Method | Literal["auto"], neighbours: Neighbours
+) -> tuple[Method, str]:
+    if method != "auto":
+        return method, f"{method} was asked for"
+    if budget is None:
+        return "krylov", "krylov: no other method without noise comes as close in as few rounds"
+    plan = predict(dim=dim, rank=rank, budget=budget, neighbours=neighbours)
+    return ("covariance" if plan.chosen.mechanism == "covariance" else "power"), plan.reason
+
+
+def _width(dim: int, rank: int, method: Method, oversample: int | None, *, exact: bool) -> int:
+    match method:
+        case "covariance" | "uda" | "wda":
+            require(oversample is None, f"oversample has no meaning for method={method!r}")
+            return rank
+        case "dr-svd":
+            # FedPower Alg. 6.
+            return rank + (dim - rank) // 4 if oversample is None else min(dim, rank + oversample)
+        case "krylov" if exact:
+            more = _KRYLOV_MORE
+        case _:
+            more = max(10, rank) if exact or method == "merge" else max(10, 3 * rank)
+    return min(dim, rank + (more if oversample is None else oversample))
+
+
+def _schedule(local_steps: LocalSteps, turns: int) -> tuple[int, ...]:
+    """Local steps of each round: the same, (3.15)'s decay, or as listed with the last one repeated."""
+    if isinstance(local_steps, int):
+        return constant_steps(local_steps, turns)
+    listed = tuple(local_steps)
+    if len(listed) == 2 and listed[0] == "decay":
+        return decaying_steps(int(listed[1]), turns)
+    steps = [int(step) for step in listed][:turns]
+    return tuple(steps + [steps[-1]] * (turns - len(steps)))

@@ -1,0 +1,229 @@
+"""`KrylovSum`: the same product per turn as the power method, but the hub forgets none of them.
+
+The blocks that were multiplied span a Krylov space, and the best directions in all of it (Ritz vectors) come far sooner, and
+without an error floor, than those of the last block. Traffic and sites' work are those of the power method.
+"""
+
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from eigenveil.errors import require
+from eigenveil.linalg import Array, Subspace, blas_threads, orthonormal, signed
+from eigenveil.privacy import (
+    CONTRACTION,
+    Bounded,
+    Domain,
+    Neighbours,
+    bounded_gram_times,
+    gram_times_sensitivity,
+    require_contraction,
+)
+from eigenveil.rows import Rows
+from eigenveil.tasks.base import Question, SumTask, require_step
+
+__all__ = ["KrylovState", "KrylovSum"]
+
+# All relative to the largest Ritz value: below the first a direction of the residual is rounding noise, below the second the
+# residual of the leading vectors is, and two values closer than the third are equal for all we can tell.
+_DROPPED, _ROUNDING, _TIED = 1e-12, 1e-13, 1e-10
+# The next block leans on those before it by no more than this, or is straightened once more.
+_LEAN = 1e-14
+# How much of the first block is mixed into a restart.
+_FRESH = 0.01
+_ORTHONORMAL = 1e-8
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class KrylovState:
+    """The public transcript: G Q = Q H + R E^T for the blocks Q multiplied so far, R all that leaves their span.
+
+    `span` is Q, (d, m), `small` is H, (m, m), and `basis`, (d, p), the orthonormal basis of R: what is multiplied next, no
+    column of it where Q spans an invariant space. `values`, (m,), are the Ritz values, largest first, `residual` is the
+    spectral norm of R on the leading Ritz vectors, and `space` holds these, in data scale.
+    """
+
+    turn: int
+    span: Array
+    small: Array
+    basis: Array
+    values: Array
+    residual: float
+    space: Subspace | None
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class KrylovSum(SumTask[KrylovState, Subspace]):
+    """Block Lanczos with full reorthogonalisation from the orthonormal `begin`, (d, w), for the `rank` <= w leading directions.
+
+    Golub and Van Loan (2013), section 10.3.6. `begin` must be random: a start inside an invariant space never leaves it. At most
+    `turns` products; fewer where the span is invariant, where the residual is rounding, and, with a `tolerance`, where residual
+    over gap, which by Davis and Kahan (1970) estimates the largest sine to the true space, is no larger than that.
+    `shares` of the budget are equal unless given.
+
+    >>> from eigenveil.privacy import Exact
+    >>> from eigenveil.protocols import run_pooled
+    >>> from eigenveil.rows import DenseRows
+    >>> begin = orthonormal(np.random.default_rng(0).standard_normal((6, 2)))
+    >>> task = KrylovSum(Domain(dim=6, radius=99.0), Neighbours.ADD_REMOVE, begin, turns=6, rank=1)
+    >>> run_pooled(task, DenseRows(np.diag([6.0, 5.0, 4.0, 3.0, 2.0, 1.0])), Exact(because="doctest")).values.round(9).tolist()
+    [6.0]
+    """
+
+    domain: Domain
+    neighbours: Neighbours
+    begin: Array
+    turns: int
+    rank: int
+    tolerance: float = 0.0
+    shares: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        require_contraction(self.begin, dim=self.domain.dim)
+        width = self.begin.shape[1]
+        gap = float(np.abs(self.begin.T @ self.begin - np.eye(width)).max())
+        require(gap < _ORTHONORMAL, f"begin must be orthonormal, but begin.T @ begin is {gap:.1e} off the identity")
+        require(1 <= self.rank <= width, f"rank must lie in 1..{width}, the width, got {self.rank}")
+        require(self.turns >= 1, f"turns must be at least 1, got {self.turns}")
+        require(0 <= self.tolerance < 1, f"tolerance must lie in [0, 1), got {self.tolerance}")
+        if self.shares:
+            require(len(self.shares) == self.turns, f"{self.turns} turns need as many shares, got {len(self.shares)}")
+            require(
+                min(self.shares) > 0 and sum(self.shares) <= 1 + 1e-12,
+                f"shares must be positive and sum to at most one, got {self.shares}",
+            )
+
+    def start(self) -> KrylovState:
+        """Nothing multiplied yet."""
+        return self._starting(self.begin)
+
+    def ask(self, state: KrylovState) -> Question:
+        """For the product with the next block."""
+        return Question(state.turn, (state.basis,))
+
+    def require_question(self, question: Question) -> None:
+        """A product with a basis no wider than the first, for dependent directions are dropped, that does not stretch."""
+        require_step(question, steps=self.turns, arrays=1)
+        require_contraction(question.arrays[0], dim=self.domain.dim)
+        width, most = question.arrays[0].shape[1], self.begin.shape[1]
+        require(width <= most, f"basis must have at most {most} columns, got {width}")
+
+    def private(self, question: Question, rows: Rows) -> Bounded:
+        """The clipped Gram matrix times the block."""
+        return bounded_gram_times(rows, basis=question.arrays[0], domain=self.domain, neighbours=self.neighbours)
+
+    def sensitivity(self, question: Question) -> float:
+        """As one site's, for this block."""
+        basis = question.arrays[0]
+        return gram_times_sensitivity(self.domain.radius, self.neighbours, basis=basis, basis_norm=CONTRACTION)
+
+    def shape(self, question: Question) -> tuple[int, ...]:
+        """As the block."""
+        return question.arrays[0].shape
+
+    def label(self, question: Question) -> str:
+        """One line per turn."""
+        return f"krylov product {question.step + 1} of {self.turns}"
+
+    def share(self, question: Question) -> float:
+        """This turn's."""
+        return self.shares[question.step] if self.shares else 1.0 / self.turns
+
+    def update(self, state: KrylovState, released: Array) -> KrylovState:
+        """One block step: H grows by Q^T Y, what of Y leaves the span becomes the next block, Ritz vectors are taken anew."""
+        span = np.hstack([state.span, state.basis])
+        done = state.span.shape[1]
+        inner = span.T @ released
+        corner = (inner[done:] + inner[done:].T) / 2
+        small = np.block([[state.small, inner[:done]], [inner[:done].T, corner]])
+        with blas_threads(1):
+            values, turns = np.linalg.eigh(small)
+        values, turns = values[::-1], turns[:, ::-1]
+        rest: Array = span @ inner
+        np.subtract(released, rest, out=rest)
+        basis, link = _next_block(span, rest, floor=_DROPPED * float(np.abs(values).max()))
+        leaving = link @ turns[done:, : self.rank]
+        return KrylovState(
+            state.turn + 1,
+            span,
+            small,
+            basis,
+            values,
+            float(np.linalg.norm(leaving, 2)) if leaving.size else 0.0,
+            _data_scale(span, values, turns, rank=self.rank),
+        )
+
+    def result(self, state: KrylovState) -> Subspace | None:
+        """The leading Ritz vectors once turns are used up or nothing is to be gained from more of them."""
+        return state.space if state.turn == self.turns or self.converged(state) else None
+
+    def estimate(self, state: KrylovState) -> Subspace | None:
+        """The leading Ritz vectors so far."""
+        return state.space
+
+    def converged(self, state: KrylovState) -> bool:
+        """Whether the answer is as good as was asked for, or as rounding allows: then also where values tie."""
+        if state.space is None:
+            return False
+        if state.basis.shape[1] == 0 or state.residual <= _ROUNDING * state.values[0]:
+            return True
+        return bool(len(state.values) > self.rank and state.residual <= self.tolerance * self._gap(state))
+
+    def tie(self, state: KrylovState) -> bool:
+        """Whether any more than `rank` directions have an equal claim, so that the answer, though found, is not the only one.
+
+        The rows having fewer directions than `rank` is one such case: all others tie at zero. A block wider than the rank sees
+        every tie. In one of that very width copies of the largest value can hide, unless the first product shows that there
+        is no other: a random block that is invariant as it stands means that all directions are alike.
+        """
+        if not self.converged(state) or self.rank == self.domain.dim:
+            return False
+        if len(state.values) == self.rank:
+            return bool(state.basis.shape[1] == 0)
+        return self._gap(state) <= _TIED * float(state.values[0])
+
+    def without(self, state: KrylovState) -> KrylovState:
+        """A new start, turns counted anew, from the Ritz vectors: H holds products with rows that are no longer there.
+
+        A little of `begin` is mixed in, lest the start lie in what only the lost rows spanned.
+        """
+        if state.space is None:
+            return state
+        width = self.begin.shape[1]
+        _, turns = np.linalg.eigh(state.small)
+        return self._starting(orthonormal(state.span @ turns[:, ::-1][:, :width] + _FRESH * self.begin))
+
+    def _starting(self, basis: Array) -> KrylovState:
+        return KrylovState(0, np.empty((self.domain.dim, 0)), np.empty((0, 0)), basis, np.empty(0), np.inf, None)
+
+    def _gap(self, state: KrylovState) -> float:
+        return float(state.values[self.rank - 1] - state.values[self.rank])
+
+
+def _next_block(span: Array, rest: Array, *, floor: float) -> tuple[Array, Array]:
+    """An orthonormal basis W, (d, p), of a residual `rest`, (d, q), outside `span`, (d, m), and W^T rest, (p, q).
+
+    Directions of `rest` below `floor` are rounding noise and dropped. What is left is orthogonalised against the span a second
+    time after it was normalised: before, rounding errors of the first time would be scaled up with small directions.
+    """
+    room = span.shape[0] - span.shape[1]
+    if room == 0:
+        return np.empty((span.shape[0], 0)), np.empty((0, rest.shape[1]))
+    frame = orthonormal(rest)
+    link: Array = frame.T @ rest
+    turn, sizes, across = np.linalg.svd(link)
+    kept = min(room, int((sizes > floor).sum()))
+    if kept < len(sizes):
+        frame, link = frame @ turn[:, :kept], sizes[:kept, None] * across[:kept]
+    lean = span.T @ frame
+    if np.abs(lean).max(initial=0.0) > _LEAN:
+        frame = orthonormal(frame - span @ lean)
+    return frame, link
+
+
+def _data_scale(span: Array, values: Array, turns: Array, *, rank: int) -> Subspace:
+    """The leading Ritz vectors, with the roots of their values; zero where noise or rounding made a value negative."""
+    return Subspace(signed(span @ turns[:, :rank]), np.sqrt(np.maximum(values[:rank], 0.0)))

@@ -1,0 +1,277 @@
+"""`LocalPower`: FedPower, several power steps at each site between two turns of talking.
+
+Saves turns where the sites are alike, and stays some way off the answer where they are not. It saves no budget: each local
+step reads the rows, so each is released with noise of its own and charged; all that follows it is post-processing.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, final
+
+import numpy as np
+
+from eigenveil.errors import require
+from eigenveil.linalg import Array, Subspace, align_procrustes, align_signs, orthonormal, signed, sines
+from eigenveil.privacy import (
+    CONTRACTION,
+    Bounded,
+    Domain,
+    Mechanism,
+    Neighbours,
+    bounded_gram_times,
+    gram_times_sensitivity,
+    require_contraction,
+)
+from eigenveil.rows import Rows
+from eigenveil.tasks.base import Question, Task, require_array, require_step
+
+__all__ = ["Align", "LocalPart", "LocalPower", "LocalState", "constant_steps", "decaying_steps"]
+
+Align = Literal["procrustes", "sign", "none"]
+
+# Two orthonormal bases are never further apart than 2 in spectral norm.
+_FARTHEST = 2 + 1e-6
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class LocalPart:
+    """A site's last product, (d, r), turned towards the broadcast basis, and how far its basis was from that (`spread`).
+
+    The spread is not a number where it is not public.
+    """
+
+    product: Array
+    spread: float
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class LocalState:
+    """The public transcript: turns done, the basis to broadcast, (d, r), and what the last turn gave.
+
+    `movement` is the largest sine between the last two estimates, `spread` the farthest that a site was from the basis.
+    """
+
+    turn: int
+    basis: Array
+    space: Subspace | None = None
+    movement: float = math.inf
+    spread: float | None = None
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class LocalPower(Task[LocalState, LocalPart, Subspace]):
+    """FedPower with full participation (Guo, Li, Chang, Wang and Zhang, Alg. 2) from the orthonormal `begin`, (d, r).
+
+    Turn t takes `steps`[t] power steps at each site and `shares`[t] of the budget, which its local steps divide equally. Sites
+    turn their last product to the broadcast basis by the orthogonal Procrustes solution (3.2), by signs (3.16) or not at all:
+    to that basis, and not to another site's iterate as printed, because it is public. Products are not averages: sum_i p_i M_i
+    is the Gram matrix over the number of rows, and the factor changes no direction.
+
+    `published` draws noise as the paper prints it: on the last local step alone, in proportion to the largest entry of the
+    local basis. With more than one local step that is NOT differentially private (the basis has read the rows, and so
+    has the noise scale), and never at the level of a person; it exists for comparison.
+
+    Noise at the hub covers one local step per turn (or the published form). With more, what a site sends depends on its rows in
+    ways that have no useful bound, so a hub whose mechanism adds noise is refused.
+
+    >>> from eigenveil.privacy import Exact
+    >>> from eigenveil.protocols import run_pooled
+    >>> from eigenveil.rows import DenseRows
+    >>> settings = dict(begin=np.eye(2)[:, :1] * 0.8 + np.eye(2)[:, 1:] * 0.6, steps=constant_steps(4, 5), rank=1)
+    >>> task = LocalPower(Domain(dim=2, radius=9.0), Neighbours.ADD_REMOVE, shares=(0.2,) * 5, **settings)
+    >>> run_pooled(task, DenseRows(np.diag([3.0, 2.0])), Exact(because="doctest")).basis.round(6).ravel().tolist()
+    [1.0, 0.0]
+    """
+
+    domain: Domain
+    neighbours: Neighbours
+    begin: Array
+    steps: tuple[int, ...]
+    shares: tuple[float, ...]
+    rank: int
+    align: Align = "procrustes"
+    tolerance: float = 0.0
+    published: bool = False
+
+    def __post_init__(self) -> None:
+        require_contraction(self.begin, dim=self.domain.dim)
+        width = self.begin.shape[1]
+        require(1 <= self.rank <= width, f"rank must lie in 1..{width}, the width, got {self.rank}")
+        require(
+            len(self.steps) > 0 and min(self.steps) >= 1,
+            f"every turn needs at least one local step, got {self.steps}",
+        )
+        require(
+            len(self.shares) == len(self.steps), f"{len(self.steps)} turns need as many shares, got {len(self.shares)}"
+        )
+        require(
+            min(self.shares) > 0 and sum(self.shares) <= 1 + 1e-12,
+            f"shares must be positive and sum to at most one, got {self.shares}",
+        )
+        require(self.align in _ALIGNED, f"align must be one of {', '.join(_ALIGNED)}, got {self.align!r}")
+        require(0 <= self.tolerance < 1, f"tolerance must lie in [0, 1), got {self.tolerance}")
+
+    def start(self) -> LocalState:
+        """The given basis."""
+        return LocalState(0, self.begin)
+
+    def ask(self, state: LocalState) -> Question:
+        """For local steps from the basis."""
+        return Question(state.turn, (state.basis,))
+
+    def require_question(self, question: Question) -> None:
+        """A basis of the right shape that does not stretch."""
+        require_step(question, steps=len(self.steps), arrays=1)
+        require(
+            question.arrays[0].shape == self.begin.shape,
+            f"basis must have shape {self.begin.shape}, got {question.arrays[0].shape}",
+        )
+        require_contraction(question.arrays[0], dim=self.domain.dim)
+
+    def work(self, question: Question, rows: Rows, mechanism: Mechanism) -> LocalPart:
+        """Local steps Y = G Z + noise and Z = orth(Y), then the last Y turned as the last Z is best turned to the basis."""
+        broadcast, steps = question.arrays[0], self.steps[question.step]
+        share = self.shares[question.step]
+        basis = broadcast
+        for step in range(1, steps):
+            private = self._product(rows, basis)
+            if self.published:
+                product = private.value
+            else:
+                product = mechanism.release(private, label=self.label(question, step), share=share / steps)
+            # A site without rows has no opinion.
+            basis = _orth(product) if product.any() else basis
+        turn = np.eye(basis.shape[1]) if steps == 1 else basis.T @ _ALIGNED[self.align](basis, broadcast)
+        private = self._product(rows, basis)
+        if self.published:
+            printed = Bounded(private.value @ turn, float(np.abs(basis).max()))
+            product = mechanism.release(printed, label=self.label(question), share=share)
+        else:
+            product = mechanism.release(private, label=self.label(question, steps), share=share / steps)
+            product = product if steps == 1 else product @ turn
+        hidden = self.published and steps > 1
+        return LocalPart(product, math.nan if hidden else float(np.linalg.norm(basis @ turn - broadcast, 2)))
+
+    def combine(self, left: LocalPart, right: LocalPart) -> LocalPart:
+        """Products are added; of the spreads the larger counts (3.3)."""
+        return LocalPart(np.add(left.product, right.product), float(np.maximum(left.spread, right.spread)))
+
+    def weighted(self, part: LocalPart, weight: float) -> LocalPart:
+        """The product counts `weight` times."""
+        return LocalPart(np.multiply(part.product, weight), part.spread)
+
+    def sensitivity(self, question: Question) -> float:
+        """Of the sum of all products, where each turn is one local step, or by the paper's rule where `published`.
+
+        The paper takes the largest entry of any local basis, which the hub does not know; here it is that of the broadcast one.
+        """
+        basis = question.arrays[0]
+        if self.published:
+            return float(np.abs(basis).max())
+        require(
+            max(self.steps) == 1,
+            "what sites send after several local steps has no bound to add noise for at the hub: each site must add its own",
+        )
+        return gram_times_sensitivity(self.domain.radius, self.neighbours, basis=basis, basis_norm=CONTRACTION)
+
+    def advance(self, state: LocalState, total: LocalPart, mechanism: Mechanism, *, stretch: float = 1.0) -> LocalState:
+        """The next basis, orth of the total, and the leading left singular vectors of the total."""
+        question = self.ask(state)
+        product = total.product
+        if mechanism.scale(1.0) > 0:
+            private = Bounded(product, stretch * self.sensitivity(question))
+            product = mechanism.release(private, label=self.label(question), share=self.share(question))
+        basis = _orth(product)
+        turn, values, _ = np.linalg.svd(basis.T @ product)
+        space = Subspace(signed(basis @ turn[:, : self.rank]), np.sqrt(values[: self.rank]))
+        movement = math.inf if state.space is None else float(sines(space.basis, state.space.basis)[0])
+        spread = None if math.isnan(total.spread) else total.spread
+        return LocalState(state.turn + 1, basis, space, movement, spread)
+
+    def result(self, state: LocalState) -> Subspace | None:
+        """The estimate after the last turn, or once it moves no more than the tolerance."""
+        still = self.tolerance > 0 and state.movement <= self.tolerance
+        return state.space if state.turn == len(self.steps) or still else None
+
+    def estimate(self, state: LocalState) -> Subspace | None:
+        """The leading left singular vectors of the last total, whose singular values stand for eigenvalues."""
+        return state.space
+
+    def spread(self, state: LocalState) -> float | None:
+        """FedPower's rho_t (3.3), measured to the broadcast basis; None where it would give away what noise does not cover."""
+        return state.spread
+
+    def arrays(self, part: LocalPart) -> tuple[Array, ...]:
+        """The product, (d, r), and the spread, (1,)."""
+        return (part.product, np.array([part.spread]))
+
+    def part(self, question: Question, arrays: tuple[Array, ...]) -> LocalPart:
+        """The product and a spread that two bases can have."""
+        require(len(arrays) == 2, f"a part must be two arrays, got {len(arrays)}")
+        product = require_array(arrays[0], self.begin.shape)
+        hidden = self.published and self.steps[question.step] > 1
+        if hidden and isinstance(arrays[1], np.ndarray) and arrays[1].shape == (1,) and np.isnan(arrays[1][0]):
+            return LocalPart(product, math.nan)
+        spread = float(require_array(arrays[1], (1,))[0])
+        require(not hidden, "the spread is not public where noise is drawn as published")
+        require(0 <= spread <= _FARTHEST, f"a spread must lie between 0 and 2, got {spread}")
+        return LocalPart(product, spread)
+
+    def share(self, question: Question) -> float:
+        """This turn's share of the mechanism's mu^2."""
+        return self.shares[question.step]
+
+    def label(self, question: Question, step: int | None = None) -> str:
+        """One line per local step; per turn at the hub and as published."""
+        turn, steps = f"fedpower turn {question.step + 1} of {len(self.steps)}", self.steps[question.step]
+        if self.published:
+            return f"{turn}, as published"
+        return turn if step is None or steps == 1 else f"{turn}, local step {step} of {steps}"
+
+    def _product(self, rows: Rows, basis: Array) -> Bounded:
+        return bounded_gram_times(rows, basis=basis, domain=self.domain, neighbours=self.neighbours)
+
+
+def constant_steps(steps: int, turns: int) -> tuple[int, ...]:
+    """The same number of local steps in each turn: the synchronous set I_T^p.
+
+    >>> constant_steps(4, 3)
+    (4, 4, 4)
+    """
+    _require_schedule(steps, turns)
+    return (steps,) * turns
+
+
+def decaying_steps(steps: int, turns: int) -> tuple[int, ...]:
+    """One local step fewer from turn to turn, down to one: FedPower (3.15).
+
+    >>> decaying_steps(4, 6)
+    (4, 3, 2, 1, 1, 1)
+    """
+    _require_schedule(steps, turns)
+    return tuple(max(steps - turn, 1) for turn in range(turns))
+
+
+def _require_schedule(steps: int, turns: int) -> None:
+    require(steps >= 1, f"steps must be at least 1, got {steps}")
+    require(turns >= 1, f"turns must be at least 1, got {turns}")
+
+
+def _orth(product: Array) -> Array:
+    """The QR basis whose triangular factor has a non-negative diagonal: without that, signs would differ between sites."""
+    return align_signs(orthonormal(product), product)
+
+
+def _as_it_is(basis: Array, target: Array) -> Array:
+    return basis
+
+
+_ALIGNED: dict[Align, Callable[[Array, Array], Array]] = {
+    "procrustes": align_procrustes,
+    "sign": align_signs,
+    "none": _as_it_is,
+}
