@@ -19,6 +19,9 @@ _MOST_ROUNDS: Final = {"krylov": 60, "power": 200, "fedpower": 100}
 _TOLERANCE: Final = 1e-8
 # Directions beyond the ones asked for: a block a little wider than the rank saves rounds.
 _KRYLOV_MORE: Final = 5
+# With noise, where all products are kept: more rounds than the power method's, and a budget more even (docs/decisions/0009).
+_KEPT_TURNS: Final = 8
+_KEPT_GROWTH: Final = 1.3
 _ONE_SHOT: Final = ("covariance", "merge", "uda", "wda", "dr-svd")
 
 
@@ -69,8 +72,11 @@ def plan_sites(
     width = _width(dim, rank, chosen, oversample, exact=budget is None)
     if chosen in _ONE_SHOT:
         return SitesPlan(chosen, width, 1 + (chosen == "dr-svd"), (1.0,), (), 0.0, reason)
-    turns = rounds if rounds is not None else (TURNS if budget is not None else _MOST_ROUNDS[chosen])
-    growth = 1.0 if budget is None or equal_shares else GROWTH
+    turns, growth = _MOST_ROUNDS[chosen], 1.0
+    if budget is not None:
+        turns, growth = (_KEPT_TURNS, _KEPT_GROWTH) if chosen == "krylov" else (TURNS, GROWTH)
+    turns = turns if rounds is None else rounds
+    growth = 1.0 if equal_shares else growth
     stop = (0.0 if budget is not None else _TOLERANCE) if tolerance is None else tolerance
     steps = _schedule(local_steps, turns) if chosen == "fedpower" else constant_steps(1, turns)
     return SitesPlan(chosen, width, turns, geometric_shares(turns, growth=growth), steps, stop, reason)
@@ -84,7 +90,9 @@ def _chosen(
     if budget is None:
         return "krylov", "krylov: no other method without noise comes as close in as few rounds"
     plan = predict(dim=dim, rank=rank, budget=budget, neighbours=neighbours)
-    return ("covariance" if plan.chosen.mechanism == "covariance" else "power"), plan.reason
+    if plan.chosen.mechanism == "covariance":
+        return "covariance", plan.reason
+    return "krylov", plan.reason.replace("power:", "krylov:", 1) + "; of noisy products, all are kept"
 
 
 def _width(dim: int, rank: int, method: Method, oversample: int | None, *, exact: bool) -> int:

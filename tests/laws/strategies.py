@@ -10,7 +10,16 @@ from hypothesis import strategies as st
 from eigenveil.linalg import Array, orthonormal
 from eigenveil.privacy import Domain, Neighbours
 from eigenveil.rows import DenseRows, Rows, SparseRows, WeightedRows
-from eigenveil.tasks import CovarianceSum, PowerIteration, Question, SumTask, Totals
+from eigenveil.tasks import (
+    CovarianceSum,
+    KeptProducts,
+    KrylovSum,
+    PowerIteration,
+    Question,
+    RandomisedSvd,
+    SumTask,
+    Totals,
+)
 
 PERSONAL = [Neighbours.ADD_REMOVE, Neighbours.ZERO_OUT, Neighbours.REPLACE_ONE]
 
@@ -100,7 +109,16 @@ def all_tasks(
     private_count = 0.0 if neighbours.count_is_public else 1.0
     power = PowerIteration(domain, neighbours, basis, shares=(0.25, 0.75))
     later = Question(1, (orthonormal(rng.standard_normal((domain.dim, width))) * 0.7,))
+    # Half as wide, because a Krylov run that has found the whole space stops and spends less.
+    krylov = KrylovSum(domain, neighbours, basis[:, : max(1, width // 2)], turns=2, rank=1, shares=(0.25, 0.75))
+    kept = KeptProducts(domain, neighbours, basis, shares=(0.25, 0.75), rank=1)
+    randomised = RandomisedSvd(domain, neighbours, basis, rank=1)
     return [
+        (krylov, krylov.ask(krylov.start())),
+        (krylov, Question(1, (krylov.begin * 0.7,))),
+        (kept, kept.ask(kept.start())),
+        (kept, later),
+        (randomised, randomised.ask(randomised.start())),
         (CovarianceSum(domain, neighbours), Question()),
         (power, power.ask(power.start())),
         (power, later),

@@ -32,7 +32,16 @@ from eigenveil.privacy.published import fedpower_multiplier
 from eigenveil.protocols import Hub, Member, Node, Party, Sampling, Terms, Turn, star, tree
 from eigenveil.rows import Rows
 from eigenveil.runtimes import Faults, InProcess, Refusal
-from eigenveil.tasks import CovarianceSum, KrylovSum, LocalPower, PowerIteration, RandomisedSvd, SiteSpaces, Task
+from eigenveil.tasks import (
+    CovarianceSum,
+    KeptProducts,
+    KrylovSum,
+    LocalPower,
+    PowerIteration,
+    RandomisedSvd,
+    SiteSpaces,
+    Task,
+)
 
 __all__ = ["Federation", "Round", "SitesRequest", "Watch"]
 
@@ -328,6 +337,8 @@ def _components(request: SitesRequest, domain: Domain, begin: Array | None) -> T
     assert begin is not None
     match plan.method:
         case "krylov":
+            if request.private:
+                return KeptProducts(domain, near, begin, plan.shares, rank, plan.tolerance)
             return KrylovSum(domain, near, begin, plan.rounds, rank, plan.tolerance, plan.shares)
         case "power":
             return PowerIteration(domain, near, begin, plan.shares, rank, plan.tolerance)

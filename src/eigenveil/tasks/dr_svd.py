@@ -7,17 +7,9 @@ import numpy as np
 
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace, orthonormal, signed
-from eigenveil.privacy import (
-    CONTRACTION,
-    Bounded,
-    Domain,
-    Neighbours,
-    bounded_gram_times,
-    gram_times_sensitivity,
-    require_contraction,
-)
-from eigenveil.rows import Rows
-from eigenveil.tasks.base import Question, SumTask, require_step
+from eigenveil.privacy import Domain, Neighbours, require_contraction
+from eigenveil.tasks.base import Question
+from eigenveil.tasks.products import ProductTask
 
 __all__ = ["RandomisedState", "RandomisedSvd", "randomised_width"]
 
@@ -38,7 +30,7 @@ class RandomisedState:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class RandomisedSvd(SumTask[RandomisedState, Subspace]):
+class RandomisedSvd(ProductTask[RandomisedState]):
     """FedPower Alg. 6 from `begin`, (d, r), an orthonormal basis of the random Omega, which serves as well: same span.
 
     The paper's hub takes a QR of Y = A A^T A Omega, one line per row. Sums do the same: P = G Omega, then W = G Q0 with
@@ -77,26 +69,9 @@ class RandomisedSvd(SumTask[RandomisedState, Subspace]):
         return Question(state.turn, (state.basis,))
 
     def require_question(self, question: Question) -> None:
-        """A product with a basis of the right shape that does not stretch."""
-        require_step(question, steps=_TURNS, arrays=1)
-        require(
-            question.arrays[0].shape == self.begin.shape,
-            f"basis must have shape {self.begin.shape}, got {question.arrays[0].shape}",
-        )
-        require_contraction(question.arrays[0], dim=self.domain.dim)
-
-    def private(self, question: Question, rows: Rows) -> Bounded:
-        """The clipped Gram matrix times the basis."""
-        return bounded_gram_times(rows, basis=question.arrays[0], domain=self.domain, neighbours=self.neighbours)
-
-    def sensitivity(self, question: Question) -> float:
-        """As one site's, for this basis."""
-        basis = question.arrays[0]
-        return gram_times_sensitivity(self.domain.radius, self.neighbours, basis=basis, basis_norm=CONTRACTION)
-
-    def shape(self, question: Question) -> tuple[int, ...]:
-        """As the basis."""
-        return question.arrays[0].shape
+        """A product with a basis as wide as the first."""
+        width = self.begin.shape[1]
+        self.require_product(question, steps=_TURNS, least=width, most=width)
 
     def label(self, question: Question) -> str:
         """One line per turn."""

@@ -11,17 +11,9 @@ import numpy as np
 
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace, blas_threads, orthonormal, signed
-from eigenveil.privacy import (
-    CONTRACTION,
-    Bounded,
-    Domain,
-    Neighbours,
-    bounded_gram_times,
-    gram_times_sensitivity,
-    require_contraction,
-)
-from eigenveil.rows import Rows
-from eigenveil.tasks.base import Question, SumTask, require_step
+from eigenveil.privacy import Domain, Neighbours, require_contraction
+from eigenveil.tasks.base import Question
+from eigenveil.tasks.products import ProductTask, require_shares
 
 __all__ = ["KrylovState", "KrylovSum"]
 
@@ -56,7 +48,7 @@ class KrylovState:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class KrylovSum(SumTask[KrylovState, Subspace]):
+class KrylovSum(ProductTask[KrylovState]):
     """Block Lanczos with full reorthogonalisation from the orthonormal `begin`, (d, w), for the `rank` <= w leading directions.
 
     Golub and Van Loan (2013), section 10.3.6. `begin` must be random: a start inside an invariant space never leaves it. At most
@@ -91,10 +83,7 @@ class KrylovSum(SumTask[KrylovState, Subspace]):
         require(0 <= self.tolerance < 1, f"tolerance must lie in [0, 1), got {self.tolerance}")
         if self.shares:
             require(len(self.shares) == self.turns, f"{self.turns} turns need as many shares, got {len(self.shares)}")
-            require(
-                min(self.shares) > 0 and sum(self.shares) <= 1 + 1e-12,
-                f"shares must be positive and sum to at most one, got {self.shares}",
-            )
+            require_shares(self.shares)
 
     def start(self) -> KrylovState:
         """Nothing multiplied yet."""
@@ -105,24 +94,9 @@ class KrylovSum(SumTask[KrylovState, Subspace]):
         return Question(state.turn, (state.basis,))
 
     def require_question(self, question: Question) -> None:
-        """A product with a basis no wider than the first, for dependent directions are dropped, that does not stretch."""
-        require_step(question, steps=self.turns, arrays=1)
-        require_contraction(question.arrays[0], dim=self.domain.dim)
-        width, most = question.arrays[0].shape[1], self.begin.shape[1]
-        require(width <= most, f"basis must have at most {most} columns, got {width}")
-
-    def private(self, question: Question, rows: Rows) -> Bounded:
-        """The clipped Gram matrix times the block."""
-        return bounded_gram_times(rows, basis=question.arrays[0], domain=self.domain, neighbours=self.neighbours)
-
-    def sensitivity(self, question: Question) -> float:
-        """As one site's, for this block."""
-        basis = question.arrays[0]
-        return gram_times_sensitivity(self.domain.radius, self.neighbours, basis=basis, basis_norm=CONTRACTION)
-
-    def shape(self, question: Question) -> tuple[int, ...]:
-        """As the block."""
-        return question.arrays[0].shape
+        """A product with a basis no wider than the first: dependent directions are dropped."""
+        width = self.begin.shape[1]
+        self.require_product(question, steps=self.turns, least=1, most=width)
 
     def label(self, question: Question) -> str:
         """One line per turn."""
@@ -172,7 +146,7 @@ class KrylovSum(SumTask[KrylovState, Subspace]):
             return True
         return bool(len(state.values) > self.rank and state.residual <= self.tolerance * self._gap(state))
 
-    def tie(self, state: KrylovState) -> bool:
+    def tied(self, state: KrylovState) -> bool:
         """Whether any more than `rank` directions have an equal claim, so that the answer, though found, is not the only one.
 
         The rows having fewer directions than `rank` is one such case: all others tie at zero. A block wider than the rank sees

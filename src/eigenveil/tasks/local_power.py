@@ -25,6 +25,7 @@ from eigenveil.privacy import (
 )
 from eigenveil.rows import Rows
 from eigenveil.tasks.base import Question, Task, require_array, require_step
+from eigenveil.tasks.products import require_shares
 
 __all__ = ["Align", "LocalPart", "LocalPower", "LocalState", "constant_steps", "decaying_steps"]
 
@@ -108,10 +109,7 @@ class LocalPower(Task[LocalState, LocalPart, Subspace]):
         require(
             len(self.shares) == len(self.steps), f"{len(self.steps)} turns need as many shares, got {len(self.shares)}"
         )
-        require(
-            min(self.shares) > 0 and sum(self.shares) <= 1 + 1e-12,
-            f"shares must be positive and sum to at most one, got {self.shares}",
-        )
+        require_shares(self.shares)
         require(self.align in _ALIGNED, f"align must be one of {', '.join(_ALIGNED)}, got {self.align!r}")
         require(0 <= self.tolerance < 1, f"tolerance must lie in [0, 1), got {self.tolerance}")
 

@@ -11,17 +11,9 @@ import numpy as np
 
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace, complement, orthonormal, signed, sines, top_eigen
-from eigenveil.privacy import (
-    CONTRACTION,
-    Bounded,
-    Domain,
-    Neighbours,
-    bounded_gram_times,
-    gram_times_sensitivity,
-    require_contraction,
-)
-from eigenveil.rows import Rows
-from eigenveil.tasks.base import Question, SumTask, require_step
+from eigenveil.privacy import Domain, Neighbours, require_contraction
+from eigenveil.tasks.base import Question
+from eigenveil.tasks.products import ProductTask, require_shares
 
 __all__ = ["PowerIteration", "PowerState", "geometric_shares", "ritz"]
 
@@ -42,7 +34,7 @@ class PowerState:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class PowerIteration(SumTask[PowerState, Subspace]):
+class PowerIteration(ProductTask[PowerState]):
     """Turns of Y = G X + noise and X = orthonormal(Y) from the public orthonormal `begin`, (d, p), one turn per share.
 
     FedPower Alg. 1 where the rows are at many sites. With a `tolerance` it stops when the leading directions of the product
@@ -69,11 +61,7 @@ class PowerIteration(SumTask[PowerState, Subspace]):
         require(
             self.rank is None or 1 <= self.rank <= width, f"rank must lie in 1..{width}, the width, got {self.rank}"
         )
-        require(len(self.shares) > 0, "power iteration needs at least one turn, got no shares")
-        require(
-            min(self.shares) > 0 and sum(self.shares) <= 1 + 1e-12,
-            f"shares must be positive and sum to at most one, got {self.shares}",
-        )
+        require_shares(self.shares)
 
     def start(self) -> PowerState:
         """The given basis."""
@@ -84,26 +72,9 @@ class PowerIteration(SumTask[PowerState, Subspace]):
         return Question(state.turn, (state.basis,))
 
     def require_question(self, question: Question) -> None:
-        """A product with a basis of the right shape that does not stretch."""
-        require_step(question, steps=len(self.shares), arrays=1)
-        require(
-            question.arrays[0].shape == self.begin.shape,
-            f"basis must have shape {self.begin.shape}, got {question.arrays[0].shape}",
-        )
-        require_contraction(question.arrays[0], dim=self.domain.dim)
-
-    def private(self, question: Question, rows: Rows) -> Bounded:
-        """The clipped Gram matrix times the basis."""
-        return bounded_gram_times(rows, basis=question.arrays[0], domain=self.domain, neighbours=self.neighbours)
-
-    def sensitivity(self, question: Question) -> float:
-        """As one site's, for this basis."""
-        basis = question.arrays[0]
-        return gram_times_sensitivity(self.domain.radius, self.neighbours, basis=basis, basis_norm=CONTRACTION)
-
-    def shape(self, question: Question) -> tuple[int, ...]:
-        """As the basis."""
-        return question.arrays[0].shape
+        """A product with a basis as wide as the first."""
+        width = self.begin.shape[1]
+        self.require_product(question, steps=len(self.shares), least=width, most=width)
 
     def label(self, question: Question) -> str:
         """One line per turn."""

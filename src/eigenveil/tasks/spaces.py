@@ -6,18 +6,19 @@ is post-processing.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, final, get_args
 
 import numpy as np
 
 from eigenveil.errors import require
-from eigenveil.linalg import Array, Subspace, merge_all
+from eigenveil.linalg import Array, Subspace, merge_all, signed, top_eigen
 from eigenveil.privacy import Bounded, Domain, Mechanism, Neighbours, bounded_count, bounded_gram
 from eigenveil.rows import Rows, block_size
 from eigenveil.tasks.base import Question, Task, require_array, require_step
 
-__all__ = ["SiteSpaces", "SpacesKind"]
+__all__ = ["SiteSpace", "SiteSpaces", "SpacesKind"]
 
 SpacesKind = Literal["merge", "uda", "wda"]
 
@@ -27,7 +28,16 @@ _NOTHING = 3e-7
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class SiteSpaces(Task[Subspace | None, tuple[Subspace, ...], Subspace]):
+class SiteSpace:
+    """What a site sends: its leading directions, in data scale, and what the average divides by (one unless `normalise`)."""
+
+    space: Subspace
+    people: float = 1.0
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class SiteSpaces(Task[Subspace | None, tuple[SiteSpace, ...], Subspace]):
     """The `rank` leading directions from those of the sites, in one of three ways.
 
     "merge": sites send `width` >= rank directions with their values, inner nodes of a tree merge and cut to `width` again, the
@@ -36,8 +46,9 @@ class SiteSpaces(Task[Subspace | None, tuple[Subspace, ...], Subspace]):
     "wda": the same with the values: the top of sum_i V_i S_i V_i^T (Bhaskara and Wijewardena 2019, FedPower Alg. 5), where
     `normalise` divides a site's Gram matrix by its number of people, as printed: the number must then be public.
 
-    Values are those of the sum over sites, where the papers divide by the number of sites. A site with fewer directions, or
-    without rows, sends fewer; the result has fewer than `rank` where all sites together do.
+    The averages decide on a span, at the hub and over all sites at once; within it directions and values are those of the Gram
+    matrix over all sites, as far as what was sent shows it. A site with fewer directions, or without rows, sends fewer; the
+    result has fewer than `rank` where all sites together do.
 
     >>> from eigenveil.privacy import Exact
     >>> from eigenveil.protocols import run_pooled
@@ -86,36 +97,44 @@ class SiteSpaces(Task[Subspace | None, tuple[Subspace, ...], Subspace]):
         """There is one."""
         require_step(question, steps=1, arrays=0)
 
-    def work(self, question: Question, rows: Rows, mechanism: Mechanism) -> tuple[Subspace, ...]:
+    def work(self, question: Question, rows: Rows, mechanism: Mechanism) -> tuple[SiteSpace, ...]:
         """The leading directions of the released Gram matrix."""
         require(
             not self.normalise or self.neighbours.count_is_public or mechanism.scale(1.0) == 0,
             f"wda cannot divide by the number of people, which {self.neighbours.value!r} protects; give normalise=False",
         )
         space = self._space(rows, mechanism)
-        if self.kind == "uda":
-            return (Subspace(space.basis, np.ones(space.rank)),)
         if not self.normalise:
-            return (space,)
+            return (SiteSpace(space),)
         people = float(bounded_count(rows, neighbours=self.neighbours).value)
-        return (Subspace(space.basis, space.values / math.sqrt(max(people, 1.0))),)
+        return (SiteSpace(space, max(people, 1.0)),)
 
-    def combine(self, left: tuple[Subspace, ...], right: tuple[Subspace, ...]) -> tuple[Subspace, ...]:
+    def combine(self, left: tuple[SiteSpace, ...], right: tuple[SiteSpace, ...]) -> tuple[SiteSpace, ...]:
         """Side by side."""
         return left + right
 
-    def condense(self, part: tuple[Subspace, ...]) -> tuple[Subspace, ...]:
-        """All as one: cut to the width by the merge, which is FPCA's, and whole for the averages, which have none in a tree."""
-        return (_merged(part, rank=self.sent if self.kind == "merge" else self.domain.dim),)
+    def condense(self, part: tuple[SiteSpace, ...]) -> tuple[SiteSpace, ...]:
+        """All as one, cut to the width: FPCA's merge. The averages have no such form."""
+        require(self.kind == "merge", f"{self.kind} is an average over all sites, and has no form in a tree")
+        return (SiteSpace(_merged([sent.space for sent in part], rank=self.sent)),)
 
     def advance(
-        self, state: Subspace | None, total: tuple[Subspace, ...], mechanism: Mechanism, *, stretch: float = 1.0
+        self, state: Subspace | None, total: tuple[SiteSpace, ...], mechanism: Mechanism, *, stretch: float = 1.0
     ) -> Subspace:
         """The top of them all. Noise at the hub is refused: one person moves directions by more than any bound we know."""
         require(mechanism.scale(1.0) == 0, f"{self.kind} has no form with noise at the hub: each site must add its own")
-        found = _merged(total, rank=self.rank)
+        spaces = [sent.space for sent in total]
+        if self.kind == "merge":
+            found = _merged(spaces, rank=self.rank)
+        else:
+            averaged = [self._in_average(sent) for sent in total]
+            found = _as_in_sum(_merged(averaged, rank=self.rank), spaces)
         require(found.rank > 0, "no site sent any direction: all rows are zero, or there are none")
         return found
+
+    def _in_average(self, sent: SiteSpace) -> Subspace:
+        values = np.ones(sent.space.rank) if self.kind == "uda" else sent.space.values / math.sqrt(sent.people)
+        return Subspace(sent.space.basis, values)
 
     def result(self, state: Subspace | None) -> Subspace | None:
         """There after one turn."""
@@ -125,20 +144,19 @@ class SiteSpaces(Task[Subspace | None, tuple[Subspace, ...], Subspace]):
         """The result."""
         return state
 
-    def arrays(self, part: tuple[Subspace, ...]) -> tuple[Array, ...]:
-        """A basis, (d, j), and values, (j,), for each."""
-        return tuple(array for space in part for array in (space.basis, space.values))
+    def arrays(self, part: tuple[SiteSpace, ...]) -> tuple[Array, ...]:
+        """A basis, (d, j), values, (j,), and what to divide by, (1,), for each."""
+        return tuple(a for sent in part for a in (sent.space.basis, sent.space.values, np.array([sent.people])))
 
-    def part(self, question: Question, arrays: tuple[Array, ...]) -> tuple[Subspace, ...]:
+    def part(self, question: Question, arrays: tuple[Array, ...]) -> tuple[SiteSpace, ...]:
         """The one subspace of a site, or of a node for all below it."""
-        require(len(arrays) == 2, f"a part must be a basis and its values, got {len(arrays)} arrays")
-        shape: tuple[int, ...] = getattr(arrays[0], "shape", ())
-        count = shape[1] if len(shape) == 2 else 0
-        # Nodes of a tree send on all that the averages are made of.
-        most = self.sent if self.kind == "merge" else self.domain.dim
-        require(count <= most, f"a part must have at most {most} directions, got {count}")
+        require(len(arrays) == 3, f"a part must be a basis, its values and a divisor, got {len(arrays)} arrays")
+        count = int(np.shape(arrays[0])[1]) if np.ndim(arrays[0]) == 2 else 0
+        require(count <= self.sent, f"a part must have at most {self.sent} directions, got {count}")
         basis = require_array(arrays[0], (self.domain.dim, count))
-        return (Subspace(basis, require_array(arrays[1], (count,))),)
+        people = float(require_array(arrays[2], (1,))[0])
+        require(people == 1.0 if not self.normalise else people >= 1.0, "a part is divided by what it may not be")
+        return (SiteSpace(Subspace(basis, require_array(arrays[1], (count,))), people),)
 
     def _space(self, rows: Rows, mechanism: Mechanism) -> Subspace:
         """At most as many directions of these rows as are sent, those without any weight left out."""
@@ -153,12 +171,21 @@ class SiteSpaces(Task[Subspace | None, tuple[Subspace, ...], Subspace]):
         return _weighty(Subspace.of_gram(mechanism.release(gram, label="site covariance"), rank=self.sent))
 
 
-def _merged(spaces: tuple[Subspace, ...], *, rank: int) -> Subspace:
+def _merged(spaces: Sequence[Subspace], *, rank: int) -> Subspace:
     """`merge_all`, also where none has a direction."""
     full = [space for space in spaces if space.rank > 0]
     if full:
         return _weighty(merge_all(full, rank=rank))
     return _nothing(spaces[0].dim)
+
+
+def _as_in_sum(found: Subspace, spaces: Sequence[Subspace]) -> Subspace:
+    """The span of `found`, turned so that the sum of all sites' matrices is diagonal in it, with its values there."""
+    if found.rank == 0:
+        return found
+    within = [space.values[:, None] * (space.basis.T @ found.basis) for space in spaces]
+    values, turn = top_eigen(np.sum([part.T @ part for part in within], axis=0), rank=found.rank)
+    return Subspace(signed(found.basis @ turn), np.sqrt(np.maximum(values, 0.0)))
 
 
 def _weighty(space: Subspace) -> Subspace:

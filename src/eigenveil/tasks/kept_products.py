@@ -1,0 +1,157 @@
+"""`KeptProducts`: noisy products, none of which is forgotten. The private counterpart of `KrylovSum`.
+
+Under noise new blocks orthogonal to the old ones would multiply mostly noise, so each block starts from the best directions so
+far; and what all products together say of the Gram matrix is worth more than the last one alone (docs/decisions/0009).
+"""
+
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from eigenveil.errors import require
+from eigenveil.linalg import Array, Subspace, complement, orthonormal, signed, sines, top_eigen
+from eigenveil.privacy import Domain, Neighbours, require_contraction
+from eigenveil.tasks.base import Question
+from eigenveil.tasks.power import ritz
+from eigenveil.tasks.products import ProductTask, require_shares
+
+__all__ = ["KeptProducts", "KeptState", "ritz_of_all"]
+
+# Directions of the stacked bases smaller than this, relatively, are repetitions of others.
+_REPEATED = 1e-6
+# How much larger than the average entry an entry that matters may be, and the least signal to reckon with, over the noise.
+_BOLD, _LEAST_SIGNAL = 3.0, 1e-3
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class KeptState:
+    """The public transcript: the bases multiplied so far and their released products, (d, p) each, the basis that is next, and
+    what all of it says."""
+
+    bases: tuple[Array, ...]
+    products: tuple[Array, ...]
+    basis: Array
+    space: Subspace | None = None
+    done: bool = False
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class KeptProducts(ProductTask[KeptState]):
+    """Turns of Y = G X + noise, one per share, from the orthonormal `begin`, (d, p), for the `rank` leading directions.
+
+    X becomes the Ritz vectors of the last product, and the answer those of `ritz_of_all`. With a `tolerance` it
+    stops when that has turned by no more than so much, as a sine, since the turn before: released numbers only.
+
+    >>> from eigenveil.privacy import Exact
+    >>> from eigenveil.protocols import run_pooled
+    >>> from eigenveil.rows import DenseRows
+    >>> begin = orthonormal(np.random.default_rng(0).standard_normal((4, 2)))
+    >>> task = KeptProducts(Domain(dim=4, radius=9.0), Neighbours.ADD_REMOVE, begin, shares=(0.5, 0.5), rank=1)
+    >>> run_pooled(task, DenseRows(np.diag([4.0, 3.0, 2.0, 1.0])), Exact(because="doctest")).values.round(6).tolist()
+    [4.0]
+    """
+
+    domain: Domain
+    neighbours: Neighbours
+    begin: Array
+    shares: tuple[float, ...]
+    rank: int
+    tolerance: float = 0.0
+
+    def __post_init__(self) -> None:
+        require_contraction(self.begin, dim=self.domain.dim)
+        width = self.begin.shape[1]
+        require(1 <= self.rank <= width, f"rank must lie in 1..{width}, the width, got {self.rank}")
+        require_shares(self.shares)
+
+    def start(self) -> KeptState:
+        """The given basis."""
+        return KeptState((), (), self.begin)
+
+    def ask(self, state: KeptState) -> Question:
+        """For the product with the next basis."""
+        return Question(len(state.bases), (state.basis,))
+
+    def require_question(self, question: Question) -> None:
+        """A product with a basis as wide as the first."""
+        width = self.begin.shape[1]
+        self.require_product(question, steps=len(self.shares), least=width, most=width)
+
+    def label(self, question: Question) -> str:
+        """One line per turn."""
+        return f"krylov product {question.step + 1} of {len(self.shares)}"
+
+    def share(self, question: Question) -> float:
+        """This turn's."""
+        return self.shares[question.step]
+
+    def update(self, state: KeptState, released: Array) -> KeptState:
+        """One product more, and what all of them say now."""
+        bases, products = (*state.bases, state.basis), (*state.products, released)
+        space = ritz_of_all(bases, products, self.shares[: len(bases)], rank=self.rank)
+        still = state.space is not None and sines(state.space.basis, space.basis)[0] <= self.tolerance
+        done = len(bases) == len(self.shares) or (self.tolerance > 0 and still)
+        following = state.basis
+        if not done:
+            following = orthonormal(ritz(state.basis, released, rank=self.begin.shape[1]).basis)
+        return KeptState(bases, products, following, space, done)
+
+    def result(self, state: KeptState) -> Subspace | None:
+        """What all products say, after the last turn."""
+        return state.space if state.done else None
+
+    def estimate(self, state: KeptState) -> Subspace | None:
+        """What the products so far say."""
+        return state.space
+
+
+def ritz_of_all(
+    bases: tuple[Array, ...], products: tuple[Array, ...], shares: tuple[float, ...], *, rank: int
+) -> Subspace:
+    """The `rank` leading directions of the symmetric G that best fits all products Y_t ~ G X_t, (d, p) each, all public.
+
+    G minimises sum_t r_t ||G X_t - Y_t||_F^2 + (c/2) ||G||_F^2, where r_t is the share of turn t over that of the first. With
+    A = sum r_t X_t X_t^T = U diag(a) U^T and B = sum r_t Y_t X_t^T the gradient vanishes where
+    G A + A G + c G = B + B^T: on U an entry is (U^T (B + B^T) U)_ij / (a_i + a_j + c), between U and the rest it is
+    that of B over a_j + c, and on the rest, of which nothing is known, zero. For one product and c = 0 that is `ritz`.
+
+    The ridge c is the variance of the noise on the first product over that of an entry of G, both from released numbers: X^T Y -
+    Y^T X is noise and nothing else, and ||Y||^2 is the signal's square and the noise's.
+    """
+    relative = np.asarray(shares) / shares[0]
+    noise, signal = _variances(bases, products, relative)
+    ridge = noise / signal if signal > 0 else 0.0
+    stack = np.hstack([np.sqrt(r) * basis for r, basis in zip(relative, bases, strict=True)])
+    span, sizes, _ = np.linalg.svd(stack, full_matrices=False)
+    kept = sizes > _REPEATED * sizes[0]
+    span, weights = np.ascontiguousarray(span[:, kept]), np.square(sizes[kept])
+    across = np.zeros(span.shape)
+    for r, basis, product in zip(relative, bases, products, strict=True):
+        across += r * (product @ (basis.T @ span))
+    inner = span.T @ across
+    known = (inner + inner.T) / (weights[:, None] + weights[None, :] + ridge)
+    across -= span @ inner
+    across /= weights + ridge
+    rest = complement(across, span) if span.shape[1] < len(span) else np.empty((len(span), 0))
+    link = rest.T @ across
+    small = np.block([[known, link.T], [link, np.zeros((rest.shape[1], rest.shape[1]))]])
+    values, vectors = top_eigen(small, rank=rank)
+    turned: Array = span @ vectors[: span.shape[1]]
+    turned += rest @ vectors[span.shape[1] :]
+    return Subspace(signed(turned), np.sqrt(np.maximum(values, 0.0)))
+
+
+def _variances(bases: tuple[Array, ...], products: tuple[Array, ...], relative: Array) -> tuple[float, float]:
+    """The variance of the noise on an entry of the first product, and a bold guess at that of an entry of G."""
+    dim, width = products[0].shape
+    if width < 2:
+        return 0.0, 0.0
+    skew = [
+        float(np.square((m := basis.T @ product) - m.T).sum()) for basis, product in zip(bases, products, strict=True)
+    ]
+    noise = float(np.mean(relative * skew)) / (2 * width * (width - 1))
+    total = float(np.square(products[0]).sum())
+    return noise, _BOLD * max(total / (width * dim) - noise, _LEAST_SIGNAL * noise)

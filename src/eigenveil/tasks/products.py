@@ -1,0 +1,60 @@
+"""`ProductTask`: what tasks share whose parts are the Gram matrix times a basis that the hub sends."""
+
+from typing import TypeVar
+
+from eigenveil.errors import require
+from eigenveil.linalg import Subspace
+from eigenveil.privacy import (
+    CONTRACTION,
+    Bounded,
+    Domain,
+    Neighbours,
+    bounded_gram_times,
+    gram_times_sensitivity,
+    require_contraction,
+)
+from eigenveil.rows import Rows
+from eigenveil.tasks.base import Question, SumTask, require_step
+
+__all__ = ["ProductTask", "require_shares"]
+
+State = TypeVar("State")
+
+
+class ProductTask(SumTask[State, Subspace]):
+    """A task whose questions carry one basis, (d, p), with ||basis||_2 <= 1 + 1e-8, and whose parts are the product with it."""
+
+    domain: Domain
+    neighbours: Neighbours
+
+    def private(self, question: Question, rows: Rows) -> Bounded:
+        """The clipped Gram matrix times the basis."""
+        return bounded_gram_times(rows, basis=question.arrays[0], domain=self.domain, neighbours=self.neighbours)
+
+    def sensitivity(self, question: Question) -> float:
+        """As one site's, for this basis."""
+        basis = question.arrays[0]
+        return gram_times_sensitivity(self.domain.radius, self.neighbours, basis=basis, basis_norm=CONTRACTION)
+
+    def shape(self, question: Question) -> tuple[int, ...]:
+        """As the basis."""
+        return question.arrays[0].shape
+
+    def require_product(self, question: Question, *, steps: int, least: int, most: int) -> None:
+        """Refuse a question without one basis of `least` to `most` columns that does not stretch."""
+        require_step(question, steps=steps, arrays=1)
+        require_contraction(question.arrays[0], dim=self.domain.dim)
+        width = question.arrays[0].shape[1]
+        limits = f"{most}" if least == most else f"{least} to {most}"
+        require(least <= width <= most, f"basis must have {limits} columns, got {width}")
+
+
+def require_shares(shares: tuple[float, ...]) -> None:
+    """Refuse shares that are not positive or come to more than the whole.
+
+    >>> require_shares((0.25, 0.75))
+    """
+    require(len(shares) > 0, "there must be at least one turn, got no shares")
+    require(
+        min(shares) > 0 and sum(shares) <= 1 + 1e-12, f"shares must be positive and sum to at most one, got {shares}"
+    )
