@@ -9,7 +9,7 @@ from typing import Any, Literal
 from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
-from eigenveil.errors import require
+from eigenveil.errors import QuorumLost, require
 from eigenveil.estimators.bounds import RowBounds
 from eigenveil.estimators.checks import budget_of, center_of, is_real, rank_of, require_integer, require_one_of, seed_of
 from eigenveil.estimators.curator import noise_floor
@@ -165,31 +165,37 @@ class FederatedPCA(FittedPCA):
         `watch` is called after each round with what happened in it. Where too few sites answer, a `QuorumLost` names the missing
         ones, and `resume` goes on from there.
         """
-        self.__dict__.pop("_federation", None)
         budgets = self._budgets()
         rows = self._read_sites(sites)
         request = self._request(rows, *budgets)
-        self._federation = Federation(request, rows, watch=watch)
-        return self._finish(self._federation.run(faults=self.faults))
+        return self._run(Federation(request, rows, watch=watch), resume=False)
 
     def resume(self, sites: Mapping[str, Any] | None = None) -> "FederatedPCA":
         """Go on after a `QuorumLost`. `sites` gives the rows of sites that have come back; nobody pays twice for an answer."""
         federation: Federation | None = getattr(self, "_federation", None)
-        require(federation is not None, "there is nothing to resume: no fit has lost its quorum")
-        assert federation is not None
+        if federation is None:
+            raise ValueError("there is nothing to resume: no fit has lost its quorum")
         for name, X in (sites or {}).items():
             federation.repair(name, self._read_site(name, X, reset=False))
-        return self._finish(federation.run(faults=self.faults, resume=True))
+        return self._run(federation, resume=True)
 
     def scores(self, site: Any) -> Array:
         """The scores, (n, k), of one site's rows, computed where the rows are. Raw data: they stay with the site."""
         check_is_fitted(self)
         return self.transform(site)
 
-    def _finish(self, found: Found) -> "FederatedPCA":
-        federation = self._federation
+    def _run(self, federation: Federation, *, resume: bool) -> "FederatedPCA":
+        self.__dict__.pop("_federation", None)
+        try:
+            found = federation.run(faults=self.faults, resume=resume)
+        except QuorumLost:
+            # Rows are held on to for this alone.
+            self._federation = federation
+            raise
+        return self._finish(federation, found)
+
+    def _finish(self, federation: Federation, found: Found) -> "FederatedPCA":
         request, plan = federation.request, federation.request.plan
-        del self._federation
         self.plan_ = plan
         self.sites_ = federation.hub.sites
         self.transcript_ = tuple(federation.rounds)
