@@ -62,7 +62,7 @@ def plan_sites(
     chosen, reason = _chosen(dim, rank, budget, method, neighbours)
     require(
         rounds is None or chosen not in _ONE_SHOT,
-        f"method={chosen!r} takes {2 if chosen == 'dr-svd' else 1} round(s) of its own; rounds is for krylov, power and fedpower",
+        f"rounds is for krylov, power and fedpower; method={chosen!r} takes {'two' if chosen == 'dr-svd' else 'one'}",
     )
     require(
         tolerance is None or chosen not in _ONE_SHOT, f"tolerance is for krylov, power and fedpower, not {chosen!r}"

@@ -6,30 +6,38 @@ Text from a file goes through `plain` first: a model may come from a stranger, a
 
 import math
 import numbers
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
+from rich import box
 from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
 from eigenveil.model import SCORES_ARE_RAW, Model
-from eigenveil.privacy import Guarantee
+from eigenveil.privacy import Charge, Guarantee
+
+if TYPE_CHECKING:
+    # A model is shown without loading what fitted it.
+    from eigenveil.estimators.federation import Round
 
 __all__ = [
     "Bar",
     "BarChart",
     "above_floor",
     "guarantee_panel",
+    "in_bytes",
+    "labelled",
     "loadings_table",
     "model_details",
     "model_summary",
     "noise_floor",
     "plain",
+    "rounds_table",
     "scores_warning",
     "scree",
     "settings_table",
@@ -40,6 +48,9 @@ _EIGHTHS = " ▏▎▍▌▋▊▉"
 _WIDEST_CHART = 64
 _LABEL = "bold"
 _MARK = "bold yellow"
+_MOST_ROUNDS = 40
+# A sine below this is rounding.
+_STILL = 1e-12
 
 
 def plain(text: object) -> str:
@@ -237,3 +248,76 @@ def settings_table(model: Model) -> Table:
 
 def _short(value: Any) -> Any:
     return f"{value:.6g}" if isinstance(value, float) else value
+
+
+def labelled(facts: Iterable[tuple[str, str]]) -> Table:
+    """Labels and what is to be said of each, one under the other."""
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style=_LABEL, no_wrap=True)
+    grid.add_column()
+    for label, words in facts:
+        grid.add_row(plain(label), plain(words))
+    return grid
+
+
+def in_bytes(count: int) -> str:
+    """A number of bytes in a unit that a person can read.
+
+    >>> in_bytes(540), in_bytes(61_440), in_bytes(3_200_000_000)
+    ('540 B', '61.4 kB', '3.2 GB')
+    """
+    size, unit = float(count), "B"
+    for larger in ("kB", "MB", "GB", "TB"):
+        if size < 1000:
+            break
+        size, unit = size / 1000, larger
+    return f"{size:.3g} {unit}"
+
+
+def rounds_table(rounds: Sequence["Round"]) -> Table:
+    """The rounds of a federated fit, one a line; of more than forty, the first and the last.
+
+    Columns that have nothing to show are left out. Charges are in mu; where the hub and the sites both add noise, both are shown.
+    """
+    residual = any(done.residual is not None and done.residual > _STILL for done in rounds)
+    charges = [_charged(done.charges) for done in rounds]
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
+    names = ["round", "stage", "answered", "up", "down", "movement"] + ["residual"] * residual
+    for name in [*names, "mu, hub / site" if any(" / " in charge for charge in charges) else "charge, mu"]:
+        if name in names or any(charges):
+            table.add_column(name, justify="left" if name == "stage" else "right", no_wrap=True)
+    half, cut = _MOST_ROUNDS // 2, len(rounds) > _MOST_ROUNDS
+    for place, (done, charge) in enumerate(zip(rounds, charges, strict=True)):
+        if not cut or place < half or place >= len(rounds) - half:
+            table.add_row(*_round(done), *[_sine(done.residual)] * residual, *[charge] * any(charges))
+        elif place == half:
+            table.add_row("...", f"{len(rounds) - 2 * half} more")
+    return table
+
+
+def _round(done: "Round") -> list[str]:
+    asked = len(done.answered) + len(done.missing)
+    return [
+        str(done.number + 1),
+        plain(done.stage),
+        str(asked) if not done.missing else f"{len(done.answered)} of {asked}",
+        in_bytes(done.bytes_up),
+        in_bytes(done.bytes_down),
+        _sine(done.movement),
+    ]
+
+
+def _sine(value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:.1e}" if value > _STILL else "0"
+
+
+def _charged(charges: Sequence[Charge]) -> str:
+    """What a round cost: lines of one ledger add up in squares, and a label that comes back is another ledger's."""
+    ledgers: list[dict[str, float]] = []
+    for charge in charges:
+        if not ledgers or charge.label in ledgers[-1]:
+            ledgers.append({})
+        ledgers[-1][charge.label] = charge.mu
+    return " / ".join(f"{math.hypot(*ledger.values()):.2g}" for ledger in ledgers)

@@ -9,6 +9,7 @@ from eigenveil.cli.account import account
 from eigenveil.cli.demo import demo
 from eigenveil.cli.fit import fit
 from eigenveil.cli.inspect import inspect
+from eigenveil.cli.simulate import simulate
 from eigenveil.cli.stream import stream
 from eigenveil.cli.transform import transform
 
@@ -21,7 +22,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"]},
 )
-for _command in (fit, stream, transform, inspect, account, demo):
+for _command in (fit, stream, simulate, transform, inspect, account, demo):
     app.command()(_command)
 
 

@@ -217,7 +217,15 @@ _NAMES: Final = {
     "person_blocks": "--person-blocks",
     "memory_limit": "--memory-limit",
     "noise_target": "--noise-target",
+    "local_steps": "--local-steps",
+    "person_sites": "--person-sites",
 }
+# Ordinary words, which are names of parameters where a message opens with them or gives them a value.
+_OPENING: Final = (
+    "epsilon|delta|origin|scale|oversample|iterations|forget|horizon|"
+    "rounds|tolerance|quorum|participation|fanout|loss|delay|duplicate"
+)
+_CHOICES: Final = "publish|trust|method|topology|calibration|neighbours|participation"
 
 
 def in_option_words(message: str, *, rows: str = "the table") -> str:
@@ -227,12 +235,14 @@ def in_option_words(message: str, *, rows: str = "the table") -> str:
     '--row-bound must be positive, got 0'
     >>> in_option_words("energy bounds must be fractions"), in_option_words("horizon is for publish='continual'")
     ('--adapt: energy bounds must be fractions', '--horizon is for --publish continual')
+    >>> in_option_words("site 3: Input X contains NaN"), in_option_words("participation is for a star: give topology='star'")
+    ('site 3: the table contains NaN', '--participation is for a star: give --topology star')
     """
-    message = message.removeprefix("Input ").replace("epsilon=None", "--no-privacy")
-    message = re.sub(r"""\bpublish=['"](\w+)['"]""", r"--publish \1", message)
+    message = re.sub(r"^Input |\bInput (?=X\b)", "", message)
+    message = message.replace("epsilon=None", "--no-privacy").replace("center=None", "--center none")
+    message = re.sub(rf"""\b({_CHOICES})=['"]([\w-]+)['"]""", r"--\1 \2", message)
     message = re.sub(r"\b\w+\b", lambda word: {**_NAMES, "X": rows}.get(word.group(), word.group()), message)
-    # Ordinary words are names of parameters where a message opens with them.
-    message = re.sub(r"^(epsilon|delta|origin|scale|oversample|iterations|forget|horizon)\b", r"--\1", message)
+    message = re.sub(rf"^({_OPENING})\b", r"--\1", message)
     return re.sub(r"^energy bounds", "--adapt: energy bounds", message)
 
 
@@ -298,7 +308,7 @@ def _number(name: str, text: str) -> float:
         raise ValueError(f"{name} must be a number, or numbers with commas between, got {text!r}") from None
 
 
-def require_choice(epsilon: float | None, delta: float | None, *, no_privacy: bool) -> None:
+def require_choice(epsilon: object, delta: object, *, no_privacy: bool) -> None:
     """Privacy must be asked for or refused aloud, with all that goes with it."""
     require(
         epsilon is None or not no_privacy,

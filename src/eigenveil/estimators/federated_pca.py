@@ -1,12 +1,12 @@
 """`FederatedPCA`: principal components of rows that stay at their sites, around a hub or in a tree."""
 
 import math
-import numbers
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from numpy.typing import ArrayLike
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from eigenveil.errors import QuorumLost, require
@@ -14,20 +14,24 @@ from eigenveil.estimators.bounds import RowBounds
 from eigenveil.estimators.checks import budget_of, center_of, is_real, rank_of, require_integer, require_one_of, seed_of
 from eigenveil.estimators.curator import noise_floor
 from eigenveil.estimators.federated_promise import federated_promise
+from eigenveil.estimators.federated_terms import local_steps_of, participation_of, quorum_of, tolerance_of
 from eigenveil.estimators.federation import Federation, Participation, SitesRequest, Watch
-from eigenveil.estimators.fitted import FittedPCA, column_names, read_rows, without_person
+from eigenveil.estimators.fitted import FittedPCA
+from eigenveil.estimators.sites import people_at, read_site, read_sites
 from eigenveil.estimators.study import Found
 from eigenveil.linalg import Array
 from eigenveil.plan_sites import SitesPlan, plan_sites
-from eigenveil.privacy import Budget, Neighbours, bounded_count
+from eigenveil.privacy import Budget, Neighbours
 from eigenveil.protocols import Terms
-from eigenveil.rows import Rows, WeightedRows, counts_people
+from eigenveil.rows import Rows, counts_people
 from eigenveil.runtimes import Faults
 
 __all__ = ["FederatedPCA"]
 
 _METHODS = ("auto", "krylov", "power", "fedpower", "covariance", "merge", "uda", "wda", "dr-svd")
 _AVERAGES = ("merge", "uda", "wda")
+# Sums of products of rows within this bound are numbers that a hub takes, whatever the rows: an error would tell about them.
+_LARGEST_BOUND = 1e60
 
 
 class FederatedPCA(FittedPCA):
@@ -62,6 +66,8 @@ class FederatedPCA(FittedPCA):
         For power and fedpower: everybody in each round, or K drawn by size (scheme 1) or evenly (scheme 2).
     quorum : None, int or float in (0, 1]
         How many sites must answer, or which share of them; None is all. Sites that do not answer are left out from there on.
+    deadline, retries : float, int
+        For how many seconds the hub waits before it asks again, and how often it does. Simulated time here.
     center : "private", True, None or array of d
         The mean over all sites, found privately where there is a budget; none; or public numbers. Never a site's own mean.
     origin, mean_bound, scale
@@ -87,9 +93,11 @@ class FederatedPCA(FittedPCA):
         As in `PrivatePCA`.
     transcript_ : tuple of Round
         Each round: who answered, bytes up and down, how far the answer moved, FedPower's residual, charges.
-    plan_, sites_, ledgers_, refused_, tied_
-        What was decided and why; the sites that count; what each place was charged; mail that was refused; whether other
-        directions have an equal claim, as where the variances k and k + 1 are equal.
+    plan_, sites_, ledgers_, refused_
+        What was decided and why; the sites that count; what each place was charged; mail that was refused.
+    tied_, converged_
+        Whether other directions have an equal claim, as where the variances k and k + 1 are equal; whether the last round moved
+        the answer by no more than the tolerance, None where there is none to compare with.
 
     Examples
     --------
@@ -121,6 +129,8 @@ class FederatedPCA(FittedPCA):
         align: Literal["procrustes", "sign", "none"] = "procrustes",
         participation: Any = "full",
         quorum: int | float | None = None,
+        deadline: float = 30.0,
+        retries: int = 4,
         center: Literal["private"] | bool | ArrayLike | None = "private",
         origin: ArrayLike | None = None,
         mean_bound: float | None = None,
@@ -148,6 +158,8 @@ class FederatedPCA(FittedPCA):
         self.align = align
         self.participation = participation
         self.quorum = quorum
+        self.deadline = deadline
+        self.retries = retries
         self.center = center
         self.origin = origin
         self.mean_bound = mean_bound
@@ -165,18 +177,21 @@ class FederatedPCA(FittedPCA):
         `watch` is called after each round with what happened in it. Where too few sites answer, a `QuorumLost` names the missing
         ones, and `resume` goes on from there.
         """
+        return self._run(self.prepare(sites, watch=watch), resume=False)
+
+    def prepare(self, sites: Any, *, watch: Watch | None = None) -> Federation:
+        """The parties of a fit on `sites`, checked and ready, for who runs them other than `fit` does. Nothing is spent yet."""
         budgets = self._budgets()
-        rows = self._read_sites(sites)
-        request = self._request(rows, *budgets)
-        return self._run(Federation(request, rows, watch=watch), resume=False)
+        rows, columns = read_sites(self, sites)
+        return Federation(self._request(rows, *budgets), rows, columns, watch=watch)
 
     def resume(self, sites: Mapping[str, Any] | None = None) -> "FederatedPCA":
-        """Go on after a `QuorumLost`. `sites` gives the rows of sites that have come back; nobody pays twice for an answer."""
+        """Go on after a lost quorum. `sites` gives rows of sites that have been put right; nobody pays twice for an answer."""
         federation: Federation | None = getattr(self, "_federation", None)
         if federation is None:
             raise ValueError("there is nothing to resume: no fit has lost its quorum")
         for name, X in (sites or {}).items():
-            federation.repair(name, self._read_site(name, X, reset=False))
+            federation.repair(name, read_site(self, name, X, federation.columns)[0])
         return self._run(federation, resume=True)
 
     def scores(self, site: Any) -> Array:
@@ -191,17 +206,24 @@ class FederatedPCA(FittedPCA):
         except QuorumLost:
             # Rows are held on to for this alone.
             self._federation = federation
+            # Where a site broke, the reason is what broke it, and not that it did not answer.
+            federation.require_sound_sites()
             raise
         return self._finish(federation, found)
 
     def _finish(self, federation: Federation, found: Found) -> "FederatedPCA":
         request, plan = federation.request, federation.request.plan
+        self.n_features_in_ = federation.columns.count
+        self.__dict__.pop("feature_names_in_", None)
+        if federation.columns.shown is not None:
+            self.feature_names_in_ = federation.columns.shown
         self.plan_ = plan
         self.sites_ = federation.hub.sites
         self.transcript_ = tuple(federation.rounds)
         self.ledgers_ = dict(federation.ledgers)
         self.refused_ = federation.refused
         self.tied_ = found.tied
+        self.converged_ = _converged(federation)
         self._show(
             found.subspace,
             trace=found.trace,
@@ -210,8 +232,15 @@ class FederatedPCA(FittedPCA):
             noise_floor=noise_floor(found, plan.method, width=plan.width, last=plan.shares[-1]),
             guarantee=federated_promise(federation, found),
             scale=request.bounds.scale,
-            settings=self._settings(plan),
+            settings=self._settings(request),
         )
+        if self.converged_ is False and self.rounds is None:
+            warnings.warn(
+                f"{plan.method} was stopped after {plan.rounds} rounds and had not come to rest; allow more rounds, a larger "
+                "tolerance, or take method='krylov'",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
         if found.tied:
             warnings.warn(
                 f"components {request.rank} and {request.rank + 1} have equal variance, so the answer is not the only one",
@@ -220,11 +249,12 @@ class FederatedPCA(FittedPCA):
             )
         return self
 
-    def _settings(self, plan: SitesPlan) -> dict[str, Any]:
+    def _settings(self, request: SitesRequest) -> dict[str, Any]:
+        plan = request.plan
         return {
             "mechanism": plan.method,
             "why": plan.reason,
-            "trust": self.trust if self.epsilon is not None else "none",
+            "trust": _place_of_noise(request),
             "topology": self.topology if self.topology == "star" else f"tree of fan-out {self.fanout}",
             "sites": len(self.sites_),
             "rounds": len(self.transcript_),
@@ -238,6 +268,10 @@ class FederatedPCA(FittedPCA):
         """The budgets at the sites and at the hub, None where no noise is added."""
         require_one_of("trust", self.trust, ("curator", "site", "both"))
         require_one_of("method", self.method, _METHODS)
+        require_one_of("calibration", self.calibration, ("exact", "paper"))
+        require(
+            self.person is None or isinstance(self.person, str), "person must be the name of a column at every site"
+        )
         if self.epsilon is None:
             require(self.calibration == "exact", "calibration='paper' needs an epsilon")
             return None, None
@@ -254,6 +288,8 @@ class FederatedPCA(FittedPCA):
         deltas = self.delta if isinstance(self.delta, Sequence) else (self.delta, self.delta)
         require(len(deltas) == 2, f"delta must be a number or a pair with trust='both', got {self.delta!r}")
         require(self.method not in _AVERAGES, f"method={self.method!r} adds noise at the sites only: take trust='site'")
+        numbers_given = all(is_real(value) for value in self.epsilon)
+        require(numbers_given, f"epsilon must be a pair of numbers with trust='both', got {self.epsilon!r}")
         first, second = (budget_of(e, d) for e, d in zip(self.epsilon, deltas, strict=True))
         return first, second
 
@@ -261,9 +297,9 @@ class FederatedPCA(FittedPCA):
         require_one_of("topology", self.topology, ("star", "tree"))
         require_one_of("align", self.align, ("procrustes", "sign", "none"))
         require_one_of("neighbours", self.neighbours, ("add-remove", "zero-out", "replace-one"))
-        require_one_of("calibration", self.calibration, ("exact", "paper"))
         require_integer("fanout", self.fanout, least=2, optional=False)
-        require_integer("rounds", self.rounds, least=1, most=10_000)
+        # With noise, shares grow from round to round, and the first of too many would be nothing.
+        require_integer("rounds", self.rounds, least=1, most=10_000 if at_sites is None and at_hub is None else 200)
         require_integer("oversample", self.oversample, least=0)
         require_integer("person_sites", self.person_sites, least=1, most=max(1, len(sites)), optional=False)
         require(self.faults is None or isinstance(self.faults, Faults), "faults must be an eigenveil.runtimes.Faults")
@@ -278,36 +314,31 @@ class FederatedPCA(FittedPCA):
             method="fedpower" if published and self.method == "auto" else self.method,  # type: ignore[arg-type]
             neighbours=near,
             rounds=self.rounds,
-            tolerance=_tolerance(self.tolerance),
+            tolerance=tolerance_of(self.tolerance),
             oversample=self.oversample,
-            local_steps=_local_steps(self.local_steps),
+            local_steps=local_steps_of(self.local_steps),
             equal_shares=published,
         )
-        participation = _participation(self.participation, len(sites))
+        participation = participation_of(self.participation, len(sites))
         self._require_legal(plan, participation, at_sites, at_hub, private=private)
         center = self._center_given(dim)
         sparse = any(rows.sparse for rows in sites.values())
         public = not private or near.count_is_public or published
-        sizes = {name: _people(rows) for name, rows in sites.items()} if public else None
+        sizes = {name: people_at(rows) for name, rows in sites.items()} if public else None
+        require(dim >= 2, "sites have 1 column, and principal components need at least 2")
+        require(
+            not published or (sizes is not None and min(sizes.values()) > 0),
+            "calibration='paper' divides by the rows of the smallest site, and every site must have some",
+        )
         if not private and sizes is not None:
             total = sum(sizes.values())
-            require(dim >= 2, "sites have 1 column, and principal components need at least 2")
             require(total >= 2, f"the sites have {total:g} rows together, and principal components need at least 2")
             require(
                 total >= rank, f"all sites together have fewer rows than n_components={rank}; ask for fewer components"
             )
         return SitesRequest(
             rank=rank,
-            bounds=RowBounds.check(
-                dim,
-                private=private and not published,
-                row_bound=self.row_bound,
-                column_bounds=self.column_bounds,
-                origin=self.origin,
-                mean_bound=self.mean_bound,
-                scale=self.scale,
-                sparse=sparse,
-            ),
+            bounds=self._bounds(dim, private=private and not published, sparse=sparse),
             center=center,
             neighbours=near,
             plan=plan,
@@ -317,7 +348,7 @@ class FederatedPCA(FittedPCA):
             fanout=int(self.fanout) if self.topology == "tree" else None,
             align=self.align,
             participation=participation,
-            terms=Terms(quorum=_quorum(self.quorum, len(sites))),
+            terms=self._terms(len(sites)),
             person_sites=int(self.person_sites),
             grouped=any(counts_people(rows) for rows in sites.values()),
             # Without privacy the number is gathered like any other sum: the hub has no rows to count.
@@ -325,6 +356,26 @@ class FederatedPCA(FittedPCA):
             sizes=sizes,
             seed=seed_of(self.random_state),
         )
+
+    def _bounds(self, dim: int, *, private: bool, sparse: bool) -> RowBounds:
+        bounds = RowBounds.check(
+            dim,
+            private=private,
+            row_bound=self.row_bound,
+            column_bounds=self.column_bounds,
+            origin=self.origin,
+            mean_bound=self.mean_bound,
+            scale=self.scale,
+            sparse=sparse,
+        )
+        if private:
+            # A box holds a ball of its diagonal: `around` takes no larger one, wherever the center is in it.
+            reach = bounds.row_bound if bounds.low is None else min(bounds.row_bound, 2 * bounds.mean_bound)
+            require(
+                max(reach, bounds.mean_bound) <= _LARGEST_BOUND,
+                f"row_bound, mean_bound and column_bounds must be at most {_LARGEST_BOUND:g}; give a scale",
+            )
+        return bounds
 
     def _require_legal(
         self,
@@ -369,108 +420,30 @@ class FederatedPCA(FittedPCA):
             "'without-replacement', or neighbours that declare sizes public",
         )
 
+    def _terms(self, sites: int) -> Terms:
+        good = is_real(self.deadline) and 0 < float(self.deadline) < math.inf
+        require(good, f"deadline must be positive and finite, got {self.deadline!r}")
+        require_integer("retries", self.retries, least=0, most=1000, optional=False)
+        return Terms(quorum_of(self.quorum, sites), float(self.deadline), int(self.retries))
+
     def _center_given(self, dim: int) -> Any:
         if self.center is True:
             return "private"
         require(self.center is not False, "center must be 'private', True, None or numbers, got False")
         return center_of(self.center, dim)
 
-    def _read_sites(self, sites: Any) -> dict[str, Rows]:
-        require(
-            isinstance(sites, Mapping | Sequence) and not isinstance(sites, str | bytes),
-            f"sites must be a list, or a mapping of names, of tables with the same columns, got {type(sites).__name__}",
-        )
-        named = dict(sites) if isinstance(sites, Mapping) else {f"site {i}": X for i, X in enumerate(sites)}
-        require(len(named) > 0, "there must be at least one site, got none")
-        require(all(isinstance(name, str) for name in named), "names of sites must be text")
-        rows: dict[str, Rows] = {}
-        first: tuple[str, list[Any]] | None = None
-        for name, X in named.items():
-            columns = column_names(X)
-            columns = None if columns is None else [column for column in columns if column != self.person]
-            if columns is not None and first is not None:
-                _require_columns(name, columns, *first)
-            rows[name] = self._read_site(name, X, reset=not rows or (columns is not None and first is None))
-            if columns is not None and first is None:
-                first = (name, columns)
-        return rows
 
-    def _read_site(self, name: str, X: Any, *, reset: bool) -> Rows:
-        """One site's rows, checked; the error names the site and no value."""
-        before = getattr(self, "n_features_in_", None) if not reset else None
-        try:
-            X, ids = without_person(X, self.person, fitting=True)
-            with warnings.catch_warnings():
-                # That one site has names and another has none is no concern: those that have them are compared.
-                warnings.filterwarnings("ignore", message=".*feature names", category=UserWarning)
-                rows = read_rows(self, X, reset=reset, ensure_min_samples=0, ensure_min_features=1)
-            if before is not None and rows.shape[1] != before:
-                raise ValueError(f"it has {rows.shape[1]} columns, and the sites before it have {before}")
-            if ids is not None:
-                require(len(ids) == rows.shape[0], "person must name as many people as there are rows")
-                rows = WeightedRows.by_person(rows, ids)
-        except (ValueError, TypeError) as error:
-            raise ValueError(f"{name}: {error}") from None
-        return rows
-
-
-def _require_columns(name: str, columns: list[Any], first: str, expected: list[Any]) -> None:
-    if columns == expected:
-        return
-    if sorted(map(str, columns)) == sorted(map(str, expected)):
-        raise ValueError(f"{name}: the columns are those of {first} in another order; bring them into the same order")
-    extra = [str(column) for column in columns if column not in expected]
-    lacking = [str(column) for column in expected if column not in columns]
-    raise ValueError(
-        f"{name}: the columns are not those of {first}: it lacks {lacking[:5]} and has {extra[:5]} in addition"
-    )
-
-
-def _people(rows: Rows) -> float:
-    """The number of people, where that is public."""
-    if not counts_people(rows):
-        return float(rows.shape[0])
-    return float(round(float(bounded_count(rows, neighbours=Neighbours.ZERO_OUT).value)))
-
-
-def _tolerance(value: Any) -> float | None:
-    if value is None:
+def _converged(federation: Federation) -> bool | None:
+    """Whether a fit without noise that could go on for longer came to rest."""
+    plan, rounds = federation.request.plan, federation.rounds
+    if federation.request.private or plan.tolerance == 0:
         return None
-    require(is_real(value) and 0 <= float(value) < 1, f"tolerance must lie in [0, 1), got {value!r}")
-    return float(value)
+    own = [done for done in rounds if done.stage.startswith(plan.method)]
+    moved = own[-1].movement
+    return len(own) < plan.rounds or (moved is not None and moved <= plan.tolerance)
 
 
-def _local_steps(value: Any) -> Any:
-    """A number, a list of numbers, or ("decay", number)."""
-    listed = isinstance(value, Sequence) and not isinstance(value, str) and len(value) > 0
-    numbers_in = list(value)[1:] if listed and value[0] == "decay" else list(value) if listed else [value]
-    good = len(numbers_in) > 0 and all(
-        is_real(n) and isinstance(n, numbers.Integral) and 1 <= int(n) <= 1000 for n in numbers_in
-    )
-    good = good and not (listed and value[0] == "decay" and len(numbers_in) != 1)
-    require(good, f"local_steps must be a whole number from 1, a list of them, or ('decay', number), got {value!r}")
-    return tuple(value) if listed else int(value)
-
-
-def _participation(value: Any, sites: int) -> Participation | None:
-    if isinstance(value, str) and value == "full":
-        return None
-    words = "participation must be 'full', ('with-replacement', K) or ('without-replacement', K)"
-    require(isinstance(value, Sequence) and not isinstance(value, str) and len(value) == 2, f"{words}, got {value!r}")
-    scheme, count = value
-    require(scheme in ("with-replacement", "without-replacement"), f"{words}, got {value!r}")
-    most = sites if scheme == "without-replacement" else 10**6
-    good = is_real(count) and isinstance(count, numbers.Integral) and 1 <= int(count) <= most
-    require(good, f"participation must draw from 1 to {most} of the {sites} sites, got {count!r}")
-    return scheme, int(count)
-
-
-def _quorum(value: Any, sites: int) -> int | None:
-    if value is None:
-        return None
-    require(is_real(value), f"quorum must be None, a number of sites or a share of them, got {value!r}")
-    if isinstance(value, numbers.Integral):
-        require(1 <= int(value) <= sites, f"quorum must be from 1 to the {sites} sites, got {value!r}")
-        return int(value)
-    require(0 < float(value) <= 1, f"quorum as a share must lie in (0, 1], got {value!r}")
-    return max(1, math.ceil(float(value) * sites))
+def _place_of_noise(request: SitesRequest) -> str:
+    if request.at_sites is not None:
+        return "both" if request.at_hub is not None else "site"
+    return "curator" if request.at_hub is not None else "none"

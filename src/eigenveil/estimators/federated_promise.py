@@ -5,6 +5,7 @@ import math
 from eigenveil.estimators.federation import NOTHING_ASKED, Federation, SitesRequest
 from eigenveil.estimators.study import Found
 from eigenveil.privacy import Charge, Guarantee
+from eigenveil.privacy.guarantee import plain
 
 __all__ = ["federated_promise"]
 
@@ -55,9 +56,10 @@ def _against(request: SitesRequest) -> str:
     if request.at_hub is None:
         return f"{everybody}, the hub and the other sites among them; only a person's own site sees their rows"
     first = request.at_sites
+    who = "the hub and the inner nodes of the tree, which see" if request.fanout is not None else "the hub, which sees"
     return (
-        f"{everybody}, the other sites among them, but not what sites send to the hub. Against the hub, which{inner} what each "
-        f"site sends with the site's own noise, the promise is ({first.epsilon:g}, {first.delta:g})"
+        f"{everybody}, the other sites among them, but not what sites send to the hub. Against {who} what each site sends "
+        f"with the site's own noise, the promise is ({plain(first.epsilon)}, {plain(first.delta)})"
     )
 
 
@@ -96,16 +98,16 @@ def _caveats(request: SitesRequest) -> list[str]:
 def _charges(federation: Federation) -> tuple[Charge, ...]:
     """The hub's lines where it adds noise, or those of the site that spent most, once for each site a person may be at."""
     request, ledgers = federation.request, federation.ledgers
-    if request.at_hub is not None:
+    if request.at_hub is not None and (request.at_sites is None or ledgers["hub"].spent_mu <= request.at_sites.mu):
         return ledgers["hub"].charges
-    most = max(ledgers.values(), key=lambda ledger: ledger.spent_mu)
+    most = max((ledger for name, ledger in ledgers.items() if name != "hub"), key=lambda ledger: ledger.spent_mu)
     factor = math.sqrt(request.person_sites)
     return tuple(Charge(charge.label, charge.mu * factor) for charge in most.charges)
 
 
 def _as_published(request: SitesRequest) -> str:
     places = [
-        f"{where} at its ({budget.epsilon:g}, {budget.delta:g})"
+        f"{where} at its ({plain(budget.epsilon)}, {plain(budget.delta)})"
         for where, budget in (("the sites", request.at_sites), ("the hub", request.at_hub))
         if budget is not None
     ]

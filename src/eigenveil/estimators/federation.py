@@ -10,8 +10,9 @@ from typing import Any, Literal, final
 
 import numpy as np
 
-from eigenveil.errors import require
+from eigenveil.errors import QuorumLost, require
 from eigenveil.estimators.bounds import RowBounds
+from eigenveil.estimators.sites import Columns
 from eigenveil.estimators.study import Found, Study
 from eigenveil.linalg import Array, orthonormal
 from eigenveil.plan import split_budget
@@ -26,6 +27,7 @@ from eigenveil.privacy import (
     Mechanism,
     Neighbours,
     Noise,
+    delta_of,
     epsilon_of,
 )
 from eigenveil.privacy.published import fedpower_multiplier
@@ -117,8 +119,10 @@ class Federation:
     After a lost quorum `run(resume=True)` goes on where it stopped, with sites that may have been put right (`repair`).
     """
 
-    def __init__(self, request: SitesRequest, sites: Mapping[str, Rows], *, watch: Watch | None = None) -> None:
-        self.request, self.watch = request, watch
+    def __init__(
+        self, request: SitesRequest, sites: Mapping[str, Rows], columns: Columns, *, watch: Watch | None = None
+    ) -> None:
+        self.request, self.columns, self.watch = request, columns, watch
         self.rounds: list[Round] = []
         self.ledgers: dict[str, Ledger] = {}
         self._noise: dict[str, Noise] = {}
@@ -131,33 +135,49 @@ class Federation:
         self.hub: Hub[Found] = self._hub()
         self._lines: dict[str, int] = {}
         self._runtime: InProcess | None = None
+        self._missing: tuple[str, ...] = ()
+        self._anew = False
+        self.refused: tuple[Refusal, ...] = ()
 
     def run(self, *, faults: Faults | None = None, resume: bool = False) -> Found:
-        """The result. A lost quorum passes through and can be resumed; a site whose rows are no good is named."""
+        """The result. A lost quorum passes through and can be resumed."""
         nodes = [self._node(name) for name in self._layout.nodes]
         others: list[Party] = [*nodes, *self.members.values()]
         self._runtime = InProcess(self.hub, others, faults=faults, seed=self.request.seed)
         try:
-            found: Found = self._runtime.run(resume=resume)
+            found: Found = self._runtime.run(resume=resume, anew=self._anew)
+        except QuorumLost as error:
+            self._missing = error.missing
+            raise
         finally:
-            self._require_sound_rows()
+            self._anew = False
+            self.refused += tuple(self._runtime.refused)
         traffic = self._runtime.traffic
         last = self.rounds[-1]
         # What the hub says last was not on its way when the round ended.
         self.rounds[-1] = replace(last, bytes_down=traffic[last.number].down, bytes_up=traffic[last.number].up)
         return found
 
-    @property
-    def refused(self) -> tuple[Refusal, ...]:
-        """Mail that some party would not take."""
-        return () if self._runtime is None else tuple(self._runtime.refused)
-
     def repair(self, site: str, rows: Rows) -> None:
-        """Put other rows in place of a site's: it has not been counted, or has not answered."""
+        """Put other rows in place of those of a site that was missing when the quorum was lost.
+
+        If it had been counted before, the fit begins again; where that would cost twice it is refused.
+        """
         require(site in self.members, f"there is no site {site!r}")
+        require(
+            site in self._missing,
+            f"{site} was not missing: an answer with other rows in its place would be for neither",
+        )
+        if any(site in done.answered for done in self.rounds):
+            require(
+                not self.request.private,
+                f"{site} has been counted with the rows it had; resume without giving others, or pay for a new fit",
+            )
+            self._anew = True
         self.members[site] = self._member(site, rows)
 
-    def _require_sound_rows(self) -> None:
+    def require_sound_sites(self) -> None:
+        """Raise what went wrong at a site, naming it, if anything did."""
         for name, member in self.members.items():
             if member.error is not None:
                 kind = ValueError if isinstance(member.error, ValueError) else type(member.error)
@@ -233,11 +253,15 @@ class Federation:
             return self._published(name, request.at_sites, sites=True)
         several = request.person_sites
         if name not in self.ledgers:
-            epsilon = request.at_sites.epsilon
+            epsilon, delta = request.at_sites.epsilon, request.at_sites.delta
             if several > 1:
                 # Charges at each of a person's sites add up in squares.
-                epsilon = epsilon_of(request.at_sites.mu / math.sqrt(several), request.at_sites.delta)
-            self.ledgers[name] = Ledger(epsilon=epsilon, delta=request.at_sites.delta)
+                each = request.at_sites.mu / math.sqrt(several)
+                epsilon = epsilon_of(each, delta)
+                if epsilon == 0:
+                    # So little that delta alone covers it: the same mu, said by a smaller delta.
+                    epsilon, delta = each, delta_of(each, each)
+            self.ledgers[name] = Ledger(epsilon=epsilon, delta=delta)
         multiplier = math.sqrt(several) / request.at_sites.mu * (1 + _MARGIN)
         return Gaussian(multiplier, self.ledgers[name], self._noise_for(name))
 
@@ -266,10 +290,14 @@ class Federation:
         return Member(name, hub=self._above[name], task=self.study, rows=rows, mechanism=self._site_mechanism(name))
 
     def _node(self, name: str) -> Node:
-        terms = self.request.terms
-        # Nodes must have given up on their sites before those above give up on them.
-        shorter = replace(terms, deadline=terms.deadline / 2 ** self._layout.levels[name])
-        return Node(name, above=self._above[name], below=self._layout.below[name], task=self.study, terms=shorter)
+        return Node(
+            name, above=self._above[name], below=self._layout.below[name], task=self.study, terms=self._patience(name)
+        )
+
+    def _patience(self, name: str) -> Terms:
+        """Twice the deadline with each level: nodes must have given up on their sites before those above give up on them."""
+        levels, terms = self._layout.levels, self.request.terms
+        return replace(terms, deadline=terms.deadline * 2 ** (max(levels.values()) - levels[name]))
 
     def _hub(self) -> Hub[Found]:
         request, sampling = self.request, None
@@ -282,7 +310,7 @@ class Federation:
             self.study,
             self._layout.below[self._layout.hub],
             self._hub_mechanism(),
-            terms=request.terms,
+            terms=self._patience(self._layout.hub),
             sampling=sampling,
             person_sites=request.person_sites,
             watch=self._note,

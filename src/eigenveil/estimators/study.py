@@ -14,11 +14,11 @@ import numpy as np
 from eigenveil.errors import require
 from eigenveil.estimators.bounds import RowBounds
 from eigenveil.estimators.center import Center, CenterSearch
-from eigenveil.linalg import Array, Subspace
+from eigenveil.linalg import Array, Subspace, top_eigen
 from eigenveil.plan import Split
 from eigenveil.privacy import Domain, Exact, Mechanism, Neighbours, Portion, gram_sensitivity
 from eigenveil.rows import Rows
-from eigenveil.tasks import Question, Task, Totals
+from eigenveil.tasks import TIED, Question, Task, Totals
 
 __all__ = ["Found", "Study", "StudyState"]
 
@@ -58,6 +58,7 @@ class StudyState:
     subspace: Subspace | None = None
     trace: float | None = None
     tied: bool = False
+    spread: float | None = None
 
 
 @final
@@ -160,6 +161,7 @@ class Study(Task[StudyState, Any, Found]):
         through = self._portion(self.ask(state), mechanism)
         inner = task.advance(state.inner, total, through, stretch=stretch)
         result = task.result(inner)
+        state = replace(state, spread=task.spread(inner))
         if result is None:
             return replace(state, inner=inner, center=inner if state.stage == "mean" else state.center)
         match state.stage:
@@ -202,10 +204,8 @@ class Study(Task[StudyState, Any, Found]):
         return self._task("components", state.center.center).estimate(state.inner)
 
     def spread(self, state: StudyState) -> float | None:
-        """As the components' own task says."""
-        return (
-            None if state.stage != "components" else self._task("components", state.center.center).spread(state.inner)
-        )
+        """As the stage's own task says."""
+        return state.spread
 
     def sampled(self, question: Question) -> bool:
         """The components alone: small totals take little and are for everybody."""
@@ -227,10 +227,18 @@ class Study(Task[StudyState, Any, Found]):
             require(
                 bool(np.isfinite(result).all()), "X holds numbers too large to square; divide it by something first"
             )
+            state = replace(state, tied=self._ties(result))
             subspace = Subspace.of_gram(result, rank=self.rank if self.rank is not None else self.bounds.dim)
             trace = float(np.trace(result))
         done = replace(state, stage="done", inner=None, subspace=subspace, trace=trace)
         return self._begun("totals", done) if self.needs_trace or not self._counted() else done
+
+    def _ties(self, gram: Array) -> bool:
+        """Whether the last direction asked for and the next are equal, in a Gram matrix without noise."""
+        if not self.begins_again or self.rank is None or self.rank == len(gram):
+            return False
+        values, _ = top_eigen(gram, rank=self.rank + 1)
+        return bool(values[-2] - values[-1] <= TIED * values[0])
 
     def _begun(self, stage: Stage, state: StudyState) -> StudyState:
         return replace(state, stage=stage, inner=self._task(stage, state.center.center).start())

@@ -13,7 +13,7 @@ from eigenveil.errors import require
 from eigenveil.privacy.accounting import Budget
 from eigenveil.privacy.ledger import Charge
 
-__all__ = ["Guarantee"]
+__all__ = ["Guarantee", "plain"]
 
 
 @final
@@ -60,7 +60,7 @@ class Guarantee:
         """One line: the promise, or that there is none."""
         if self.epsilon is None or self.delta is None:
             return f"No privacy: {'; '.join(self.caveats)}."
-        promise = f"({_plain(self.epsilon)}, {_plain(self.delta)})-differential privacy for {self.unit}"
+        promise = f"({plain(self.epsilon)}, {plain(self.delta)})-differential privacy for {self.unit}"
         return promise if self.private else f"NOT PRIVATE (known seed). Would be {promise}"
 
     def words(self) -> str:
@@ -101,21 +101,21 @@ class Guarantee:
         """
         known = set(cls.__dataclass_fields__)
         require(set(values) == known, f"a guarantee has the fields {sorted(known)}, got {sorted(values)}")
-        plain = dict(values)
+        given = dict(values)
         try:
             for name in ("released", "assumptions", "caveats"):
-                plain[name] = tuple(str(item) for item in plain[name])
-            plain["charges"] = tuple(Charge(str(c["label"]), float(c["mu"])) for c in plain["charges"])
+                given[name] = tuple(str(item) for item in given[name])
+            given["charges"] = tuple(Charge(str(c["label"]), float(c["mu"])) for c in given["charges"])
             for name in ("epsilon", "delta"):
-                plain[name] = None if plain[name] is None else float(plain[name])
+                given[name] = None if given[name] is None else float(given[name])
             for name in ("unit", "neighbours", "against", "calibration"):
-                require(isinstance(plain[name], str), f"{name} of a guarantee must be text")
+                require(isinstance(given[name], str), f"{name} of a guarantee must be text")
         except (TypeError, KeyError) as error:
             raise ValueError(f"a guarantee is malformed: {error}") from error
-        return cls(**plain)
+        return cls(**given)
 
 
-def _plain(number: float) -> str:
+def plain(number: float) -> str:
     """Short where nothing is lost by it, and otherwise every digit: a promise is not rounded."""
     short = f"{number:g}"
     return short if float(short) == number else repr(number)

@@ -5,6 +5,7 @@ from typing import Any, final
 
 from eigenveil.errors import PeerError
 from eigenveil.protocols.messages import Ask, Decline, Envelope, Give, Message
+from eigenveil.protocols.party import require_plain
 from eigenveil.tasks import Question, Task
 
 __all__ = ["Gathering", "reachable"]
@@ -99,9 +100,11 @@ class Gathering:
 
     def _checked(self, sender: str, body: Give) -> Any:
         named = set(body.missing)
-        if len(named) != len(body.missing) or not named <= set(self._below[sender]) - {sender} - self._gone:
-            raise PeerError(sender, "says that sites are missing which are not behind it")
+        # Some of those behind it, never all: a part is somebody's.
+        if len(named) != len(body.missing) or not named < set(self._below[sender]) - self._gone:
+            raise PeerError(sender, "says that sites are missing which are not behind it, or that all are")
         try:
+            require_plain(body.arrays)
             return self._task.part(self.question, body.arrays)
         except ValueError as error:
             raise PeerError(sender, f"sent a part that cannot be one: {error}") from error

@@ -106,10 +106,18 @@ class Hub(Party, Generic[Result]):
         """The first question."""
         return self._open()
 
-    def resume(self) -> list[Envelope]:
-        """Ask the question of the turn that lacked a quorum again: those who answered it send the same numbers."""
+    def resume(self, *, anew: bool = False) -> list[Envelope]:
+        """Ask the question of the turn that lacked a quorum again: those who answered it send the same numbers.
+
+        `anew` begins the task again, because rows that were counted before have become others.
+        """
         if not self._stalled:
             raise ProtocolError("there is no turn to resume")
+        if anew:
+            fresh = self._task.without(self._state)
+            if fresh is None:
+                raise ProtocolError("rows that were counted have become others, and this task cannot begin again")
+            self._state, self._counted = fresh, False
         return self._open()
 
     @property
@@ -201,7 +209,9 @@ class Hub(Party, Generic[Result]):
     def _note(self, now: Gathering, answered: Iterable[str], missing: tuple[str, ...], *, restarted: bool) -> None:
         before, self._estimate = self._estimate, self._task.estimate(self._state)
         moved = None
-        if before is not None and self._estimate is not None and before.rank and self._estimate.rank:
+        if before is None or self._estimate is None or self._estimate is before:
+            pass
+        elif before.rank and self._estimate.rank:
             moved = float(sines(before.basis, self._estimate.basis)[0])
         spread = None if restarted else self._task.spread(self._state)
         question = now.question

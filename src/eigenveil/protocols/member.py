@@ -7,7 +7,7 @@ from eigenveil.errors import BudgetExceeded, PeerError
 from eigenveil.linalg import Array
 from eigenveil.privacy import Mechanism
 from eigenveil.protocols.messages import Ask, Decline, Done, Envelope, Give
-from eigenveil.protocols.party import Party
+from eigenveil.protocols.party import Party, require_asked
 from eigenveil.rows import Rows
 from eigenveil.tasks import Question, Task
 
@@ -65,17 +65,16 @@ class Member(Party):
                 return self._answer
             if turn == self._turn:
                 raise PeerError(hub, f"asked two different questions in turn {turn}")
-        try:
-            self._task.require_question(question)
-        except ValueError as error:
-            raise PeerError(hub, f"asked what this site does not answer: {error}") from error
+        require_asked(self._task, question, by=hub)
         self._turn, self._asked, self._answer = turn, question, self._work(turn, question)
         return self._answer
 
     def _work(self, turn: int, question: Question) -> Give | Decline:
         try:
-            part = self._task.work(question, self._rows, self._mechanism)
+            arrays = self._task.arrays(self._task.work(question, self._rows, self._mechanism))
+            # What the hub would refuse is known here first, with the reason.
+            self._task.part(question, arrays)
         except (ValueError, BudgetExceeded, OSError) as error:
             self.error = error
             return Decline(turn)
-        return Give(turn, self._task.arrays(part), symmetric=self._task.halved(question))
+        return Give(turn, arrays, symmetric=self._task.halved(question))

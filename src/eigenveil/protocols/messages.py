@@ -1,13 +1,16 @@
 """What parties say to each other: frozen, few, and all of it plain numbers and names."""
 
 from dataclasses import dataclass
-from typing import TypeAlias, final
+from typing import Final, TypeAlias, final
 
 from eigenveil.errors import require
 from eigenveil.linalg import Array
 from eigenveil.tasks import Question
 
-__all__ = ["Ask", "Decline", "Done", "Envelope", "Give", "Message"]
+__all__ = ["LONGEST_NAME", "Ask", "Decline", "Done", "Envelope", "Give", "Message"]
+
+# Of a site or a stage, in characters.
+LONGEST_NAME: Final = 200
 
 
 @final

@@ -7,8 +7,8 @@ from eigenveil.errors import PeerError
 from eigenveil.protocols.gathering import Gathering, reachable
 from eigenveil.protocols.hub import Terms
 from eigenveil.protocols.messages import Ask, Decline, Done, Envelope, Give
-from eigenveil.protocols.party import Party, Wait
-from eigenveil.tasks import Task
+from eigenveil.protocols.party import Party, Wait, require_asked
+from eigenveil.tasks import Question, Task
 
 __all__ = ["Node"]
 
@@ -32,7 +32,9 @@ class Node(Party):
     ) -> None:
         self._name, self._above, self._below, self._task, self._terms = name, above, dict(below), task, terms
         self._gathering: Gathering | None = None
+        self._asked: Question | None = None
         self._answer: Give | Decline | None = None
+        self._done = False
         self._turn, self._waits, self._tries = -1, 0, 0
 
     @property
@@ -69,26 +71,23 @@ class Node(Party):
 
     def _from_above(self, mail: Envelope) -> list[Envelope]:
         match mail.body:
+            case body if self._done:
+                raise PeerError(mail.sender, f"sent {type(body).__name__} after the answer")
             case Ask() as ask if ask.turn > self._turn:
                 return self._open(ask, mail.sender)
-            case Ask() as ask if ask.turn == self._turn and self._answer is not None:
-                return [Envelope(self._name, self._above, self._answer)]
-            case Ask() as ask if ask.turn == self._turn:
-                # Asked again while parts are still coming in.
-                return []
-            case Done() as done:
-                self._gathering = None
+            case Ask() as ask if ask.turn == self._turn and self._asked is not None and ask.question.same(self._asked):
+                # Asked again: the same part, or nothing while it is still being gathered.
+                return [] if self._answer is None else [Envelope(self._name, self._above, self._answer)]
+            case Done() as done if done.turn >= self._turn:
+                self._gathering, self._done = None, True
                 return [Envelope(self._name, name, done) for name in self._below]
             case body:
                 raise PeerError(mail.sender, f"sent {type(body).__name__} down the tree in turn {self._turn}")
 
     def _open(self, ask: Ask, above: str) -> list[Envelope]:
-        try:
-            self._task.require_question(ask.question)
-        except ValueError as error:
-            raise PeerError(above, f"asked what this study does not ask: {error}") from error
+        require_asked(self._task, ask.question, by=above)
         gone = set(ask.without)
-        self._turn, self._answer = ask.turn, None
+        self._turn, self._asked, self._answer = ask.turn, ask.question, None
         self._waits, self._tries = self._waits + 1, 0
         asked = reachable(self._below, gone)
         self._gathering = Gathering(self._task, ask.turn, ask.question, asked, below=self._below, gone=gone)

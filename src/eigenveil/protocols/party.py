@@ -6,11 +6,15 @@ says. So every order of events can be tried in a test, and the same machine runs
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
+import numpy as np
+
+from eigenveil.errors import PeerError, require
 from eigenveil.protocols.messages import Envelope
+from eigenveil.tasks import Question, Task
 
-__all__ = ["Party", "Wait"]
+__all__ = ["Party", "Wait", "require_asked", "require_plain"]
 
 
 @final
@@ -46,3 +50,18 @@ class Party(ABC):
     def timeout(self) -> list[Envelope]:
         """What it says when it has waited long enough."""
         return []
+
+
+def require_plain(arrays: tuple[Any, ...]) -> None:
+    """Refuse, with a `ValueError`, anything but arrays of float64 among what came from elsewhere: tasks look no further."""
+    plain = all(isinstance(array, np.ndarray) and array.dtype == np.float64 for array in arrays)
+    require(plain, "arrays must be of float64")
+
+
+def require_asked(task: Task[Any, Any, Any], question: Question, *, by: str) -> None:
+    """Refuse, with a `PeerError` that names who asked, a question that `task` would not ask."""
+    try:
+        require_plain(question.arrays)
+        task.require_question(question)
+    except ValueError as error:
+        raise PeerError(by, f"asked what this study does not ask: {error}") from error

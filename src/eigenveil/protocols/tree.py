@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import final
 
 from eigenveil.errors import require
+from eigenveil.protocols.messages import LONGEST_NAME
 
 __all__ = ["Layout", "star", "tree"]
 
@@ -83,5 +84,7 @@ def _levels(below: dict[str, dict[str, tuple[str, ...]]], hub: str) -> dict[str,
 def _require_names(sites: Sequence[str], hub: str) -> None:
     require(len(sites) > 0, "there must be at least one site, got none")
     require(len(set(sites)) == len(sites), "every site needs a name of its own")
+    short = all(0 < len(site) <= LONGEST_NAME for site in sites)
+    require(short, f"the name of a site must have 1 to {LONGEST_NAME} characters")
     taken = [site for site in sites if site == hub or site.startswith("node ")]
-    require(not taken, f"a site cannot be called {taken[:1]}: that is the name of a hub or node")
+    require(not taken, f"a site cannot be called {', '.join(taken[:1])}: that is the name of a hub or node")

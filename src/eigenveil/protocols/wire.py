@@ -12,7 +12,7 @@ import numpy as np
 
 from eigenveil.errors import ProtocolError
 from eigenveil.linalg import Array
-from eigenveil.protocols.messages import Ask, Decline, Done, Envelope, Give, Message
+from eigenveil.protocols.messages import LONGEST_NAME, Ask, Decline, Done, Envelope, Give, Message
 from eigenveil.tasks import Question
 
 __all__ = ["LIMIT", "VERSION", "decode", "encode", "size"]
@@ -24,7 +24,6 @@ _MAGIC: Final = b"EIGV"
 _FRAME: Final = struct.Struct("<4sBI")
 _LARGEST_HEAD: Final = 1 << 20
 _MOST_ARRAYS: Final = 64
-_LONGEST_NAME: Final = 200
 
 
 def encode(mail: Envelope) -> bytes:
@@ -34,7 +33,7 @@ def encode(mail: Envelope) -> bytes:
     3
     """
     head, arrays = _head(mail)
-    text = json.dumps(head, separators=(",", ":")).encode()
+    text = _text(head)
     half = isinstance(mail.body, Give) and mail.body.symmetric
     numbers = [_triangle(array) if half else array for array in arrays]
     return b"".join([_FRAME.pack(_MAGIC, VERSION, len(text)), text, *(_raw(array) for array in numbers)])
@@ -44,8 +43,7 @@ def size(mail: Envelope) -> int:
     """How many bytes `encode` would make, without making them."""
     head, arrays = _head(mail)
     half = isinstance(mail.body, Give) and mail.body.symmetric
-    text = len(json.dumps(head, separators=(",", ":")).encode())
-    return _FRAME.size + text + sum(8 * (_half(len(a)) if half else a.size) for a in arrays)
+    return _FRAME.size + len(_text(head)) + sum(8 * (_half(len(a)) if half else a.size) for a in arrays)
 
 
 def decode(data: bytes, *, limit: int = LIMIT) -> Envelope:
@@ -65,7 +63,11 @@ def _decode(data: bytes, limit: int) -> Envelope:
     start = _FRAME.size + length
     if length > _LARGEST_HEAD or start > len(data):
         raise ValueError("its head is too long")
-    head = json.loads(data[_FRAME.size : start])
+    text = data[_FRAME.size : start]
+    head = json.loads(text)
+    if _text(head) != text:
+        # A field that is there twice, for one.
+        raise ValueError("its head is not written in the one way there is")
     if not isinstance(head, dict) or head.get("kind") not in _MORE:
         raise ValueError("it is of no known kind")
     if set(head) != {"kind", "from", "to", "turn", "shapes", *_MORE[head["kind"]]}:
@@ -76,6 +78,10 @@ def _decode(data: bytes, limit: int) -> Envelope:
 
 
 _MORE: Final = {"ask": ("step", "stage", "without"), "give": ("missing", "half"), "decline": (), "done": ()}
+
+
+def _text(head: Any) -> bytes:
+    return json.dumps(head, separators=(",", ":")).encode()
 
 
 def _head(mail: Envelope) -> tuple[dict[str, Any], tuple[Array, ...]]:
@@ -104,7 +110,7 @@ def _body(head: dict[str, Any], arrays: tuple[Array, ...]) -> Message:
     match head["kind"]:
         case "ask":
             stage = head["stage"]
-            if not isinstance(stage, str) or len(stage) > _LONGEST_NAME:
+            if not isinstance(stage, str) or len(stage) > LONGEST_NAME:
                 raise ValueError("its stage is no short text")
             return Ask(turn, Question(_whole(head["step"]), arrays, stage), _names(head["without"]))
         case "give":
@@ -153,9 +159,11 @@ def _triangle(matrix: Array) -> Array:
 
 
 def _square(flat: Array, side: int) -> Array:
-    matrix = np.zeros((side, side))
-    matrix[np.triu_indices(side)] = flat
-    return matrix + np.triu(matrix, 1).T
+    # Written twice, not added to zeros: minus zero would lose its sign.
+    matrix, upper = np.empty((side, side)), np.triu_indices(side)
+    matrix[upper] = flat
+    matrix.T[upper] = flat
+    return matrix
 
 
 def _whole(value: Any) -> int:
@@ -165,8 +173,8 @@ def _whole(value: Any) -> int:
 
 
 def _name(value: Any) -> str:
-    if not isinstance(value, str) or not 0 < len(value) <= _LONGEST_NAME:
-        raise ValueError(f"a name has 1 to {_LONGEST_NAME} characters")
+    if not isinstance(value, str) or not 0 < len(value) <= LONGEST_NAME:
+        raise ValueError(f"a name has 1 to {LONGEST_NAME} characters")
     return value
 
 

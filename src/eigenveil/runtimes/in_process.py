@@ -80,6 +80,8 @@ class InProcess:
         self.parties: dict[str, Party] = {hub.name: hub} | {party.name: party for party in others}
         self.refused: list[Refusal] = []
         self.traffic: defaultdict[int, Traffic] = defaultdict(Traffic)
+        unknown = [] if faults is None else [name for name in faults.dies if name not in self.parties]
+        require(not unknown, f"faults say when {', '.join(unknown)} dies, and there is no such party")
         self._faults = faults
         self._rng = np.random.default_rng(seed)
         self._got: defaultdict[str, int] = defaultdict(int)
@@ -88,11 +90,14 @@ class InProcess:
         self._heap: list[tuple[float, int, Envelope | tuple[str, int]]] = []
         self._timers: dict[str, int] = {}
 
-    def run(self, *, resume: bool = False) -> Any:
-        """The hub's result. What the hub raises, a lost quorum for one, passes through; `resume` goes on after that."""
+    def run(self, *, resume: bool = False, anew: bool = False) -> Any:
+        """The hub's result. What the hub raises, a lost quorum for one, passes through; `resume` goes on after that.
+
+        `anew` lets the hub begin again, after rows have become others.
+        """
         self._stack, self._heap, self._timers = [], [], {}
         if resume:
-            self._send(self.hub.name, self.hub.resume())
+            self._send(self.hub.name, self.hub.resume(anew=anew))
         else:
             for party in list(self.parties.values()):
                 self._send(party.name, party.start())
@@ -129,7 +134,8 @@ class InProcess:
         waiting = [(party.waiting, name) for name, party in self.parties.items() if self._alive(name)]
         due = min(((wait.seconds, name, wait.number) for wait, name in waiting if wait is not None), default=None)
         if due is None:
-            raise ProtocolError("nobody has anything more to say, and there is no result")
+            stopped = "the hub has stopped" if not self._alive(self.hub.name) else "nobody has anything more to say"
+            raise ProtocolError(f"{stopped}, and there is no result")
         heapq.heappush(self._heap, (self._now + due[0], self._next(), (due[1], due[2])))
 
     def _alive(self, name: str) -> bool:

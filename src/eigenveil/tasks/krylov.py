@@ -15,11 +15,11 @@ from eigenveil.privacy import Domain, Neighbours, require_contraction
 from eigenveil.tasks.base import Question
 from eigenveil.tasks.products import ProductTask, require_shares
 
-__all__ = ["KrylovState", "KrylovSum"]
+__all__ = ["TIED", "KrylovState", "KrylovSum"]
 
 # All relative to the largest Ritz value: below the first a direction of the residual is rounding noise, below the second the
 # residual of the leading vectors is, and two values closer than the third are equal for all we can tell.
-_DROPPED, _ROUNDING, _TIED = 1e-12, 1e-13, 1e-10
+_DROPPED, _ROUNDING, TIED = 1e-12, 1e-13, 1e-10
 # The next block leans on those before it by no more than this, or is straightened once more.
 _LEAN = 1e-14
 # How much of the first block is mixed into a restart.
@@ -157,7 +157,7 @@ class KrylovSum(ProductTask[KrylovState]):
             return False
         if len(state.values) == self.rank:
             return bool(state.basis.shape[1] == 0)
-        return self._gap(state) <= _TIED * float(state.values[0])
+        return self._gap(state) <= TIED * float(state.values[0])
 
     def without(self, state: KrylovState) -> KrylovState:
         """A new start, turns counted anew, from the Ritz vectors: H holds products with rows that are no longer there.

@@ -13,7 +13,7 @@ from typing import Literal, final, get_args
 import numpy as np
 
 from eigenveil.errors import require
-from eigenveil.linalg import Array, Subspace, merge_all, signed, top_eigen
+from eigenveil.linalg import Array, Subspace, complement, merge_all, signed, top_eigen
 from eigenveil.privacy import Bounded, Domain, Mechanism, Neighbours, bounded_count, bounded_gram
 from eigenveil.rows import Rows, block_size
 from eigenveil.tasks.base import Question, Task, require_array, require_step
@@ -47,8 +47,8 @@ class SiteSpaces(Task[Subspace | None, tuple[SiteSpace, ...], Subspace]):
     `normalise` divides a site's Gram matrix by its number of people, as printed: the number must then be public.
 
     The averages decide on a span, at the hub and over all sites at once; within it directions and values are those of the Gram
-    matrix over all sites, as far as what was sent shows it. A site with fewer directions, or without rows, sends fewer; the
-    result has fewer than `rank` where all sites together do.
+    matrix over all sites, as far as what was sent shows it. A site with fewer directions, or without rows, sends fewer; where
+    all sites together have fewer than `rank`, directions of no weight take the places left.
 
     >>> from eigenveil.privacy import Exact
     >>> from eigenveil.protocols import run_pooled
@@ -106,7 +106,8 @@ class SiteSpaces(Task[Subspace | None, tuple[SiteSpace, ...], Subspace]):
         space = self._space(rows, mechanism)
         if not self.normalise:
             return (SiteSpace(space),)
-        people = float(bounded_count(rows, neighbours=self.neighbours).value)
+        # Rounded to the whole number that it is: a sum of weights 1/m would tell about m in its last digits.
+        people = float(round(float(bounded_count(rows, neighbours=self.neighbours).value)))
         return (SiteSpace(space, max(people, 1.0)),)
 
     def combine(self, left: tuple[SiteSpace, ...], right: tuple[SiteSpace, ...]) -> tuple[SiteSpace, ...]:
@@ -129,8 +130,7 @@ class SiteSpaces(Task[Subspace | None, tuple[SiteSpace, ...], Subspace]):
         else:
             averaged = [self._in_average(sent) for sent in total]
             found = _as_in_sum(_merged(averaged, rank=self.rank), spaces)
-        require(found.rank > 0, "no site sent any direction: all rows are zero, or there are none")
-        return found
+        return _filled_up(found, rank=self.rank)
 
     def _in_average(self, sent: SiteSpace) -> Subspace:
         values = np.ones(sent.space.rank) if self.kind == "uda" else sent.space.values / math.sqrt(sent.people)
@@ -186,6 +186,15 @@ def _as_in_sum(found: Subspace, spaces: Sequence[Subspace]) -> Subspace:
     within = [space.values[:, None] * (space.basis.T @ found.basis) for space in spaces]
     values, turn = top_eigen(np.sum([part.T @ part for part in within], axis=0), rank=found.rank)
     return Subspace(signed(found.basis @ turn), np.sqrt(np.maximum(values, 0.0)))
+
+
+def _filled_up(space: Subspace, *, rank: int) -> Subspace:
+    """`rank` directions: where fewer were found, others of no weight take the places left."""
+    if space.rank >= rank:
+        return space
+    axes = np.eye(space.dim)[:, : min(space.dim, 2 * rank)]
+    others = complement(axes, space.basis)[:, : rank - space.rank]
+    return Subspace(np.hstack([space.basis, others]), np.append(space.values, np.zeros(rank - space.rank)))
 
 
 def _weighty(space: Subspace) -> Subspace:

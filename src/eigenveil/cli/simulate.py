@@ -1,0 +1,367 @@
+"""`eigenveil simulate`: one table parted into sites, and the federated fit run in this process, to see what it would take."""
+
+import os
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NoReturn, final
+
+import typer
+
+from eigenveil.cli import options as option
+from eigenveil.cli import simulate_options as simulating
+from eigenveil.cli.files import require_output
+from eigenveil.cli.splits import Parted, SplitRule, part
+from eigenveil.cli.terminal import errors_as_lines, leaves, output, wrote
+from eigenveil.errors import QuorumLost, require
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+    from eigenveil.estimators import FederatedPCA
+    from eigenveil.estimators.federation import Round
+    from eigenveil.model import Model
+
+__all__ = ["simulate"]
+
+_QUORUM_LOST: Final = 3
+_NAMED: Final = 10
+_SIMULATED: Final = "a simulation: one holder of all rows dealt them out to these sites, which is not covered"
+_COMPARED: Final = "what was captured is NOT covered by the guarantee: it was computed from all rows"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """What to do: part `data` by `rule`, as `reading` says, and fit with `settings`. `target` None writes no model."""
+
+    data: Path
+    rule: SplitRule
+    reading: Mapping[str, Any]
+    settings: Mapping[str, Any]
+    loss: float
+    delay: float
+    duplicate: float
+    dead: Sequence[str]
+    target: Path | None
+    compare: bool
+    guarantee: bool
+
+    @property
+    def private(self) -> bool:
+        return self.settings["epsilon"] is not None
+
+
+@errors_as_lines
+def simulate(
+    data: option.Data,
+    components: simulating.Components,
+    sites: simulating.Sites = None,
+    split: simulating.Split = "iid",
+    topology: simulating.Topology = "star",
+    fanout: simulating.Fanout = None,
+    epsilon: simulating.Epsilon = None,
+    delta: simulating.Delta = None,
+    no_privacy: option.NoPrivacy = False,
+    trust: simulating.Trust = None,
+    person: option.Person = None,
+    person_sites: simulating.PersonSites = 1,
+    neighbours: option.NeighboursName = "add-remove",
+    row_bound: option.RowBound = None,
+    column_bounds: option.ColumnBounds = None,
+    center: option.Center = "private",
+    origin: option.Origin = None,
+    mean_bound: option.MeanBound = None,
+    scale: option.Scale = None,
+    method: simulating.Method = "auto",
+    rounds: simulating.Rounds = None,
+    tolerance: simulating.Tolerance = None,
+    oversample: simulating.Oversample = None,
+    local_steps: simulating.LocalSteps = "1",
+    align: simulating.Align = "procrustes",
+    participation: simulating.Participation = "full",
+    calibration: simulating.Calibration = "exact",
+    quorum: simulating.Quorum = None,
+    loss: simulating.Loss = 0.0,
+    delay: simulating.Delay = 0.0,
+    duplicate: simulating.Duplicate = 0.0,
+    dead: simulating.Dead = None,
+    drop: option.Drop = None,
+    features: option.Features = None,
+    one_based: option.OneBased = False,
+    seed: simulating.Seed = None,
+    compare: simulating.Compare = None,
+    guarantee: simulating.ShowGuarantee = False,
+    model: simulating.Output = None,
+    force: option.Force = False,
+) -> None:
+    """What a federated fit would take, and give, if a table were spread over sites.
+
+    Example: twenty like sites, no privacy, and how close it comes:
+
+      eigenveil simulate people.csv -k 5 --sites 20 --no-privacy
+
+    Example: the hospitals of a column, a hub that nobody trusts:
+
+      eigenveil simulate visits.parquet -k 5 --split by:hospital \\
+        --epsilon 1 --delta 1e-6 --row-bound 12 --trust site
+
+    Example: FedPower with four local steps at sites that are not alike,
+    one of them dead and a tenth of the mail lost:
+
+      eigenveil simulate people.npy -k 5 --sites 20 --split skewed \\
+        --no-privacy --method fedpower --local-steps 4 \\
+        --dead 3 --loss 0.1 --quorum 0.8
+
+    Whoever runs this holds all rows. The table at the end shows each
+    round: who answered, bytes on all links together, how far the
+    directions moved (the largest sine), and what was charged.
+    """
+    settings = {
+        "n_components": components,
+        "epsilon": option.numbers_from("--epsilon", epsilon),
+        "delta": option.numbers_from("--delta", delta),
+        "row_bound": row_bound,
+        "column_bounds": option.pair_from("--column-bounds", column_bounds),
+        "method": method,
+        "topology": topology,
+        "fanout": 8 if fanout is None else fanout,
+        "trust": "curator" if trust is None else trust,
+        "rounds": rounds,
+        "tolerance": tolerance,
+        "oversample": oversample,
+        "local_steps": simulating.local_steps_from(local_steps),
+        "align": align,
+        "participation": simulating.participation_from(participation),
+        "quorum": simulating.quorum_from(quorum),
+        "center": None if center == "none" else center,
+        "origin": option.numbers_from("--origin", origin),
+        "mean_bound": mean_bound,
+        "scale": option.numbers_from("--scale", scale),
+        "neighbours": neighbours,
+        "person_sites": person_sites,
+        "calibration": calibration,
+        "random_state": seed,
+    }
+    option.require_choice(settings["epsilon"], settings["delta"], no_privacy=no_privacy)
+    require(trust is None or not no_privacy, "--trust says who adds the noise, and with --no-privacy nobody does")
+    require(fanout is None or topology == "tree", "--fanout is for --topology tree")
+    if model is not None:
+        require_output(model, endings=(".safetensors",), force=force, inputs=[data])
+    _run(
+        _Job(
+            data,
+            SplitRule.read(split, sites),
+            {"person": person, "drop": drop or [], "features": features, "one_based": one_based},
+            settings,
+            loss,
+            delay,
+            duplicate,
+            dead or [],
+            model,
+            no_privacy if compare is None else compare,
+            guarantee,
+        )
+    )
+
+
+def _run(job: _Job) -> None:
+    parted, pca = _fitted(job)
+    model = _model(job, parted, pca)
+    if job.target is not None:
+        model.save(job.target)
+        wrote(job.target)
+    compared = _comparison(job, parted, pca) if job.compare else None
+    _show(output(), job, pca, model, compared)
+    _show_promise(output(), job, model)
+
+
+def _fitted(job: _Job) -> tuple[Parted, "FederatedPCA"]:
+    import numpy as np
+
+    from eigenveil.estimators import FederatedPCA
+    from eigenveil.runtimes import Faults
+
+    settings, seed = job.settings, job.settings["random_state"]
+    require(seed is None or seed >= 0, f"--seed must not be negative, got {seed}")
+    # A stream of its own, so that the split says nothing about the start or the noise.
+    rng = np.random.default_rng(None if seed is None else [seed, 2])
+    several = settings["person_sites"]
+    parted = part(job.data, job.rule, person_sites=several, scale=settings["scale"], rng=rng, **job.reading)
+    dead = simulating.dead_from(job.dead, list(parted.sites), stem=job.rule.stem, rng=rng)
+    try:
+        faults = Faults(loss=job.loss, delay=job.delay, duplicate=job.duplicate, dies=dead)
+        # Without faults, mail need not pass through the clock.
+        pca = FederatedPCA(**settings, faults=None if faults == Faults() else faults)
+        with _watching(len(parted.sites)) as view, warnings.catch_warnings():
+            # What the estimator would warn of, the summary says.
+            warnings.simplefilter("ignore", UserWarning)
+            return parted, _carried(pca, parted, view)
+    except ValueError as error:
+        # A site is called as it is called.
+        site = next((f"{name}: " for name in parted.sites if str(error).startswith(f"{name}: ")), "")
+        raise ValueError(site + option.in_option_words(str(error).removeprefix(site))) from error
+    except QuorumLost as error:
+        _fail(error, settings["quorum"])
+
+
+def _carried(pca: "FederatedPCA", parted: Parted, view: "_View") -> "FederatedPCA":
+    try:
+        return pca.fit(parted.sites, watch=view.see)
+    except KeyboardInterrupt:
+        reached = "no round had ended" if view.last is None else f"{_named(view.last)} had ended"
+        leaves(f"{reached}, and nothing was written")
+        raise
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
+
+
+def _named(done: "Round") -> str:
+    return f"round {done.number + 1} ({done.stage})"
+
+
+def _fail(error: QuorumLost, quorum: float | None) -> NoReturn:
+    """One line that names who was missing. Nothing can be resumed here: the process ends."""
+    from rich.text import Text
+
+    from eigenveil.report import plain
+
+    if os.environ.get("EIGENVEIL_TRACEBACK"):
+        raise error
+    needed = "every site must answer unless --quorum says otherwise" if quorum is None else f"--quorum is {quorum:g}"
+    line = (
+        f"error: quorum lost in round {error.turn + 1} ({error.stage}): no answer from {_some(error.missing)}; {needed}"
+    )
+    output(stderr=True).print(Text(plain(line), style="red"), soft_wrap=True)
+    raise typer.Exit(_QUORUM_LOST) from None
+
+
+def _model(job: _Job, parted: Parted, pca: "FederatedPCA") -> "Model":
+    """The model, with what rows from a file do not tell the estimator, and what a simulation must not keep to itself."""
+    extra: dict[str, Any] = {"split": job.rule.words} | ({"one_based": True} if job.reading["one_based"] else {})
+    promise = pca.model_.guarantee
+    if promise.epsilon is not None:
+        promise = replace(promise, caveats=(*promise.caveats, _SIMULATED))
+    settings = {**pca.model_.settings, **extra}
+    return replace(pca.model_, columns=parted.columns, settings=settings, guarantee=promise)
+
+
+@contextmanager
+def _watching(sites: int) -> Iterator["_View"]:
+    """A view of the rounds, drawn on stderr while inside if that is a terminal."""
+    from rich.live import Live
+
+    console, view = output(stderr=True), _View(sites)
+    if not console.is_terminal:
+        yield view
+        return
+    with Live(view, console=console, refresh_per_second=8, transient=True):
+        yield view
+
+
+@final
+class _View:
+    """The last round, and the traffic so far. Changes in place; drawn from another thread, which reads whole values only."""
+
+    def __init__(self, sites: int) -> None:
+        self.last: Round | None = None
+        self._sites, self._bytes = sites, 0
+
+    def see(self, done: "Round") -> None:
+        """Take note of a round."""
+        self._bytes += done.bytes_up + done.bytes_down
+        self.last = done
+
+    def __rich__(self) -> "Text":
+        from rich.text import Text
+
+        from eigenveil.report import in_bytes
+
+        if self.last is None:
+            return Text(f"{self._sites} sites, no round has ended yet")
+        moved = "" if self.last.movement is None else f", moved by {self.last.movement:.1e}"
+        answered = f"{len(self.last.answered)} of {self._sites} sites answered"
+        return Text(f"{_named(self.last)}: {answered}{moved}, {in_bytes(self._bytes)} so far")
+
+
+def _show(console: "Console", job: _Job, pca: "FederatedPCA", model: "Model", compared: str | None) -> None:
+    from eigenveil.data import SVMLIGHT
+    from eigenveil.report import above_floor, labelled, noise_floor, rounds_table, warning_panel
+
+    if job.private and job.settings["random_state"] is not None:
+        console.print(warning_panel(option.SEEDED))
+    console.print(rounds_table(pca.transcript_))
+    console.print()
+    facts = list(_facts(job, pca))
+    console.print(labelled(facts if compared is None else [*facts, ("captured", compared)]))
+    if job.private and compared is not None:
+        console.print(_COMPARED, style="yellow")
+    if noise_floor(model) > 0:
+        console.print(above_floor(model))
+    if pca.tied_:
+        console.print(
+            "other directions have an equal claim: the variances of the last one and the next are equal", style="yellow"
+        )
+    if job.private and job.data.suffix.lower() in SVMLIGHT and job.reading["features"] is None:
+        console.print(warning_panel(option.COUNTED))
+
+
+def _facts(job: _Job, pca: "FederatedPCA") -> Iterator[tuple[str, str]]:
+    from eigenveil.report import in_bytes
+
+    rounds = pca.transcript_
+    up, down = sum(done.bytes_up for done in rounds), sum(done.bytes_down for done in rounds)
+    reason = pca.plan_.reason
+    yield "method", reason if reason.startswith(pca.plan_.method) else f"{pca.plan_.method}: {reason}"
+    yield "sites", f"{len(pca.sites_)} in a {pca.model_.settings['topology']}, split {job.rule.words}"
+    for done in rounds:
+        if done.missing:
+            again = ", and all began again" if done.restarted else ""
+            yield "no answer", f"{_some(done.missing)} in round {done.number + 1}{again}"
+    yield "rounds", str(len(rounds))
+    yield "traffic", f"{in_bytes(up)} up, {in_bytes(down)} down"
+    if pca.refused_:
+        yield "refused", f"{len(pca.refused_)} messages, late or repeated"
+
+
+def _comparison(job: _Job, parted: Parted, pca: "FederatedPCA") -> str:
+    """How much of the variance of the whole table is captured, and the largest angle to its exact components."""
+    import numpy as np
+
+    from eigenveil.estimators import PrivatePCA
+    from eigenveil.linalg import sines
+    from eigenveil.rows import block_size
+
+    same = {name: job.settings[name] for name in ("center", "scale")}
+    exact = PrivatePCA(pca.n_components_, epsilon=None, **same).fit(parted.pooled)
+    models = (replace(exact.model_, components=pca.components_), exact.model_)
+    captured = np.zeros(2)
+    for block in parted.pooled.blocks(block_size(parted.pooled)):
+        weights = 1.0 if block.weights is None else block.weights[:, None]
+        captured += [float(np.sum(weights * np.square(model.transform(block.values)))) for model in models]
+    share = captured[0] / captured[1] if captured[1] > 0 else 1.0
+    sine = float(sines(pca.subspace_.basis, exact.subspace_.basis)[0])
+    return f"{share:.4%} of the variance that the exact components of the whole table hold; largest sine {sine:.1e}"
+
+
+def _show_promise(console: "Console", job: _Job, model: "Model") -> None:
+    from rich.text import Text
+
+    from eigenveil.report import guarantee_panel
+
+    promise = model.guarantee
+    console.print()
+    if job.guarantee:
+        console.print(guarantee_panel(promise))
+    else:
+        console.print(Text(promise.headline, style=f"bold {'green' if promise.private else 'red'}"))
+        if promise.epsilon is not None:
+            console.print("--guarantee shows against whom, and on what it rests", style="dim")
+    if job.target is not None:
+        console.print(f"\nmodel written to {job.target}", soft_wrap=True)
+        console.print(f"look at it again with: eigenveil inspect {job.target}", style="dim", soft_wrap=True)

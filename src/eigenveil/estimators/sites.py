@@ -1,0 +1,93 @@
+"""What a caller gives as sites, read and checked: each a table of its own, all with the same columns."""
+
+import copy
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+from eigenveil.errors import require
+from eigenveil.estimators.fitted import column_names, read_rows, without_person
+from eigenveil.privacy import Neighbours, bounded_count
+from eigenveil.rows import Rows, WeightedRows, counts_people
+
+__all__ = ["Columns", "people_at", "read_site", "read_sites"]
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Columns:
+    """The columns that all sites have: how many, as the site `first` has them, and their `names` where any site gives names.
+
+    `shown` is what scikit-learn would call feature_names_in_.
+    """
+
+    count: int
+    first: str
+    names: list[Any] | None = None
+    shown: Any = None
+
+
+def read_sites(estimator: Any, sites: Any) -> tuple[dict[str, Rows], Columns]:
+    """The rows of each site by name, and their columns; the error names the site and no value."""
+    require(
+        isinstance(sites, Mapping | Sequence) and not isinstance(sites, str | bytes),
+        f"sites must be a list, or a mapping of names, of tables with the same columns, got {type(sites).__name__}",
+    )
+    named = dict(sites) if isinstance(sites, Mapping) else {f"site {i}": X for i, X in enumerate(sites)}
+    require(len(named) > 0, "there must be at least one site, got none")
+    require(all(isinstance(name, str) for name in named), "names of sites must be text")
+    rows: dict[str, Rows] = {}
+    columns: Columns | None = None
+    for name, X in named.items():
+        rows[name], columns = read_site(estimator, name, X, columns)
+    assert columns is not None
+    return rows, columns
+
+
+def read_site(estimator: Any, name: str, X: Any, columns: Columns | None) -> tuple[Rows, Columns]:
+    """One site's rows, and what is known of all columns after it. The estimator itself learns nothing of them."""
+    names = column_names(X)
+    names = None if names is None else [column for column in names if column != estimator.person]
+    if names is not None and columns is not None and columns.names is not None:
+        _require_columns(name, names, columns.first, columns.names)
+    reader = copy.copy(estimator)
+    for learnt in ("n_features_in_", "feature_names_in_"):
+        reader.__dict__.pop(learnt, None)
+    try:
+        X, ids = without_person(X, estimator.person, fitting=True)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*feature names", category=UserWarning)
+            rows = read_rows(reader, X, reset=True, ensure_min_samples=0, ensure_min_features=1)
+        count = rows.shape[1]
+        if columns is not None and count != columns.count:
+            raise ValueError(f"it has {count} columns, and {columns.first} has {columns.count}")
+        if ids is not None:
+            require(len(ids) == rows.shape[0], "person must name as many people as there are rows")
+            rows = WeightedRows.by_person(rows, ids)
+    except (ValueError, TypeError) as error:
+        # Scikit-learn goes on to recommend other estimators.
+        raise ValueError(f"{name}: {str(error).splitlines()[0]}") from None
+    if columns is None or (columns.names is None and names is not None):
+        columns = Columns(count, name, names, getattr(reader, "feature_names_in_", None))
+    return rows, columns
+
+
+def people_at(rows: Rows) -> float:
+    """The number of people, where that is public."""
+    if not counts_people(rows):
+        return float(rows.shape[0])
+    # Rounded to the whole number that it is: a sum of weights 1/m would tell about m in its last digits.
+    return float(round(float(bounded_count(rows, neighbours=Neighbours.ZERO_OUT).value)))
+
+
+def _require_columns(name: str, columns: list[Any], first: str, expected: list[Any]) -> None:
+    if columns == expected:
+        return
+    if sorted(map(str, columns)) == sorted(map(str, expected)):
+        raise ValueError(f"{name}: the columns are those of {first} in another order; bring them into the same order")
+    extra = [str(column) for column in columns if column not in expected]
+    lacking = [str(column) for column in expected if column not in columns]
+    raise ValueError(
+        f"{name}: the columns are not those of {first}: it lacks {lacking[:5]} and has {extra[:5]} in addition"
+    )

@@ -1,0 +1,453 @@
+"""A federated fit without privacy is the pooled fit: whatever the method, the storage, and how rows are spread over sites."""
+
+import math
+import warnings
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.decomposition import PCA
+
+from eigenveil import FederatedPCA
+from eigenveil.errors import QuorumLost
+from eigenveil.linalg import Array, sines
+from eigenveil.runtimes import Faults
+from estimators.sites_of_rows import (
+    COLUMNS,
+    DIM,
+    KINDS,
+    component_rounds,
+    cut,
+    federated,
+    grouped_answer,
+    off,
+    pooled_answer,
+    pooled_rows,
+    same_bits,
+    stored,
+)
+
+ROWS = pooled_rows()
+EVEN = np.array_split(ROWS, 5)
+EXACT = ["krylov", "power", "covariance"]
+# How far from the pooled directions the others may be, as a sine, on sites whose rows are alike.
+ABOUT = {"dr-svd": 0.2, "merge": 1e-6, "uda": 0.35, "wda": 0.35, "fedpower": 1e-6}
+METHODS = EXACT + list(ABOUT)
+SUMS = [*EXACT, "fedpower", "dr-svd"]
+
+
+@pytest.mark.parametrize("rank", [1, 3, 5])
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_finds_the_pooled_directions(method: str, rank: int) -> None:
+    pca = federated(rank, method=method).fit(EVEN)
+    basis, _ = pooled_answer(ROWS, rank)
+    assert off(pca, basis) < ABOUT.get(method, 1e-6)
+    assert np.abs(pca.components_ @ pca.components_.T - np.eye(rank)).max() < 1e-12
+    assert np.allclose(pca.mean_, ROWS.mean(axis=0), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_variances_are_those_of_the_rows(method: str) -> None:
+    values = pooled_rows(6000)
+    pca = federated(method=method).fit(np.array_split(values, 6))
+    reference = PCA(3).fit(values)
+    close = 1e-6 if method in (*EXACT, "merge") else 0.03
+    assert pca.explained_variance_ == pytest.approx(reference.explained_variance_, rel=close)
+    assert pca.explained_variance_ratio_ == pytest.approx(reference.explained_variance_ratio_, rel=close)
+    assert pca.singular_values_ == pytest.approx(reference.singular_values_, rel=close)
+
+
+def test_krylov_is_the_default_and_needs_few_rounds() -> None:
+    pca = federated().fit(EVEN)
+    assert pca.plan_.method == "krylov"
+    assert component_rounds(pca) <= 15
+    assert component_rounds(pca) < component_rounds(federated(method="power", oversample=0).fit(EVEN))
+
+
+UNEVEN: dict[str, list[Array]] = {
+    "uneven": cut(ROWS, 7, 300, 50),
+    "an empty one": [*cut(ROWS, 200), ROWS[:0]],
+    "an empty one first": [ROWS[:0], *cut(ROWS, 200)],
+    "one row": cut(ROWS, 1, 300),
+    "fewer rows than components": cut(ROWS, 2, 1, 300),
+    "one site": [ROWS],
+    "rows one by one": cut(ROWS[:30], *[1] * 29),
+}
+
+
+@pytest.mark.parametrize("sites", UNEVEN.values(), ids=UNEVEN.keys())
+@pytest.mark.parametrize("method", [*EXACT, "merge", "fedpower", "dr-svd", "uda", "wda"])
+def test_rows_may_lie_anyhow(method: str, sites: list[Array]) -> None:
+    values = np.vstack(sites)
+    pca = federated(method=method).fit(sites)
+    assert np.allclose(pca.mean_, values.mean(axis=0), rtol=0, atol=1e-12)
+    assert np.isfinite(pca.components_).all()
+    if method in (*EXACT, "merge", "fedpower") or (len(sites) == 1 and method != "dr-svd"):
+        assert off(pca, pooled_answer(values, 3)[0]) < 1e-6
+    assert pca.sites_ == tuple(f"site {i}" for i in range(len(sites)))
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 9, 40])
+@pytest.mark.parametrize("topology", ["star", "tree"])
+def test_any_number_of_sites(count: int, topology: str) -> None:
+    pca = federated(topology=topology, fanout=3).fit(np.array_split(ROWS, count))
+    assert off(pca, pooled_answer(ROWS, 3)[0]) < 1e-6
+    assert len(pca.sites_) == count
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_storage_does_not_matter(kind: str, method: str) -> None:
+    plain = federated(method=method).fit(EVEN)
+    pca = federated(method=method).fit([stored(rows, kind) for rows in EVEN])
+    assert sines(pca.components_.T, plain.components_.T).max() < 1e-9
+    assert pca.mean_ == pytest.approx(plain.mean_, abs=1e-12)
+
+
+def test_every_site_may_store_its_rows_in_its_own_way() -> None:
+    parts = np.array_split(ROWS, len(KINDS))
+    for order in (KINDS, KINDS[::-1]):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            pca = federated().fit([stored(rows, kind) for rows, kind in zip(parts, order, strict=True)])
+        assert off(pca, pooled_answer(ROWS, 3)[0]) < 1e-6
+        assert list(getattr(pca, "feature_names_in_", [])) == COLUMNS
+        assert pca.model_.columns == tuple(COLUMNS)
+
+
+def far_apart() -> list[Array]:
+    """Sites whose own means lie far from each other, and whose rows spread in directions of their own."""
+    rng = np.random.default_rng(5)
+    return [
+        rng.standard_normal((40 + 30 * i, DIM)) * rng.permutation(np.linspace(0.5, 3, DIM)) + 50 * np.eye(DIM)[i] * i
+        for i in range(5)
+    ]
+
+
+@pytest.mark.parametrize("center", ["private", True])
+@pytest.mark.parametrize("method", [*EXACT, "fedpower", "merge"])
+def test_the_center_is_the_mean_over_all_sites(method: str, center: Any) -> None:
+    sites = far_apart()
+    values = np.vstack(sites)
+    pca = federated(method=method, center=center).fit(sites)
+    basis, variances = pooled_answer(values, 3)
+    assert np.allclose(pca.mean_, values.mean(axis=0), rtol=0, atol=1e-10)
+    assert off(pca, basis) < 1e-6
+    assert pca.explained_variance_ == pytest.approx(variances, rel=1e-6)
+    # With a mean of its own at each site nothing of what sets the sites apart would be left.
+    own = np.vstack([site - site.mean(axis=0) for site in sites])
+    assert off(pca, pooled_answer(own, 3, center=np.zeros(DIM))[0]) > 0.5
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_center_may_be_none_or_given(method: str) -> None:
+    for center in (None, np.arange(DIM) / 4):
+        given = np.zeros(DIM) if center is None else center
+        pca = federated(2, method=method, center=center).fit(EVEN)
+        assert np.array_equal(pca.mean_, given)
+        assert off(pca, pooled_answer(ROWS, 2, center=given)[0]) < ABOUT.get(method, 1e-6)
+
+
+@pytest.mark.parametrize("method", [*EXACT, "merge", "fedpower"])
+@pytest.mark.parametrize("kind", ["pandas", "polars", "pyarrow"])
+def test_a_persons_rows_at_a_site_count_as_one(kind: str, method: str) -> None:
+    rng = np.random.default_rng(3)
+    ids = [rng.integers(0, 30, len(rows)) for rows in EVEN]
+    tables: list[Any] = []
+    for rows, who in zip(EVEN, ids, strict=True):
+        table = pd.DataFrame(rows, columns=COLUMNS)
+        table.insert(4, "who", [f"p{i}" for i in who])
+        if kind == "polars":
+            import polars as pl
+
+            tables.append(pl.from_pandas(table))
+        elif kind == "pyarrow":
+            import pyarrow as pa
+
+            tables.append(pa.Table.from_pandas(table, preserve_index=False))
+        else:
+            tables.append(table)
+    pca = federated(method=method, person="who").fit(tables)
+    mean, basis = grouped_answer(list(zip(EVEN, ids, strict=True)), 3)
+    assert np.allclose(pca.mean_, mean, rtol=0, atol=1e-10)
+    assert off(pca, basis) < 1e-6
+    assert pca.scores(tables[0]).shape == (len(EVEN[0]), 3)
+    assert np.array_equal(pca.scores(tables[0]), pca.transform(pd.DataFrame(EVEN[0], columns=COLUMNS)))
+
+
+@pytest.mark.parametrize("method", [*EXACT, "fedpower"])
+def test_units_and_bounds_are_applied_before_anything_is_added(method: str) -> None:
+    scale = np.linspace(0.5, 2, DIM)
+    pca = federated(method=method, scale=scale).fit(EVEN)
+    assert off(pca, pooled_answer(ROWS / scale, 3)[0]) < 1e-6
+    assert pca.mean_ == pytest.approx(ROWS.mean(axis=0))
+    boxed = np.clip(ROWS, -2.0, 3.0)
+    pca = federated(method=method, column_bounds=(-2.0, 3.0)).fit(EVEN)
+    assert off(pca, pooled_answer(boxed, 3)[0]) < 1e-6
+    assert pca.mean_ == pytest.approx(boxed.mean(axis=0))
+    lengths = np.linalg.norm(ROWS, axis=1)
+    short = ROWS * np.minimum(1.0, 5.0 / lengths)[:, None]
+    pca = federated(method=method, center=None, row_bound=5.0).fit(EVEN)
+    assert off(pca, pooled_answer(short, 3, center=np.zeros(DIM))[0]) < 1e-6
+
+
+@pytest.mark.parametrize("fanout", [2, 3, 4, 8, 40])
+@pytest.mark.parametrize("method", [*SUMS, "merge"])
+def test_a_tree_is_a_star_up_to_rounding(method: str, fanout: int) -> None:
+    sites = np.array_split(ROWS, 13)
+    star = federated(method=method).fit(sites)
+    tree = federated(method=method, topology="tree", fanout=fanout).fit(sites)
+    assert sines(star.components_.T, tree.components_.T).max() < 1e-7
+    assert star.explained_variance_ == pytest.approx(tree.explained_variance_, rel=1e-9)
+    assert star.mean_ == pytest.approx(tree.mean_, rel=1e-12)
+    assert star.sites_ == tree.sites_
+
+
+@pytest.mark.parametrize("method", ["krylov", "power", "fedpower"])
+def test_rounds_and_tolerance_end_a_fit(method: str) -> None:
+    for rounds in (1, 2, 5):
+        pca = federated(1, method=method, rounds=rounds, tolerance=0.0, oversample=0).fit(EVEN)
+        assert component_rounds(pca) == rounds
+    loose, tight = (federated(1, method=method, tolerance=t, oversample=0).fit(EVEN) for t in (1e-1, 1e-6))
+    assert 1 < component_rounds(loose) < component_rounds(tight)
+    basis, _ = pooled_answer(ROWS, 1)
+    # The last movement is below the tolerance; the error is that over one minus the factor it shrinks by, about a half.
+    assert off(tight, basis) < 1e-5
+    assert off(loose, basis) < 0.3
+
+
+@pytest.mark.parametrize("method", ["krylov", "power", "fedpower", "merge", "dr-svd"])
+def test_oversample_widens_what_is_carried(method: str) -> None:
+    for more in (0, 1, 4, 100):
+        pca = federated(2, method=method, oversample=more).fit(EVEN)
+        assert pca.plan_.width == min(DIM, 2 + more)
+        assert pca.components_.shape == (2, DIM)
+
+
+@pytest.mark.parametrize(
+    ("local_steps", "steps"),
+    [
+        (4, (4, 4, 4, 4, 4)),
+        ([5, 3, 1], (5, 3, 1, 1, 1)),
+        (("decay", 3), (3, 2, 1, 1, 1)),
+        ([1, 2, 3, 4, 5, 6], (1, 2, 3, 4, 5)),
+    ],
+)
+@pytest.mark.parametrize("align", ["procrustes", "sign", "none"])
+def test_local_steps_and_alignment(local_steps: Any, steps: tuple[int, ...], align: Any) -> None:
+    values = pooled_rows(4000)
+    sites = np.array_split(values, 4)
+    choices = {"method": "fedpower", "rounds": 5, "tolerance": 0.0, "oversample": 0, "align": align}
+    pca = federated(2, local_steps=local_steps, **choices).fit(sites)
+    assert pca.plan_.steps == steps
+    # Sites of a thousand rows that are alike: their own directions are off by a few hundredths, and so may this be.
+    assert off(pca, pooled_answer(values, 2)[0]) < (0.1 if align != "none" else 0.5)
+    residuals = [turn.residual for turn in pca.transcript_ if turn.stage.startswith("fedpower")]
+    for residual, count in zip(residuals[:-1], steps[:-1], strict=True):
+        assert residual is not None
+        assert 0 <= residual <= 2 + 1e-9
+        assert (residual == 0) == (count == 1)
+
+
+def test_the_last_round_of_fedpower_has_its_residual_too() -> None:
+    pca = federated(2, method="fedpower", local_steps=3, rounds=4, tolerance=0.0).fit(EVEN)
+    residuals = [turn.residual for turn in pca.transcript_ if turn.stage.startswith("fedpower")]
+    assert len(residuals) == 4
+    assert all(residual is not None and residual > 0 for residual in residuals)
+
+
+def test_local_steps_save_rounds_where_sites_are_alike() -> None:
+    values = pooled_rows(20_000)
+    basis, _ = pooled_answer(values, 2)
+    choices: dict[str, Any] = {"method": "fedpower", "rounds": 2, "tolerance": 0.0, "oversample": 0}
+    one, four = (federated(2, local_steps=p, **choices).fit(np.array_split(values, 4)) for p in (1, 4))
+    assert off(four, basis) < 0.5 * off(one, basis)
+
+
+@pytest.mark.parametrize("method", ["power", "fedpower"])
+def test_drawing_every_site_once_is_full_participation(method: str) -> None:
+    choices: dict[str, Any] = {"method": method, "rounds": 6}
+    full = federated(**choices).fit(EVEN)
+    drawn = federated(participation=("without-replacement", 5), **choices).fit(EVEN)
+    assert same_bits(full, drawn)
+
+
+@pytest.mark.parametrize("scheme", ["with-replacement", "without-replacement"])
+def test_a_few_drawn_sites_stand_for_all_of_them_on_average(scheme: str) -> None:
+    """One product with a basis of the whole space gives away the sum that the hub made; over seeds it is that of all sites."""
+    dim = 3
+    values = ROWS[:90, :dim]
+    sites = cut(values, 50, 30)
+    found = []
+    for seed in range(200):
+        pca = federated(dim, method="power", rounds=1, center=None, participation=(scheme, 2), random_state=seed)
+        pca.fit(sites)
+        gram = pca.components_.T @ np.diag(np.square(pca.singular_values_)) @ pca.components_
+        found.append(gram[np.triu_indices(dim)])
+    expected = (values.T @ values)[np.triu_indices(dim)]
+    error = np.std(found, axis=0) / math.sqrt(len(found))
+    assert (np.abs(np.mean(found, axis=0) - expected) < 4.9 * error).all()
+    # A tenth too much would be caught.
+    assert (np.abs(1.1 * np.mean(found, axis=0) - expected) > 4.9 * error).any()
+
+
+def test_only_some_sites_answer_where_only_some_are_drawn() -> None:
+    pca = federated(method="power", rounds=4, tolerance=0.0, participation=("without-replacement", 2)).fit(EVEN)
+    for turn in pca.transcript_:
+        assert len(turn.answered) == (2 if turn.stage.startswith("power") else 5)
+    pca = federated(method="fedpower", rounds=4, tolerance=0.0, participation=("with-replacement", 3)).fit(EVEN)
+    assert all(1 <= len(turn.answered) <= 3 for turn in pca.transcript_ if turn.stage.startswith("fedpower"))
+    assert off(pca, pooled_answer(ROWS, 3)[0]) < 0.5
+
+
+@pytest.mark.parametrize("quorum", [3, 0.6, np.int64(3), np.float64(0.6), 0.41])
+def test_a_quorum_goes_on_without_the_dead(quorum: Any) -> None:
+    faults = Faults(dies={"site 1": 0, "site 3": 0})
+    pca = federated(quorum=quorum, faults=faults).fit(EVEN)
+    left = np.vstack([EVEN[0], EVEN[2], EVEN[4]])
+    assert pca.sites_ == ("site 0", "site 2", "site 4")
+    assert off(pca, pooled_answer(left, 3)[0]) < 1e-6
+    assert pca.mean_ == pytest.approx(left.mean(axis=0))
+
+
+@pytest.mark.parametrize("quorum", [None, 4, 5, 0.8, 1.0])
+def test_a_lost_quorum_names_the_missing_and_can_be_resumed(quorum: Any) -> None:
+    faults = Faults(dies={"site 1": 2, "site 3": 2})
+    pca = federated(quorum=quorum, faults=faults)
+    with pytest.raises(QuorumLost, match="site 1, site 3") as lost:
+        pca.fit(EVEN)
+    assert lost.value.missing == ("site 1", "site 3")
+    assert not hasattr(pca, "components_")
+    pca.faults = None
+    pca.resume()
+    assert off(pca, pooled_answer(ROWS, 3)[0]) < 1e-6
+    with pytest.raises(ValueError, match="nothing to resume"):
+        pca.resume()
+
+
+@pytest.mark.parametrize("count", [25, 50, 100])
+def test_a_share_of_the_sites_is_that_share(count: int) -> None:
+    """0.28 of 25 is 7, though the product of the two as binary fractions is a little more."""
+    sites = np.array_split(pooled_rows(4 * count), count)
+    for share in (0.28, 0.56):
+        alive = round(share * count)
+        faults = Faults(dies={f"site {i}": 0 for i in range(alive, count)})
+        assert len(federated(1, quorum=share, faults=faults, method="covariance").fit(sites).sites_) == alive
+
+
+@pytest.mark.parametrize("method", ["krylov", "covariance"])
+def test_a_tie_is_said(method: str) -> None:
+    """Six directions of equal variance: whichever two are found, others would do as well."""
+    sites = [np.vstack([np.eye(6), -np.eye(6)])] * 3
+    with pytest.warns(UserWarning, match="components 2 and 3 have equal variance"):
+        pca = federated(2, method=method).fit(sites)
+    assert pca.tied_ is True
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert federated(2, method=method).fit(EVEN).tied_ is False
+        assert federated(6, method=method).fit(sites).tied_ is False
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_transcript_says_what_happened(method: str) -> None:
+    seen: list[Any] = []
+    pca = federated(method=method).fit(EVEN, watch=seen.append)
+    assert len(seen) == len(pca.transcript_)
+    names = tuple(f"site {i}" for i in range(5))
+    for number, turn in enumerate(pca.transcript_):
+        assert turn.number == number
+        assert turn.answered == names
+        assert turn.missing == ()
+        assert turn.bytes_down > 0
+        assert turn.bytes_up > 0
+        assert turn.movement is None or 0 <= turn.movement <= 1
+        assert turn.residual is None or method == "fedpower"
+        assert turn.charges == ()
+        assert not turn.restarted
+    stages = [turn.stage for turn in pca.transcript_]
+    assert stages[0] == "mean"
+    assert stages[1 : 1 + component_rounds(pca)] == [f"{method} {i + 1}" for i in range(component_rounds(pca))]
+    assert stages[1 + component_rounds(pca) :] == ([] if method == "covariance" else ["totals"])
+    settings = pca.model_.settings
+    assert settings["rounds"] == len(pca.transcript_)
+    assert settings["bytes"] == sum(turn.bytes_down + turn.bytes_up for turn in pca.transcript_)
+    assert settings["sites"] == 5
+    assert pca.refused_ == ()
+    assert pca.ledgers_ == {}
+
+
+def test_bytes_are_those_of_the_numbers_and_short_heads() -> None:
+    pca = federated(center=None).fit(EVEN)
+    wide = pca.plan_.width
+    head = 200
+    for turn in pca.transcript_[:-1]:
+        # The span fills up in the end, and the last block may be narrower.
+        most = 5 * DIM * wide * 8
+        assert 0 < turn.bytes_up <= most + 5 * head
+        assert 0 < turn.bytes_down <= most + 5 * (8 + head)
+    first = pca.transcript_[0]
+    assert 5 * DIM * wide * 8 < first.bytes_up
+    assert 5 * DIM * wide * 8 < first.bytes_down
+    # Of a symmetric matrix half is sent.
+    whole = federated(method="covariance", center=None).fit(EVEN).transcript_[0]
+    assert 0 < whole.bytes_up - 5 * 8 * DIM * (DIM + 1) // 2 < 5 * head
+
+
+def test_movement_is_the_sine_between_estimates() -> None:
+    pca = federated(1, method="power", oversample=0, rounds=30, tolerance=1e-3).fit(EVEN)
+    moved = [turn.movement for turn in pca.transcript_ if turn.stage.startswith("power")]
+    assert moved[0] is None
+    later = [m for m in moved[1:] if m is not None]
+    assert len(later) == len(moved) - 1
+    assert later[0] > later[len(later) // 2] > later[-1]
+
+
+def test_scores_are_what_transform_gives() -> None:
+    pca = federated().fit(EVEN)
+    for site in (EVEN[0], stored(EVEN[1], "sparse"), EVEN[2][:0], EVEN[3][:1]):
+        if site.shape[0] == 0:
+            continue
+        assert np.array_equal(pca.scores(site), pca.transform(site))
+    expected = (EVEN[0] - pca.mean_) @ pca.components_.T
+    assert pca.scores(EVEN[0]) == pytest.approx(expected)
+    assert pca.inverse_transform(pca.scores(EVEN[0])).shape == EVEN[0].shape
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_seed_gives_the_same_bits(method: str) -> None:
+    assert same_bits(federated(method=method).fit(EVEN), federated(method=method).fit(EVEN))
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("trust", ["none", "curator", "site"])
+def test_the_order_of_arrival_changes_no_bit(method: str, trust: Any) -> None:
+    choices: dict[str, Any] = {"method": method}
+    if trust != "none":
+        if method == "dr-svd":
+            return
+        choices |= {"epsilon": 1.0, "delta": 1e-6, "row_bound": 12.0, "trust": trust}
+    quiet = federated(**choices).fit(EVEN)
+    for faults in (Faults(delay=1.0), Faults(delay=1.0, duplicate=0.3), Faults(loss=0.2)):
+        assert same_bits(quiet, federated(faults=faults, **choices).fit(EVEN))
+
+
+def test_sites_may_have_names() -> None:
+    pca = federated().fit({"Oslo": EVEN[0], "Bergen": EVEN[1]})
+    assert pca.sites_ == ("Oslo", "Bergen")
+    assert pca.transcript_[0].answered == ("Oslo", "Bergen")
+
+
+def test_a_site_that_comes_back_with_other_rows_is_counted_with_those_alone() -> None:
+    """Rows that were counted before have become others, so a fit without noise begins again."""
+    rng = np.random.default_rng(8)
+    sites = [rng.standard_normal((40, 6)) * [6, 5, 4, 1, 1, 1] for _ in range(3)]
+    other = rng.standard_normal((40, 6)) * [1, 1, 1, 9, 1, 1]
+    pca = FederatedPCA(2, epsilon=None, faults=Faults(dies={"site 2": 3}), random_state=0)
+    with pytest.raises(QuorumLost):
+        pca.fit(sites)
+    pca.faults = None
+    pca.resume({"site 2": other})
+    rows = np.vstack([*sites[:2], other])
+    exact = np.linalg.svd(rows - rows.mean(axis=0))[2][:2].T
+    assert sines(pca.components_.T, exact).max() < 1e-7

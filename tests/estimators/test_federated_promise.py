@@ -1,0 +1,370 @@
+"""What a federated fit promises, against whom, and what it was charged: in words, in the ledgers and in the model file."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from eigenveil import Model
+from eigenveil.errors import QuorumLost
+from eigenveil.linalg import sines
+from eigenveil.privacy import Budget
+from eigenveil.runtimes import Faults
+from estimators.sites_of_rows import (
+    COLUMNS,
+    component_rounds,
+    cut,
+    federated,
+    off,
+    pooled_answer,
+    pooled_rows,
+    private_federated,
+    same_bits,
+)
+
+ROWS = pooled_rows()
+SITES = np.array_split(ROWS, 4)
+METHODS = ["krylov", "power", "fedpower", "covariance", "merge", "uda", "wda"]
+SUMS = METHODS[:4]
+PAIR: dict[str, Any] = {"trust": "both", "epsilon": (4.0, 0.5)}
+
+
+def test_a_curator_is_named_as_one_who_sees_raw_parts() -> None:
+    promise = private_federated(random_state=None).fit(SITES).guarantee_
+    assert (promise.epsilon, promise.delta) == (1.0, 1e-6)
+    assert promise.private
+    words = promise.words()
+    assert "the hub sees the raw parts of each site and must be trusted" in words
+    assert "nobody but the hub reads what sites send" in words
+    assert "inner node" not in words
+    assert "no person has rows at more than one site" in words
+    assert "every number that leaves a site" not in words
+
+
+def test_inner_nodes_of_a_tree_see_raw_parts_too() -> None:
+    words = private_federated(topology="tree", fanout=2).fit(SITES).guarantee_.words()
+    assert "the hub and the inner nodes of the tree see the raw parts of each site" in words
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_noise_at_the_sites_needs_no_trust_in_the_hub(method: str) -> None:
+    pca = private_federated(method=method, trust="site", random_state=None).fit(SITES)
+    words = pca.guarantee_.words()
+    assert pca.guarantee_.epsilon == 1.0
+    assert "the hub and the other sites among them; only a person's own site sees their rows" in words
+    assert "raw parts" not in words
+    assert "every number that leaves a site" in words
+    assert set(pca.ledgers_) == set(pca.sites_)
+
+
+@pytest.mark.parametrize("method", METHODS[4:])
+def test_averages_put_the_noise_at_the_sites_whoever_is_trusted_and_say_so(method: str) -> None:
+    pca = private_federated(method=method, trust="curator").fit(SITES)
+    assert set(pca.ledgers_) == set(pca.sites_)
+    assert "only a person's own site sees their rows" in pca.guarantee_.words()
+    assert pca.model_.settings["trust"] == "site"
+
+
+@pytest.mark.parametrize("method", SUMS)
+def test_noise_in_both_places_makes_two_promises(method: str) -> None:
+    pca = private_federated(method=method, random_state=None, **PAIR).fit(SITES)
+    promise = pca.guarantee_
+    assert promise.epsilon == 0.5
+    assert "the promise is (4, 1e-06)" in promise.words()
+    assert "Against the hub" in promise.words()
+    assert "nobody but the hub reads what sites send, or the promise against the hub is all there is" in promise.words()
+    assert set(pca.ledgers_) == {"hub", *pca.sites_}
+    pair = private_federated(trust="both", epsilon=[4.0, 0.5], delta=(1e-5, 1e-7)).fit(SITES).guarantee_
+    assert (pair.epsilon, pair.delta) == (0.5, 1e-7)
+    assert "the promise is (4, 1e-05)" in pair.words()
+
+
+def test_two_promises_in_a_tree_are_readable() -> None:
+    words = private_federated(topology="tree", fanout=2, **PAIR).fit(SITES).guarantee_.words()
+    assert "which and" not in words
+    assert "inner nodes of the tree" in words
+
+
+def test_the_promise_against_the_hub_is_not_rounded() -> None:
+    words = private_federated(trust="both", epsilon=(4.00000001, 0.5)).fit(SITES).guarantee_.words()
+    assert "4.00000001" in words
+
+
+def test_more_noise_at_the_sites_than_was_asked_of_the_hub_is_promised() -> None:
+    for several in (1, 2):
+        pca = private_federated(trust="both", epsilon=(0.5, 4.0), person_sites=several).fit(SITES)
+        assert pca.guarantee_.epsilon == 0.5
+        # The lines below a promise add up to no more than it.
+        assert pca.guarantee_.mu <= Budget(0.5, 1e-6).mu * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("method", [*METHODS, "dr-svd"])
+def test_without_epsilon_there_is_no_promise(method: str) -> None:
+    pca = federated(method=method).fit(SITES)
+    assert pca.guarantee_.epsilon is None
+    assert pca.guarantee_.headline == "No privacy: exact PCA was asked for."
+    assert pca.guarantee_.charges == ()
+    assert pca.model_.settings["trust"] == "none"
+    assert pca.noise_floor_ == 0.0
+
+
+@pytest.mark.parametrize("local_steps", [1, 4])
+@pytest.mark.parametrize(
+    "trust",
+    [{"trust": "curator"}, {"trust": "site"}, {"trust": "both", "epsilon": (1.0, 2.0)}],
+    ids=lambda t: t["trust"],
+)
+def test_published_noise_promises_nothing(trust: dict[str, Any], local_steps: int) -> None:
+    choices: dict[str, Any] = {"calibration": "paper", "center": None, "local_steps": local_steps, "rounds": 3} | trust
+    pca = private_federated(random_state=None, **choices).fit(SITES)
+    promise = pca.guarantee_
+    assert promise.epsilon is None and promise.delta is None
+    assert not promise.private
+    assert promise.headline.startswith("No privacy: noise as published in FedPower Alg. 2")
+    assert "that promise is not established" in promise.headline
+    assert "one entry of a Gram matrix and not for a person" in promise.headline
+    assert ("local steps read rows that no noise covers" in promise.headline) == (local_steps > 1)
+    assert pca.plan_.method == "fedpower"
+    assert pca.model_.settings["calibration"] == "paper"
+    residuals = [turn.residual for turn in pca.transcript_ if turn.stage.startswith("fedpower")]
+    if local_steps > 1:
+        assert residuals == [None] * 3
+
+
+def test_published_noise_is_that_of_the_paper() -> None:
+    """In each of three rounds (T/p) sqrt(2 log(1.25 (T/p) / delta)) / epsilon max |Z|, at the smallest site."""
+    dim, rounds, epsilon, delta = 40, 3, 1.0, 1e-5
+    zeros = [np.zeros((10, dim))] * 2
+    squares = []
+    for seed in range(30):
+        choices: dict[str, Any] = {"calibration": "paper", "center": None, "rounds": 1, "oversample": 0}
+        pca = federated(dim, epsilon=epsilon / rounds, delta=delta / rounds, trust="site", random_state=seed, **choices)
+        pca.fit(zeros)
+        # With as many components as columns the singular values of what was added are all there.
+        squares.append(float(np.sum(pca.singular_values_**4)))
+    sigma = rounds / epsilon * math.sqrt(2 * math.log(1.25 * rounds / delta))
+    largest = np.sqrt(np.mean(squares) / (2 * dim**2)) / sigma
+    # The largest entry of a random orthonormal basis of 40 columns: about sqrt(2 log(d^2) / d).
+    assert 0.4 < largest < 0.8
+
+
+def test_a_known_seed_is_not_private() -> None:
+    for choices in ({}, {"trust": "site"}, PAIR):
+        seeded = private_federated(random_state=7, **choices).fit(SITES).guarantee_
+        assert not seeded.private
+        assert seeded.headline.startswith("NOT PRIVATE (known seed)")
+        fresh = private_federated(random_state=None, **choices).fit(SITES).guarantee_
+        assert fresh.private
+        assert "NOT PRIVATE" not in fresh.words()
+
+
+def test_noise_is_fresh_without_a_seed() -> None:
+    for choices in ({}, {"trust": "site"}, PAIR):
+        one, other = (private_federated(random_state=None, **choices).fit(SITES) for _ in range(2))
+        assert not same_bits(one, other)
+
+
+def test_every_place_has_noise_of_its_own() -> None:
+    """Equal sites that drew equal noise would send equal parts."""
+    sent: list[Any] = []
+
+    def heard(mail: Any) -> Any:
+        if mail.receiver == "hub":
+            sent.append(mail.body.arrays[0])
+        return [mail]
+
+    private_federated(
+        trust="site", center=None, neighbours="zero-out", method="covariance", faults=Faults(meddle=heard)
+    ).fit([SITES[0]] * 3)
+    assert len(sent) == 3
+    assert len({array.tobytes() for array in sent}) == 3
+
+
+def test_words_for_people_and_draws() -> None:
+    words = private_federated(person_sites=3).fit(SITES).guarantee_.words()
+    assert "at most one row at each of at most 3 sites" in words
+    assert "no person has rows at more than 3 sites" in words
+    tables = [pd.DataFrame(rows, columns=COLUMNS).assign(who=np.arange(len(rows)) // 2) for rows in SITES]
+    for several in (1, 2):
+        words = private_federated(person="who", person_sites=several).fit(tables).guarantee_.words()
+        assert "all the rows that name them" in words
+        assert f"no person has rows at more than {'one site' if several == 1 else '2 sites'}" in words
+        assert "no person has more than one row" not in words
+    drawn = private_federated(method="power", participation=("without-replacement", 2)).fit(SITES).guarantee_.words()
+    assert "drawing the sites of a round is public and is not counted on for privacy" in drawn
+    for near, told in (("add-remove", "add/remove"), ("zero-out", "zero-out"), ("replace-one", "replace-one")):
+        assert told in private_federated(neighbours=near).fit(SITES).guarantee_.words()
+    given = private_federated(center=None).fit(SITES).guarantee_.words()
+    assert "a given center are public" in given
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("trust", ["curator", "site", "both"])
+@pytest.mark.parametrize("several", [1, 3])
+def test_charges_add_up(method: str, trust: str, several: int) -> None:
+    choices: dict[str, Any] = {"method": method, "trust": trust, "person_sites": several}
+    if trust == "both":
+        if method in METHODS[4:]:
+            return
+        choices["epsilon"] = (2.0, 1.0)
+    pca = private_federated(**choices).fit(SITES)
+    at_sites = trust != "curator" or method in METHODS[4:]
+    mu = Budget(1.0, 1e-6).mu
+    lines = [charge for turn in pca.transcript_ for charge in turn.charges]
+    own = [*pca.ledgers_["site 0"].charges] if at_sites else []
+    hub = [*pca.ledgers_["hub"].charges] if "hub" in pca.ledgers_ else []
+    assert sorted(lines, key=repr) == sorted(own + hub, key=repr)
+    assert all(turn.charges for turn in pca.transcript_)
+    if hub:
+        assert pca.guarantee_.charges == tuple(hub)
+    for ledger in pca.ledgers_.values():
+        # A search for the mean that ends early leaves its share to the components, so all is spent in the end.
+        assert ledger.spent_mu == pytest.approx(ledger.budget.mu, rel=1e-9)
+        assert ledger.spent_mu <= ledger.budget.mu * (1 + 1e-12)
+    assert pca.guarantee_.mu == pytest.approx(mu, rel=1e-9)
+    if at_sites and trust != "both":
+        assert pca.ledgers_["site 0"].spent_mu * math.sqrt(several) == pytest.approx(mu, rel=1e-9)
+
+
+@pytest.mark.parametrize("trust", ["curator", "site"])
+def test_the_budget_is_reserved_for_the_most_rounds(trust: Any) -> None:
+    """Stopping early leaves something over, and says nothing that was not released."""
+    choices: dict[str, Any] = {"method": "power", "rounds": 8, "trust": trust, "oversample": 0, "n_components": 1}
+    whole = private_federated(**choices).fit(SITES)
+    early = private_federated(tolerance=0.9, **choices).fit(SITES)
+    assert component_rounds(whole) == 8 > component_rounds(early)
+    for name, ledger in early.ledgers_.items():
+        assert ledger.spent_mu < whole.ledgers_[name].spent_mu
+        assert ledger.charges == whole.ledgers_[name].charges[: len(ledger.charges) - 1] + ledger.charges[-1:]
+    assert early.guarantee_.epsilon == whole.guarantee_.epsilon == 1.0
+
+
+def test_every_local_step_is_charged_at_the_site() -> None:
+    pca = private_federated(method="fedpower", trust="site", local_steps=[3, 1, 2], rounds=3).fit(SITES)
+    labels = [charge.label for charge in pca.ledgers_["site 2"].charges]
+    assert [label for label in labels if "fedpower" in label] == [
+        "fedpower turn 1 of 3, local step 1 of 3",
+        "fedpower turn 1 of 3, local step 2 of 3",
+        "fedpower turn 1 of 3, local step 3 of 3",
+        "fedpower turn 2 of 3",
+        "fedpower turn 3 of 3, local step 1 of 2",
+        "fedpower turn 3 of 3, local step 2 of 2",
+    ]
+
+
+@pytest.mark.parametrize(
+    "choices",
+    [{}, {"trust": "site", "person_sites": 2}, PAIR, {"calibration": "paper", "center": None}, {"epsilon": None}],
+)
+def test_a_model_file_keeps_the_promise(choices: dict[str, Any], tmp_path: Path) -> None:
+    tables = [pd.DataFrame(rows, columns=COLUMNS) for rows in SITES]
+    pca = private_federated(**choices).fit(tables)
+    pca.save(tmp_path / "model")
+    loaded = Model.load(tmp_path / "model")
+    assert loaded.guarantee == pca.guarantee_
+    assert loaded.guarantee.words() == pca.guarantee_.words()
+    assert np.array_equal(loaded.components, pca.components_)
+    assert loaded.columns == tuple(COLUMNS)
+    assert dict(loaded.settings) == dict(pca.model_.settings)
+    assert np.allclose(loaded.transform(ROWS), pca.model_.transform(ROWS))
+
+
+@pytest.mark.parametrize("epsilon", [1e-4, 1e-2, 1.0, 30.0, 1e4])
+@pytest.mark.parametrize("delta", [1e-12, 1e-3, 0.1])
+@pytest.mark.parametrize("several", [1, 2, 4])
+def test_every_budget_can_be_spent(epsilon: float, delta: float, several: int) -> None:
+    for trust in ("curator", "site", "both"):
+        pair = (epsilon, epsilon) if trust == "both" else epsilon
+        pca = private_federated(epsilon=pair, delta=delta, trust=trust, person_sites=several, method="covariance").fit(
+            SITES
+        )
+        assert pca.guarantee_.mu == pytest.approx(Budget(epsilon, delta).mu, rel=1e-9)
+
+
+@pytest.mark.parametrize("rounds", [1600, 10_000])
+def test_many_rounds_can_be_paid_for_or_are_refused_in_time(rounds: int) -> None:
+    for trust in ("curator", "site"):
+        said = ""
+        try:
+            private_federated(1, method="power", oversample=0, trust=trust, rounds=rounds).fit(
+                [rows[:5] for rows in SITES]
+            )
+        except ValueError as error:
+            said = str(error)[:300]
+        # Before anything is released, and without a list of all shares.
+        assert said == "" or ("rounds" in said and len(said) < 300), trust
+
+
+@pytest.mark.parametrize("trust", ["curator", "site", "both"])
+@pytest.mark.parametrize("method", METHODS)
+def test_with_many_people_the_private_answer_is_nearly_the_exact_one(method: str, trust: Any) -> None:
+    if trust == "both" and method in METHODS[4:]:
+        return
+    values = pooled_rows(20_000)
+    sites = cut(values, 9000, 7000)
+    epsilon = (30.0, 20.0) if trust == "both" else 20.0
+    pca = private_federated(method=method, trust=trust, epsilon=epsilon, row_bound=20.0).fit(sites)
+    basis, variances = pooled_answer(values, 2)
+    assert off(pca, basis) < (0.05 if method not in ("uda", "wda") else 0.15)
+    assert pca.explained_variance_ == pytest.approx(variances, rel=0.1)
+    assert pca.mean_ == pytest.approx(values.mean(axis=0), abs=0.15)
+    assert pca.explained_variance_ratio_.sum() <= 1 + 1e-12
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_noise_alone_is_an_answer_too(method: str) -> None:
+    """Of two columns, noise on a matrix of zeros leaves no direction of positive weight in one fit of six: it is paid for."""
+    for seed in range(12):
+        pca = private_federated(1, method=method, trust="site", center=None, random_state=seed).fit([np.zeros((3, 2))])
+        assert np.isfinite(pca.components_).all()
+        assert np.isfinite(pca.explained_variance_).all()
+
+
+def test_noise_in_both_places_costs_no_more_than_the_larger() -> None:
+    """The hub adds only what the site of a person has not added already: one site, and the noise is that of one place."""
+    zeros = [np.zeros((5, 50))]
+    choices: dict[str, Any] = {"method": "covariance", "center": None, "neighbours": "zero-out", "row_bound": 1.0}
+    alone = private_federated(50, epsilon=0.5, **choices).fit(zeros)
+    both = private_federated(50, **(choices | PAIR)).fit(zeros)
+    assert both.noise_floor_ == pytest.approx(alone.noise_floor_, rel=1e-6)
+    energy = [float(np.square(np.square(pca.singular_values_)).sum()) for pca in (alone, both)]
+    # Half of the eigenvalues are negative and cut: sums of some 600 squares, which vary by a tenth or so.
+    assert energy[1] == pytest.approx(energy[0], rel=0.4)
+
+
+def test_nobody_pays_twice_for_a_resumed_round() -> None:
+    for trust in ("curator", "site"):
+        pca = private_federated(trust=trust, method="power", faults=Faults(dies={"site 1": 3}))
+        with pytest.raises(QuorumLost, match="site 1"):
+            pca.fit(SITES)
+        pca.faults = None
+        pca.resume()
+        whole = private_federated(trust=trust, method="power").fit(SITES)
+        assert {name: ledger.charges for name, ledger in pca.ledgers_.items()} == {
+            name: ledger.charges for name, ledger in whole.ledgers_.items()
+        }
+        assert sines(pca.components_.T, whole.components_.T).max() < 1e-9
+
+
+def test_rows_put_in_place_of_others_are_not_paid_for_twice() -> None:
+    """A site whose rows are in what was released cannot become another; with those it has it goes on, and nobody pays twice."""
+    pca = private_federated(trust="site", method="covariance", faults=Faults(dies={"site 1": 1}), center=None)
+    with pytest.raises(QuorumLost):
+        pca.fit(SITES)
+    pca.faults = None
+    with pytest.raises(ValueError, match="site 1 has been counted"):
+        pca.resume({"site 1": SITES[1][:50]})
+    with pytest.raises(ValueError, match="site 0 was not missing"):
+        pca.resume({"site 0": SITES[1][:50]})
+    pca.resume()
+    mu = Budget(1.0, 1e-6).mu
+    assert all(ledger.spent_mu <= mu * (1 + 1e-9) for ledger in pca.ledgers_.values())
+    with pytest.raises(ValueError, match="no site 'Oslo'"):
+        lost = private_federated(faults=Faults(dies={"site 1": 0}))
+        try:
+            lost.fit(SITES)
+        except QuorumLost:
+            lost.resume({"Oslo": SITES[0]})

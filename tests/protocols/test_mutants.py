@@ -1,0 +1,140 @@
+"""The laws can fail: each of these breaks one rule of the parties, and the law that states it must notice."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import eigenveil.privacy.bounded
+import eigenveil.protocols.party
+import eigenveil.protocols.wire
+import eigenveil.tasks.base
+from eigenveil.errors import PeerError
+from eigenveil.estimators.study import Study
+from eigenveil.protocols import Envelope, Give, Hub, Member, Message
+from eigenveil.protocols.gathering import Gathering
+from eigenveil.protocols.wire import decode, encode
+from eigenveil.tasks import Question
+from protocols.companies import picture
+from protocols.fault_runs import random_run, require_right
+from protocols.test_party_laws import (
+    test_a_question_resumed_under_a_later_turn_gets_the_same_bits_for_nothing as law_of_repeats,
+)
+from protocols.test_party_laws import test_bad_mail_names_its_sender_and_changes_nothing as law_of_bad_mail
+from protocols.test_sums_in_order import SITES, require_folded_in_site_order
+
+Patch = pytest.MonkeyPatch
+
+
+def add_as_it_comes(patch: Patch) -> None:
+    fold = Gathering._fold
+
+    def in_order_of_arrival(now: Gathering) -> None:
+        for name in list(now._held):
+            now._add(name)
+        fold(now)
+
+    patch.setattr(Gathering, "_fold", in_order_of_arrival)
+
+
+def take_from_anybody(patch: Patch) -> None:
+    receive = Hub.receive
+
+    def whoever(hub: Hub[Any], mail: Envelope) -> list[Envelope]:
+        sender = mail.sender if mail.sender in hub._below else next(iter(hub._below))
+        return receive(hub, Envelope(sender, mail.receiver, mail.body))
+
+    patch.setattr(Hub, "receive", whoever)
+
+
+def answer_anybody(patch: Patch) -> None:
+    receive = Member.receive
+    patch.setattr(Member, "receive", lambda site, mail: receive(site, Envelope(site._hub, mail.receiver, mail.body)))
+
+
+def take_any_turn(patch: Patch) -> None:
+    receive = Gathering.receive
+
+    def whenever(now: Gathering, sender: str, body: Message) -> None:
+        receive(now, sender, Give(now.turn, body.arrays, body.missing) if isinstance(body, Give) else body)
+
+    patch.setattr(Gathering, "receive", whenever)
+
+
+def change_before_checking(patch: Patch) -> None:
+    receive = Gathering.receive
+
+    def hasty(now: Gathering, sender: str, body: Message) -> None:
+        now._short[sender] = ()
+        receive(now, sender, body)
+
+    patch.setattr(Gathering, "receive", hasty)
+
+
+def fresh_noise_each_time(patch: Patch) -> None:
+    patch.setattr(Question, "same", lambda question, other: False)
+
+
+def no_check_of_length(patch: Patch) -> None:
+    patch.setattr(eigenveil.privacy.bounded, "CONTRACTION", 2.0)
+
+
+def no_check_of_size(patch: Patch) -> None:
+    patch.setattr(eigenveil.tasks.base, "_LARGEST", np.inf)
+
+
+def no_check_of_numbers(patch: Patch) -> None:
+    patch.setattr(eigenveil.protocols.party, "require", lambda condition, message: None)
+
+
+def never_begin_again(patch: Patch) -> None:
+    patch.setattr(Study, "without", lambda study, state: None)
+
+
+def halves_by_adding(patch: Patch) -> None:
+    square = eigenveil.protocols.wire._square
+    patch.setattr(eigenveil.protocols.wire, "_square", lambda flat, side: square(flat, side) + 0.0)
+
+
+def sums_in_order() -> None:
+    require_folded_in_site_order(0, SITES[::-1], set(), set())
+
+
+def lost_sites_leave_no_trace() -> None:
+    for seed in range(12):
+        require_right("krylov around the mean", "star", random_run("krylov around the mean", "star", seed))
+
+
+def halves_arrive() -> None:
+    mail = Envelope("a", "hub", Give(0, (np.array([[1.0, -0.0], [-0.0, 2.0]]),), symmetric=True))
+    assert picture(decode(encode(mail))) == picture(mail)
+
+
+def bad_mail_to(kind: str) -> Callable[[], None]:
+    return lambda: law_of_bad_mail(kind, "star")
+
+
+MUTANTS: list[tuple[Callable[[Patch], None], Callable[[], None]]] = [
+    (add_as_it_comes, sums_in_order),
+    (take_from_anybody, bad_mail_to("covariance")),
+    (answer_anybody, bad_mail_to("covariance")),
+    (take_any_turn, bad_mail_to("covariance")),
+    (change_before_checking, bad_mail_to("covariance")),
+    (no_check_of_length, bad_mail_to("power")),
+    (no_check_of_size, bad_mail_to("covariance")),
+    (no_check_of_numbers, bad_mail_to("power")),
+    (fresh_noise_each_time, lambda: law_of_repeats("covariance")),
+    (never_begin_again, lost_sites_leave_no_trace),
+    (halves_by_adding, halves_arrive),
+]
+
+
+@pytest.mark.parametrize(("mutate", "law"), MUTANTS, ids=lambda thing: getattr(thing, "__name__", ""))
+def test_every_mutant_is_found(
+    mutate: Callable[[Patch], None], law: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    law()
+    mutate(monkeypatch)
+    with pytest.raises((AssertionError, PeerError)):
+        law()

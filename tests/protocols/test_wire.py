@@ -1,0 +1,231 @@
+"""Wire: what is sent arrives to the last bit, and nothing else is ever taken for a message."""
+
+import json
+import struct
+import tracemalloc
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from eigenveil.errors import ProtocolError
+from eigenveil.linalg import Array
+from eigenveil.protocols import Ask, Decline, Done, Envelope, Give
+from eigenveil.protocols.wire import LIMIT, VERSION, decode, encode, size
+from eigenveil.tasks import Question
+from protocols.companies import picture
+
+FRAME = struct.Struct("<4sBI")
+WHOLE = st.integers(0, 2**53 - 1)
+NAMES = st.text(min_size=1, max_size=200)
+# All of them: minus zero, subnormal, infinite, not a number. Who takes such numbers is for the parties to say.
+NUMBERS = st.floats(width=64)
+
+
+def plain_arrays() -> st.SearchStrategy[tuple[Array, ...]]:
+    shapes = hnp.array_shapes(min_dims=0, max_dims=2, min_side=0, max_side=4)
+    return st.lists(hnp.arrays(np.float64, shapes, elements=NUMBERS), max_size=4).map(tuple)
+
+
+@st.composite
+def symmetric_arrays(draw: st.DrawFn) -> tuple[Array, ...]:
+    found = []
+    for side in draw(st.lists(st.integers(0, 4), min_size=1, max_size=2)):
+        upper = draw(hnp.arrays(np.float64, (side, side), elements=NUMBERS))
+        found.append(np.where(np.tri(side, dtype=bool).T, upper, upper.T))
+    return tuple(found)
+
+
+@st.composite
+def envelopes(draw: st.DrawFn) -> Envelope:
+    arrays, turn = draw(plain_arrays()), draw(WHOLE)
+    names = st.lists(NAMES, max_size=3).map(tuple)
+    question = Question(draw(WHOLE), arrays, draw(st.text(max_size=200)))
+    bodies: list[st.SearchStrategy[Ask | Give | Decline | Done]] = [
+        st.builds(Ask, st.just(turn), st.just(question), names),
+        st.builds(Give, st.just(turn), st.just(arrays), names),
+        st.builds(Give, st.just(turn), symmetric_arrays(), names, st.just(True)),
+        st.just(Decline(turn)),
+        st.just(Done(turn, arrays)),
+    ]
+    return Envelope(draw(NAMES), draw(NAMES), draw(st.one_of(bodies)))
+
+
+@settings(max_examples=150)
+@given(envelopes())
+def test_every_message_arrives_to_the_last_bit_and_has_the_size_that_was_told(mail: Envelope) -> None:
+    sent = encode(mail)
+    assert picture(decode(sent)) == picture(mail)
+    assert len(sent) == size(mail)
+    assert encode(decode(sent)) == sent
+
+
+def test_half_of_a_symmetric_matrix_is_sent() -> None:
+    matrix = np.arange(10_000.0).reshape(100, 100)
+    half, whole = (
+        Envelope("a", "hub", Give(0, (matrix + matrix.T,), symmetric=symmetric)) for symmetric in (True, False)
+    )
+    assert size(whole) - size(half) == 8 * 100 * 99 // 2 + 1  # "true" is a letter shorter than "false"
+
+
+@given(envelopes(), st.data())
+def test_what_is_cut_short_or_goes_on_is_refused(mail: Envelope, data: st.DataObject) -> None:
+    sent = encode(mail)
+    for damaged in (sent[: data.draw(st.integers(0, len(sent) - 1))], sent + data.draw(st.binary(min_size=1))):
+        with pytest.raises(ProtocolError):
+            decode(damaged)
+
+
+@settings(max_examples=100)
+@given(envelopes(), st.data())
+def test_one_wrong_bit_in_the_head_is_refused_or_makes_another_whole_message(
+    mail: Envelope, data: st.DataObject
+) -> None:
+    sent = bytearray(encode(mail))
+    head = FRAME.size + FRAME.unpack_from(sent)[2]
+    sent[data.draw(st.integers(0, head - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    try:
+        other = decode(bytes(sent))
+    except ProtocolError:
+        return
+    assert picture(other) != picture(mail)
+    assert picture(decode(encode(other))) == picture(other)
+
+
+@settings(max_examples=150)
+@given(st.binary(max_size=200), st.binary(max_size=100))
+def test_random_bytes_are_refused(noise: bytes, head: bytes) -> None:
+    for data in (noise, FRAME.pack(b"EIGV", VERSION, len(head)) + head + noise):
+        with pytest.raises(ProtocolError):
+            decode(data)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=150)
+@given(envelopes(), st.data())
+def test_any_other_value_in_the_head_is_refused_or_is_another_message(mail: Envelope, data: st.DataObject) -> None:
+    head, rest = taken_apart(mail)
+    head[data.draw(st.sampled_from(sorted(head)))] = data.draw(JSON)
+    try:
+        decode(put_together(head, rest))
+    except ProtocolError:
+        return
+
+
+def taken_apart(mail: Envelope) -> tuple[dict[str, Any], bytes]:
+    sent = encode(mail)
+    start = FRAME.size + FRAME.unpack_from(sent)[2]
+    return json.loads(sent[FRAME.size : start]), sent[start:]
+
+
+def put_together(head: Any, rest: bytes = b"") -> bytes:
+    text = head if isinstance(head, bytes) else json.dumps(head, separators=(",", ":")).encode()
+    return FRAME.pack(b"EIGV", VERSION, len(text)) + text + rest
+
+
+GIVE = {"kind": "give", "from": "a", "to": "hub", "turn": 0, "shapes": [[1]], "missing": [], "half": False}
+ASK = {"kind": "ask", "from": "hub", "to": "a", "turn": 0, "shapes": [[1]], "step": 0, "stage": "", "without": []}
+ONE = struct.pack("<d", 1.0)
+HUGE = 2**52
+
+
+def test_the_heads_that_are_spoiled_below_are_good_ones() -> None:
+    assert isinstance(decode(put_together(GIVE, ONE)).body, Give)
+    assert isinstance(decode(put_together(ASK, ONE)).body, Ask)
+
+
+BAD_IN_GIVE: dict[str, list[Any]] = {
+    "turn": [-1, 1.0, True, None, "0", 2**53, 10**400, [0], float("nan"), float("inf"), -0.0],
+    "kind": ["", "Give", None, [], {}, 1],
+    "from": ["", None, 7, [], "x" * 201],
+    "to": ["", None, 7, "x" * 201],
+    "half": [0, 1, None, "true", True],
+    "missing": [None, "a", {}, [1], [""], [["a"]]],
+    "shapes": [
+        *(None, 1, {}, [1], [[-1]], [[True]], [[1.0]], ["1"], [[1, 1, 1]], [[0]], [[2]], [], [[1], [1]]),
+        *([[HUGE]], [[HUGE, HUGE]], [[2**32, 2**32]], [[HUGE, 2**12]], [[2**53]], [[2**64, 2**64]], [[]] * 65),
+    ],
+}
+BAD_IN_ASK: dict[str, list[Any]] = {"step": [-1, True, 0.5, "1", 2**60], "stage": [None, 1, [], "x" * 201]}
+DECLINE = {"kind": "decline", "from": "a", "to": "b", "turn": 0, "shapes": [[1]]}
+BOMBS = {
+    "nothing": b"",
+    "a frame alone": FRAME.pack(b"EIGV", VERSION, 0),
+    "another version": FRAME.pack(b"EIGV", VERSION + 1, 2) + b"{}",
+    "another magic": b"PK\x03\x04" + encode(Envelope("a", "b", Decline(0)))[4:],
+    "a head longer than the message": FRAME.pack(b"EIGV", VERSION, 2**32 - 1) + b"{}",
+    "a long head": put_together(b" " * (2**20) + b"{}"),
+    "deep nesting": put_together(b"[" * 500_000 + b"]" * 500_000),
+    "deep nesting of objects": put_together(b'{"a":' * 100_000 + b"1" + b"}" * 100_000),
+    "a huge number": put_together(b'{"turn":' + b"9" * 500_000 + b"}"),
+    "a list": put_together([GIVE], ONE),
+    "not text": put_together(b"\xff\xfe\xfd"),
+    "pickle": put_together(b"\x80\x04\x95cos\nsystem\n", ONE),
+    "room to breathe": put_together(json.dumps(GIVE).encode(), ONE),
+    "another encoding": put_together(json.dumps(GIVE, separators=(",", ":")).encode("utf-16"), ONE),
+    "a field twice": put_together(json.dumps(GIVE, separators=(",", ":"))[:-1].encode() + b',"turn":0}', ONE),
+    "an extra field": put_together(GIVE | {"more": 1}, ONE),
+    "a field of another kind": put_together(GIVE | {"step": 0}, ONE),
+    "half of a huge matrix": put_together(GIVE | {"shapes": [[HUGE, HUGE]], "half": True}, ONE),
+    "half of an oblong": put_together(GIVE | {"shapes": [[1, 2]], "half": True}, ONE),
+    "a decline with numbers": put_together(DECLINE, ONE),
+    **{
+        f"no {name}": put_together({field: value for field, value in head.items() if field != name}, ONE)
+        for head in (GIVE, ASK)
+        for name in head
+    },
+    **{
+        f"{name} is {value!r:.20}": put_together(good | {name: value}, ONE)
+        for good, bad in ((GIVE, BAD_IN_GIVE), (ASK, BAD_IN_ASK))
+        for name, values in bad.items()
+        for value in values
+    },
+}
+
+
+@pytest.mark.parametrize("data", BOMBS.values(), ids=BOMBS.keys())
+def test_bombs_and_lies_are_refused_in_little_memory(data: bytes) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(ProtocolError):
+            decode(data)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 64 * 2**20 + 20 * len(data)
+
+
+def test_a_claim_of_many_empty_rows_takes_no_room() -> None:
+    found = decode(put_together(GIVE | {"shapes": [[HUGE, 0]]}))
+    assert isinstance(found.body, Give)
+    assert found.body.arrays[0].nbytes == 0
+
+
+def test_more_than_the_limit_is_refused_whatever_it_is() -> None:
+    mail = Envelope("a", "hub", Give(0, (np.zeros(10),)))
+    sent = encode(mail)
+    assert picture(decode(sent, limit=len(sent))) == picture(mail)
+    with pytest.raises(ProtocolError, match="are allowed"):
+        decode(sent, limit=len(sent) - 1)
+    assert LIMIT == 1 << 30
+
+
+def test_arrays_that_arrive_are_float64_whatever_their_place_in_the_message() -> None:
+    for name in ("a", "ab", "abc"):
+        strided = np.arange(12.0).reshape(3, 4)[:, ::2]
+        found = decode(encode(Envelope(name, "hub", Give(0, (strided,)))))
+        assert isinstance(found.body, Give)
+        assert found.body.arrays[0].dtype == np.float64
+        assert (found.body.arrays[0] == strided).all()
+    with pytest.raises(ProtocolError):
+        decode(encode(replace(found, sender="")))
