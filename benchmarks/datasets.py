@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 from eigenveil.linalg import Array
 
-__all__ = ["FOLDER", "centred_and_clipped", "dense", "skipped", "sparse"]
+__all__ = ["FOLDER", "centred_and_clipped", "dense", "skipped", "sparse", "within_one"]
 
 FOLDER = Path(os.environ.get("EIGENVEIL_DATA", Path(__file__).resolve().parents[1] / ".." / "shared" / "data"))
 
@@ -26,10 +26,12 @@ def skipped(name: str) -> bool:
 
 
 def dense(name: str) -> Array:
-    """A data set as float64 rows. `mnist:test` is MNIST's test set; codes for missing entries become zero."""
+    """A data set as float64 rows. `mnist:train` and `mnist:test` are MNIST's two sets; codes for missing entries become zero."""
     base = name.partition(":")[0]
     with np.load(FOLDER / f"{base}.npz", allow_pickle=False) as archive:
         rows = archive["X"].astype(np.float64) if "X" in archive else sparse(base).toarray()
+    if name == "mnist:train":
+        rows = rows[:60_000]
     if name == "mnist:test":
         rows = rows[60_000:]
     if base == "jester1":
@@ -57,3 +59,22 @@ def centred_and_clipped(rows: Array, *, quantile: float = 0.95) -> tuple[Array, 
     bound = float(np.quantile(norms, quantile))
     rows *= np.minimum(1.0, bound / np.maximum(norms, 1e-300))[:, None]
     return rows, bound
+
+
+def within_one(name: str, *, affine: bool = False) -> Array:
+    """A data set with every entry in [-1, 1], as the LIBSVM site gives it. Extremes are READ FROM THE DATA.
+
+    Tables that lie in [-1, 1] already (indicators, usps) stay as they are, and MNIST is divided by 255. In all others, or with
+    `affine` in these too, each column is mapped by x -> 2 (x - min) / (max - min) - 1, which is svm-scale -l -1 -u 1; columns
+    that never vary become zero.
+    """
+    rows = dense(name)
+    if not affine and name.partition(":")[0] == "mnist":
+        rows /= 255.0
+    low, high = rows.min(axis=0), rows.max(axis=0)
+    if not affine and low.min() >= -1.0 and high.max() <= 1.0:
+        return rows
+    rows -= low
+    rows *= 2.0 / np.where(high > low, high - low, 1.0)
+    rows -= np.where(high > low, 1.0, 0.0)
+    return rows

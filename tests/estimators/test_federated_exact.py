@@ -443,7 +443,7 @@ def test_a_site_that_comes_back_with_other_rows_is_counted_with_those_alone() ->
     rng = np.random.default_rng(8)
     sites = [rng.standard_normal((40, 6)) * [6, 5, 4, 1, 1, 1] for _ in range(3)]
     other = rng.standard_normal((40, 6)) * [1, 1, 1, 9, 1, 1]
-    pca = FederatedPCA(2, epsilon=None, faults=Faults(dies={"site 2": 3}), random_state=0)
+    pca = FederatedPCA(2, epsilon=None, faults=Faults(dies={"site 2": 2}), random_state=0)
     with pytest.raises(QuorumLost):
         pca.fit(sites)
     pca.faults = None
