@@ -146,6 +146,8 @@ def _bars(model: Model) -> Iterator[Bar]:
 def above_floor(model: Model) -> Text:
     """How many components rise above the noise, as a sentence."""
     floor, rank = noise_floor(model), len(model.values)
+    if floor == 0 and model.settings.get("calibration") == "paper":
+        return Text("Noise was added as published, and its floor is not known.")
     if floor == 0:
         return Text("No noise was added, so there is no noise floor.")
     above = int((model.explained_variance > floor).sum())

@@ -186,9 +186,20 @@ Delay: TypeAlias = Annotated[
     float,
     typer.Option(
         metavar="SECONDS",
-        help="The longest time a message takes. The hub asks again after 30, four times.",
+        help="The longest time a message takes, on a simulated clock.",
         rich_help_panel=_FAULTS,
     ),
+]
+Deadline: TypeAlias = Annotated[
+    float,
+    typer.Option(
+        metavar="SECONDS",
+        help="How long the hub waits before it asks again, on a simulated clock.",
+        rich_help_panel=_FAULTS,
+    ),
+]
+Retries: TypeAlias = Annotated[
+    int, typer.Option(help="How often it asks again before it goes on without a site.", rich_help_panel=_FAULTS)
 ]
 Dead: TypeAlias = Annotated[
     list[str] | None,
