@@ -7,7 +7,7 @@ from typing import Final, Literal, final
 from eigenveil.errors import require
 from eigenveil.plan import GROWTH, TURNS, predict
 from eigenveil.privacy import Budget, Neighbours
-from eigenveil.tasks import constant_steps, decaying_steps, geometric_shares
+from eigenveil.tasks import constant_steps, decaying_steps, geometric_shares, randomised_width
 
 __all__ = ["Method", "SitesPlan", "plan_sites"]
 
@@ -88,7 +88,7 @@ def _chosen(
     if method != "auto":
         return method, f"{method} was asked for"
     if budget is None:
-        return "krylov", "krylov: no other method without noise comes as close in as few rounds"
+        return "krylov", "krylov: exact to rounding in few rounds, of d x w numbers each"
     plan = predict(dim=dim, rank=rank, budget=budget, neighbours=neighbours)
     if plan.chosen.mechanism == "covariance":
         return "covariance", plan.reason
@@ -102,7 +102,7 @@ def _width(dim: int, rank: int, method: Method, oversample: int | None, *, exact
             return rank
         case "dr-svd":
             # FedPower Alg. 6.
-            return rank + (dim - rank) // 4 if oversample is None else min(dim, rank + oversample)
+            return randomised_width(dim, rank=rank) if oversample is None else min(dim, rank + oversample)
         case "krylov" if exact:
             more = _KRYLOV_MORE
         case _:

@@ -27,7 +27,7 @@ ALL: dict[str, Any] = {
     "fanout": 3,
     "trust": "both",
     "rounds": 3,
-    "tolerance": 0.1,
+    "tolerance": 0.0,
     "oversample": 1,
     "local_steps": [1, 1],
     "align": "sign",

@@ -267,7 +267,7 @@ def test_local_steps_save_rounds_where_sites_are_alike() -> None:
 
 @pytest.mark.parametrize("method", ["power", "fedpower"])
 def test_drawing_every_site_once_is_full_participation(method: str) -> None:
-    choices: dict[str, Any] = {"method": method, "rounds": 6}
+    choices: dict[str, Any] = {"method": method, "rounds": 6, "tolerance": 0.0}
     full = federated(**choices).fit(EVEN)
     drawn = federated(participation=("without-replacement", 5), **choices).fit(EVEN)
     assert same_bits(full, drawn)
@@ -340,7 +340,7 @@ def test_a_share_of_the_sites_is_that_share(count: int) -> None:
 def test_a_tie_is_said(method: str) -> None:
     """Six directions of equal variance: whichever two are found, others would do as well."""
     sites = [np.vstack([np.eye(6), -np.eye(6)])] * 3
-    with pytest.warns(UserWarning, match="components 2 and 3 have equal variance"):
+    with pytest.warns(UserWarning, match="components 2 and 3 are equal"):
         pca = federated(2, method=method).fit(sites)
     assert pca.tied_ is True
     with warnings.catch_warnings():
@@ -451,3 +451,38 @@ def test_a_site_that_comes_back_with_other_rows_is_counted_with_those_alone() ->
     rows = np.vstack([*sites[:2], other])
     exact = np.linalg.svd(rows - rows.mean(axis=0))[2][:2].T
     assert sines(pca.components_.T, exact).max() < 1e-7
+
+
+def test_an_answer_is_at_rest_or_not_whatever_ended_it() -> None:
+    """The verdict is the method's own: not the number of rounds, and not whether a restart came before."""
+    needed = len([r for r in federated(2).fit(EVEN).transcript_ if r.stage.startswith("krylov")])
+    for rounds in (needed, needed + 1):
+        assert federated(2, rounds=rounds).fit(EVEN).converged_ is True
+    assert federated(2, rounds=1, oversample=0).fit(EVEN).converged_ is False
+    assert federated(2, method="power", rounds=2, oversample=0).fit(EVEN).converged_ is False
+
+
+def test_variances_of_very_different_size_are_not_called_a_tie_and_found_as_well_as_can_be() -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.standard_normal((2000, 60)) * np.r_[2e3, 1.0, 0.5, np.full(57, 0.3)]
+    pca = federated(2, center=None).fit(np.array_split(rows, 4))
+    exact = np.linalg.svd(rows, full_matrices=False)[2][:2].T
+    assert pca.tied_ is False
+    assert sines(pca.components_.T, exact).max() < 1e-8
+
+
+def test_a_far_constant_column_costs_no_digits() -> None:
+    rng = np.random.default_rng(1)
+    rows = rng.standard_normal((600, 20)) * 2.0 ** -np.arange(20.0)
+    rows[:, 7] = 1e12
+    exact = np.linalg.svd(rows - rows.mean(axis=0), full_matrices=False)[2][:3].T
+    for method in ("krylov", "power"):
+        found = federated(3, method=method).fit(np.array_split(rows, 4))
+        assert sines(found.components_.T, exact).max() < 1e-7
+
+
+def test_draws_are_not_taken_for_an_answer_at_rest() -> None:
+    with pytest.raises(ValueError, match="tolerance is for full participation"):
+        federated(2, method="power", participation=("without-replacement", 1), tolerance=1e-4).fit(EVEN)
+    drawn = federated(2, method="power", participation=("without-replacement", 1), rounds=5).fit(EVEN)
+    assert drawn.converged_ is None

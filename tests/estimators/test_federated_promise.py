@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from eigenveil import Model
+from eigenveil import FederatedPCA, Model
 from eigenveil.errors import QuorumLost
 from eigenveil.linalg import sines
 from eigenveil.privacy import Budget
@@ -368,3 +368,40 @@ def test_rows_put_in_place_of_others_are_not_paid_for_twice() -> None:
             lost.fit(SITES)
         except QuorumLost:
             lost.resume({"Oslo": SITES[0]})
+
+
+def test_sites_that_never_came_are_not_counted_where_counts_are_public() -> None:
+    rng = np.random.default_rng(2)
+    sites = {f"s{i}": 10.0 + rng.standard_normal((2000, 4)) for i in range(4)}
+    pca = FederatedPCA(
+        2,
+        epsilon=50.0,
+        delta=1e-6,
+        row_bound=6.0,
+        origin=10.0,
+        neighbours="zero-out",
+        quorum=2,
+        faults=Faults(dies={"s0": 0, "s1": 0}),
+        random_state=0,
+    ).fit(sites)
+    assert pca.mean_ == pytest.approx(np.full(4, 10.0), abs=0.2)
+    assert pca.explained_variance_ == pytest.approx([1.0, 1.0], abs=0.15)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"method": "power", "participation": ("without-replacement", 2)},
+        {"method": "fedpower", "participation": ("without-replacement", 2), "trust": "site"},
+        {"method": "fedpower", "trust": "site", "local_steps": 4},
+        {"method": "merge", "trust": "site"},
+        {"method": "krylov"},
+        {"method": "covariance", "trust": "site"},
+    ],
+    ids=str,
+)
+def test_noise_alone_stays_below_the_floor(options: dict[str, Any]) -> None:
+    sites = [np.zeros((30, 40)) for _ in range(10)]
+    given: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, "row_bound": 1.0, "center": None, "random_state": 3}
+    pca = FederatedPCA(3, **{**given, **options}).fit(sites)
+    assert pca.explained_variance_[0] <= 1.15 * pca.noise_floor_

@@ -3,8 +3,10 @@
 import math
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
+import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
@@ -12,7 +14,6 @@ from sklearn.utils.validation import check_is_fitted
 from eigenveil.errors import QuorumLost, require
 from eigenveil.estimators.bounds import RowBounds
 from eigenveil.estimators.checks import budget_of, center_of, is_real, rank_of, require_integer, require_one_of, seed_of
-from eigenveil.estimators.curator import noise_floor
 from eigenveil.estimators.federated_promise import federated_promise
 from eigenveil.estimators.federated_terms import local_steps_of, participation_of, quorum_of, tolerance_of
 from eigenveil.estimators.federation import Federation, Participation, SitesRequest, Watch
@@ -96,8 +97,8 @@ class FederatedPCA(FittedPCA):
     plan_, sites_, ledgers_, refused_
         What was decided and why; the sites that count; what each place was charged; mail that was refused.
     tied_, converged_
-        Whether other directions have an equal claim, as where the variances k and k + 1 are equal; whether the last round moved
-        the answer by no more than the tolerance, None where there is none to compare with.
+        Whether other directions have an equal claim, as where the variances k and k + 1 are equal (krylov and covariance look);
+        whether more rounds would change the answer by no more than the tolerance. None where nobody looked.
 
     Examples
     --------
@@ -223,27 +224,28 @@ class FederatedPCA(FittedPCA):
         self.ledgers_ = dict(federation.ledgers)
         self.refused_ = federation.refused
         self.tied_ = found.tied
-        self.converged_ = _converged(federation)
+        self.converged_ = None if request.private else found.at_rest
         self._show(
             found.subspace,
             trace=found.trace,
             people=found.people,
             center=found.center,
-            noise_floor=noise_floor(found, plan.method, width=plan.width, last=plan.shares[-1]),
+            noise_floor=federation.noise_floor(found),
             guarantee=federated_promise(federation, found),
             scale=request.bounds.scale,
             settings=self._settings(request),
         )
         if self.converged_ is False and self.rounds is None:
             warnings.warn(
-                f"{plan.method} was stopped after {plan.rounds} rounds and had not come to rest; allow more rounds, a larger "
-                "tolerance, or take method='krylov'",
+                f"{plan.method} did not come to rest within the tolerance. More rounds or a larger tolerance help, or "
+                "method='krylov'; where variances differ by many orders, columns brought to like units",
                 ConvergenceWarning,
                 stacklevel=3,
             )
         if found.tied:
             warnings.warn(
-                f"components {request.rank} and {request.rank + 1} have equal variance, so the answer is not the only one",
+                f"the variances of components {request.rank} and {request.rank + 1} are equal for all that can be told, so the "
+                "answer is not the only one",
                 UserWarning,
                 stacklevel=3,
             )
@@ -281,7 +283,8 @@ class FederatedPCA(FittedPCA):
             # One person moves a site's directions by more than any bound we know: only the matrix can be covered.
             at_site = self.trust == "site" or self.method in _AVERAGES
             return (budget, None) if at_site else (None, budget)
-        both = isinstance(self.epsilon, Sequence) and not isinstance(self.epsilon, str) and len(self.epsilon) == 2
+        listed = isinstance(self.epsilon, Sequence | np.ndarray) and not isinstance(self.epsilon, str)
+        both = listed and len(self.epsilon) == 2
         require(
             both, f"epsilon must be a pair with trust='both': against the hub, and against others; got {self.epsilon!r}"
         )
@@ -320,6 +323,9 @@ class FederatedPCA(FittedPCA):
             equal_shares=published,
         )
         participation = participation_of(self.participation, len(sites))
+        if participation is not None:
+            # Rounds with other sites differ, however near the answer is.
+            plan = replace(plan, tolerance=0.0)
         self._require_legal(plan, participation, at_sites, at_hub, private=private)
         center = self._center_given(dim)
         sparse = any(rows.sparse for rows in sites.values())
@@ -413,6 +419,10 @@ class FederatedPCA(FittedPCA):
             self.topology == "star" or method not in ("uda", "wda"),
             f"method={method!r} averages at the hub: give topology='star', or method='merge' for a tree",
         )
+        require(
+            participation is None or not self.tolerance,
+            "tolerance is for full participation: the same sites drawn twice would look like an answer at rest",
+        )
         by_size = participation is not None and participation[0] == "with-replacement"
         require(
             not (by_size and private and not published) or Neighbours(self.neighbours).count_is_public,
@@ -431,16 +441,6 @@ class FederatedPCA(FittedPCA):
             return "private"
         require(self.center is not False, "center must be 'private', True, None or numbers, got False")
         return center_of(self.center, dim)
-
-
-def _converged(federation: Federation) -> bool | None:
-    """Whether a fit without noise that could go on for longer came to rest."""
-    plan, rounds = federation.request.plan, federation.rounds
-    if federation.request.private or plan.tolerance == 0:
-        return None
-    own = [done for done in rounds if done.stage.startswith(plan.method)]
-    moved = own[-1].movement
-    return len(own) < plan.rounds or (moved is not None and moved <= plan.tolerance)
 
 
 def _place_of_noise(request: SitesRequest) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 
 from eigenveil.errors import QuorumLost, require
 from eigenveil.estimators.bounds import RowBounds
+from eigenveil.estimators.curator import noise_floor
 from eigenveil.estimators.sites import Columns
 from eigenveil.estimators.study import Found, Study
 from eigenveil.linalg import Array, orthonormal
@@ -44,6 +45,7 @@ from eigenveil.tasks import (
     SiteSpaces,
     Task,
 )
+from eigenveil.tasks.base import GRID_COST
 
 __all__ = ["Federation", "Round", "SitesRequest", "Watch"]
 
@@ -136,6 +138,7 @@ class Federation:
         self._lines: dict[str, int] = {}
         self._runtime: InProcess | None = None
         self._missing: tuple[str, ...] = ()
+        self._weights = (1.0, math.sqrt(len(self._names)))
         self._anew = False
         self.refused: tuple[Refusal, ...] = ()
 
@@ -194,6 +197,8 @@ class Federation:
             count=count,
             trace=products and not request.published,
         )
+        drawn = 0 if request.participation is None else request.participation[1]
+        parts = max(len(children) for children in self._layout.below.values())
         rng = np.random.default_rng(request.seed)
         begin = (
             orthonormal(rng.standard_normal((request.bounds.dim, request.plan.width))) if _iterates(method) else None
@@ -205,24 +210,44 @@ class Federation:
             components=lambda domain: _components(request, domain, begin),
             split=split,
             people=request.people,
-            multiplier=self._total_noise(),
+            multiplier=self._total_noise(1.0, math.sqrt(len(self._names))),
             rank=request.rank,
             needs_trace=products and not request.published,
             begins_again=not request.private and request.participation is None,
+            sizes=request.sizes if request.people is not None else None,
+            grid=parts if request.at_hub is not None and not request.published else 0,
+            # Parts that are drawn and weighted are multiples of nothing common, and each addition rounds.
+            rounding=0.0 if request.at_hub is None else GRID_COST * (1 if drawn == 0 else drawn + 2),
         )
 
-    def _total_noise(self) -> float:
-        """The noise on a sum over all sites, over its sensitivity, at a share of one."""
+    def _total_noise(self, largest: float, root_of_squares: float) -> float:
+        """The noise on a sum of parts over its sensitivity, at a share of one, given how often parts count."""
         request, several = self.request, self.request.person_sites
         if request.published or not request.private:
             return 0.0
         square = 0.0
         if request.at_sites is not None:
-            square += len(self._names) * several / request.at_sites.mu**2
+            square += root_of_squares**2 * several / request.at_sites.mu**2
         if request.at_hub is not None:
             multiplier, carried = self._hub_multiplier(request.at_hub)
-            square += several**2 * (multiplier**2 - carried**2)
+            square += (largest * several) ** 2 * (multiplier**2 - carried**2)
         return math.sqrt(square)
+
+    def noise_floor(self, found: Found) -> float:
+        """Gram eigenvalues below this cannot be told from noise."""
+        plan, count = self.request.plan, len(self.hub.sites)
+        if found.scale == 0:
+            return 0.0
+        # The last round may have drawn few sites, whose parts count for all.
+        scale = found.scale * self._total_noise(*self._weights) / self.study.multiplier
+        found = replace(found, scale=scale)
+        if plan.method in ("covariance", "merge", "uda", "wda"):
+            floor = noise_floor(found, "covariance", width=plan.width, last=1.0)
+            # Sites send what is above zero only, and so its mean does not cancel.
+            return (
+                floor if plan.method == "covariance" else floor * (1 + math.sqrt(count) * plan.width / found.domain.dim)
+            )
+        return noise_floor(found, plan.method, width=plan.width, last=plan.shares[-1] / plan.steps[-1])
 
     def _hub_multiplier(self, budget: Budget) -> tuple[float, float]:
         """The hub's multiplier, and how much of it comes along from the site that a person is at.
@@ -319,6 +344,8 @@ class Federation:
     def _note(self, turn: Turn) -> None:
         assert self._runtime is not None
         traffic = self._runtime.traffic[turn.number]
+        if turn.stage == "components":
+            self._weights = self.hub.weights
         done = Round(
             number=turn.number,
             stage=turn.stage if turn.stage != "components" else f"{self.request.plan.method} {turn.step + 1}",

@@ -5,7 +5,7 @@ fixed before the first turn.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, final
 
@@ -18,7 +18,7 @@ from eigenveil.linalg import Array, Subspace, top_eigen
 from eigenveil.plan import Split
 from eigenveil.privacy import Domain, Exact, Mechanism, Neighbours, Portion, gram_sensitivity
 from eigenveil.rows import Rows
-from eigenveil.tasks import TIED, Question, Task, Totals
+from eigenveil.tasks import Question, Task, Totals, tie_at
 
 __all__ = ["Found", "Study", "StudyState"]
 
@@ -33,8 +33,8 @@ _NOWHERE: Final = np.empty(0)
 class Found:
     """What a study released: directions, total sum of squares, number of people, the center and the steps it took to find it.
 
-    `tied` says that other directions have an equal claim. `domain` is where rows were brought to, and `scale` the size of
-    the noise on a Gram matrix there, for all that the components were given to spend.
+    `tied` says that other directions have an equal claim, `at_rest` that more turns would change little. `domain` is where rows
+    were brought to, and `scale` the size of the noise on a Gram matrix there, for all that the components were given to spend.
     """
 
     subspace: Subspace
@@ -44,7 +44,8 @@ class Found:
     steps: int
     domain: Domain
     scale: float
-    tied: bool = False
+    tied: bool | None = None
+    at_rest: bool | None = None
 
 
 @final
@@ -57,7 +58,8 @@ class StudyState:
     center: Center
     subspace: Subspace | None = None
     trace: float | None = None
-    tied: bool = False
+    tied: bool | None = None
+    at_rest: bool | None = None
     spread: float | None = None
 
 
@@ -67,8 +69,11 @@ class Study(Task[StudyState, Any, Found]):
     """Rows within `bounds`, moved to `center`; `components` makes the task that finds the directions in a domain.
 
     `split` says what each stage may spend; the components take no more than `at_most`. `people` is the number of people where
-    that is public. `multiplier` is the noise on totals over their sensitivity, at a share of one, and `begins_again` says that
-    sites that have gone can be left out by starting anew, as where nothing is spent.
+    that is public, and `sizes` that of each site. `multiplier` is the noise on totals over their sensitivity, at a share of one,
+    and `begins_again` says that sites that have gone can be left out by starting anew, as where nothing is spent.
+
+    Where noise is added to a sum of parts that others sent, `grid` is how many they are at most: they are rounded so that they
+    add up exactly, which costs `rounding` of the sensitivity (`eigenveil.tasks.base.on_grid`).
     """
 
     bounds: RowBounds
@@ -82,6 +87,9 @@ class Study(Task[StudyState, Any, Found]):
     at_most: float = 1.0
     needs_trace: bool = False
     begins_again: bool = False
+    sizes: Mapping[str, float] | None = None
+    grid: int = 0
+    rounding: float = 0.0
     _made: dict[str, tuple[Array | None, AnyTask]] = field(init=False, default_factory=dict)
 
     def start(self) -> StudyState:
@@ -114,6 +122,11 @@ class Study(Task[StudyState, Any, Found]):
             require(
                 given.shape == (self.bounds.dim,) if searched else np.array_equal(given, expected),
                 "the center is not the one that was agreed on",
+            )
+            low, high = self.bounds.low, self.bounds.high
+            require(
+                not searched or low is None or high is None or bool(((given >= low) & (given <= high)).all()),
+                "the center lies outside of the column bounds",
             )
             require(
                 steps.shape == (1,) and float(steps[0]) in range(int(searched), len(self.split.mean) + 1),
@@ -148,7 +161,16 @@ class Study(Task[StudyState, Any, Found]):
     def part(self, question: Question, arrays: tuple[Array, ...]) -> Any:
         """As the stage's own task does."""
         task, inner = self._asked(question)
-        return task.part(inner, arrays)
+        part = task.part(inner, arrays)
+        return part if self.grid == 0 else task.gridded(inner, part, parts=self.grid)
+
+    def counted(self, state: StudyState, sites: tuple[str, ...]) -> StudyState:
+        """The number of people at these sites, where that is public."""
+        if self.sizes is None or self.people is None:
+            return state
+        people = math.fsum(self.sizes[site] for site in sites)
+        inner = replace(state.inner, people=people) if state.stage == "mean" else state.inner
+        return replace(state, inner=inner, center=replace(state.center, people=people))
 
     def halved(self, question: Question) -> bool:
         """As the stage's own task says."""
@@ -159,7 +181,7 @@ class Study(Task[StudyState, Any, Found]):
         """The stage's own task moved on; when it has its result, the next stage."""
         task = self._task(state.stage, state.center.center)
         through = self._portion(self.ask(state), mechanism)
-        inner = task.advance(state.inner, total, through, stretch=stretch)
+        inner = task.advance(state.inner, total, through, stretch=stretch * (1 + self.rounding))
         result = task.result(inner)
         state = replace(state, spread=task.spread(inner))
         if result is None:
@@ -168,7 +190,8 @@ class Study(Task[StudyState, Any, Found]):
             case "mean":
                 return self._begun("components", replace(state, center=result))
             case "components":
-                return self._after_components(replace(state, tied=task.tied(inner)), result)
+                state = replace(state, tied=task.tied(inner), at_rest=task.at_rest(inner))
+                return self._after_components(state, result)
             case _:
                 people = state.center.people if result.count is None else result.count
                 trace = state.trace if result.trace is None else result.trace
@@ -191,7 +214,17 @@ class Study(Task[StudyState, Any, Found]):
             spent = self.components_share(state.center.steps)
             scale = self.multiplier * gram_sensitivity(domain.radius, self.neighbours) / math.sqrt(spent)
         center = np.zeros(domain.dim) if center is None else center
-        return Found(state.subspace, trace, state.center.people, center, state.center.steps, domain, scale, state.tied)
+        return Found(
+            state.subspace,
+            trace,
+            state.center.people,
+            center,
+            state.center.steps,
+            domain,
+            scale,
+            state.tied,
+            state.at_rest,
+        )
 
     def answer(self, result: Found) -> tuple[Array, ...]:
         """Directions, their values and the center."""
@@ -233,12 +266,11 @@ class Study(Task[StudyState, Any, Found]):
         done = replace(state, stage="done", inner=None, subspace=subspace, trace=trace)
         return self._begun("totals", done) if self.needs_trace or not self._counted() else done
 
-    def _ties(self, gram: Array) -> bool:
+    def _ties(self, gram: Array) -> bool | None:
         """Whether the last direction asked for and the next are equal, in a Gram matrix without noise."""
-        if not self.begins_again or self.rank is None or self.rank == len(gram):
-            return False
-        values, _ = top_eigen(gram, rank=self.rank + 1)
-        return bool(values[-2] - values[-1] <= TIED * values[0])
+        if not self.begins_again or self.rank is None:
+            return None
+        return self.rank < len(gram) and tie_at(top_eigen(gram, rank=self.rank + 1)[0], rank=self.rank)
 
     def _begun(self, stage: Stage, state: StudyState) -> StudyState:
         return replace(state, stage=stage, inner=self._task(stage, state.center.center).start())

@@ -40,6 +40,8 @@ __all__ = [
 CONTRACTION = 1 + 1e-8
 # Up to this dimension two workers with an accumulator each beat one with twice the BLAS threads.
 _TWO_WORKERS = 2048
+# Rows that are multiplied twice stay in the cache between the two.
+_CACHED_PRODUCT = 512
 # Columns so close to orthonormal cannot stretch by more than half of this.
 _NEARLY_ORTHONORMAL = 1e-9
 # Above this ratio of squares a center is far out: more than a hundred standard deviations, two digits of sixteen.
@@ -199,19 +201,18 @@ def bounded_gram_times(rows: Rows, *, basis: Array, domain: Domain, neighbours: 
                 drag += part.shift @ scores
             # Sorted by column first: twice as fast as scattering the rows' products.
             total += part.rows.T.tocsr() @ scores
-        elif (scores := _scores_as_they_are(block, basis, domain, pull)) is not None:
-            drag += scores.sum(axis=0)
-            total += block.values.T @ scores
+        elif (product := _product_as_they_are(block, basis, domain, pull)) is not None:
+            total += product
         else:
             values = domain.dense(block, squared=True)
             total += values.T @ (values @ basis)
-    if center is not None:
+    if rows.sparse and center is not None:
         total -= np.outer(center, drag)
     return Bounded(total, gram_times_sensitivity(domain.radius, neighbours, basis=basis, basis_norm=CONTRACTION))
 
 
-def _scores_as_they_are(block: Block, basis: Array, domain: Domain, pull: Array | None) -> Array | None:
-    """The centered scores of rows that need no change but for the center, without a copy of the rows; None for all others.
+def _product_as_they_are(block: Block, basis: Array, domain: Domain, pull: Array | None) -> Array | None:
+    """The product, (d, p), of rows that need no change but for the center, without a copy of the rows; None for all others.
 
     Only where nothing is claimed: rows that are cut or scaled down must be so before any product. A center so far out that
     subtracting it from products would lose digits is taken off the rows instead.
@@ -219,14 +220,25 @@ def _scores_as_they_are(block: Block, basis: Array, domain: Domain, pull: Array 
     plain = math.isinf(domain.radius) and domain.low is None and domain.scale is None and block.weights is None
     if not plain or block.values.dtype != np.float64:
         return None
+    total, drag = np.zeros((basis.shape[1], len(basis))), np.zeros(basis.shape[1])
+    before = after = 0.0
     with np.errstate(over="ignore", invalid="ignore"):
-        scores: Array = block.values @ basis
-        if pull is None:
-            return scores
-        before = float(np.einsum("ij,ij->", scores, scores))
-        scores -= pull
-        after = float(np.einsum("ij,ij->", scores, scores))
-    return scores if before <= _FAR_OUT * after else None
+        for start in range(0, len(block), _CACHED_PRODUCT):
+            rows = block.values[start : start + _CACHED_PRODUCT]
+            scores = rows @ basis
+            if pull is not None:
+                before += float(np.vdot(scores, scores))
+                scores -= pull
+                after += float(np.vdot(scores, scores))
+                drag += np.ones(len(scores)) @ scores
+            total += scores.T @ rows
+        if pull is None or domain.center is None:
+            return total.T
+        total -= np.outer(drag, domain.center)
+        # What was subtracted can be as large as this, and its rounding must be nothing beside what is left.
+        taken = float(np.abs(domain.center).max()) * math.sqrt(len(block) * after)
+        left = math.sqrt(float(np.vdot(total, total)))
+    return total.T if before <= _FAR_OUT * after and taken <= _FAR_OUT * left else None
 
 
 def require_contraction(basis: Array, *, dim: int) -> float:

@@ -1,5 +1,6 @@
 """`Hub`: asks, gathers, advances. Quorum and deadline are its business; where noise stands at the hub, so is the noise."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, final
@@ -85,6 +86,8 @@ class Hub(Party, Generic[Result]):
         self._stalled = False
         self._estimate: Subspace | None = None
         self.turns: list[Turn] = []
+        # How often one part counted at most in the last turn, and the root of the sum of squares over all.
+        self.weights = (1.0, 1.0)
         self.result: Result | None = None
 
     @property
@@ -174,6 +177,8 @@ class Hub(Party, Generic[Result]):
         if fresh is not None:
             self._state = fresh
         else:
+            if self._draws is None:
+                self._state = self._task.counted(self._state, answered)
             self._advance(now)
         self._counted = fresh is None
         self._note(now, answered, missing, restarted=fresh is not None)
@@ -197,13 +202,16 @@ class Hub(Party, Generic[Result]):
 
     def _advance(self, now: Gathering) -> None:
         total, stretch = now.total(), float(self._person_sites)
+        self.weights = (1.0, math.sqrt(len(now.sites()[0])))
         if total is None:
             raise ProtocolError(f"nobody gave a part in turn {now.turn}")
         if self._draws is not None:
             gave, weights = now.gave, self._draws.weights(self._drawn)
             factor = self._draws.factor(self._drawn, gave, reachable(self._below, self._gone))
             total = self._task.weighted(total, factor)
-            stretch *= factor * max(weights[name] for name in gave)
+            counts = [factor * weights[name] for name in gave]
+            self.weights = (max(counts), math.hypot(*counts))
+            stretch *= self.weights[0]
         self._state = self._task.advance(self._state, total, self._mechanism, stretch=stretch)
 
     def _note(self, now: Gathering, answered: Iterable[str], missing: tuple[str, ...], *, restarted: bool) -> None:

@@ -5,7 +5,7 @@ from typing import Any, final
 
 from eigenveil.errors import BudgetExceeded, PeerError
 from eigenveil.linalg import Array
-from eigenveil.privacy import Mechanism
+from eigenveil.privacy import Exact, Mechanism
 from eigenveil.protocols.messages import Ask, Decline, Done, Envelope, Give
 from eigenveil.protocols.party import Party, require_asked
 from eigenveil.rows import Rows
@@ -58,16 +58,18 @@ class Member(Party):
             raise PeerError(hub, "asked again after the answer")
         if turn < self._turn:
             raise PeerError(hub, f"asked for turn {turn} in turn {self._turn}")
-        if self._answer is not None and self._asked is not None:
-            if question.same(self._asked):
-                # Asked again, in this turn or after a hub has resumed: the same numbers, which cost nothing more.
-                self._turn, self._answer = turn, replace(self._answer, turn=turn)
-                return self._answer
-            if turn == self._turn:
-                raise PeerError(hub, f"asked two different questions in turn {turn}")
+        if self._asked is not None and question.same(self._asked):
+            # Asked again, in this turn or after a hub has resumed: the same numbers, which cost nothing more.
+            self._turn = turn
+            return self._work(turn, question) if self._answer is None else replace(self._answer, turn=turn)
+        if self._asked is not None and turn == self._turn:
+            raise PeerError(hub, f"asked two different questions in turn {turn}")
         require_asked(self._task, question, by=hub)
-        self._turn, self._asked, self._answer = turn, question, self._work(turn, question)
-        return self._answer
+        self._turn, self._asked = turn, question
+        answer = self._work(turn, question)
+        # Without noise the same work gives the same numbers, and thousands of sites need not keep theirs.
+        self._answer = None if isinstance(self._mechanism, Exact) else answer
+        return answer
 
     def _work(self, turn: int, question: Question) -> Give | Decline:
         try:

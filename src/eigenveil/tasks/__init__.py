@@ -4,14 +4,13 @@ from eigenveil.tasks.base import Question, SumTask, Task
 from eigenveil.tasks.covariance import CovarianceSum
 from eigenveil.tasks.dr_svd import RandomisedState, RandomisedSvd, randomised_width
 from eigenveil.tasks.kept_products import KeptProducts, KeptState, ritz_of_all
-from eigenveil.tasks.krylov import TIED, KrylovState, KrylovSum
+from eigenveil.tasks.krylov import KrylovState, KrylovSum, tie_at
 from eigenveil.tasks.local_power import Align, LocalPart, LocalPower, LocalState, constant_steps, decaying_steps
 from eigenveil.tasks.power import PowerIteration, PowerState, geometric_shares, ritz
 from eigenveil.tasks.spaces import SiteSpace, SiteSpaces, SpacesKind
 from eigenveil.tasks.totals import Totals, TotalsResult, lies_far, shrunk
 
 __all__ = [
-    "TIED",
     "Align",
     "CovarianceSum",
     "KeptProducts",
@@ -41,4 +40,5 @@ __all__ = [
     "ritz",
     "ritz_of_all",
     "shrunk",
+    "tie_at",
 ]

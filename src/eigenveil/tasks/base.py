@@ -5,6 +5,7 @@ and what leaves goes through the mechanism that the carrier hands in. A `SumTask
 gossip, which know only how to add. Both sides check what comes from elsewhere: a site its question, a hub its parts.
 """
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, final
@@ -16,7 +17,7 @@ from eigenveil.linalg import Array, Subspace
 from eigenveil.privacy import Bounded, Mechanism
 from eigenveil.rows import Rows
 
-__all__ = ["Question", "SumTask", "Task", "require_array", "require_step"]
+__all__ = ["GRID_COST", "Question", "SumTask", "Task", "on_grid", "require_array", "require_step"]
 
 State = TypeVar("State")
 Part = TypeVar("Part")
@@ -24,6 +25,9 @@ Result = TypeVar("Result")
 
 # Nothing that rows within their bounds add up to comes near this, and beyond it squares would soon overflow.
 _LARGEST = 1e150
+# By how much rounding parts to a grid adds to the sensitivity of their sum, relatively, and as bits.
+_GRID_BITS = 13
+GRID_COST = 2.0**-_GRID_BITS
 
 
 @final
@@ -88,6 +92,10 @@ class Task(ABC, Generic[State, Part, Result]):
         """What an inner node of a tree sends on for all below it."""
         return part
 
+    def gridded(self, question: Question, part: Part, *, parts: int) -> Part:
+        """A part of at most `parts`, rounded so that they add up without any rounding: see `on_grid`."""
+        raise ValueError(f"parts of {type(self).__name__} are not sums that noise could be added to")
+
     def weighted(self, part: Part, weight: float) -> Part:
         """A part that counts `weight` times."""
         raise ValueError(
@@ -102,9 +110,17 @@ class Task(ABC, Generic[State, Part, Result]):
         """How far apart the sites were in the last turn, where that is public (FedPower's rho_t)."""
         return None
 
-    def tied(self, state: State) -> bool:
-        """Whether others have an equal claim to be the answer, so that it is not the only one."""
-        return False
+    def tied(self, state: State) -> bool | None:
+        """Whether others have an equal claim to be the answer, so that it is not the only one; None where nobody looked."""
+        return None
+
+    def at_rest(self, state: State) -> bool | None:
+        """Whether more turns would change the answer by no more than was asked for; None where nothing was asked."""
+        return None
+
+    def counted(self, state: State, sites: tuple[str, ...]) -> State:
+        """The state of a turn for which these `sites` gave their parts, before it advances."""
+        return state
 
     def sampled(self, question: Question) -> bool:
         """Whether the turn may do with some of the sites, where only some are drawn."""
@@ -171,6 +187,10 @@ class SumTask(Task[State, Array, Result]):
         """The sum."""
         return np.add(left, right)
 
+    def gridded(self, question: Question, part: Array, *, parts: int) -> Array:
+        """Entries rounded to the grid of this turn's sensitivity."""
+        return on_grid(part, self.sensitivity(question), parts=parts)
+
     def weighted(self, part: Array, weight: float) -> Array:
         """The multiple."""
         return np.multiply(part, weight)
@@ -197,15 +217,39 @@ def require_array(array: Any, shape: tuple[int, ...]) -> Array:
     >>> require_array(np.array([1.0, np.inf]), (2,))
     Traceback (most recent call last):
     ...
-    ValueError: a part holds numbers that are not finite or too large
+    ValueError: a part holds numbers that are not finite or too large; divide the rows by something first
     """
     require(isinstance(array, np.ndarray) and array.dtype == np.float64, "a part must be an array of float64")
     require(array.shape == shape, f"a part must have shape {shape}, got {array.shape}")
     # NaN is neither above nor below anything, so the comparison has to hold, not to fail.
     sound = array.size == 0 or (array.max() <= _LARGEST and array.min() >= -_LARGEST)
-    require(bool(sound), "a part holds numbers that are not finite or too large")
+    require(bool(sound), "a part holds numbers that are not finite or too large; divide the rows by something first")
     checked: Array = array
     return checked
+
+
+def on_grid(array: Array, sensitivity: float, *, parts: int) -> Array:
+    """`array` with entries rounded to multiples of a power of two, so that up to `parts` such arrays add up exactly.
+
+    Whoever adds noise to a sum in floating point must not let somebody else's part decide how the sum is rounded: a huge
+    one, taken back by another, would leave of a person either nothing or all of a large step. Multiples of one power of two g
+    add up without rounding while sums stay below 2^53 g, and larger parts are refused. Rounding moves each entry of the one part
+    that a person is in by at most g / 2 on either side, so the sum by g sqrt(entries) in the Frobenius norm, and g is such
+    that this is at most `GRID_COST` times the `sensitivity`.
+
+    >>> on_grid(np.array([0.3, 7.0]), 1.0, parts=2).tolist()
+    [0.29998779296875, 7.0]
+    """
+    bits = _GRID_BITS + math.ceil(math.log2(max(array.size, 1)) / 2)
+    grid = 2.0 ** (math.frexp(sensitivity)[1] - 1 - bits)
+    most = 2.0**53 * grid / parts
+    steps = array / grid
+    largest = max(float(steps.max(initial=0.0)), -float(steps.min(initial=0.0))) * grid
+    require(
+        largest <= most,
+        f"a part is more than {most / sensitivity:.2g} people could add up to, which is as much as can be added without rounding",
+    )
+    return np.rint(steps) * grid
 
 
 def require_step(question: Question, *, steps: int, arrays: int) -> None:

@@ -49,8 +49,8 @@ class KeptProducts(ProductTask[KeptState]):
     >>> from eigenveil.protocols import run_pooled
     >>> from eigenveil.rows import DenseRows
     >>> begin = orthonormal(np.random.default_rng(0).standard_normal((4, 2)))
-    >>> task = KeptProducts(Domain(dim=4, radius=9.0), Neighbours.ADD_REMOVE, begin, shares=(0.5, 0.5), rank=1)
-    >>> run_pooled(task, DenseRows(np.diag([4.0, 3.0, 2.0, 1.0])), Exact(because="doctest")).values.round(6).tolist()
+    >>> task = KeptProducts(Domain(dim=4, radius=9.0), Neighbours.ADD_REMOVE, begin, shares=(0.25,) * 4, rank=1)
+    >>> run_pooled(task, DenseRows(np.diag([4.0, 3.0, 2.0, 1.0])), Exact(because="doctest")).values.round(1).tolist()
     [4.0]
     """
 
@@ -103,6 +103,10 @@ class KeptProducts(ProductTask[KeptState]):
         """What all products say, after the last turn."""
         return state.space if state.done else None
 
+    def at_rest(self, state: KeptState) -> bool | None:
+        """Nothing is claimed under noise."""
+        return None
+
     def estimate(self, state: KeptState) -> Subspace | None:
         """What the products so far say."""
         return state.space
@@ -138,10 +142,23 @@ def ritz_of_all(
     rest = complement(across, span) if span.shape[1] < len(span) else np.empty((len(span), 0))
     link = rest.T @ across
     small = np.block([[known, link.T], [link, np.zeros((rest.shape[1], rest.shape[1]))]])
-    values, vectors = top_eigen(small, rank=rank)
+    _, vectors = top_eigen(small, rank=rank)
     turned: Array = span @ vectors[: span.shape[1]]
     turned += rest @ vectors[span.shape[1] :]
-    return Subspace(signed(turned), np.sqrt(np.maximum(values, 0.0)))
+    return _with_values(turned, bases[-1], products[-1])
+
+
+def _with_values(directions: Array, basis: Array, product: Array) -> Subspace:
+    """`directions`, (d, k), with the values that the last product gives them, largest first: the ridge would shrink them.
+
+    A direction v = X c + r has v^T G v = c^T X^T G X c + 2 r^T G X c + r^T G r. The product G X knows all but the last term,
+    which is small, since X is where the directions were looked for last.
+    """
+    within = basis.T @ directions
+    inside, whole = within * (basis.T @ product @ within), directions * (product @ within)
+    values = 2 * whole.sum(axis=0) - inside.sum(axis=0)
+    order = np.argsort(-values, kind="stable")
+    return Subspace(signed(directions[:, order]), np.sqrt(np.maximum(values[order], 0.0)))
 
 
 def _variances(bases: tuple[Array, ...], products: tuple[Array, ...], relative: Array) -> tuple[float, float]:

@@ -15,11 +15,17 @@ from eigenveil.privacy import Domain, Neighbours, require_contraction
 from eigenveil.tasks.base import Question
 from eigenveil.tasks.products import ProductTask, require_shares
 
-__all__ = ["TIED", "KrylovState", "KrylovSum"]
+__all__ = ["KrylovState", "KrylovSum", "tie_at"]
 
-# All relative to the largest Ritz value: below the first a direction of the residual is rounding noise, below the second the
-# residual of the leading vectors is, and two values closer than the third are equal for all we can tell.
-_DROPPED, _ROUNDING, TIED = 1e-12, 1e-13, 1e-10
+# Relative to the largest Ritz value: below the first a direction of the residual is rounding noise, and below the second the
+# residual of the leading vectors, where values tie and there is no gap to hold it against.
+_DROPPED, _ROUNDING = 1e-12, 1e-13
+# Residuals this small that three turns have not halved will not become smaller.
+_FLOOR, _IN_VAIN = 1e-11, 3
+# Two values are equal for all we can tell if they differ by no more than this, over themselves or over the largest.
+_TIED, _TOLD_APART = 1e-10, 1e-14
+# What rounding of a product hides, over the largest value, and the sine that nobody minds.
+_HIDDEN, _GOOD = 1e-15, 1e-6
 # The next block leans on those before it by no more than this, or is straightened once more.
 _LEAN = 1e-14
 # How much of the first block is mixed into a restart.
@@ -34,7 +40,8 @@ class KrylovState:
 
     `span` is Q, (d, m), `small` is H, (m, m), and `basis`, (d, p), the orthonormal basis of R: what is multiplied next, no
     column of it where Q spans an invariant space. `values`, (m,), are the Ritz values, largest first, `residual` is the
-    spectral norm of R on the leading Ritz vectors, and `space` holds these, in data scale.
+    spectral norm of R on the leading Ritz vectors, `in_vain` for how many turns it has not halved, and `space` holds these
+    vectors, in data scale.
     """
 
     turn: int
@@ -44,6 +51,7 @@ class KrylovState:
     values: Array
     residual: float
     space: Subspace | None
+    in_vain: int = 0
 
 
 @final
@@ -120,33 +128,51 @@ class KrylovSum(ProductTask[KrylovState]):
         np.subtract(released, rest, out=rest)
         basis, link = _next_block(span, rest, floor=_DROPPED * float(np.abs(values).max()))
         leaving = link @ turns[done:, : self.rank]
+        residual = float(np.linalg.norm(leaving, 2)) if leaving.size else 0.0
+        stuck = 2 * residual > state.residual and residual <= _FLOOR * float(values[0])
         return KrylovState(
             state.turn + 1,
             span,
             small,
             basis,
             values,
-            float(np.linalg.norm(leaving, 2)) if leaving.size else 0.0,
+            residual,
             _data_scale(span, values, turns, rank=self.rank),
+            state.in_vain + 1 if stuck else 0,
         )
 
     def result(self, state: KrylovState) -> Subspace | None:
         """The leading Ritz vectors once turns are used up or nothing is to be gained from more of them."""
-        return state.space if state.turn == self.turns or self.converged(state) else None
+        over = state.turn == self.turns or state.in_vain >= _IN_VAIN
+        return state.space if over or self.converged(state) else None
 
     def estimate(self, state: KrylovState) -> Subspace | None:
         """The leading Ritz vectors so far."""
         return state.space
 
     def converged(self, state: KrylovState) -> bool:
-        """Whether the answer is as good as was asked for, or as rounding allows: then also where values tie."""
+        """Whether the answer is as good as was asked for, or as rounding allows where values tie."""
         if state.space is None:
             return False
-        if state.basis.shape[1] == 0 or state.residual <= _ROUNDING * state.values[0]:
+        if state.basis.shape[1] == 0:
             return True
-        return bool(len(state.values) > self.rank and state.residual <= self.tolerance * self._gap(state))
+        if len(state.values) == self.rank:
+            return state.residual <= _ROUNDING * float(state.values[0])
+        gap = float(state.values[self.rank - 1] - state.values[self.rank])
+        if tie_at(state.values, rank=self.rank):
+            return state.residual <= _ROUNDING * float(state.values[0])
+        return state.residual <= max(self.tolerance, _TOLD_APART) * gap
 
-    def tied(self, state: KrylovState) -> bool:
+    def at_rest(self, state: KrylovState) -> bool | None:
+        """Whether it has converged, to more than rounding of the largest value hides."""
+        if not self.converged(state):
+            return False
+        if len(state.values) == self.rank or tie_at(state.values, rank=self.rank):
+            return True
+        gap = float(state.values[self.rank - 1] - state.values[self.rank])
+        return _HIDDEN * float(state.values[0]) <= max(self.tolerance, _GOOD) * gap
+
+    def tied(self, state: KrylovState) -> bool | None:
         """Whether any more than `rank` directions have an equal claim, so that the answer, though found, is not the only one.
 
         The rows having fewer directions than `rank` is one such case: all others tie at zero. A block wider than the rank sees
@@ -157,7 +183,7 @@ class KrylovSum(ProductTask[KrylovState]):
             return False
         if len(state.values) == self.rank:
             return bool(state.basis.shape[1] == 0)
-        return self._gap(state) <= TIED * float(state.values[0])
+        return tie_at(state.values, rank=self.rank)
 
     def without(self, state: KrylovState) -> KrylovState:
         """A new start, turns counted anew, from the Ritz vectors: H holds products with rows that are no longer there.
@@ -173,8 +199,15 @@ class KrylovSum(ProductTask[KrylovState]):
     def _starting(self, basis: Array) -> KrylovState:
         return KrylovState(0, np.empty((self.domain.dim, 0)), np.empty((0, 0)), basis, np.empty(0), np.inf, None)
 
-    def _gap(self, state: KrylovState) -> float:
-        return float(state.values[self.rank - 1] - state.values[self.rank])
+
+def tie_at(values: Array, *, rank: int) -> bool:
+    """Whether the eigenvalues `rank` and `rank` + 1 of `values`, largest first, cannot be told apart.
+
+    >>> tie_at(np.array([1e10, 1.0, 0.25]), rank=2), tie_at(np.array([5.0, 1.0, 1.0]), rank=2)
+    (False, True)
+    """
+    gap = float(values[rank - 1] - values[rank])
+    return gap <= max(_TIED * float(values[rank - 1]), _TOLD_APART * float(values[0]))
 
 
 def _next_block(span: Array, rest: Array, *, floor: float) -> tuple[Array, Array]:

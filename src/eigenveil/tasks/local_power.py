@@ -24,7 +24,7 @@ from eigenveil.privacy import (
     require_contraction,
 )
 from eigenveil.rows import Rows
-from eigenveil.tasks.base import Question, Task, require_array, require_step
+from eigenveil.tasks.base import Question, Task, on_grid, require_array, require_step
 from eigenveil.tasks.products import require_shares
 
 __all__ = ["Align", "LocalPart", "LocalPower", "LocalState", "constant_steps", "decaying_steps"]
@@ -158,6 +158,10 @@ class LocalPower(Task[LocalState, LocalPart, Subspace]):
         """Products are added; of the spreads the larger counts (3.3)."""
         return LocalPart(np.add(left.product, right.product), float(np.maximum(left.spread, right.spread)))
 
+    def gridded(self, question: Question, part: LocalPart, *, parts: int) -> LocalPart:
+        """The product rounded to the grid of this turn's sensitivity."""
+        return LocalPart(on_grid(part.product, self.sensitivity(question), parts=parts), part.spread)
+
     def weighted(self, part: LocalPart, weight: float) -> LocalPart:
         """The product counts `weight` times."""
         return LocalPart(np.multiply(part.product, weight), part.spread)
@@ -198,6 +202,10 @@ class LocalPower(Task[LocalState, LocalPart, Subspace]):
     def estimate(self, state: LocalState) -> Subspace | None:
         """The leading left singular vectors of the last total, whose singular values stand for eigenvalues."""
         return state.space
+
+    def at_rest(self, state: LocalState) -> bool | None:
+        """Whether the last turn moved the estimate by no more than the tolerance."""
+        return state.movement <= self.tolerance if self.tolerance > 0 else None
 
     def spread(self, state: LocalState) -> float | None:
         """FedPower's rho_t (3.3), measured to the broadcast basis; None where it would give away what noise does not cover."""

@@ -30,6 +30,7 @@ class PowerState:
     basis: Array
     product: Array | None = None
     done: bool = False
+    movement: float | None = None
 
 
 @final
@@ -87,20 +88,27 @@ class PowerIteration(ProductTask[PowerState]):
     def update(self, state: PowerState, released: Array) -> PowerState:
         """The next basis; after the last turn the basis stays beside its product."""
         turn = state.turn + 1
-        if turn == len(self.shares):
+        last = turn == len(self.shares)
+        if last and self.tolerance == 0:
             return PowerState(turn, state.basis, released, done=True)
         following = PowerState(turn, orthonormal(released), released)
-        if self.tolerance > 0:
-            before, after = self.estimate(state), self.estimate(following)
-            if before is not None and after is not None and sines(before.basis, after.basis)[0] <= self.tolerance:
-                return PowerState(turn, state.basis, released, done=True)
-        return following
+        if self.tolerance == 0:
+            return following
+        before, after = self.estimate(state), self.estimate(following)
+        assert after is not None
+        moved = None if before is None else float(sines(before.basis, after.basis)[0])
+        still = moved is not None and moved <= self.tolerance
+        return PowerState(turn, state.basis, released, True, moved) if last or still else following
 
     def result(self, state: PowerState) -> Subspace | None:
         """The `rank` leading directions, all that the block is wide unless given, after the last turn."""
         if not state.done or state.product is None:
             return None
         return ritz(state.basis, state.product, rank=self.rank or self.begin.shape[1])
+
+    def at_rest(self, state: PowerState) -> bool | None:
+        """Whether the last turn moved the directions by no more than the tolerance."""
+        return state.movement is not None and state.movement <= self.tolerance if self.tolerance > 0 else None
 
     def estimate(self, state: PowerState) -> Subspace | None:
         """The leading left singular vectors of the last product."""
