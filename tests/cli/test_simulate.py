@@ -80,7 +80,7 @@ def test_the_table_has_a_line_for_each_round(tmp_path: Path) -> None:
     assert shown[0] == ["1", "mean", "4", str(first.bytes_up), "B", str(first.bytes_down), "B"]
     for words in ("round", "stage", "answered", "up", "down", "movement", "traffic  "):
         assert words in result.stdout
-    assert re.search(r"method\s+krylov: no other", result.stdout)
+    assert re.search(r"method\s+krylov: exact to", result.stdout)
     assert "charge" not in result.stdout
     assert "No privacy: exact PCA was asked for." in result.stdout
 

@@ -91,6 +91,7 @@ class Study(Task[StudyState, Any, Found]):
     grid: int = 0
     rounding: float = 0.0
     _made: dict[str, tuple[Array | None, AnyTask]] = field(init=False, default_factory=dict)
+    _good: list[Question] = field(init=False, default_factory=list)
 
     def start(self) -> StudyState:
         """With the search for the mean, or where it is given, with the components."""
@@ -110,6 +111,9 @@ class Study(Task[StudyState, Any, Found]):
 
     def require_question(self, question: Question) -> None:
         """One that belongs to a stage of this study, around a center of the right kind."""
+        if self._good and self._good[0] is question:
+            # Thousands of sites in one process are asked by one and the same object.
+            return
         searched = isinstance(self.center, str)
         require(
             question.stage in (("mean",) if searched else ()) + ("components", "totals"),
@@ -134,6 +138,7 @@ class Study(Task[StudyState, Any, Found]):
             )
         task, inner = self._asked(question)
         task.require_question(inner)
+        self._good[:] = [question]
 
     def work(self, question: Question, rows: Rows, mechanism: Mechanism) -> Any:
         """The part of the stage's own task, for the stage's portion of the budget."""
