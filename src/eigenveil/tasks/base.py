@@ -233,23 +233,20 @@ def on_grid(array: Array, sensitivity: float, *, parts: int) -> Array:
 
     Whoever adds noise to a sum in floating point must not let somebody else's part decide how the sum is rounded: a huge
     one, taken back by another, would leave of a person either nothing or all of a large step. Multiples of one power of two g
-    add up without rounding while sums stay below 2^53 g, and larger parts are refused. Rounding moves each entry of the one part
-    that a person is in by at most g / 2 on either side, so the sum by g sqrt(entries) in the Frobenius norm, and g is such
-    that this is at most `GRID_COST` times the `sensitivity`.
+    add up without rounding while sums stay below 2^53 g, and entries are cut to their share of that: cutting brings no two
+    numbers further apart, and refusing would tell of a person by an error. Rounding moves each entry of the one part that a
+    person is in by at most g / 2 on either side, so the sum by g sqrt(entries) in the Frobenius norm, and g is such that this is
+    at most `GRID_COST` times the `sensitivity`. What is cut is what hundreds of millions of people over `parts` add up to.
 
     >>> on_grid(np.array([0.3, 7.0]), 1.0, parts=2).tolist()
     [0.29998779296875, 7.0]
     """
     bits = _GRID_BITS + math.ceil(math.log2(max(array.size, 1)) / 2)
     grid = 2.0 ** (math.frexp(sensitivity)[1] - 1 - bits)
-    most = 2.0**53 * grid / parts
-    steps = array / grid
-    largest = max(float(steps.max(initial=0.0)), -float(steps.min(initial=0.0))) * grid
-    require(
-        largest <= most,
-        f"a part is more than {most / sensitivity:.2g} people could add up to, which is as much as can be added without rounding",
-    )
-    return np.rint(steps) * grid
+    most = math.floor(2.0**53 / parts)
+    with np.errstate(over="ignore"):
+        steps = np.clip(np.rint(array / grid), -most, most)
+    return steps * grid
 
 
 def require_step(question: Question, *, steps: int, arrays: int) -> None:
