@@ -4,7 +4,7 @@ import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -21,7 +21,7 @@ from eigenveil.estimators.fitted import FittedPCA
 from eigenveil.estimators.sites import people_at, read_site, read_sites
 from eigenveil.estimators.study import Found
 from eigenveil.linalg import Array
-from eigenveil.plan_sites import SitesPlan, plan_sites
+from eigenveil.plan_sites import Method, SitesPlan, plan_sites
 from eigenveil.privacy import Budget, Neighbours
 from eigenveil.protocols import Terms
 from eigenveil.rows import Rows, counts_people
@@ -314,7 +314,7 @@ class FederatedPCA(FittedPCA):
             dim=dim,
             rank=rank,
             budget=budget,
-            method="fedpower" if published and self.method == "auto" else self.method,  # type: ignore[arg-type]
+            method=cast("Method", "fedpower" if published and self.method == "auto" else self.method),
             neighbours=near,
             rounds=self.rounds,
             tolerance=tolerance_of(self.tolerance),
@@ -331,17 +331,7 @@ class FederatedPCA(FittedPCA):
         sparse = any(rows.sparse for rows in sites.values())
         public = not private or near.count_is_public or published
         sizes = {name: people_at(rows) for name, rows in sites.items()} if public else None
-        require(dim >= 2, "sites have 1 column, and principal components need at least 2")
-        require(
-            not published or (sizes is not None and min(sizes.values()) > 0),
-            "calibration='paper' divides by the rows of the smallest site, and every site must have some",
-        )
-        if not private and sizes is not None:
-            total = sum(sizes.values())
-            require(total >= 2, f"the sites have {total:g} rows together, and principal components need at least 2")
-            require(
-                total >= rank, f"all sites together have fewer rows than n_components={rank}; ask for fewer components"
-            )
+        _require_enough(sizes, dim, rank, private=private, published=published)
         return SitesRequest(
             rank=rank,
             bounds=self._bounds(dim, private=private and not published, sparse=sparse),
@@ -447,3 +437,18 @@ def _place_of_noise(request: SitesRequest) -> str:
     if request.at_sites is not None:
         return "both" if request.at_hub is not None else "site"
     return "curator" if request.at_hub is not None else "none"
+
+
+def _require_enough(sizes: Mapping[str, float] | None, dim: int, rank: int, *, private: bool, published: bool) -> None:
+    """Refuse too few columns, and, where the numbers of rows are public, too few rows."""
+    require(dim >= 2, "sites have 1 column, and principal components need at least 2")
+    if sizes is None:
+        return
+    require(
+        not published or min(sizes.values()) > 0,
+        "calibration='paper' divides by the rows of the smallest site, and every site must have some",
+    )
+    if not private:
+        total = sum(sizes.values())
+        require(total >= 2, f"the sites have {total:g} rows together, and principal components need at least 2")
+        require(total >= rank, f"all sites together have fewer rows than n_components={rank}; ask for fewer components")

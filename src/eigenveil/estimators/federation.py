@@ -197,7 +197,6 @@ class Federation:
             count=count,
             trace=products and not request.published,
         )
-        drawn = 0 if request.participation is None else request.participation[1]
         parts = max(len(children) for children in self._layout.below.values())
         rng = np.random.default_rng(request.seed)
         begin = (
@@ -216,9 +215,22 @@ class Federation:
             begins_again=not request.private and request.participation is None,
             sizes=request.sizes if request.people is not None else None,
             grid=parts if request.at_hub is not None and not request.published else 0,
-            # Parts that are drawn and weighted are multiples of nothing common, and each addition rounds.
-            rounding=0.0 if request.at_hub is None else GRID_COST * (1 if drawn == 0 else drawn + 2),
+            rounding=self._rounding(),
         )
+
+    def _rounding(self) -> float:
+        """What rounding adds to the sensitivity of a sum that noise is added to at the hub, relatively.
+
+        Parts on a grid of step g add up exactly, and cost `GRID_COST`, g sqrt(entries) over the sensitivity. Parts that are
+        drawn count by weights of at most w, all together below w 2^53 g. Weighing the part that a person is in, the additions, of
+        which there are fewer than sites drawn, and bringing the sum to size each round an entry by at most w g / 2 on either side.
+        A person moves the sum by w times the sensitivity, so each of these costs one `GRID_COST` more.
+        """
+        request = self.request
+        if request.at_hub is None or request.published:
+            return 0.0
+        drawn = 0 if request.participation is None else 1 + min(request.participation[1], len(self._names))
+        return (1 + drawn) * GRID_COST
 
     def _total_noise(self, largest: float, root_of_squares: float) -> float:
         """The noise on a sum of parts over its sensitivity, at a share of one, given how often parts count."""
