@@ -222,9 +222,9 @@ class Federation:
         """What rounding adds to the sensitivity of a sum that noise is added to at the hub, relatively.
 
         Parts on a grid of step g add up exactly, and cost `GRID_COST`, g sqrt(entries) over the sensitivity. Parts that are
-        drawn count by weights of at most w, all together below w 2^53 g. Weighing the part that a person is in, the additions, of
-        which there are fewer than sites drawn, and bringing the sum to size round an entry by at most w g / 2 on either side, each.
-        A person moves the sum by w times the sensitivity, so each of these costs one `GRID_COST` more.
+        drawn count by weights of at most w, all together below w 2^53 g. Weighing the part that a person is in, the additions,
+        of which there are fewer than sites drawn, and bringing the sum to size each round an entry by at most w g / 2 on either
+        side. A person moves the sum by w times the sensitivity, so each of these costs one `GRID_COST` more.
         """
         request = self.request
         if request.at_hub is None or request.published:
