@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from eigenveil.linalg import Subspace, merge, merge_all
     from eigenveil.model import Model
     from eigenveil.privacy import Guarantee, Ledger
+    from eigenveil.rows import Symmetric
     from eigenveil.runtimes import Faults
 
 __version__ = "0.1.0"
@@ -47,6 +48,7 @@ __all__ = [
     "StateFileError",
     "StreamingPCA",
     "Subspace",
+    "Symmetric",
     "__version__",
     "merge",
     "merge_all",
@@ -69,6 +71,7 @@ _HOMES = {
     "Model": "model",
     "Guarantee": "privacy",
     "Ledger": "privacy",
+    "Symmetric": "rows",
     "Faults": "runtimes",
 }
 

@@ -2,11 +2,13 @@
 
 Every storage (an array, a sparse matrix, an Arrow table, a Parquet file) becomes `Rows` once, at the edge; nothing
 further in knows where rows come from. Blocks are raw rows: who takes them must bound them (`eigenveil.privacy.Domain`).
+`Symmetric` stands in for rows that a site has only the sum of products of.
 """
 
+import numbers
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias, final, runtime_checkable
+from dataclasses import dataclass, field
+from typing import Any, NoReturn, Protocol, TypeAlias, final, runtime_checkable
 
 import numpy as np
 import scipy.sparse as sp
@@ -20,6 +22,7 @@ __all__ = [
     "DenseRows",
     "Rows",
     "SparseRows",
+    "Symmetric",
     "WatchedRows",
     "WeightedRows",
     "block_size",
@@ -31,6 +34,8 @@ __all__ = [
 _BLOCK_NUMBERS = 2_000_000
 # Stored entries of a sparse block: each is handled several times over, with its index.
 _BLOCK_STORED = 500_000
+# A symmetric matrix may differ from its transpose by this much of its largest entry, and have no entry beyond the second.
+_ROUNDING, _LARGEST = 1e-6, 1e150
 
 
 @final
@@ -240,6 +245,85 @@ def counts_people(rows: Any) -> bool:
         if rows is None:
             return False
     return True
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Symmetric:
+    """A site's own symmetric matrix A, (d, d), in place of a table: what its people add up to (PPM's A^(i)).
+
+    PCA is of the sum over sites, so A is in the units of a Gram matrix: not divided by `people`, how many it is of. Rows
+    that should lie around a public point are to be moved there before they are multiplied. A may have negative eigenvalues;
+    the sum over sites should have none that are large, or "leading" means one thing to one method and another to the next.
+
+    **Privacy rests on what the holder vouches for**: that a person is in A as a positive semi-definite P with
+    trace P <= B^2, where B is the `row_bound`. One row x with ||x|| <= B is (P = x x^T), and so is an average of such
+    matrices over a person's rows. Add/remove changes A by P and `people` by one, zero-out changes A by P alone, and
+    replace-one puts another such Q in the place of P. In a sum people cannot be told apart, so nobody here can check this or
+    see to it: a table's longer rows are scaled down, a matrix is taken as it is. With a public `scale` s it must
+    hold for P_ij / (s_i s_j).
+
+    Proof that the bounds of `eigenveil.privacy.sensitivity` hold as they are. With eigenvalues p_i >= 0 of P,
+    ||P||_F^2 = sum p_i^2 <= (sum p_i)^2 = (trace P)^2 <= B^4. As <P, Q> = ||P^(1/2) Q^(1/2)||_F^2 >= 0,
+    ||Q - P||_F^2 <= ||P||_F^2 + ||Q||_F^2 <= 2 B^4. For C = P or Q - P and any basis Z, ||C Z||_F <= ||C||_F ||Z||_2.
+    Traces of persons lie in [0, B^2], so two of them differ by at most B^2. Nothing is asked of A itself; what is kept of
+    it, (A + A^T) / 2, changes just as A does.
+
+    >>> Symmetric(np.array([[2.0, 1.0], [1.0, 3.0]]), people=4).shape
+    (4, 2)
+    """
+
+    matrix: Any
+    people: int = field(kw_only=True)
+
+    def __post_init__(self) -> None:
+        people: Any = self.people
+        whole = not isinstance(people, bool) and isinstance(people, numbers.Integral) and int(people) >= 0
+        # Not what was given instead: the number of people may be private.
+        require(whole, "people must be a whole number of at least 0: how many people the matrix is of")
+        object.__setattr__(self, "people", int(people))
+        object.__setattr__(self, "matrix", _symmetric(self.matrix))
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """People, as the rows that it stands in for, and columns."""
+        return self.people, len(self.matrix)
+
+    @property
+    def sparse(self) -> bool:
+        """Never."""
+        return False
+
+    def blocks(self, size: int) -> NoReturn:
+        """None: always a `ValueError`."""
+        raise ValueError("a Symmetric is a sum over people and has no rows to read")
+
+    def __repr__(self) -> str:
+        # Neither the matrix nor the number of people need be public.
+        return f"Symmetric(dim={len(self.matrix)})"
+
+
+def _symmetric(matrix: Any) -> Array:
+    """A read-only copy of a real, finite matrix, exactly symmetric, if that was so up to rounding. No error shows an entry."""
+    require(
+        not sp.issparse(matrix) and not isinstance(matrix, np.ma.MaskedArray),
+        f"matrix must be a plain array with every entry in it, got {type(matrix).__name__}",
+    )
+    given = np.asarray(matrix)
+    require(given.ndim == 2, f"matrix must be square, got {given.ndim} dimensions")
+    require(given.shape[0] == given.shape[1] > 0, f"matrix must be square, got shape {given.shape}")
+    require(given.dtype.kind in "biuf", f"matrix must hold real numbers, got dtype {given.dtype}")
+    values = given.astype(np.float64)
+    # NaN is no smaller than anything.
+    require(bool((np.abs(values) <= _LARGEST).all()), f"matrix must be finite, with no entry beyond {_LARGEST:g}")
+    apart = float(np.abs(values - values.T).max())
+    require(
+        apart <= _ROUNDING * float(np.abs(values).max()),
+        "matrix must be symmetric; it differs from its transpose by more than rounding",
+    )
+    kept: Array = (values + values.T) / 2
+    kept.flags.writeable = False
+    return kept
 
 
 @final

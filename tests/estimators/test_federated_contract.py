@@ -26,6 +26,8 @@ ALL: dict[str, Any] = {
     "topology": "star",
     "fanout": 3,
     "trust": "both",
+    "survivors": None,
+    "colluders": 2,
     "rounds": 3,
     "tolerance": 0.0,
     "oversample": 1,

@@ -179,7 +179,7 @@ CHOICES: dict[str, tuple[dict[str, Any], str]] = {
     "all components": ({"n_components": None}, "n_components must be an integer, got None"),
     "more components than columns": ({"n_components": 13}, "n_components=13 must be at most the number of columns, 12"),
     "unknown method": ({"method": "lanczos"}, "method must be one of auto, krylov, .* got 'lanczos'"),
-    "unknown trust": ({"trust": "nobody"}, "trust must be one of curator, site, both, got 'nobody'"),
+    "unknown trust": ({"trust": "nobody"}, "trust must be one of curator, site, both, masked, got 'nobody'"),
     "unknown topology": ({"topology": "ring"}, "topology must be one of star, tree, got 'ring'"),
     "unknown align": ({"align": "rotate"}, "align must be one of procrustes, sign, none, got 'rotate'"),
     "no align": ({"align": None}, "align must be one of procrustes, sign, none, got None"),

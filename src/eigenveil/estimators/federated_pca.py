@@ -14,8 +14,9 @@ from sklearn.utils.validation import check_is_fitted
 from eigenveil.errors import QuorumLost, require
 from eigenveil.estimators.bounds import RowBounds
 from eigenveil.estimators.checks import budget_of, center_of, is_real, rank_of, require_integer, require_one_of, seed_of
+from eigenveil.estimators.federated_masks import MASKED_METHODS, declared_bound
 from eigenveil.estimators.federated_promise import federated_promise
-from eigenveil.estimators.federated_terms import local_steps_of, participation_of, quorum_of, tolerance_of
+from eigenveil.estimators.federated_terms import local_steps_of, participation_of, share_of, tolerance_of
 from eigenveil.estimators.federation import Federation, Participation, SitesRequest, Watch
 from eigenveil.estimators.fitted import FittedPCA
 from eigenveil.estimators.sites import people_at, read_site, read_sites
@@ -24,6 +25,7 @@ from eigenveil.linalg import Array
 from eigenveil.plan_sites import Method, SitesPlan, plan_sites
 from eigenveil.privacy import Budget, Neighbours
 from eigenveil.protocols import Terms
+from eigenveil.protocols.masked import require_survivors
 from eigenveil.rows import Rows, counts_people
 from eigenveil.runtimes import Faults
 
@@ -46,15 +48,21 @@ class FederatedPCA(FittedPCA):
         The budget of one fit. `epsilon=None` must be written out and gives exact PCA with no privacy. With trust="both" a pair:
         against the hub, and against everybody else.
     row_bound : float
-        No row may be longer than this around the mean; longer ones are scaled down. You must know it without looking.
+        No row may be longer than this around the mean; longer ones are scaled down. You must know it without looking. A site that
+        gives a `Symmetric` vouches for it: nobody can scale down a person in a matrix.
     column_bounds : (low, high)
         Each a number or one per column: entries are cut to it. Either bound suffices; with both, both hold.
     method : "auto", "krylov", "power", "fedpower", "covariance", "merge", "uda", "wda" or "dr-svd"
         Without privacy "auto" is "krylov"; with it, one noisy covariance while that fits in memory, else noisy products.
     topology, fanout : "star" or "tree", int
         Every site talks to the hub, or at most `fanout` to each node of a tree.
-    trust : "curator", "site" or "both"
-        Who adds the noise: the hub, which then sees raw parts; every site, against a hub that is not trusted; or both.
+    trust : "curator", "site", "both" or "masked"
+        Who adds the noise: the hub, which then sees raw parts; every site, against a hub that is not trusted; both; or the sites
+        together, a share each, under masks: the hub sees nothing but the noisy sum, which is as good as a curator's. For
+        krylov, power, covariance and dr-svd in a star.
+    survivors, colluders : int or float in (0, 1], int
+        With trust="masked": how many sites must be in each sum, or which share of them (None: all), and how many of
+        them may tell the hub all they know. Noise is for the others; with fewer survivors a turn is not unmasked.
     rounds, tolerance : int, float
         For krylov, power and fedpower: the most rounds, which the budget is reserved for, and the largest sine at which to stop.
     oversample : int
@@ -122,7 +130,9 @@ class FederatedPCA(FittedPCA):
         method: str = "auto",
         topology: Literal["star", "tree"] = "star",
         fanout: int = 8,
-        trust: Literal["curator", "site", "both"] = "curator",
+        trust: Literal["curator", "site", "both", "masked"] = "curator",
+        survivors: int | float | None = None,
+        colluders: int = 1,
         rounds: int | None = None,
         tolerance: float | None = None,
         oversample: int | None = None,
@@ -152,6 +162,8 @@ class FederatedPCA(FittedPCA):
         self.topology = topology
         self.fanout = fanout
         self.trust = trust
+        self.survivors = survivors
+        self.colluders = colluders
         self.rounds = rounds
         self.tolerance = tolerance
         self.oversample = oversample
@@ -174,6 +186,8 @@ class FederatedPCA(FittedPCA):
 
     def fit(self, sites: Any, y: Any = None, *, watch: Watch | None = None) -> "FederatedPCA":
         """Fit on the rows of `sites`: a list, or a mapping of names, of arrays, sparse matrices, tables or `Rows`.
+
+        With center=None any of them may be an `eigenveil.Symmetric`: a matrix in place of rows.
 
         `watch` is called after each round with what happened in it. Where too few sites answer, a `QuorumLost` names the missing
         ones, and `resume` goes on from there.
@@ -268,7 +282,7 @@ class FederatedPCA(FittedPCA):
 
     def _budgets(self) -> tuple[Budget | None, Budget | None]:
         """The budgets at the sites and at the hub, None where no noise is added."""
-        require_one_of("trust", self.trust, ("curator", "site", "both"))
+        require_one_of("trust", self.trust, ("curator", "site", "both", "masked"))
         require_one_of("method", self.method, _METHODS)
         require_one_of("calibration", self.calibration, ("exact", "paper"))
         require(
@@ -281,7 +295,7 @@ class FederatedPCA(FittedPCA):
             require(is_real(self.epsilon), f"epsilon must be a number with trust={self.trust!r}, got {self.epsilon!r}")
             budget = budget_of(self.epsilon, self.delta)
             # One person moves a site's directions by more than any bound we know: only the matrix can be covered.
-            at_site = self.trust == "site" or self.method in _AVERAGES
+            at_site = self.trust in ("site", "masked") or self.method in _AVERAGES
             return (budget, None) if at_site else (None, budget)
         listed = isinstance(self.epsilon, Sequence | np.ndarray) and not isinstance(self.epsilon, str)
         both = listed and len(self.epsilon) == 2
@@ -327,14 +341,19 @@ class FederatedPCA(FittedPCA):
             # Rounds with other sites differ, however near the answer is.
             plan = replace(plan, tolerance=0.0)
         self._require_legal(plan, participation, at_sites, at_hub, private=private)
+        masks = self._masks(plan, len(sites))
         center = self._center_given(dim)
         sparse = any(rows.sparse for rows in sites.values())
         public = not private or near.count_is_public or published
         sizes = {name: people_at(rows) for name, rows in sites.items()} if public else None
         _require_enough(sizes, dim, rank, private=private, published=published)
+        row_bound = self.row_bound
+        if masks is not None and not private and row_bound is None and self.column_bounds is None:
+            given = None if isinstance(center, str) else center
+            row_bound = declared_bound(sites, scale=self.scale, origin=self.origin, center=given)
         return SitesRequest(
             rank=rank,
-            bounds=self._bounds(dim, private=private and not published, sparse=sparse),
+            bounds=self._bounds(dim, private=private and not published, sparse=sparse, row_bound=row_bound),
             center=center,
             neighbours=near,
             plan=plan,
@@ -351,13 +370,39 @@ class FederatedPCA(FittedPCA):
             people=sum(sizes.values()) if sizes is not None and private else None,
             sizes=sizes,
             seed=seed_of(self.random_state),
+            masks=masks,
         )
 
-    def _bounds(self, dim: int, *, private: bool, sparse: bool) -> RowBounds:
+    def _masks(self, plan: SitesPlan, sites: int) -> tuple[int, int] | None:
+        """How many sites must survive and how many may collude, where parts are masked."""
+        if self.trust != "masked":
+            require(self.survivors is None, "survivors is for trust='masked'; for other trust there is quorum")
+            return None
+        require(sites >= 2, "trust='masked' needs at least 2 sites: a sum over one site is that site's part")
+        require(
+            self.quorum is None, "with trust='masked' say survivors, how many sites must be in each sum, and not quorum"
+        )
+        require(self.topology == "star", "trust='masked' is for a star: nodes of a tree would see sums over few sites")
+        require(self.calibration == "exact", "trust='masked' has exact accounting only: leave calibration='exact'")
+        require(
+            plan.method in MASKED_METHODS,
+            f"trust='masked' can only add, and method={plan.method!r} does more: take one of {', '.join(MASKED_METHODS)}",
+        )
+        require(
+            participation_of(self.participation, sites) is None,
+            "participation with trust='masked' would make sums over few sites: leave it 'full'",
+        )
+        require_integer("colluders", self.colluders, least=1, most=max(1, sites - 1), optional=False)
+        survivors = share_of("survivors", self.survivors, sites)
+        survivors = sites if survivors is None else survivors
+        require_survivors(sites, survivors=survivors, colluders=int(self.colluders))
+        return survivors, int(self.colluders)
+
+    def _bounds(self, dim: int, *, private: bool, sparse: bool, row_bound: float | None) -> RowBounds:
         bounds = RowBounds.check(
             dim,
             private=private,
-            row_bound=self.row_bound,
+            row_bound=row_bound,
             column_bounds=self.column_bounds,
             origin=self.origin,
             mean_bound=self.mean_bound,
@@ -424,7 +469,9 @@ class FederatedPCA(FittedPCA):
         good = is_real(self.deadline) and 0 < float(self.deadline) < math.inf
         require(good, f"deadline must be positive and finite, got {self.deadline!r}")
         require_integer("retries", self.retries, least=0, most=1000, optional=False)
-        return Terms(quorum_of(self.quorum, sites), float(self.deadline), int(self.retries))
+        fewest = self.survivors if self.trust == "masked" else self.quorum
+        name = "survivors" if self.trust == "masked" else "quorum"
+        return Terms(share_of(name, fewest, sites), float(self.deadline), int(self.retries))
 
     def _center_given(self, dim: int) -> Any:
         if self.center is True:
@@ -434,6 +481,9 @@ class FederatedPCA(FittedPCA):
 
 
 def _place_of_noise(request: SitesRequest) -> str:
+    if request.masks is not None:
+        survivors, colluders = request.masks
+        return f"masked, {survivors} survivors of whom {colluders} may collude"
     if request.at_sites is not None:
         return "both" if request.at_hub is not None else "site"
     return "curator" if request.at_hub is not None else "none"

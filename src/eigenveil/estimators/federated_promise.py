@@ -31,12 +31,32 @@ def federated_promise(federation: Federation, found: Found) -> Guarantee:
         unit=_unit(request),
         neighbours=request.neighbours.words,
         against=_against(request),
-        released=_RELEASED if request.at_sites is None else (*_RELEASED, "every number that leaves a site"),
-        assumptions=tuple(_assumptions(request, found)),
+        released=_released(request),
+        assumptions=tuple(_assumptions(federation, found)),
         calibration="exact Gaussian composition (Balle and Wang 2018); the epsilon is the budget fixed before the fit, "
-        "reserved for the largest number of rounds",
+        "reserved for the largest number of rounds" + _integers(federation),
         caveats=tuple(_caveats(request)),
         charges=_charges(federation),
+    )
+
+
+def _released(request: SitesRequest) -> tuple[str, ...]:
+    if request.masks is not None:
+        return (*_RELEASED, "the sum over the survivors of each round")
+    return _RELEASED if request.at_sites is None else (*_RELEASED, "every number that leaves a site")
+
+
+def _integers(federation: Federation) -> str:
+    """What it costs that the noise is made of integers and hidden by masks, where it is."""
+    if federation.masked is None:
+        return ""
+    lattice = federation.masked.lattice
+    assert lattice.gaussian is not None and lattice.budget is not None
+    rest = lattice.budget.delta - lattice.gaussian.delta - lattice.failure
+    return (
+        f". Of delta, {lattice.gaussian.delta:.6g} is for Gaussian noise, {rest:.2g} for Skellam noise in its place and how it "
+        f"is drawn (docs/integer-noise.md), and {lattice.failure:.2g} for masks with only some of the sites and signatures of "
+        "which only some are looked at (docs/mask-graph.md)"
     )
 
 
@@ -50,6 +70,14 @@ def _unit(request: SitesRequest) -> str:
 
 def _against(request: SitesRequest) -> str:
     everybody = "anybody who sees the released numbers and knows everything but one person's rows"
+    if request.masks is not None:
+        survivors, colluders = request.masks
+        some = "one other site that tells" if colluders == 1 else f"up to {colluders} other sites that tell"
+        return (
+            f"{everybody}; the hub, even one that does not keep to the protocol, together with {some} it everything; and anybody "
+            f"who reads or changes mail on its way. The hub sees nothing but noisy sums over at least {survivors} sites; only "
+            "a person's own site sees their rows"
+        )
     inner = " and the inner nodes of the tree see" if request.fanout is not None else " sees"
     if request.at_sites is None:
         return f"{everybody}; the hub{inner} the raw parts of each site and must be trusted, as must each site with its own rows"
@@ -63,20 +91,37 @@ def _against(request: SitesRequest) -> str:
     )
 
 
-def _assumptions(request: SitesRequest, found: Found) -> list[str]:
+def _assumptions(federation: Federation, found: Found) -> list[str]:
+    request = federation.request
     people = "no person has rows at more than one site"
     if request.person_sites > 1:
         people = f"no person has rows at more than {request.person_sites} sites"
     lines = [people]
     if not request.grouped:
         lines.append("no person has more than one row at a site")
+    if len(federation.matrices) < len(federation.members):
+        lines.append(
+            f"rows are cut to length {found.domain.radius:g} around the center, a bound that was not read from these rows"
+        )
+    if federation.matrices:
+        lines.append(
+            "at sites that gave a matrix in place of rows, one person is in it as a positive semi-definite matrix of trace at "
+            f"most {found.domain.radius**2:g}, and once in its number of people; the site vouches for "
+            "that, and it cannot be checked"
+        )
     lines += [
-        f"rows are cut to length {found.domain.radius:g} around the center, a bound that was not read from these rows",
         "that all entries are finite, and the number, names and types of the columns, are public",
         "which sites there are, and which answered in which round, is public",
         "this fit alone: another fit on the same people is a further cost",
     ]
-    if request.at_sites is None:
+    if request.masks is not None:
+        survivors, colluders = request.masks
+        lines += [
+            f"at most {colluders} of the sites tell the hub what they know; that at least {survivors} are in a sum, sites check",
+            "every site knows the public identity of every other from a source that is not the hub",
+            "X25519, Ed25519, SHA-256, HKDF, AES-256 and ChaCha20-Poly1305 hold: the promise is against who cannot break them",
+        ]
+    elif request.at_sites is None:
         lines.append("nobody but the hub reads what sites send: channels are secure")
     elif request.at_hub is not None:
         lines.append("nobody but the hub reads what sites send, or the promise against the hub is all there is")
@@ -90,6 +135,11 @@ def _assumptions(request: SitesRequest, found: Found) -> list[str]:
 
 def _caveats(request: SitesRequest) -> list[str]:
     caveats = ["floating-point noise stands in for real-valued noise; see docs/sharp-edges.md"]
+    if request.masks is not None:
+        caveats = [
+            "sums over a site's rows are taken in floating point before they are rounded to integers; see docs/sharp-edges.md",
+            "all parties ran in one process here, which holds every key; sites apart from each other need a network",
+        ]
     if request.seed is not None:
         caveats.insert(0, "reproducible, not private: the noise came from a known seed and can be subtracted")
     return caveats
@@ -101,7 +151,8 @@ def _charges(federation: Federation) -> tuple[Charge, ...]:
     if request.at_hub is not None and (request.at_sites is None or ledgers["hub"].spent_mu <= request.at_sites.mu):
         return ledgers["hub"].charges
     most = max((ledger for name, ledger in ledgers.items() if name != "hub"), key=lambda ledger: ledger.spent_mu)
-    factor = math.sqrt(request.person_sites)
+    # A share is charged for the sum, with a person at all of their sites.
+    factor = math.sqrt(request.person_sites) if request.masks is None else 1.0
     return tuple(Charge(charge.label, charge.mu * factor) for charge in most.charges)
 
 

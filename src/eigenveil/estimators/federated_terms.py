@@ -9,7 +9,7 @@ from eigenveil.errors import require
 from eigenveil.estimators.checks import is_real
 from eigenveil.estimators.federation import Participation
 
-__all__ = ["local_steps_of", "participation_of", "quorum_of", "tolerance_of"]
+__all__ = ["local_steps_of", "participation_of", "share_of", "tolerance_of"]
 
 
 def tolerance_of(value: Any) -> float | None:
@@ -46,14 +46,14 @@ def participation_of(value: Any, sites: int) -> Participation | None:
     return scheme, int(count)
 
 
-def quorum_of(value: Any, sites: int) -> int | None:
-    """How many sites must answer, None for all."""
+def share_of(name: str, value: Any, sites: int) -> int | None:
+    """How many sites, given as a number or a share of them, None for all."""
     if value is None:
         return None
-    require(is_real(value), f"quorum must be None, a number of sites or a share of them, got {value!r}")
+    require(is_real(value), f"{name} must be None, a number of sites or a share of them, got {value!r}")
     if isinstance(value, numbers.Integral):
-        require(1 <= int(value) <= sites, f"quorum must be from 1 to the {sites} sites, got {value!r}")
+        require(1 <= int(value) <= sites, f"{name} must be from 1 to the {sites} sites, got {value!r}")
         return int(value)
-    require(0 < float(value) <= 1, f"quorum as a share must lie in (0, 1], got {value!r}")
+    require(0 < float(value) <= 1, f"{name} as a share must lie in (0, 1], got {value!r}")
     # Shares such as 0.28 are a little more, as binary fractions, than they say.
     return max(1, math.ceil(float(value) * sites * (1 - 1e-12)))

@@ -1,6 +1,7 @@
 """One federated fit: parties set up as the trust says, carried by a runtime, with a transcript. `FederatedPCA` is its face.
 
-Where the mechanism stands is the trust model: at the hub ("curator"), at every site ("site"), or in both places.
+Where the mechanism stands is the trust model: at the hub ("curator"), at every site ("site"), in both places, or in shares at the
+sites, under masks ("masked").
 """
 
 import math
@@ -13,6 +14,7 @@ import numpy as np
 from eigenveil.errors import QuorumLost, require
 from eigenveil.estimators.bounds import RowBounds
 from eigenveil.estimators.curator import noise_floor
+from eigenveil.estimators.federated_masks import masked_terms
 from eigenveil.estimators.sites import Columns
 from eigenveil.estimators.study import Found, Study
 from eigenveil.linalg import Array, orthonormal
@@ -28,12 +30,14 @@ from eigenveil.privacy import (
     Mechanism,
     Neighbours,
     Noise,
+    Share,
     delta_of,
     epsilon_of,
 )
 from eigenveil.privacy.published import fedpower_multiplier
 from eigenveil.protocols import Hub, Member, Node, Party, Sampling, Terms, Turn, star, tree
-from eigenveil.rows import Rows
+from eigenveil.protocols.masked import Identity, MaskedMember, MaskedTerms, Masking
+from eigenveil.rows import Rows, Symmetric
 from eigenveil.runtimes import Faults, InProcess, Refusal
 from eigenveil.tasks import (
     CovarianceSum,
@@ -49,7 +53,7 @@ from eigenveil.tasks.base import GRID_COST
 
 __all__ = ["Federation", "Round", "SitesRequest", "Watch"]
 
-Trust = Literal["curator", "site", "both"]
+Trust = Literal["curator", "site", "both", "masked"]
 Participation = tuple[Literal["with-replacement", "without-replacement"], int]
 NOTHING_ASKED = "exact PCA was asked for"
 # What is spent stays this far below what may be, relatively, so that rounding in either account never refuses the last release.
@@ -87,7 +91,8 @@ Watch = Callable[[Round], None]
 class SitesRequest:
     """What is to be fitted, in checked and public terms. `at_sites` and `at_hub` are budgets, None where no noise is added.
 
-    `sizes` are the rows of each site where those are public, `people` the number of people where that is.
+    `sizes` are the rows of each site where those are public, `people` the number of people where that is. `masks` is how many
+    sites must survive and how many may collude, where parts are masked.
     """
 
     rank: int
@@ -107,6 +112,7 @@ class SitesRequest:
     people: float | None
     sizes: Mapping[str, float] | None
     seed: int | None
+    masks: tuple[int, int] | None = None
 
     @property
     def private(self) -> bool:
@@ -127,13 +133,21 @@ class Federation:
         self.request, self.columns, self.watch = request, columns, watch
         self.rounds: list[Round] = []
         self.ledgers: dict[str, Ledger] = {}
+        # Sites that gave a matrix in place of rows, whose bound nobody but themselves can vouch for.
+        self.matrices: set[str] = set()
         self._noise: dict[str, Noise] = {}
         self._names = tuple(sites)
         self._places = {name: 1 + place for place, name in enumerate(self._names)}
         self._layout = star(self._names) if request.fanout is None else tree(self._names, fanout=request.fanout)
+        self._identities = {name: Identity.fresh() for name in self._names} if request.masks is not None else {}
+        self.masked: MaskedTerms | None = None
         self.study = self._study()
+        if request.masks is not None:
+            self.masked = self._masked_terms(*request.masks)
+            self.study = replace(self.study, multiplier=self._total_noise(1.0, math.sqrt(len(self._names))))
+        self._masking = None if self.masked is None else Masking(self.masked, self.study)
         self._above = self._layout.above()
-        self.members = {name: self._member(name, rows) for name, rows in sites.items()}
+        self.members: dict[str, Member | MaskedMember] = {name: self._member(name, r) for name, r in sites.items()}
         self.hub: Hub[Found] = self._hub()
         self._lines: dict[str, int] = {}
         self._runtime: InProcess | None = None
@@ -155,6 +169,8 @@ class Federation:
         finally:
             self._anew = False
             self.refused += tuple(self._runtime.refused)
+            if self._masking is not None:
+                self.refused += tuple(Refusal("hub", name, why) for name, why in self._masking.liars.items())
         traffic = self._runtime.traffic
         last = self.rounds[-1]
         # What the hub says last was not on its way when the round ended.
@@ -177,6 +193,12 @@ class Federation:
                 f"{site} has been counted with the rows it had; resume without giving others, or pay for a new fit",
             )
             self._anew = True
+        member = self.members[site]
+        if isinstance(member, MaskedMember):
+            # Its keys are those that the others have agreed on with it.
+            self._seen(site, rows)
+            member.mend(rows)
+            return
         self.members[site] = self._member(site, rows)
 
     def require_sound_sites(self) -> None:
@@ -218,6 +240,18 @@ class Federation:
             rounding=self._rounding(),
         )
 
+    def _masked_terms(self, survivors: int, colluders: int) -> MaskedTerms:
+        request = self.request
+        return masked_terms(
+            self.study,
+            request.plan,
+            {name: identity.public for name, identity in self._identities.items()},
+            budget=request.at_sites,
+            survivors=survivors,
+            colluders=colluders,
+            several=request.person_sites,
+        )
+
     def _rounding(self) -> float:
         """What rounding adds to the sensitivity of a sum that noise is added to at the hub, relatively.
 
@@ -237,6 +271,11 @@ class Federation:
         request, several = self.request, self.request.person_sites
         if request.published or not request.private:
             return 0.0
+        if request.masks is not None:
+            if self.masked is None:
+                return 1.0
+            # Shares are for the fewest honest survivors; more of them are more noise.
+            return self.masked.multiplier * several * root_of_squares / math.sqrt(self.masked.lattice.honest)
         square = 0.0
         if request.at_sites is not None:
             square += root_of_squares**2 * several / request.at_sites.mu**2
@@ -323,7 +362,30 @@ class Federation:
         # Every round has an equal share of this mechanism.
         return Gaussian(multiplier / math.sqrt(rounds), Ledger(epsilon=math.inf, delta=0.5), self._noise_for(name))
 
-    def _member(self, name: str, rows: Rows) -> Member:
+    def _share(self, name: str, terms: MaskedTerms) -> Share:
+        ledger = None
+        if terms.lattice.gaussian is not None:
+            budget = terms.lattice.gaussian
+            ledger = self.ledgers.setdefault(name, Ledger(epsilon=budget.epsilon, delta=budget.delta))
+        return Share(terms.lattice, ledger, self._noise_for(name), terms.multiplier, terms.several)
+
+    def _seen(self, name: str, rows: Rows) -> None:
+        self.matrices.discard(name)
+        if isinstance(rows, Symmetric):
+            self.matrices.add(name)
+
+    def _member(self, name: str, rows: Rows) -> Member | MaskedMember:
+        self._seen(name, rows)
+        if self.masked is not None:
+            return MaskedMember(
+                name,
+                hub=self._above[name],
+                task=self.study,
+                rows=rows,
+                share=self._share(name, self.masked),
+                terms=self.masked,
+                identity=self._identities[name],
+            )
         return Member(name, hub=self._above[name], task=self.study, rows=rows, mechanism=self._site_mechanism(name))
 
     def _node(self, name: str) -> Node:
@@ -351,6 +413,7 @@ class Federation:
             sampling=sampling,
             person_sites=request.person_sites,
             watch=self._note,
+            exchanges=self._masking,
         )
 
     def _note(self, turn: Turn) -> None:

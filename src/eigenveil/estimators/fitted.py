@@ -13,7 +13,7 @@ from eigenveil.estimators.checks import checked_array, with_names
 from eigenveil.linalg import Array, Subspace
 from eigenveil.model import Model
 from eigenveil.privacy import Guarantee
-from eigenveil.rows import CheckedRows, Rows
+from eigenveil.rows import CheckedRows, Rows, Symmetric
 
 __all__ = ["FittedPCA", "column_names", "read_rows", "without_person"]
 
@@ -103,6 +103,10 @@ class FittedPCA(TransformerMixin, BaseEstimator):
 
 def read_rows(estimator: Any, X: Any, *, reset: bool, **least: int) -> Rows:
     """Checked rows. Arrays are neither copied nor converted: blocks are, one at a time."""
+    require(
+        not isinstance(X, Symmetric),
+        "X must be rows, got a Symmetric, which is a sum over people: only a site of FederatedPCA can be one",
+    )
     if isinstance(X, Rows) and not is_arrow_like(X):
         if reset:
             estimator.n_features_in_ = X.shape[1]

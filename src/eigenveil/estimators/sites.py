@@ -1,4 +1,4 @@
-"""What a caller gives as sites, read and checked: each a table of its own, all with the same columns."""
+"""What a caller gives as sites, read and checked: each a table or matrix of its own, all with the same columns."""
 
 import copy
 import warnings
@@ -9,9 +9,12 @@ from typing import Any, final
 from eigenveil.errors import require
 from eigenveil.estimators.fitted import column_names, read_rows, without_person
 from eigenveil.privacy import Neighbours, bounded_count
-from eigenveil.rows import Rows, WeightedRows, counts_people
+from eigenveil.rows import Rows, Symmetric, WeightedRows, counts_people
 
 __all__ = ["Columns", "people_at", "read_site", "read_sites"]
+
+# They take the root of what each site has, and of a matrix with negative eigenvalues there is none.
+_ROOTS = ("merge", "uda", "wda")
 
 
 @final
@@ -55,10 +58,7 @@ def read_site(estimator: Any, name: str, X: Any, columns: Columns | None) -> tup
     for learnt in ("n_features_in_", "feature_names_in_"):
         reader.__dict__.pop(learnt, None)
     try:
-        X, ids = without_person(X, estimator.person, fitting=True)
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=".*feature names", category=UserWarning)
-            rows = read_rows(reader, X, reset=True, ensure_min_samples=0, ensure_min_features=1)
+        rows, ids = _matrix(estimator, X) if isinstance(X, Symmetric) else _table(reader, X)
         count = rows.shape[1]
         if columns is not None and count != columns.count:
             raise ValueError(f"it has {count} columns, and {columns.first} has {columns.count}")
@@ -71,6 +71,37 @@ def read_site(estimator: Any, name: str, X: Any, columns: Columns | None) -> tup
     if columns is None or (columns.names is None and names is not None):
         columns = Columns(count, name, names, getattr(reader, "feature_names_in_", None))
     return rows, columns
+
+
+def _table(reader: Any, X: Any) -> tuple[Rows, Any]:
+    """The rows of a table, and whose they are where the caller asked for that."""
+    X, ids = without_person(X, reader.person, fitting=True)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*feature names", category=UserWarning)
+        return read_rows(reader, X, reset=True, ensure_min_samples=0, ensure_min_features=1), ids
+
+
+def _matrix(estimator: Any, X: Symmetric) -> tuple[Rows, None]:
+    """A matrix in place of rows, or a `ValueError` that says which choice of the caller's needs the rows."""
+    require(
+        estimator.center is None,
+        "center must be None where a site gives a Symmetric: its people cannot be moved to a center, nor does it say where "
+        "their mean is. Move rows to a public point before you multiply them",
+    )
+    require(
+        estimator.column_bounds is None,
+        "column_bounds must be None where a site gives a Symmetric, which has no rows to cut; give row_bound",
+    )
+    require(
+        estimator.person is None,
+        "person must be None where a site gives a Symmetric, which has no rows that name anybody; its people says how many",
+    )
+    require(
+        estimator.method not in _ROOTS,
+        f"method={estimator.method!r} needs the rows of a site, or a root of its matrix, which a Symmetric may not have; "
+        "take 'auto', 'krylov', 'covariance', 'power', 'fedpower' or 'dr-svd'",
+    )
+    return X, None
 
 
 def people_at(rows: Rows) -> float:

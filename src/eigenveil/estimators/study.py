@@ -18,7 +18,7 @@ from eigenveil.linalg import Array, Subspace, top_eigen
 from eigenveil.plan import Split
 from eigenveil.privacy import Domain, Exact, Mechanism, Neighbours, Portion, gram_sensitivity
 from eigenveil.rows import Rows
-from eigenveil.tasks import Question, Task, Totals, tie_at
+from eigenveil.tasks import Question, SumTask, Task, Totals, tie_at
 
 __all__ = ["Found", "Study", "StudyState"]
 
@@ -182,6 +182,12 @@ class Study(Task[StudyState, Any, Found]):
         task, inner = self._asked(question)
         return task.halved(inner)
 
+    def as_sum(self, question: Question) -> tuple[SumTask[Any, Any], Question, float]:
+        """The stage's own task, with the stage's portion of the budget."""
+        task, inner = self._asked(question)
+        summed, asked, fraction = task.as_sum(inner)
+        return summed, asked, fraction * self._fraction(question)
+
     def advance(self, state: StudyState, total: Any, mechanism: Mechanism, *, stretch: float = 1.0) -> StudyState:
         """The stage's own task moved on; when it has its result, the next stage."""
         task = self._task(state.stage, state.center.center)
@@ -285,12 +291,18 @@ class Study(Task[StudyState, Any, Found]):
         return self.people is not None or isinstance(self.center, str)
 
     def _portion(self, question: Question, mechanism: Mechanism) -> Mechanism:
-        """What this stage may spend: the search has shares of the whole, and what it does not use goes to the components."""
+        """What this stage may spend, through a mechanism."""
         if question.stage == "mean" or isinstance(mechanism, Exact):
             return mechanism
+        return Portion(mechanism, self._fraction(question))
+
+    def _fraction(self, question: Question) -> float:
+        """What this stage may spend: the search has shares of the whole, and what it does not use goes to the components."""
+        if question.stage == "mean":
+            return 1.0
         if question.stage == "totals":
-            return Portion(mechanism, self.split.extra)
-        return Portion(mechanism, self.components_share(int(question.arrays[1][0])))
+            return self.split.extra
+        return self.components_share(int(question.arrays[1][0]))
 
     def _asked(self, question: Question) -> tuple[AnyTask, Question]:
         """The stage's own task, and what it is asked."""

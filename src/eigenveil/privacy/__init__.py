@@ -14,6 +14,7 @@ from eigenveil.privacy.bounded import (
 )
 from eigenveil.privacy.domain import Domain
 from eigenveil.privacy.guarantee import Guarantee
+from eigenveil.privacy.lattice import Lattice, pack, packed_size, unpack
 from eigenveil.privacy.ledger import Charge, Ledger, Slot
 from eigenveil.privacy.mechanism import Exact, Gaussian, Mechanism, Portion
 from eigenveil.privacy.noise import Noise
@@ -25,6 +26,8 @@ from eigenveil.privacy.sensitivity import (
     sum_sensitivity,
     trace_sensitivity,
 )
+from eigenveil.privacy.share import Share, read
+from eigenveil.privacy.skellam import Skellam
 
 __all__ = [
     "CONTRACTION",
@@ -35,12 +38,15 @@ __all__ = [
     "Exact",
     "Gaussian",
     "Guarantee",
+    "Lattice",
     "Ledger",
     "Loss",
     "Mechanism",
     "Neighbours",
     "Noise",
     "Portion",
+    "Share",
+    "Skellam",
     "Slot",
     "bounded_count",
     "bounded_gram",
@@ -55,8 +61,12 @@ __all__ = [
     "gram_sensitivity",
     "gram_times_sensitivity",
     "mu_for",
+    "pack",
+    "packed_size",
     "price",
+    "read",
     "require_contraction",
     "sum_sensitivity",
     "trace_sensitivity",
+    "unpack",
 ]

@@ -1,7 +1,8 @@
 """`Bounded`: a private array together with how far one person can move it; and the sums that are released.
 
 Each function clips rows through a `Domain` first and only then multiplies; the bound it states is proved in
-`eigenveil.privacy.sensitivity`. The value is private: the only way out is `Mechanism.release`.
+`eigenveil.privacy.sensitivity`. A `Symmetric`, which has no rows, is taken as its holder gave it, with the bound that the
+holder vouches for. The value is private: the only way out is `Mechanism.release`.
 """
 
 import math
@@ -22,7 +23,7 @@ from eigenveil.privacy.sensitivity import (
     sum_sensitivity,
     trace_sensitivity,
 )
-from eigenveil.rows import Block, Rows, block_size
+from eigenveil.rows import Block, Rows, Symmetric, block_size
 
 __all__ = [
     "CONTRACTION",
@@ -81,6 +82,9 @@ def bounded_sum(rows: Rows, *, domain: Domain, neighbours: Neighbours) -> Bounde
     >>> bounded_sum(DenseRows(np.eye(2) * 9), domain=domain, neighbours=Neighbours.ADD_REMOVE).sensitivity
     1.0
     """
+    require(
+        not isinstance(rows, Symmetric), "a Symmetric says nothing of the sum of rows, so there is no mean to be found"
+    )
     size = block_size(rows)
     workers = [_Sum(domain) for _ in range(1 if rows.sparse or rows.shape[0] <= size else 2)]
     shared_work(rows.blocks(size), workers=workers, take=_Sum.take)
@@ -97,6 +101,8 @@ def bounded_count(rows: Rows, *, neighbours: Neighbours) -> Bounded:
     >>> float(bounded_count(DenseRows(np.zeros((4, 1))), neighbours=Neighbours.ADD_REMOVE).value)
     4.0
     """
+    if isinstance(rows, Symmetric):
+        return Bounded(np.asarray(float(rows.people)), count_sensitivity(neighbours))
     weights = (len(b) if b.weights is None else b.weights.sum() for b in rows.blocks(block_size(rows)))
     return Bounded(np.asarray(math.fsum(weights)), count_sensitivity(neighbours))
 
@@ -109,6 +115,9 @@ def bounded_trace(rows: Rows, *, domain: Domain, neighbours: Neighbours) -> Boun
     >>> float(bounded_trace(DenseRows(np.eye(2) / 2), domain=domain, neighbours=Neighbours.ADD_REMOVE).value)
     0.5
     """
+    if isinstance(rows, Symmetric):
+        trace = np.asarray(np.trace(_as_vouched(rows, domain)))
+        return Bounded(trace, trace_sensitivity(domain.radius, neighbours))
     squares = []
     center = domain.shifted_center
     for block in rows.blocks(block_size(rows)):
@@ -132,6 +141,10 @@ def bounded_gram(rows: Rows, *, domain: Domain, neighbours: Neighbours) -> Bound
     >>> bounded_gram(rows, domain=Domain(dim=2, radius=5.0), neighbours=Neighbours.ADD_REMOVE).value.round(9).tolist()
     [[9.0, 12.0], [12.0, 16.0]]
     """
+    if isinstance(rows, Symmetric):
+        # A copy, because whoever gets a sum may add to it in place.
+        gram = np.array(_as_vouched(rows, domain))
+        return Bounded(gram, gram_sensitivity(domain.radius, neighbours), symmetric=True)
     size = block_size(rows)
     if rows.sparse:
         total = _SparseGram(domain)
@@ -188,6 +201,9 @@ def bounded_gram_times(rows: Rows, *, basis: Array, domain: Domain, neighbours: 
     Bounded(shape=(2, 1), sensitivity=1.00000001)
     """
     require_contraction(basis, dim=domain.dim)
+    sensitivity = gram_times_sensitivity(domain.radius, neighbours, basis=basis, basis_norm=CONTRACTION)
+    if isinstance(rows, Symmetric):
+        return Bounded(_as_vouched(rows, domain) @ basis, sensitivity)
     total = np.zeros(basis.shape)
     center = domain.shifted_center
     pull = None if center is None else center @ basis
@@ -208,7 +224,24 @@ def bounded_gram_times(rows: Rows, *, basis: Array, domain: Domain, neighbours: 
             total += values.T @ (values @ basis)
     if rows.sparse and center is not None:
         total -= np.outer(center, drag)
-    return Bounded(total, gram_times_sensitivity(domain.radius, neighbours, basis=basis, basis_norm=CONTRACTION))
+    return Bounded(total, sensitivity)
+
+
+def _as_vouched(rows: Symmetric, domain: Domain) -> Array:
+    """The matrix, (d, d), in the units of `domain`. What moves or cuts rows is refused: their sum of products does not tell
+    what would come of it. Nor is anything brought into the ball, whose radius is the holder's word (`Symmetric`)."""
+    require(rows.shape[1] == domain.dim, f"a Symmetric must have {domain.dim} columns, got {rows.shape[1]}")
+    require(
+        domain.center is None and domain.low is None,
+        "a Symmetric cannot be moved to a center or cut to column bounds: that needs rows",
+    )
+    if domain.scale is None:
+        matrix: Array = rows.matrix
+        return matrix
+    with np.errstate(over="ignore"):
+        scaled = rows.matrix / np.outer(domain.scale, domain.scale)
+    # Checked once more, because small units can make it too large to multiply.
+    return np.asarray(Symmetric(scaled, people=rows.people).matrix)
 
 
 def _product_as_they_are(block: Block, basis: Array, domain: Domain, pull: Array | None) -> Array | None:

@@ -1,4 +1,4 @@
-"""`Noise`: normal variates from a cryptographic stream, over a hundred million a second on one core.
+"""`Noise`: normal variates and random words from a cryptographic stream, over a hundred million a second on one core.
 
 AES-256 in counter mode gives 64-bit words. Two words make two normals (Box and Muller 1958), with the angle through its
 half-angle tangent, which vectorises where sine and cosine do not. In floating point this is a sharp edge: see
@@ -20,8 +20,10 @@ from eigenveil.linalg import Array
 
 __all__ = ["Noise"]
 
-# Normals per round: the working arrays of one round stay in the inner cache.
+# Normals or words per round: the working arrays of one round stay in the inner cache.
 _ROUND = 1 << 15
+# What is encrypted: counter mode then gives the bare stream.
+_ZEROS = memoryview(bytes(8 * _ROUND))
 
 
 @final
@@ -67,20 +69,38 @@ class Noise:
         """
         out = np.empty(math.prod(shape))
         room = min(len(out) + 1, _ROUND)
-        zeros, words, squares = bytes(8 * room), np.empty(8 * room, dtype=np.uint8), np.empty(room)
+        words, squares = np.empty(8 * room, dtype=np.uint8), np.empty(room)
         with self._lock:
-            if os.getpid() != self._process and not self._reproducible:
-                # After a fork, parent and child would draw the same noise and give it away between them.
-                self._start(os.urandom(32))
+            self._part_from_parent()
             for start in range(0, len(out), _ROUND):
                 piece = out[start : start + _ROUND]
                 whole = piece if len(piece) % 2 == 0 else np.empty(len(piece) + 1)
                 raw = words[: 8 * len(whole)]
-                self._stream.update_into(memoryview(zeros)[: 8 * len(whole)], raw)
+                self._stream.update_into(_ZEROS[: len(raw)], raw)
                 _box_muller(raw.view(np.uint64), whole, squares[: len(whole) // 2])
                 if whole is not piece:
                     piece[:] = whole[:-1]
         return out.reshape(shape)
+
+    def words(self, count: int) -> NDArray[np.uint64]:
+        """The next `count` words of the stream, each of 64 even and independent bits.
+
+        >>> Noise.seeded(7).words(2).dtype
+        dtype('uint64')
+        """
+        out = np.empty(count, dtype=np.uint64)
+        raw = out.view(np.uint8)
+        with self._lock:
+            self._part_from_parent()
+            for start in range(0, len(raw), len(_ZEROS)):
+                piece = raw[start : start + len(_ZEROS)]
+                self._stream.update_into(_ZEROS[: len(piece)], piece)
+        return out
+
+    def _part_from_parent(self) -> None:
+        """Take a new key after a fork: parent and child would draw the same noise and give it away between them."""
+        if os.getpid() != self._process and not self._reproducible:
+            self._start(os.urandom(32))
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a Noise cannot be copied or stored: two copies would give the same noise twice")

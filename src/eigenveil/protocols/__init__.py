@@ -2,7 +2,7 @@
 
 from eigenveil.protocols.hub import Hub, Terms, Turn
 from eigenveil.protocols.member import Member
-from eigenveil.protocols.messages import Ask, Decline, Done, Envelope, Give, Message
+from eigenveil.protocols.messages import Ask, Brief, Decline, Done, Envelope, Give, Masked, Message, Return
 from eigenveil.protocols.node import Node
 from eigenveil.protocols.participation import Sampling
 from eigenveil.protocols.party import Party, Wait
@@ -11,16 +11,19 @@ from eigenveil.protocols.tree import Layout, star, tree
 
 __all__ = [
     "Ask",
+    "Brief",
     "Decline",
     "Done",
     "Envelope",
     "Give",
     "Hub",
     "Layout",
+    "Masked",
     "Member",
     "Message",
     "Node",
     "Party",
+    "Return",
     "Sampling",
     "Terms",
     "Turn",

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence, Set
 from typing import Any, final
 
 from eigenveil.errors import PeerError
+from eigenveil.protocols.exchange import Exchange
 from eigenveil.protocols.messages import Ask, Decline, Envelope, Give, Message
 from eigenveil.protocols.party import require_plain
 from eigenveil.tasks import Question, Task
@@ -19,7 +20,7 @@ def reachable(below: Below, gone: Set[str]) -> list[str]:
 
 
 @final
-class Gathering:
+class Gathering(Exchange):
     """One turn's question to those `asked`, each with the sites behind it (`below`), and their parts. Changes in place.
 
     Parts are added in the order of `asked` whatever order they come in, so a sum is the same to the last bit on every run. Those
@@ -52,11 +53,6 @@ class Gathering:
     def complete(self) -> bool:
         """Whether everybody has answered."""
         return self._awaited == 0
-
-    @property
-    def gave(self) -> tuple[str, ...]:
-        """Who gave a part."""
-        return tuple(name for name, answer in self._answers.items() if answer)
 
     def asks(self, sender: str, *, again: bool = False) -> list[Envelope]:
         """The question to everybody, or `again` to those who have not answered."""

@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar, final
 from eigenveil.errors import PeerError, ProtocolError, QuorumLost, require
 from eigenveil.linalg import Subspace, sines
 from eigenveil.privacy import Mechanism
+from eigenveil.protocols.exchange import Exchange, NewExchange
 from eigenveil.protocols.gathering import Gathering, reachable
 from eigenveil.protocols.messages import Done, Envelope
 from eigenveil.protocols.participation import Sampling
@@ -57,7 +58,8 @@ class Hub(Party, Generic[Result]):
     """Carries `task` to its end over `below`: each one who is asked directly, with the sites behind it. Changes in place.
 
     In a star each site stands for itself; in a tree the ones below are nodes. Late, foreign, repeated and malformed mail is a
-    `PeerError` and changes nothing. `person_sites` is at how many sites one person's rows may be.
+    `PeerError` and changes nothing. `person_sites` is at how many sites one person's rows may be. `exchanges` makes turns of
+    more than question and answer, as where sums are masked.
     """
 
     def __init__(
@@ -71,16 +73,18 @@ class Hub(Party, Generic[Result]):
         sampling: Sampling | None = None,
         person_sites: int = 1,
         watch: Callable[[Turn], None] | None = None,
+        exchanges: NewExchange | None = None,
     ) -> None:
         require(len(below) > 0, "a hub needs at least one site")
         self._task, self._below, self._mechanism, self._name = task, dict(below), mechanism, name
         self._terms, self._sampling, self._person_sites, self._watch = terms, sampling, person_sites, watch
+        self._exchanges = exchanges
         self._sites = tuple(site for behind in self._below.values() for site in behind)
         self._state = task.start()
         self._gone: set[str] = set()
         self._counted = False
         self._turn, self._waits, self._tries = -1, 0, 0
-        self._gathering: Gathering | None = None
+        self._now: Exchange | None = None
         self._draws: Sampling | None = None
         self._drawn: dict[str, float] = {}
         self._stalled = False
@@ -110,7 +114,8 @@ class Hub(Party, Generic[Result]):
         return self._open()
 
     def resume(self, *, anew: bool = False) -> list[Envelope]:
-        """Ask the question of the turn that lacked a quorum again: those who answered it send the same numbers.
+        """Ask the question of the turn that lacked a quorum again: those who answered it send the same numbers. A turn of several
+        steps goes on in the step where it stopped, if it can.
 
         `anew` begins the task again, because rows that were counted before have become others.
         """
@@ -121,12 +126,14 @@ class Hub(Party, Generic[Result]):
             if fresh is None:
                 raise ProtocolError("rows that were counted have become others, and this task cannot begin again")
             self._state, self._counted = fresh, False
+        elif self._now is not None and self._now.reopen():
+            return self._step(self._now, again=True)
         return self._open()
 
     @property
     def waiting(self) -> Wait | None:
         """For the answers of this turn."""
-        if self._gathering is None or self._stalled:
+        if self._now is None or self._stalled:
             return None
         return Wait(self._waits, self._terms.deadline)
 
@@ -134,22 +141,22 @@ class Hub(Party, Generic[Result]):
         """Take one part; the last one closes the turn."""
         if mail.sender not in self._below:
             raise PeerError(mail.sender, "is not part of this study")
-        if self._gathering is None:
+        if self._now is None:
             raise PeerError(mail.sender, "answered when no turn was open")
         if self._stalled:
             raise PeerError(mail.sender, f"answered turn {mail.body.turn} after it had lost its quorum")
-        self._gathering.receive(mail.sender, mail.body)
-        return self._close(self._gathering) if self._gathering.complete else []
+        self._now.receive(mail.sender, mail.body)
+        return self._close(self._now) if self._now.complete else []
 
     def timeout(self) -> list[Envelope]:
         """Ask those who are silent once more, or go on without them."""
-        if self._gathering is None or self._stalled:
+        if self._now is None or self._stalled:
             return []
         self._waits += 1
         if self._tries < self._terms.retries:
             self._tries += 1
-            return self._gathering.asks(self._name, again=True)
-        return self._close(self._gathering)
+            return self._now.asks(self._name, again=True)
+        return self._close(self._now)
 
     def _open(self) -> list[Envelope]:
         """Ask the question that the state has come to."""
@@ -161,15 +168,26 @@ class Hub(Party, Generic[Result]):
             self._drawn = self._draws.draw(asked)
             weights = self._draws.weights(self._drawn)
             asked = list(self._drawn)
-        self._gathering = Gathering(
-            self._task, self._turn, question, asked, below=self._below, gone=self._gone, weights=weights
-        )
-        return self._gathering.asks(self._name)
+        if self._exchanges is not None:
+            self._now = self._exchanges(self._turn, question, asked, self._gone)
+        else:
+            self._now = Gathering(
+                self._task, self._turn, question, asked, below=self._below, gone=self._gone, weights=weights
+            )
+        return self._now.asks(self._name)
 
-    def _close(self, now: Gathering) -> list[Envelope]:
+    def _step(self, now: Exchange, *, again: bool = False) -> list[Envelope]:
+        """Wait for the answers to another step of this turn."""
+        self._waits, self._tries, self._stalled = self._waits + 1, 0, False
+        mails = now.asks(self._name, again=again)
+        return mails if mails else self._close(now)
+
+    def _close(self, now: Exchange) -> list[Envelope]:
         """End the turn: advance the state, or begin again without those who are gone, or say that too few are left."""
+        self._require_quorum(now, *now.sites())
+        if self._goes_on(now):
+            return self._step(now)
         answered, missing = now.sites()
-        self._require_quorum(now, answered, missing)
         fresh = None
         if self._draws is None and missing:
             self._gone |= set(missing)
@@ -185,11 +203,18 @@ class Hub(Party, Generic[Result]):
         self.result = self._task.result(self._state)
         if self.result is None:
             return self._open()
-        self._gathering = None
+        self._now = None
         done = Done(self._turn, self._task.answer(self.result))
         return [Envelope(self._name, name, done) for name in self._below]
 
-    def _require_quorum(self, now: Gathering, answered: tuple[str, ...], missing: tuple[str, ...]) -> None:
+    def _goes_on(self, now: Exchange) -> bool:
+        try:
+            return now.onward()
+        except ProtocolError:
+            self._stalled = True
+            raise
+
+    def _require_quorum(self, now: Exchange, answered: tuple[str, ...], missing: tuple[str, ...]) -> None:
         quorum = len(self._sites) if self._terms.quorum is None else self._terms.quorum
         if self._draws is not None:
             # Those who were not drawn cannot be missed.
@@ -197,16 +222,17 @@ class Hub(Party, Generic[Result]):
         if len(answered) >= quorum:
             return
         self._stalled = True
-        stage = f"{now.question.stage or 'step'} {now.question.step + 1}"
+        stage = f"{now.question.stage or 'step'} {now.question.step + 1}" + (f", {now.name}" if now.name else "")
         raise QuorumLost(missing, turn=now.turn, stage=stage, answered=len(answered), quorum=quorum)
 
-    def _advance(self, now: Gathering) -> None:
+    def _advance(self, now: Exchange) -> None:
         total, stretch = now.total(), float(self._person_sites)
         self.weights = (1.0, math.sqrt(len(now.sites()[0])))
         if total is None:
             raise ProtocolError(f"nobody gave a part in turn {now.turn}")
         if self._draws is not None:
-            gave, weights = now.gave, self._draws.weights(self._drawn)
+            # Where sites are drawn, each stands for itself.
+            gave, weights = now.sites()[0], self._draws.weights(self._drawn)
             factor = self._draws.factor(self._drawn, gave, reachable(self._below, self._gone))
             total = self._task.weighted(total, factor)
             counts = [factor * weights[name] for name in gave]
@@ -214,7 +240,7 @@ class Hub(Party, Generic[Result]):
             stretch *= self.weights[0]
         self._state = self._task.advance(self._state, total, self._mechanism, stretch=stretch)
 
-    def _note(self, now: Gathering, answered: Iterable[str], missing: tuple[str, ...], *, restarted: bool) -> None:
+    def _note(self, now: Exchange, answered: Iterable[str], missing: tuple[str, ...], *, restarted: bool) -> None:
         before, self._estimate = self._estimate, self._task.estimate(self._state)
         moved = None
         if before is None or self._estimate is None or self._estimate is before:

@@ -3,11 +3,28 @@
 from dataclasses import dataclass
 from typing import Final, TypeAlias, final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from eigenveil.errors import require
 from eigenveil.linalg import Array
 from eigenveil.tasks import Question
 
-__all__ = ["LONGEST_NAME", "Ask", "Decline", "Done", "Envelope", "Give", "Message"]
+__all__ = [
+    "LONGEST_NAME",
+    "Ask",
+    "Brief",
+    "Decline",
+    "Done",
+    "Envelope",
+    "Give",
+    "Masked",
+    "Message",
+    "Return",
+    "Table",
+]
+
+Table: TypeAlias = tuple[tuple[str, bytes], ...]
 
 # Of a site or a stage, in characters.
 LONGEST_NAME: Final = 200
@@ -66,7 +83,49 @@ class Done:
         require(self.turn >= 0, "turn counts from zero")
 
 
-Message: TypeAlias = Ask | Give | Decline | Done
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Brief:
+    """Hub to site, where sums are masked: a `step` between two questions, with what it is about, and what is from each site."""
+
+    turn: int
+    step: str
+    data: bytes = b""
+    table: Table = ()
+
+    def __post_init__(self) -> None:
+        require(self.turn >= 0, "turn counts from zero")
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Return:
+    """Site to hub: its answer to a `Brief`, what is for each site, and the site's signature."""
+
+    turn: int
+    step: str
+    data: bytes
+    table: Table
+    signature: bytes
+
+    def __post_init__(self) -> None:
+        require(self.turn >= 0, "turn counts from zero")
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Masked:
+    """Site to hub: its part of a turn as integers modulo 2^64, under masks, signed."""
+
+    turn: int
+    words: NDArray[np.uint64]
+    signature: bytes
+
+    def __post_init__(self) -> None:
+        require(self.turn >= 0, "turn counts from zero")
+
+
+Message: TypeAlias = Ask | Give | Decline | Done | Brief | Return | Masked
 
 
 @final

@@ -9,10 +9,23 @@ import struct
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from eigenveil.errors import ProtocolError
 from eigenveil.linalg import Array
-from eigenveil.protocols.messages import LONGEST_NAME, Ask, Decline, Done, Envelope, Give, Message
+from eigenveil.protocols.messages import (
+    LONGEST_NAME,
+    Ask,
+    Brief,
+    Decline,
+    Done,
+    Envelope,
+    Give,
+    Masked,
+    Message,
+    Return,
+    Table,
+)
 from eigenveil.tasks import Question
 
 __all__ = ["LIMIT", "VERSION", "decode", "encode", "size"]
@@ -36,14 +49,17 @@ def encode(mail: Envelope) -> bytes:
     text = _text(head)
     half = isinstance(mail.body, Give) and mail.body.symmetric
     numbers = [_triangle(array) if half else array for array in arrays]
-    return b"".join([_FRAME.pack(_MAGIC, VERSION, len(text)), text, *(_raw(array) for array in numbers)])
+    kind = _NUMBERS[isinstance(mail.body, Masked)]
+    raw = (np.ascontiguousarray(array, dtype=kind).tobytes() for array in numbers)
+    return b"".join([_FRAME.pack(_MAGIC, VERSION, len(text)), text, *_pieces(mail.body), *raw])
 
 
 def size(mail: Envelope) -> int:
     """How many bytes `encode` would make, without making them."""
     head, arrays = _head(mail)
     half = isinstance(mail.body, Give) and mail.body.symmetric
-    return _FRAME.size + len(_text(head)) + sum(8 * (_half(len(a)) if half else a.size) for a in arrays)
+    numbers = sum(8 * (_half(len(a)) if half else a.size) for a in arrays)
+    return _FRAME.size + len(_text(head)) + sum(map(len, _pieces(mail.body))) + numbers
 
 
 def decode(data: bytes, *, limit: int = LIMIT) -> Envelope:
@@ -73,18 +89,44 @@ def _decode(data: bytes, limit: int) -> Envelope:
     if set(head) != {"kind", "from", "to", "turn", "shapes", *_MORE[head["kind"]]}:
         raise ValueError("its head has other fields")
     sender, receiver = _name(head["from"]), _name(head["to"])
-    arrays = _arrays(data, start, head["shapes"], half=bool(head.get("half", False)))
-    return Envelope(sender, receiver, _body(head, arrays))
+    pieces = _cut(data, start, head.get("lengths", []))
+    start += sum(map(len, pieces))
+    kind = _NUMBERS[head["kind"] == "masked"]
+    arrays = _arrays(data, start, head["shapes"], half=bool(head.get("half", False)), kind=kind)
+    return Envelope(sender, receiver, _body(head, arrays, pieces))
 
 
-_MORE: Final = {"ask": ("step", "stage", "without"), "give": ("missing", "half"), "decline": (), "done": ()}
+_MORE: Final = {
+    "ask": ("step", "stage", "without"),
+    "give": ("missing", "half"),
+    "decline": (),
+    "done": (),
+    "brief": ("step", "names", "lengths"),
+    "return": ("step", "names", "lengths"),
+    "masked": ("lengths",),
+}
+_NUMBERS: Final = {False: "<f8", True: "<u8"}
+_MOST_PIECES: Final = 1 << 17
 
 
 def _text(head: Any) -> bytes:
     return json.dumps(head, separators=(",", ":")).encode()
 
 
-def _head(mail: Envelope) -> tuple[dict[str, Any], tuple[Array, ...]]:
+def _pieces(body: Message) -> list[bytes]:
+    """What is bytes already, in the order in which it is sent."""
+    match body:
+        case Masked():
+            return [body.signature]
+        case Brief():
+            return [body.data, *(piece for _, piece in body.table)]
+        case Return():
+            return [body.signature, body.data, *(piece for _, piece in body.table)]
+        case _:
+            return []
+
+
+def _head(mail: Envelope) -> tuple[dict[str, Any], tuple[NDArray[Any], ...]]:
     body = mail.body
     head: dict[str, Any] = {
         "kind": type(body).__name__.lower(),
@@ -92,7 +134,7 @@ def _head(mail: Envelope) -> tuple[dict[str, Any], tuple[Array, ...]]:
         "to": mail.receiver,
         "turn": body.turn,
     }
-    arrays: tuple[Array, ...] = ()
+    arrays: tuple[NDArray[Any], ...] = ()
     match body:
         case Ask():
             arrays = body.question.arrays
@@ -102,12 +144,31 @@ def _head(mail: Envelope) -> tuple[dict[str, Any], tuple[Array, ...]]:
             head |= {"missing": body.missing, "half": body.symmetric}
         case Done():
             arrays = body.arrays
+        case Masked():
+            arrays = (body.words,)
+        case Brief() | Return():
+            head |= {"step": body.step, "names": [name for name, _ in body.table]}
+    pieces = _pieces(body)
+    if pieces:
+        head["lengths"] = [len(piece) for piece in pieces]
     return head | {"shapes": [array.shape for array in arrays]}, arrays
 
 
-def _body(head: dict[str, Any], arrays: tuple[Array, ...]) -> Message:
+def _body(head: dict[str, Any], arrays: tuple[NDArray[Any], ...], pieces: list[bytes]) -> Message:
     turn = _whole(head["turn"])
     match head["kind"]:
+        case "masked":
+            if len(arrays) != 1 or arrays[0].ndim != 1 or len(pieces) != 1:
+                raise ValueError("a masked part is one row of numbers and a signature")
+            return Masked(turn, arrays[0], pieces[0])
+        case "brief" | "return" if arrays:
+            raise ValueError("a step between questions carries no numbers")
+        case "brief":
+            data, table = _table(head, pieces)
+            return Brief(turn, _name(head["step"]), data, table)
+        case "return":
+            data, table = _table(head, pieces[1:])
+            return Return(turn, _name(head["step"]), data, table, pieces[0])
         case "ask":
             stage = head["stage"]
             if not isinstance(stage, str) or len(stage) > LONGEST_NAME:
@@ -125,10 +186,29 @@ def _body(head: dict[str, Any], arrays: tuple[Array, ...]) -> Message:
             return Decline(turn)
 
 
-def _arrays(data: bytes, start: int, shapes: Any, *, half: bool) -> tuple[Array, ...]:
+def _cut(data: bytes, start: int, lengths: Any) -> list[bytes]:
+    if not isinstance(lengths, list) or len(lengths) > _MOST_PIECES:
+        raise ValueError(f"it may hold {_MOST_PIECES} pieces")
+    pieces: list[bytes] = []
+    for length in lengths:
+        if _whole(length) > len(data) - start:
+            raise ValueError("it ends too early")
+        pieces.append(data[start : start + length])
+        start += length
+    return pieces
+
+
+def _table(head: dict[str, Any], pieces: list[bytes]) -> tuple[bytes, Table]:
+    names = _names(head["names"])
+    if len(pieces) != 1 + len(names) or len(set(names)) != len(names):
+        raise ValueError("each name in it has one piece")
+    return pieces[0], tuple(zip(names, pieces[1:], strict=True))
+
+
+def _arrays(data: bytes, start: int, shapes: Any, *, half: bool, kind: str) -> tuple[NDArray[Any], ...]:
     if not isinstance(shapes, list) or len(shapes) > _MOST_ARRAYS:
         raise ValueError(f"it may hold {_MOST_ARRAYS} arrays")
-    found: list[Array] = []
+    found: list[NDArray[Any]] = []
     for shape in shapes:
         if not isinstance(shape, list) or len(shape) > 2:
             raise ValueError("an array has at most two dimensions")
@@ -138,16 +218,12 @@ def _arrays(data: bytes, start: int, shapes: Any, *, half: bool) -> tuple[Array,
         count = _half(sides[0]) if half else math.prod(sides)
         if 8 * count > len(data) - start:
             raise ValueError("it ends too early")
-        flat = np.frombuffer(data, dtype="<f8", count=count, offset=start).astype(np.float64, copy=False)
+        flat = np.frombuffer(data, dtype=kind, count=count, offset=start).astype(kind[1:], copy=False)
         found.append(_square(flat, sides[0]) if half else flat.reshape(sides))
         start += 8 * count
     if start != len(data):
         raise ValueError("it goes on after its end")
     return tuple(found)
-
-
-def _raw(array: Array) -> bytes:
-    return np.ascontiguousarray(array, dtype="<f8").tobytes()
 
 
 def _half(side: int) -> int:

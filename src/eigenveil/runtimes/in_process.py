@@ -14,7 +14,7 @@ from typing import Any, final
 import numpy as np
 
 from eigenveil.errors import PeerError, ProtocolError, require
-from eigenveil.protocols import Ask, Done, Envelope, Hub, Message, Party
+from eigenveil.protocols import Ask, Brief, Done, Envelope, Hub, Message, Party
 from eigenveil.protocols.wire import size
 
 __all__ = ["Faults", "InProcess", "Refusal", "Traffic"]
@@ -190,7 +190,7 @@ class InProcess:
 
     def _count_bytes(self, mail: Envelope) -> None:
         turn = self.traffic[mail.body.turn]
-        if isinstance(mail.body, Ask | Done):
+        if isinstance(mail.body, Ask | Done | Brief):
             if self._measured[0] is not mail.body:
                 # One question goes to many, and only the names on it differ.
                 self._measured = (mail.body, size(Envelope("", "", mail.body)))

@@ -134,6 +134,13 @@ class Task(ABC, Generic[State, Part, Result]):
         """Whether parts of this turn are symmetric matrices, so that half of each need not be sent."""
         return False
 
+    def as_sum(self, question: Question) -> "tuple[SumTask[Any, Any], Question, float]":
+        """The task whose parts are added up in this turn, what it is asked, and the fraction of mu^2 that it has.
+
+        For carriers that can only add. A `ValueError` where parts are not sums.
+        """
+        raise ValueError(f"parts of {type(self).__name__} are not arrays to be added, so they cannot be masked")
+
     def answer(self, result: Result) -> tuple[Array, ...]:
         """What every site is told in the end."""
         return ()
@@ -178,6 +185,10 @@ class SumTask(Task[State, Array, Result]):
     def halved(self, question: Question) -> bool:
         """Where parts are symmetric."""
         return self.symmetric
+
+    def as_sum(self, question: Question) -> "tuple[SumTask[Any, Any], Question, float]":
+        """Itself, for all of mu^2."""
+        return self, question, 1.0
 
     def work(self, question: Question, rows: Rows, mechanism: Mechanism) -> Array:
         """The site's array, released."""

@@ -1,0 +1,401 @@
+"""`Masking`: the hub's side of masked sums. Keys once, then for each turn masked parts, a signed list of survivors, and the sum.
+
+The hub carries letters that it cannot read and adds up words that it cannot read. In the end holders reveal, for each site, just
+what takes its masks off the sum.
+"""
+
+import os
+from collections.abc import Iterable, Mapping, Sequence, Set
+from typing import Any, Final, Literal, final, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eigenveil.errors import PeerError, ProtocolError, QuorumLost
+from eigenveil.protocols.exchange import Exchange
+from eigenveil.protocols.masked.evidence import Tree, drawn
+from eigenveil.protocols.masked.keys import KEY, SIGNATURE, agree, digest, public_of
+from eigenveil.protocols.masked.masks import add_masks
+from eigenveil.protocols.masked.member import list_digest, return_digest, words_digest
+from eigenveil.protocols.masked.secrets import Pool
+from eigenveil.protocols.masked.session import pair_purpose, roll_of
+from eigenveil.protocols.masked.shamir import SHARE_BYTES
+from eigenveil.protocols.masked.terms import Card, MaskedTerms, question_digest
+from eigenveil.protocols.messages import Ask, Brief, Decline, Envelope, Masked, Message, Return, Table
+from eigenveil.tasks import Question, Task
+
+__all__ = ["MaskedExchange", "Masking"]
+
+Step = Literal["keys", "packets", "roll", "roll claim", "seal", "mask", "survivors", "list claim", "open", "done"]
+_STEPS: Final[tuple[Step, ...]] = get_args(Step)
+# Only where signatures are so many that a site looks at some of them.
+_CLAIMS: Final[tuple[Step, ...]] = ("roll claim", "list claim")
+_WORDS: Final[dict[Step, str]] = {
+    "keys": "exchange of keys",
+    "packets": "sharing of secrets",
+    "roll": "roll of participants",
+    "roll claim": "signatures under the roll",
+    "seal": "seal of the roll",
+    "mask": "masked parts",
+    "survivors": "list of survivors",
+    "list claim": "signatures under the list",
+    "open": "unmasking",
+    "done": "",
+}
+
+
+@final
+class _Keys:
+    """One exchange of keys as the hub sees it: the cards, who takes part, and who holds what of whom. Changes in place."""
+
+    def __init__(self, terms: MaskedTerms, first: int) -> None:
+        self.terms, self.first, self.nonce = terms, first, os.urandom(KEY)
+        self.id = terms.session(self.nonce, first)
+        self.places = terms.places
+        self.cards: dict[str, Card] = {}
+        self.signed: dict[str, bytes] = {}
+        self.roll: tuple[str, ...] = ()
+        self._dealers: dict[str, list[str]] = {}
+
+    def said(self, turn: int, step: str, what: bytes) -> bytes:
+        """The statement that is signed in one step of a turn."""
+        return digest("said", self.id, turn, step, what)
+
+    def raw(self, name: str) -> bytes:
+        """A site's card as it came."""
+        return self.signed[name][:-SIGNATURE]
+
+    def holders(self, name: str) -> list[str]:
+        """Those whose cards came and who are holders of a site's secrets, the site itself not among them."""
+        return [other for other in self.cards if self.places[other] in self.cards[name].holders]
+
+    def near(self, name: str) -> list[str]:
+        """Those with whom a site has a mask, of those whose cards came."""
+        place, mine = self.places[name], self.cards[name].holders
+        return [
+            other
+            for other, card in self.cards.items()
+            if other != name and (place in card.holders or self.places[other] in mine)
+        ]
+
+    def dealers(self, name: str) -> list[str]:
+        """Those on the roll of whose secrets a site holds shares, itself among them, in the order of the roster."""
+        if not self._dealers:
+            # Once the roll stands.
+            names = self.terms.names
+            self._dealers = {other: [] for other in self.roll}
+            for dealer in self.roll:
+                for place in self.cards[dealer].holders | {self.places[dealer]}:
+                    if names[place] in self._dealers:
+                        self._dealers[names[place]].append(dealer)
+        return self._dealers[name]
+
+
+@final
+class Masking:
+    """Makes the exchanges of a study: a `NewExchange` for a hub. Changes in place: keys serve many turns.
+
+    `liars` says who gave shares that were not what they had been given, or cards that nothing came of.
+    """
+
+    def __init__(self, terms: MaskedTerms, task: Task[Any, Any, Any]) -> None:
+        self.terms, self.task = terms, task
+        self.keys: _Keys | None = None
+        self.liars: dict[str, str] = {}
+
+    def __call__(self, turn: int, question: Question, asked: Sequence[str], gone: Set[str]) -> "MaskedExchange":
+        """The exchange of one turn."""
+        if turn >= self.terms.most_turns:
+            raise ProtocolError(f"the study was agreed on for {self.terms.most_turns} turns, and they are used up")
+        asked = [name for name in asked if name not in self.liars]
+        keys = self.keys
+        fit = keys is not None and keys.first <= turn < keys.first + self.terms.turns
+        if fit and keys is not None and sum(name in keys.roll for name in asked) < self.terms.survivors:
+            fit = False
+        if not fit:
+            self.keys = None
+        return MaskedExchange(self, turn, question, asked, gone)
+
+
+@final
+class MaskedExchange(Exchange):
+    """One turn. Changes in place. Parts are added up as they come; nothing can be read until the end."""
+
+    def __init__(self, masking: Masking, turn: int, question: Question, asked: Sequence[str], gone: Set[str]) -> None:
+        self.turn, self.question = turn, question
+        self._masking, self._terms, self._gone = masking, masking.terms, frozenset(gone)
+        self._asked = tuple(asked)
+        self._task, self._inner, self._fraction = masking.task.as_sum(question)
+        self._digest = question_digest(question)
+        ready = masking.keys is not None
+        self._keys = masking.keys if masking.keys is not None else _Keys(self._terms, turn)
+        self._step: Step = "mask" if ready else "keys"
+        self._common: Brief | None = None
+        self._answers: dict[str, Message | None] = {}
+        self._awaited = 0
+        self._wait_for(name for name in asked if not ready or name in self._keys.roll)
+        self._words = np.zeros(self._terms.size(self._task, self._inner), dtype=np.uint64)
+        self._letters: dict[str, dict[str, bytes]] = {}
+        self._alive: tuple[str, ...] = ()
+        self._total: NDArray[np.float64] | None = None
+        self._signatures: Table = ()
+        self._tree = Tree((("", b""),))
+        self._seeds: dict[str, bytes] = {}
+        self._ask = Ask(turn, question, tuple(sorted(gone)))
+        self._failed = False
+
+    @property
+    def name(self) -> str:
+        """The step, in words."""
+        return _WORDS[self._step]
+
+    @property
+    def complete(self) -> bool:
+        """Whether everybody who is awaited in this step has answered."""
+        return self._awaited == 0
+
+    def _wait_for(self, names: Iterable[str]) -> None:
+        self._answers = dict.fromkeys(names)
+        self._awaited = len(self._answers)
+        self._common = None
+
+    # What the hub says.
+
+    def asks(self, sender: str, *, again: bool = False) -> list[Envelope]:
+        """What is said in this step."""
+        names = [name for name, answer in self._answers.items() if answer is None or not again]
+        return [Envelope(sender, name, self._saying(name)) for name in names]
+
+    def _saying(self, name: str) -> Message:
+        match self._step:
+            case "mask":
+                return self._ask
+            case "packets":
+                return Brief(self.turn, "packets", b"", self._cards_for(name))
+            case "roll":
+                return Brief(self.turn, "roll", self._shared_brief().data, self._letters_to(name))
+            case "seal" | "open" if self._terms.checks > 0:
+                return Brief(self.turn, self._step, b"", self._wanted(name))
+            case _:
+                return self._shared_brief()
+
+    def _shared_brief(self) -> Brief:
+        """What is the same for everybody in this step."""
+        if self._common is None:
+            self._common = Brief(self.turn, self._step, *self._content())
+        return self._common
+
+    def _content(self) -> tuple[bytes, Table]:
+        match self._step:
+            case "keys":
+                return self._keys.nonce, ()
+            case "roll":
+                return self._roll(), ()
+            case "survivors":
+                return self._lists(), ()
+            case "roll claim" | "list claim":
+                return self._terms.bits(name for name, _ in self._signatures) + self._tree.root, ()
+            case _:
+                return b"", self._signatures
+
+    def _wanted(self, name: str) -> Table:
+        """The signatures that a site has asked to see."""
+        places = drawn(self._seeds[name], self._terms.checks, len(self._signatures))
+        chosen = ((at, *self._signatures[at]) for at in places)
+        return tuple((signer, signature + self._tree.path(at)) for at, signer, signature in chosen)
+
+    def _roll(self) -> bytes:
+        return roll_of(self._terms, {name: self._keys.raw(name) for name in self._keys.roll})
+
+    def _lists(self) -> bytes:
+        dead = set(self._keys.roll) - set(self._alive)
+        return self._terms.bits(self._alive) + self._terms.bits(dead)
+
+    def _cards_for(self, name: str) -> Table:
+        return tuple((other, self._keys.signed[other]) for other in self._keys.near(name))
+
+    def _letters_to(self, name: str) -> Table:
+        listed = set(self._keys.roll)
+        return tuple((other, sent[name]) for other, sent in self._letters.items() if other in listed and name in sent)
+
+    # What sites answer.
+
+    def receive(self, sender: str, body: Message) -> None:
+        """Take an answer, or raise a `PeerError` and change nothing."""
+        if body.turn != self.turn:
+            raise PeerError(sender, f"answered turn {body.turn} in turn {self.turn}")
+        if sender not in self._answers:
+            raise PeerError(sender, f"was not asked in turn {self.turn}, {self.name}")
+        if self._answers[sender] is not None:
+            raise PeerError(sender, f"answered turn {self.turn}, {self.name}, more than once")
+        if not isinstance(body, Decline):
+            self._require_sound(sender, body)
+        if isinstance(body, Masked):
+            np.add(self._words, body.words, out=self._words)
+            # Its numbers are in the sum: they need not be kept.
+            body = Masked(body.turn, np.empty(0, dtype=np.uint64), body.signature)
+        self._answers[sender] = body
+        self._awaited -= 1
+
+    def _require_sound(self, sender: str, body: Message) -> None:
+        """Refuse what is of the wrong kind or length, or is not signed by its sender."""
+        if self._step == "mask":
+            if not isinstance(body, Masked):
+                raise PeerError(sender, f"sent {type(body).__name__} where a masked part was due")
+            if body.words.dtype != np.uint64 or body.words.shape != self._words.shape:
+                raise PeerError(sender, f"sent a masked part that has not {len(self._words)} words")
+            self._require_signed(sender, words_digest(self._digest, body.words), body.signature)
+            return
+        if not isinstance(body, Return) or body.step != self._step:
+            raise PeerError(sender, f"sent {type(body).__name__} where an answer was due: {self.name}")
+        self._require_signed(sender, self._what(body), body.signature)
+        try:
+            self._read(sender, body)
+        except ValueError as error:
+            raise PeerError(sender, f"{self.name}: {error}") from error
+
+    def _what(self, body: Return) -> bytes:
+        """What is signed in this step."""
+        match self._step:
+            case "roll":
+                return digest("roll", self._shared_brief().data)
+            case "survivors":
+                size = self._terms.bytes_of_bits
+                lists = self._shared_brief().data
+                return list_digest(self._digest, lists[:size], lists[size:])
+            case _:
+                return return_digest(body.data, body.table)
+
+    def _require_signed(self, sender: str, what: bytes, signature: bytes) -> None:
+        if not self._terms.signed(sender, self._keys.said(self.turn, self._step, what), signature):
+            raise PeerError(sender, f"sent what it has not signed: turn {self.turn}, {self.name}")
+
+    def _read(self, sender: str, body: Return) -> None:
+        """Refuse, with a `ValueError`, an answer that holds anything but what is due."""
+        keys = self._keys
+        due = 0
+        match self._step:
+            case "keys":
+                Card.read(self._terms, keys.places[sender], body.data)
+                due = len(body.data)
+            case "roll claim" | "list claim":
+                due = KEY
+            case "open":
+                due = SHARE_BYTES * len(keys.dealers(sender))
+        names = [name for name, _ in body.table]
+        holders = keys.holders(sender) if self._step == "packets" else []
+        if len(body.data) != due or names != holders:
+            raise ValueError("an answer that is not what was asked for")
+
+    def sites(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """In this step, or in the end in the sum."""
+        if self._step == "done":
+            there = set(self._alive)
+        else:
+            there = {name for name, answer in self._answers.items() if answer is not None and _gave(answer)}
+        return tuple(n for n in self._asked if n in there), tuple(n for n in self._asked if n not in there)
+
+    # From step to step.
+
+    def onward(self) -> bool:
+        """Go to the next step; after the last there is a sum."""
+        here, _ = self.sites()
+        returns = {name: answer for name in here if isinstance(answer := self._answers[name], Return)}
+        match self._step:
+            case "keys":
+                for name, answer in returns.items():
+                    self._keys.cards[name] = Card.read(self._terms, self._keys.places[name], answer.data)
+                    self._keys.signed[name] = answer.data + answer.signature
+            case "packets":
+                self._letters = {name: dict(answer.table) for name, answer in returns.items()}
+                self._keys.roll = tuple(name for name in self._terms.roster if name in returns)
+            case "roll" | "survivors":
+                self._signatures = tuple(
+                    (name, returns[name].signature) for name in self._terms.roster if name in returns
+                )
+                self._tree = Tree(self._signatures)
+            case "roll claim" | "list claim":
+                self._seeds = {name: answer.data for name, answer in returns.items()}
+            case "seal":
+                self._letters = {}
+                self._masking.keys = self._keys
+            case "mask":
+                self._alive = tuple(name for name in self._terms.roster if name in here)
+            case "open":
+                self._unmask({name: answer.data for name, answer in returns.items()})
+        self._step = _STEPS[_STEPS.index(self._step) + 1]
+        if self._step in _CLAIMS and self._terms.checks == 0:
+            self._step = _STEPS[_STEPS.index(self._step) + 1]
+        self._wait_for(() if self._step == "done" else here)
+        return self._step != "done"
+
+    def reopen(self) -> bool:
+        """Wait again for those who are missing from this step, unless what came in it was false."""
+        if self._failed:
+            return False
+        for name, answer in self._answers.items():
+            if isinstance(answer, Decline):
+                self._answers[name] = None
+        self._awaited = sum(answer is None for answer in self._answers.values())
+        return True
+
+    def total(self) -> Any:
+        """The sum over the survivors."""
+        return self._total
+
+    # The masks come off.
+
+    def _unmask(self, revealed: Mapping[str, bytes]) -> None:
+        keys, turn, at = self._keys, self.turn, self.turn - self._keys.first
+        pool = Pool(self._terms.graph.threshold)
+        for name, data in revealed.items():
+            for place, dealer in enumerate(keys.dealers(name)):
+                pool.add(dealer, 1 + keys.places[name], data[SHARE_BYTES * place : SHARE_BYTES * (place + 1)])
+        alive = set(self._alive)
+        masks: list[tuple[bytes, bool]] = []
+        for name in keys.roll:
+            self._require_shares(pool, name, revealed)
+            if name in alive:
+                seed = self._joined(pool, name, keys.cards[name].seeds[at], lambda found: digest("seed", found))
+                masks.append((digest("own mask", keys.id, turn, seed), False))
+                continue
+            private = self._joined(pool, name, keys.cards[name].keys[at], public_of)
+            for other in keys.near(name):
+                if other in alive:
+                    one, two = keys.places[other], keys.places[name]
+                    key = agree(private, keys.cards[other].keys[at], pair_purpose(keys.id, turn, one, two))
+                    masks.append((key, not one < two))
+        add_masks(self._words, masks)
+        self._total = self._terms.read(self._words, self._task, self._inner, self._fraction)
+
+    def _require_shares(self, pool: Pool, name: str, revealed: Mapping[str, bytes]) -> None:
+        if pool.count(name) >= self._terms.graph.threshold:
+            return
+        missing = tuple(other for other in self._alive if other not in revealed)
+        raise QuorumLost(
+            missing or (name,),
+            turn=self.turn,
+            stage=f"{self.name}: the secret of {name} has too few of its holders left",
+            answered=pool.count(name),
+            quorum=self._terms.graph.threshold,
+        )
+
+    def _joined(self, pool: Pool, name: str, expected: bytes, seen: Any) -> bytes:
+        """A site's secret, which fits what the site said of it in the beginning."""
+        secret = pool.join(name, lambda found: bool(seen(found) == expected))
+        names = self._terms.names
+        for point in pool.liars:
+            self._masking.liars.setdefault(names[point - 1], "revealed shares that it had not been given")
+        if secret is not None:
+            return secret
+        self._failed = True
+        self._masking.keys = None
+        self._masking.liars[name] = "shared out secrets that do not fit what it had said of them"
+        raise ProtocolError(
+            f"turn {self.turn} ({self.name}): the secret of {name} cannot be put together from what its holders reveal, so the "
+            f"sum cannot be read. It is left out from here on: resuming asks anew, with new keys, noise and charge"
+        )
+
+
+def _gave(answer: Message) -> bool:
+    return not isinstance(answer, Decline)

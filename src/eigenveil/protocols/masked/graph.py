@@ -1,0 +1,222 @@
+"""Who shares a mask with whom: everybody with everybody, or, among many sites, each with a few holders that it draws itself.
+
+A site draws its holders evenly among all others, splits its secrets among them and itself, and shares a mask with each of them.
+The hub may then choose who colludes and who counts as dead, with the whole graph before it. Here is how many holders make it
+all but impossible that it still learns a sum over too few honest sites: docs/mask-graph.md has the theorem and its proof. The
+idea of a sparse graph is that of Bell, Bonawitz, Gascon, Lepoint and Raykova (2020); graph and bound are our own.
+"""
+
+from dataclasses import dataclass
+from decimal import ROUND_CEILING, Context
+from functools import cache
+from typing import Final, final
+
+import numpy as np
+from scipy.special import gammaln
+
+from eigenveil.errors import require
+from eigenveil.linalg import Array
+from eigenveil.protocols.masked.shamir import LARGEST_POINT
+
+__all__ = ["MOST_ABORT", "MaskGraph", "abort_bound", "mask_graph", "separation_bound"]
+
+# A turn with only just enough survivors, chosen by chance, is lost at most this often.
+MOST_ABORT: Final = 1e-4
+# Of the honest survivors, at most this share are not counted on: noise grows by one per cent.
+_MOST_LOSS: Final = 0.02
+# Up to so many sites the complete graph is cheap, and what it promises is certain.
+_SMALL: Final = 100
+# A sparse graph must have at most one in so many of the edges of the complete one.
+_CHEAPER: Final = 3
+# Logarithms of factorials are good to 1e-9 for 2^16 sites, and are multiplied by at most 2^16.
+_ROUNDING: Final = 1.001
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class MaskGraph:
+    """How many `holders` a site draws, and how many of them and itself, `threshold`, can put its secrets back.
+
+    Whatever the hub and its colluders do, they learn at most one sum in a turn, over at least survivors - colluders - `loss`
+    honest sites: except with probability `failure`, over one drawing of all holders, for all turns that use it together.
+    `abort` is the chance that a turn with the fewest survivors allowed, evenly chosen, cannot be finished. Both are rounded up
+    to two digits, so that all machines have the same.
+    """
+
+    holders: int
+    threshold: int
+    loss: int
+    failure: float
+    abort: float
+    complete: bool
+
+    def __post_init__(self) -> None:
+        require(self.holders >= 0, f"holders must not be negative, got {self.holders}")
+        require(
+            1 <= self.threshold <= self.holders + 1,
+            f"threshold must lie between 1 and the {self.holders} holders and the site itself, got {self.threshold}",
+        )
+        require(self.loss >= 0, f"loss must not be negative, got {self.loss}")
+        require(0 <= self.failure < 1, f"failure must lie in [0, 1), got {self.failure}")
+        require(0 <= self.abort < 1, f"abort must lie in [0, 1), got {self.abort}")
+
+
+@cache
+def mask_graph(sites: int, *, survivors: int, colluders: int, failure: float) -> MaskGraph:
+    """The complete graph, or, for more than 100 sites, one with at most a third of its edges that keeps `failure`.
+
+    Of `sites`, at least `survivors` are in every sum, and at most `colluders` tell the hub all they know.
+
+    >>> mask_graph(20, survivors=15, colluders=1, failure=1e-12)
+    MaskGraph(holders=19, threshold=11, loss=0, failure=0.0, abort=0.0, complete=True)
+    >>> many = mask_graph(1000, survivors=900, colluders=1, failure=1e-12)
+    >>> many.holders, many.threshold, many.loss, many.complete
+    (20, 10, 17, False)
+    """
+    require(1 <= sites <= LARGEST_POINT, f"sites must be from 1 to {LARGEST_POINT}, got {sites}")
+    require(colluders >= 0, f"colluders must not be negative, got {colluders}")
+    require(
+        colluders < survivors <= sites,
+        f"survivors must be more than the {colluders} colluders and at most the {sites} sites, got {survivors}",
+    )
+    require(
+        2 * survivors > sites + colluders,
+        f"survivors must be more than half of {sites} sites and {colluders} colluders, got {survivors}",
+    )
+    require(0 <= failure < 1, f"failure must lie in [0, 1), got {failure}")
+    sparse = None
+    if sites > _SMALL and failure > 0:
+        sparse = _sparse(sites, survivors=survivors, colluders=colluders, failure=failure)
+    return sparse or MaskGraph(
+        holders=sites - 1, threshold=(sites + colluders) // 2 + 1, loss=0, failure=0.0, abort=0.0, complete=True
+    )
+
+
+def separation_bound(sites: int, *, survivors: int, colluders: int, holders: int, threshold: int, loss: int) -> float:
+    """At least the chance that the hub can have a sum over fewer than survivors - colluders - loss honest sites.
+
+    Such a sum is over k sites K, none of which has a holder among b = survivors - colluders - k others B; the x sites left are
+    colluders, or dead. And each of K has threshold - 1 of its holders in K or among the colluders. For each k that is at most the
+    least of three numbers, the expected number of pairs (K, rest), of sets B, and of pairs (K, colluders) of that kind.
+    """
+    if threshold <= colluders:
+        return 1.0  # Colluders can put back what they like.
+    least = survivors - colluders
+    rest = sites - least
+    inside = np.arange(threshold - colluders, least - loss, dtype=np.float64)
+    outside = least - inside
+    ways = _log_choose(sites - 1, holders)
+    by_inside = (
+        _log_choose(sites, inside)
+        + _log_choose(sites - inside, rest)
+        + inside * (_log_choose(inside - 1 + rest, holders) - ways)
+    )
+    miss = _log_choose(sites - 1 - outside, holders) - ways
+    by_outside = _log_choose(sites, outside) + _log_few_hits(sites - outside, miss, rest)
+    by_shares = (
+        _log_choose(sites, inside)
+        + _log_choose(sites - inside, colluders)
+        + inside * _log_many_marked(sites - 1, inside - 1 + colluders, holders, threshold - 1)
+    )
+    each = np.minimum(np.minimum(by_inside, by_outside), by_shares)
+    # What is possible at all keeps some chance, however small, and does not vanish in the exponential.
+    return _up(np.exp(np.clip(each, -700.0, 0.0))[each > -np.inf].sum())
+
+
+def abort_bound(sites: int, *, survivors: int, holders: int, threshold: int) -> float:
+    """At least the chance that somebody's secrets cannot be put back when exactly `survivors`, drawn evenly, are left.
+
+    A dead site has `holders` shares out, and all but `threshold` may die; one that is alive has its own as well.
+    """
+    return _up(np.exp(_log_abort(sites, survivors, holders, np.array([float(threshold)])))[0])
+
+
+def _sparse(sites: int, *, survivors: int, colluders: int, failure: float) -> MaskGraph | None:
+    # More than half of all sites are in any sum, so that two do not fit in.
+    loss = min(int(_MOST_LOSS * (survivors - colluders)), survivors - colluders - sites // 2 - 1)
+    if loss < 0:
+        return None
+
+    def found(holders: int, loss: int) -> MaskGraph | None:
+        threshold = _threshold(sites, survivors, holders)
+        chance = 1.0
+        if threshold > colluders:
+            chance = separation_bound(
+                sites, survivors=survivors, colluders=colluders, holders=holders, threshold=threshold, loss=loss
+            )
+        if chance > failure:
+            return None
+        abort = abort_bound(sites, survivors=survivors, holders=holders, threshold=threshold)
+        return MaskGraph(holders, threshold, loss, chance, abort, complete=False)
+
+    few, many = 0, sites // _CHEAPER - 1
+    best = found(many, loss) if many > 0 else None
+    if best is None:
+        return None
+    while many - few > 1:
+        middle = (few + many) // 2
+        better = found(middle, loss)
+        best, few, many = (best, middle, many) if better is None else (better, few, middle)
+    # With that many holders, perhaps fewer sites need be given up.
+    few, many = -1, loss
+    while many - few > 1:
+        middle = (few + many) // 2
+        better = found(best.holders, middle)
+        best, few, many = (best, middle, many) if better is None else (better, few, middle)
+    return best
+
+
+def _threshold(sites: int, survivors: int, holders: int) -> int:
+    """The largest that keeps turns from being lost: a larger one only makes it harder to learn anything. Zero if none does."""
+    thresholds = np.arange(1.0, holders + 2)
+    kept = np.exp(_log_abort(sites, survivors, holders, thresholds)) * _ROUNDING <= MOST_ABORT
+    return int(thresholds[kept].max(initial=0.0))
+
+
+def _log_abort(sites: int, survivors: int, holders: int, threshold: Array) -> Array:
+    """Both kinds of sites, each with as many dead holders as are too many."""
+    dead = sites - survivors
+    others = sites - 1
+    total = np.full(len(threshold), -np.inf)
+    if dead > 0:
+        total = np.log(dead) + _log_many_marked(others, dead - 1.0, holders, holders - threshold + 1)
+    alive = np.log(survivors) + _log_many_marked(others, float(dead), holders, holders - threshold + 2)
+    both: Array = np.logaddexp(total, alive)
+    return both
+
+
+def _log_choose(among: Array | float, count: Array | float) -> Array:
+    """Of binomial coefficients; minus infinity where there is no way."""
+    found: Array = gammaln(np.add(among, 1.0)) - gammaln(np.add(count, 1.0)) - gammaln(np.subtract(among, count) + 1.0)
+    return found
+
+
+def _log_many_marked(total: int, marked: Array | float, drawn: int, least: Array | float) -> Array:
+    """Of a bound on the chance that `least` or more of those `drawn` out of `total`, without putting back, are `marked`.
+
+    From there on, each term is less than `ratio` times the one before it: a geometric series.
+    """
+    first = _log_choose(marked, least) + _log_choose(np.subtract(total, marked), np.subtract(drawn, least))
+    up = np.maximum(np.subtract(marked, least), 0) * np.maximum(np.subtract(drawn, least), 0)
+    down = np.add(least, 1.0) * (total - np.asarray(marked) - drawn + least + 1.0)
+    return _log_series(first - _log_choose(total, drawn), up, down)
+
+
+def _log_few_hits(trials: Array, log_miss: Array, most: int) -> Array:
+    """Of a bound on the chance that at most `most` of independent `trials`, more than that, do not miss."""
+    hit = -np.expm1(log_miss)
+    last = _log_choose(trials, most) + most * np.log(hit) + (trials - most) * log_miss
+    return _log_series(last, most * np.exp(log_miss), (trials - most + 1) * hit)
+
+
+def _log_series(first: Array, up: Array, down: Array) -> Array:
+    """Of the sum of a series that begins with exp(`first`) and falls by the factor up / down or faster, or of one."""
+    falls = up < down
+    ratio = np.where(falls, up, 0.0) / np.where(falls, down, 1.0)
+    found: Array = np.where(falls, np.minimum(first - np.log1p(-ratio), 0.0), 0.0)
+    return found
+
+
+def _up(chance: float) -> float:
+    """Rounded up to two digits, and at most one."""
+    return min(1.0, float(Context(prec=2, rounding=ROUND_CEILING).create_decimal(float(chance) * _ROUNDING)))

@@ -1,0 +1,137 @@
+"""Keys, signatures and sealed letters of masked sums: X25519, Ed25519, HKDF and ChaCha20-Poly1305, all from `cryptography`.
+
+A site's `Identity` is for years and only signs. Everything that hides numbers is made anew for a study.
+"""
+
+import hashlib
+from typing import final
+
+from cryptography.exceptions import InvalidSignature, InvalidTag
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from eigenveil.errors import require
+
+__all__ = [
+    "KEY",
+    "SIGNATURE",
+    "Identity",
+    "agree",
+    "digest",
+    "is_public_key",
+    "open_letter",
+    "public_of",
+    "seal_letter",
+    "signed_by",
+]
+
+KEY = 32
+SIGNATURE = 64
+_PURPOSE = b"eigenveil masked sums 1"
+_FIELD = 2**255 - 19
+# The points of small order on Curve25519: with one of these for a public key, everybody would agree on the same.
+_EIGHTH = 325606250916557431795983626356110631294008115727848805560023387167927233504
+_OTHER_EIGHTH = 39382357235489614581723060781553021112529911719440698176882885853963445705823
+_SMALL = frozenset({0, 1, _EIGHTH, _OTHER_EIGHTH, _FIELD - 1})
+
+
+@final
+class Identity:
+    """A site's long-term Ed25519 key, with which it signs. The `public` half is on the roster that all sites agree on.
+
+    >>> me = Identity.fresh()
+    >>> signed_by(me.public, b"words", me.sign(b"words"))
+    True
+    """
+
+    def __init__(self, private: bytes) -> None:
+        require(len(private) == KEY, f"an identity has {KEY} bytes, got {len(private)}")
+        self._key = Ed25519PrivateKey.from_private_bytes(private)
+        self.public = self._key.public_key().public_bytes_raw()
+
+    @classmethod
+    def fresh(cls) -> "Identity":
+        """A new one, from the operating system."""
+        return cls(Ed25519PrivateKey.generate().private_bytes_raw())
+
+    def private_bytes(self) -> bytes:
+        """What to keep in a safe place: whoever has it can speak for the site."""
+        return self._key.private_bytes_raw()
+
+    def sign(self, statement: bytes) -> bytes:
+        """The signature of a statement."""
+        return self._key.sign(statement)
+
+    def __repr__(self) -> str:
+        return f"Identity(public={self.public.hex()[:16]}...)"
+
+
+def signed_by(public: bytes, statement: bytes, signature: bytes) -> bool:
+    """Whether `signature` is that of `statement` by the identity with this public half."""
+    try:
+        Ed25519PublicKey.from_public_bytes(public).verify(signature, statement)
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+def digest(kind: str, *fields: bytes | int | str) -> bytes:
+    """The SHA-256 of a statement of this `kind`, each field with its length, so that no two statements read alike.
+
+    >>> digest("list", b"ab", b"c") == digest("list", b"a", b"bc")
+    False
+    """
+    state = hashlib.sha256(_PURPOSE)
+    for field in (kind, *fields):
+        if isinstance(field, int):
+            field = field.to_bytes(8, "big")
+        raw = field.encode() if isinstance(field, str) else field
+        state.update(len(raw).to_bytes(8, "big"))
+        state.update(raw)
+    return state.digest()
+
+
+def public_of(private: bytes) -> bytes:
+    """The public half of an X25519 key."""
+    return X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
+
+
+def is_public_key(public: bytes) -> bool:
+    """Whether these can be the public half of an X25519 key that two can agree with.
+
+    >>> is_public_key(bytes(32)), is_public_key(public_of(bytes(range(32))))
+    (False, True)
+    """
+    return len(public) == KEY and (int.from_bytes(public, "little") % 2**255) % _FIELD not in _SMALL
+
+
+def agree(private: bytes, public: bytes, purpose: bytes) -> bytes:
+    """A key that the two who hold the halves of two X25519 keys share, for one `purpose`. A `ValueError` for no public key.
+
+    >>> one, two = bytes(range(32)), bytes(range(1, 33))
+    >>> agree(one, public_of(two), b"x") == agree(two, public_of(one), b"x")
+    True
+    """
+    shared = X25519PrivateKey.from_private_bytes(private).exchange(X25519PublicKey.from_public_bytes(public))
+    return HKDF(SHA256(), KEY, salt=_PURPOSE, info=purpose).derive(shared)
+
+
+def seal_letter(key: bytes, letter: bytes, *, about: bytes) -> bytes:
+    """A letter that only who has `key` can read, and nobody can change. A key seals one letter."""
+    return ChaCha20Poly1305(key).encrypt(bytes(12), letter, about)
+
+
+def open_letter(key: bytes, sealed: bytes, *, about: bytes) -> bytes | None:
+    """The letter, None if it was not sealed with this key or for this.
+
+    >>> key = bytes(32)
+    >>> open_letter(key, seal_letter(key, b"hello", about=b"a to b"), about=b"b to a") is None
+    True
+    """
+    try:
+        return ChaCha20Poly1305(key).decrypt(bytes(12), sealed, about)
+    except (InvalidTag, ValueError):
+        return None

@@ -1,0 +1,300 @@
+"""`MaskedMember`: a site whose parts leave under masks, so that the hub learns the sum over the survivors and nothing else.
+
+In each turn it gives one masked part, signs one list of survivors, and reveals once what it holds for that list. It takes the
+hub's word for nothing: what a site acts on is signed by as many sites as there must be survivors.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eigenveil.errors import BudgetExceeded, PeerError, require
+from eigenveil.linalg import Array
+from eigenveil.privacy import Share
+from eigenveil.protocols.masked.evidence import Doubt
+from eigenveil.protocols.masked.keys import KEY, Identity, digest
+from eigenveil.protocols.masked.masks import add_masks
+from eigenveil.protocols.masked.session import Session
+from eigenveil.protocols.masked.terms import MaskedTerms, question_digest
+from eigenveil.protocols.messages import Ask, Brief, Decline, Done, Envelope, Masked, Message, Return, Table
+from eigenveil.protocols.party import Party, require_asked
+from eigenveil.rows import Rows
+from eigenveil.tasks import Question, Task
+
+__all__ = ["MaskedMember", "list_digest", "words_digest"]
+
+
+def words_digest(question: bytes, words: NDArray[np.uint64]) -> bytes:
+    """What a site signs with its masked part."""
+    return digest("words", question, np.ascontiguousarray(words, dtype="<u8").tobytes())
+
+
+def list_digest(question: bytes, alive: bytes, dead: bytes) -> bytes:
+    """What survivors sign: who is in the sum for this question, and who is not."""
+    return digest("survivors", question, alive, dead)
+
+
+@final
+@dataclass(slots=True, eq=False)
+class _Turn:
+    """What this site has said in one turn. Changes in place."""
+
+    number: int
+    question: Question
+    digest: bytes
+    masked: Masked | None = None
+    alive: frozenset[str] = frozenset()
+    listed: bytes = b""
+    doubt: Doubt | None = None
+    revealed: Return | None = None
+
+
+@final
+class MaskedMember(Party):
+    """A site with `rows`, whose parts leave through `share` and under masks towards `hub`. Changes in place.
+
+    Asked the same again in a turn, it sends the same bytes. Another turn has other masks, noise and charge. What goes wrong with
+    its rows stays here, in `error`: the hub learns only that there will be no part.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        hub: str,
+        task: Task[Any, Any, Any],
+        rows: Rows,
+        share: Share,
+        terms: MaskedTerms,
+        identity: Identity,
+    ) -> None:
+        require(terms.roster.get(name) == identity.public, f"{name} is on the roster with another identity")
+        self._name, self._hub, self._task, self._rows = name, hub, task, rows
+        self._share, self._terms, self._identity = share, terms, identity
+        self._session: Session | None = None
+        self._sessions = 0
+        self._now: _Turn | None = None
+        self._setup: dict[str, tuple[bytes, Message]] = {}
+        self.error: Exception | None = None
+        self.result: tuple[Array, ...] | None = None
+
+    @property
+    def name(self) -> str:
+        """Who this is."""
+        return self._name
+
+    def start(self) -> list[Envelope]:
+        """Nothing: the hub speaks first."""
+        return []
+
+    def mend(self, rows: Rows) -> None:
+        """Other rows in the place of those that no part could be made of."""
+        self._rows, self.error = rows, None
+
+    def receive(self, mail: Envelope) -> list[Envelope]:
+        """The answer to a question, or to a step between questions."""
+        if mail.sender != self._hub:
+            raise PeerError(mail.sender, "is not the hub of this site")
+        if self.result is not None:
+            raise PeerError(mail.sender, "asked again after the answer")
+        match mail.body:
+            case Done(turn=turn, arrays=arrays) if turn >= self._turn:
+                self.result = arrays
+                return []
+            case Ask() as ask:
+                answer = self._part(ask)
+            case Brief() as brief if brief.step in _STEPS:
+                answer = self._step(brief)
+            case body:
+                raise PeerError(mail.sender, f"sent {type(body).__name__} to a site in turn {self._turn}")
+        return [Envelope(self._name, self._hub, answer)]
+
+    @property
+    def _turn(self) -> int:
+        return max(-1 if self._now is None else self._now.number, -1 if self._session is None else self._session.first)
+
+    def _part(self, ask: Ask) -> Message:
+        session, now = self._session, self._now
+        if session is None or not session.covers(ask.turn) or ask.turn >= self._terms.most_turns:
+            raise PeerError(self._hub, f"asked in turn {ask.turn}, for which no keys are agreed on")
+        self._require_round(ask.turn)
+        if now is not None and now.number == ask.turn:
+            if not self._same_question(now, ask.question):
+                raise PeerError(self._hub, f"asked two different questions in turn {ask.turn}")
+        else:
+            require_asked(self._task, ask.question, by=self._hub)
+            now = self._now = _Turn(ask.turn, ask.question, question_digest(ask.question), doubt=Doubt(self._terms))
+        if now.masked is None:
+            now.masked = self._work(session, now)
+        return Decline(ask.turn) if now.masked is None else now.masked
+
+    def _require_round(self, turn: int) -> None:
+        if turn < self._turn:
+            raise PeerError(self._hub, f"spoke of turn {turn} in turn {self._turn}")
+
+    def _same_question(self, now: _Turn, question: Question) -> bool:
+        return question.same(now.question)
+
+    def _work(self, session: Session, now: _Turn) -> Masked | None:
+        try:
+            task, question, fraction = self._task.as_sum(now.question)
+            private = task.private(question, self._rows)
+            words = self._share.of(private, label=task.label(question), share=task.share(question) * fraction)
+            add_masks(words, session.masks(now.number))
+        except (ValueError, BudgetExceeded, OSError) as error:
+            self.error = error
+            return None
+        return Masked(now.number, words, session.sign(now.number, "mask", words_digest(now.digest, words)))
+
+    def _step(self, brief: Brief) -> Message:
+        if brief.turn >= self._terms.most_turns:
+            raise PeerError(self._hub, f"spoke of turn {brief.turn}, and the study has {self._terms.most_turns}")
+        self._require_round(brief.turn)
+        try:
+            return _STEPS[brief.step](self, brief)
+        except ValueError as error:
+            raise PeerError(self._hub, f"{error} (turn {brief.turn}, {brief.step})") from error
+
+    # The exchange of keys.
+
+    def _keys(self, brief: Brief) -> Message:
+        session = self._session
+        if session is None or (session.first, session.nonce) != (brief.turn, brief.data):
+            require(len(brief.data) == KEY, f"the name of a session has {KEY} bytes")
+            require(self._turn < brief.turn, "this turn has begun with other keys")
+            require(self._sessions < self._terms.sessions, "keys have been exchanged as often as was agreed on")
+            self._sessions += 1
+            session = self._session = Session(self._terms, self._name, self._identity, brief.data, brief.turn)
+            self._setup = {}
+        return self._returned(session, brief, session.introduce())
+
+    def _packets(self, brief: Brief) -> Message:
+        session = self._begun(brief)
+        return self._once(brief, lambda: self._shared_out(session, brief))
+
+    def _shared_out(self, session: Session, brief: Brief) -> Message:
+        letters = session.share_out(brief.table)
+        return Decline(brief.turn) if letters is None else self._returned(session, brief, b"", letters)
+
+    def _roll(self, brief: Brief) -> Message:
+        session = self._begun(brief)
+        return self._once(brief, lambda: self._enrolled(session, brief))
+
+    def _enrolled(self, session: Session, brief: Brief) -> Message:
+        what = session.enrol(brief.data, brief.table)
+        if what is None:
+            return Decline(brief.turn)
+        return Return(brief.turn, brief.step, b"", (), session.sign(brief.turn, "roll", what))
+
+    def _roll_claim(self, brief: Brief) -> Message:
+        session = self._begun(brief)
+        require(len(session.roll) > 0, "there is no roll that could be signed")
+        return self._returned(session, brief, session.doubt.look(brief.data))
+
+    def _seal(self, brief: Brief) -> Message:
+        session = self._begun(brief)
+        if not session.sealed:
+            session.seal(brief.table)
+        return self._returned(session, brief, b"")
+
+    def _begun(self, brief: Brief) -> Session:
+        session = self._session
+        require(session is not None and session.first == brief.turn, "no session has begun in this turn")
+        assert session is not None
+        return session
+
+    def _once(self, brief: Brief, answer: "Callable[[], Message]") -> Message:
+        """The answer to a step of the exchange of keys; the same again to the same, and an error for another."""
+        asked = _brief_digest(brief)
+        if brief.step not in self._setup:
+            self._setup[brief.step] = (asked, answer())
+        before, said = self._setup[brief.step]
+        require(before == asked, "this step was taken before, with something else")
+        return said
+
+    def _returned(self, session: Session, brief: Brief, data: bytes, table: Table = ()) -> Return:
+        signature = session.sign(brief.turn, brief.step, return_digest(data, table))
+        return Return(brief.turn, brief.step, data, table, signature)
+
+    # The end of a turn.
+
+    def _survivors(self, brief: Brief) -> Message:
+        session, now = self._given(brief)
+        size = self._terms.bytes_of_bits
+        alive, dead = brief.data[:size], brief.data[size:]
+        listed = list_digest(now.digest, alive, dead)
+        self._require_one_list(now, listed)
+        named = self._terms.named(alive)
+        self._require_apart(named, self._terms.named(dead))
+        self._require_whole(named, self._terms.named(dead), session.roll)
+        self._require_enough(named)
+        self._require_me(named)
+        now.alive, now.listed = named, listed
+        return Return(brief.turn, brief.step, b"", (), session.sign(brief.turn, brief.step, listed))
+
+    def _require_one_list(self, now: _Turn, listed: bytes) -> None:
+        require(now.listed in (b"", listed), "a second list of survivors: a masked part serves one")
+
+    def _require_apart(self, alive: frozenset[str], dead: frozenset[str]) -> None:
+        require(not alive & dead, "a site is listed both alive and dead")
+
+    def _require_whole(self, alive: frozenset[str], dead: frozenset[str], roll: frozenset[str]) -> None:
+        require(alive | dead == roll, "the list is not of those who take part")
+
+    def _require_enough(self, alive: frozenset[str]) -> None:
+        least = self._terms.survivors
+        require(len(alive) >= least, f"{len(alive)} survivors are listed, and {least} must be")
+
+    def _require_me(self, alive: frozenset[str]) -> None:
+        require(self._name in alive, "this site gave its part and is listed dead")
+
+    def _list_claim(self, brief: Brief) -> Message:
+        session, now = self._given(brief)
+        require(now.listed != b"" and now.doubt is not None, "there is no list of survivors that could be signed")
+        assert now.doubt is not None
+        return self._returned(session, brief, now.doubt.look(brief.data))
+
+    def _open(self, brief: Brief) -> Message:
+        session, now = self._given(brief)
+        require(now.listed != b"", "there is no list of survivors to go by")
+        if now.revealed is None:
+            self._require_list_signed(session, now, brief.table)
+            now.revealed = self._returned(session, brief, session.reveal(brief.turn, now.alive))
+        return now.revealed
+
+    def _require_list_signed(self, session: Session, now: _Turn, signatures: Table) -> None:
+        assert now.doubt is not None
+        now.doubt.require_signed(signatures, session.said(now.number, "survivors", now.listed), among=now.alive)
+
+    def _given(self, brief: Brief) -> tuple[Session, _Turn]:
+        session, now = self._session, self._now
+        require(
+            session is not None and now is not None and now.number == brief.turn and now.masked is not None,
+            "this site has given no part in this turn",
+        )
+        assert session is not None and now is not None
+        return session, now
+
+
+_STEPS: Final = {
+    "keys": MaskedMember._keys,
+    "packets": MaskedMember._packets,
+    "roll": MaskedMember._roll,
+    "roll claim": MaskedMember._roll_claim,
+    "seal": MaskedMember._seal,
+    "survivors": MaskedMember._survivors,
+    "list claim": MaskedMember._list_claim,
+    "open": MaskedMember._open,
+}
+
+
+def return_digest(data: bytes, table: Table) -> bytes:
+    """What a site signs with an answer that is not a statement in itself."""
+    return digest("return", data, *(piece for entry in table for piece in entry))
+
+
+def _brief_digest(brief: Brief) -> bytes:
+    return digest("brief", brief.data, *(piece for entry in brief.table for piece in entry))

@@ -1,0 +1,198 @@
+"""`Session`: one exchange of keys as one site holds it, from its own card to a sealed roll of who takes part.
+
+A site has two secrets for each turn: a mask key, from which it makes a mask together with each neighbour, and a seed for a mask
+of its own. Both are split among holders. In a turn the holders reveal the seed of a site whose part came, or the mask key of one
+whose part did not, and never both: that would show what it sent. Mask keys are for one turn each, because a key that is revealed
+when its site drops out would lay open all that the site had sent before.
+"""
+
+import os
+import random
+from collections.abc import Mapping
+from typing import final
+
+from eigenveil.errors import require
+from eigenveil.protocols.masked.evidence import Doubt
+from eigenveil.protocols.masked.keys import (
+    KEY,
+    SIGNATURE,
+    Identity,
+    agree,
+    digest,
+    open_letter,
+    public_of,
+    seal_letter,
+)
+from eigenveil.protocols.masked.shamir import SHARE_BYTES, split_many
+from eigenveil.protocols.masked.terms import Card, MaskedTerms
+from eigenveil.protocols.messages import Table
+
+__all__ = ["NO_SHARE", "Session", "pair_purpose", "roll_of"]
+
+# In the place of a share that a holder does not have: no element of the field.
+NO_SHARE = b"\xff" * SHARE_BYTES
+
+
+def roll_of(terms: MaskedTerms, cards: Mapping[str, bytes]) -> bytes:
+    """Who takes part, with the digest of each one's card, in the order of the roster."""
+    return terms.bits(cards) + b"".join(digest("card", cards[name]) for name in terms.roster if name in cards)
+
+
+def pair_purpose(session: bytes, turn: int, one: int, two: int) -> bytes:
+    """What the key of the mask between the sites at two places is for."""
+    return digest("mask", session, turn, min(one, two), max(one, two))
+
+
+@final
+class Session:
+    """Changes in place, one step after the other; what does not fit is a `ValueError` and changes nothing.
+
+    `nonce` is the hub's, `first` the turn in which the session begins.
+    """
+
+    def __init__(self, terms: MaskedTerms, name: str, identity: Identity, nonce: bytes, first: int) -> None:
+        self.id, self.first, self.nonce = terms.session(nonce, first), first, nonce
+        self._terms, self._name, self._identity = terms, name, identity
+        self._places = terms.places
+        self._place = self._places[name]
+        self._letters = os.urandom(KEY)
+        self._keys = [os.urandom(KEY) for _ in range(terms.turns)]
+        self._seeds = [os.urandom(KEY) for _ in range(terms.turns)]
+        self.card = Card(
+            public_of(self._letters),
+            tuple(public_of(key) for key in self._keys),
+            tuple(digest("seed", seed) for seed in self._seeds),
+            self._draw_holders(),
+        )
+        self._raw = self.card.encode(terms)
+        self._cards: dict[str, Card] = {}
+        self._digests = {name: digest("card", self._raw)}
+        self.roll: frozenset[str] = frozenset()
+        self._roll_digest = b""
+        self._held: dict[str, bytes] = {}
+        self.doubt = Doubt(terms)
+        self.sealed = False
+
+    def _draw_holders(self) -> frozenset[int]:
+        """Everybody else, or as many as the graph says, drawn by this site alone: nobody can choose them for it."""
+        others = [at for at in range(len(self._terms.roster)) if at != self._place]
+        if self._terms.graph.complete:
+            return frozenset(others)
+        return frozenset(random.SystemRandom().sample(others, self._terms.graph.holders))
+
+    def covers(self, turn: int) -> bool:
+        """Whether there are keys for this turn."""
+        return self.sealed and self.first <= turn < self.first + self._terms.turns
+
+    def said(self, turn: int, step: str, what: bytes) -> bytes:
+        """The statement that is signed in one step of a turn."""
+        return digest("said", self.id, turn, step, what)
+
+    def sign(self, turn: int, step: str, what: bytes) -> bytes:
+        """This site's signature of that."""
+        return self._identity.sign(self.said(turn, step, what))
+
+    def introduce(self) -> bytes:
+        """This site's card."""
+        return self._raw
+
+    def share_out(self, cards: Table) -> Table | None:
+        """Letters with shares of this site's secrets, to its holders among those whose `cards` came. None if they are too few."""
+        read: dict[str, Card] = {}
+        for name, signed in cards:
+            require(name in self._places and name != self._name, "a card is of no other site on the roster")
+            raw, signature = signed[:-SIGNATURE], signed[-SIGNATURE:]
+            self._require_signed_card(name, raw, signature)
+            read[name] = Card.read(self._terms, self._places[name], raw)
+            near = self._place in read[name].holders or self._places[name] in self.card.holders
+            require(near, "a card is of a site that has nothing to do with this one")
+        holders = [name for name in read if self._places[name] in self.card.holders]
+        if len(holders) + 1 < self._terms.graph.threshold:
+            return None
+        points = [1 + self._places[name] for name in (self._name, *holders)]
+        shares = split_many([*self._seeds, *self._keys], threshold=self._terms.graph.threshold, holders=points)
+        letters = {point: b"".join(pieces) for point, pieces in shares.items()}
+        self._held = {self._name: letters[1 + self._place]}
+        self._cards = read
+        self._digests |= {name: digest("card", signed[:-SIGNATURE]) for name, signed in cards}
+        return tuple(
+            (name, self._letter(name, letters[1 + self._places[name]], read[name].letters)) for name in holders
+        )
+
+    def _require_signed_card(self, name: str, raw: bytes, signature: bytes) -> None:
+        statement = self.said(self.first, "keys", digest("return", raw))
+        require(self._terms.signed(name, statement, signature), f"the card of {name} is not signed by it")
+
+    def _letter(self, name: str, letter: bytes, public: bytes) -> bytes:
+        key = agree(self._letters, public, digest("letter", self.id, self._name, name))
+        return seal_letter(key, letter, about=digest("about", self.id, self._name, name))
+
+    def enrol(self, roll: bytes, letters: Table) -> bytes | None:
+        """Check who takes part and read the letters to this site; what to sign. None if too few of its holders take part."""
+        named, digests = self._read_roll(roll)
+        self._require_my_roll(named, digests)
+        given = dict(letters)
+        dealers = {name for name, card in self._cards.items() if name in named and self._place in card.holders}
+        require(set(given) == dealers, "the letters are not those of the sites that have this one for a holder")
+        if sum(self._places[name] in self.card.holders for name in named) + 1 < self._terms.graph.threshold:
+            return None
+        for name, sealed in given.items():
+            key = agree(self._letters, self._cards[name].letters, digest("letter", self.id, name, self._name))
+            letter = open_letter(key, sealed, about=digest("about", self.id, name, self._name))
+            if letter is not None and len(letter) == 2 * self._terms.turns * SHARE_BYTES:
+                self._held[name] = letter
+            # Else this site holds nothing of that one's; there are others who do.
+        self.roll, self._roll_digest = named, digest("roll", roll)
+        return self._roll_digest
+
+    def _read_roll(self, roll: bytes) -> tuple[frozenset[str], dict[str, bytes]]:
+        size = self._terms.bytes_of_bits
+        named = self._terms.named(roll[:size])
+        listed = [name for name in self._terms.roster if name in named]
+        require(len(roll) == size + KEY * len(listed), "the roll has another length")
+        return named, {name: roll[size + KEY * at : size + KEY * (at + 1)] for at, name in enumerate(listed)}
+
+    def _require_my_roll(self, named: frozenset[str], digests: Mapping[str, bytes]) -> None:
+        require(self._name in named, "the roll leaves this site out")
+        require(
+            len(named) >= self._terms.survivors, f"the roll has {len(named)} sites, and {self._terms.survivors} must be"
+        )
+        others = all(digests[name] == known for name, known in self._digests.items() if name in named)
+        require(others, "the roll is for other cards than this site has seen")
+        hidden = [name for name in named if self._places[name] in self.card.holders and name not in self._cards]
+        require(not hidden, "the roll has holders of this site whose cards were kept from it")
+
+    def seal(self, signatures: Table) -> None:
+        """Go by the roll from here on, if enough sites have signed the same one."""
+        require(self._roll_digest != b"", "there is no roll to seal")
+        statement = self.said(self.first, "roll", self._roll_digest)
+        self._require_roll_signed(signatures, statement)
+        self.sealed = True
+
+    def _require_roll_signed(self, signatures: Table, statement: bytes) -> None:
+        self.doubt.require_signed(signatures, statement, among=self.roll)
+
+    def masks(self, turn: int) -> list[tuple[bytes, bool]]:
+        """The keys of this site's masks in a turn, and which of them are added: one of its own, one with each neighbour."""
+        at = turn - self.first
+        found = [(digest("own mask", self.id, turn, self._seeds[at]), True)]
+        for name, card in self._cards.items():
+            if name in self.roll:
+                place = self._places[name]
+                purpose = pair_purpose(self.id, turn, self._place, place)
+                found.append((agree(self._keys[at], card.keys[at], purpose), self._place < place))
+        return found
+
+    def reveal(self, turn: int, alive: frozenset[str]) -> bytes:
+        """What this site holds of others' secrets in a turn, in the order of the roster: the seed of who is alive, the key of who
+        is not."""
+        at, turns = turn - self.first, self._terms.turns
+        found: list[bytes] = []
+        for name in self._terms.roster:
+            mine = name == self._name or (name in self._cards and self._place in self._cards[name].holders)
+            if name not in self.roll or not mine:
+                continue
+            letter = self._held.get(name)
+            start = SHARE_BYTES * (at if name in alive else turns + at)
+            found.append(NO_SHARE if letter is None else letter[start : start + SHARE_BYTES])
+        return b"".join(found)

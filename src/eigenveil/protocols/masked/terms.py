@@ -1,0 +1,185 @@
+"""What the sites of a masked study agree on before it begins, and the statements that they sign in it."""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eigenveil.errors import require
+from eigenveil.linalg import Array
+from eigenveil.privacy import Lattice, packed_size, read
+from eigenveil.protocols.masked.graph import MaskGraph
+from eigenveil.protocols.masked.keys import KEY, SIGNATURE, digest, is_public_key, signed_by
+from eigenveil.tasks import Question, SumTask
+
+__all__ = ["Card", "MaskedTerms", "question_digest"]
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class MaskedTerms:
+    """Public, the same at every site and at the hub, and pinned: every signature is on these terms and no others.
+
+    `roster` has the public identity of each site. At least `survivors` of them must be in a sum, of whom `colluders` may tell
+    the hub all they know. There are at most `most_turns` turns, and one exchange of keys is for `turns` of them. `lattice`,
+    `multiplier` and `several` say on which integers parts are sent, and with what noise. `checks` is how many signatures under
+    a list a site looks at, zero for as many as there must be. A site begins at most `sessions` exchanges of keys.
+    """
+
+    study: str
+    roster: Mapping[str, bytes]
+    survivors: int
+    colluders: int
+    graph: MaskGraph
+    turns: int
+    most_turns: int
+    lattice: Lattice
+    multiplier: float
+    several: int = 1
+    checks: int = 0
+    sessions: int = 4
+
+    def __post_init__(self) -> None:
+        sites, least = len(self.roster), self.survivors
+        require(self.turns >= 1, f"turns must be at least 1, got {self.turns}")
+        require(all(len(key) == KEY for key in self.roster.values()), f"an identity on the roster has {KEY} bytes")
+        require(len(set(self.roster.values())) == sites, "every site needs an identity of its own")
+        require_survivors(sites, survivors=least, colluders=self.colluders)
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The sites, in the order in which they have their places."""
+        return tuple(self.roster)
+
+    @cached_property
+    def places(self) -> dict[str, int]:
+        """The place of each site."""
+        return {name: at for at, name in enumerate(self.roster)}
+
+    @cached_property
+    def digest(self) -> bytes:
+        """Of all that is agreed."""
+        listed = [part for name, key in self.roster.items() for part in (name, key)]
+        numbers = (
+            self.survivors,
+            self.colluders,
+            self.turns,
+            self.most_turns,
+            self.several,
+            self.checks,
+            self.sessions,
+        )
+        return digest("terms", self.study, *listed, *numbers, repr((self.graph, self.lattice, self.multiplier)))
+
+    def session(self, nonce: bytes, turn: int) -> bytes:
+        """What one exchange of keys is called."""
+        return digest("session", self.digest, nonce, turn)
+
+    def bits(self, names: Iterable[str]) -> bytes:
+        """A set of sites, a bit for each site on the roster."""
+        flags = np.zeros(len(self.roster), dtype=bool)
+        for name in names:
+            flags[self.places[name]] = True
+        return np.packbits(flags).tobytes()
+
+    def named(self, bits: bytes) -> frozenset[str]:
+        """The sites in a set; a `ValueError` for bytes that are no set."""
+        require(len(bits) == self.bytes_of_bits, "a list of sites has a bit for each site on the roster")
+        flags = np.unpackbits(np.frombuffer(bits, dtype=np.uint8))
+        require(not flags[len(self.roster) :].any(), "a list of sites names more than there are")
+        return frozenset(name for name, flag in zip(self.roster, flags[: len(self.roster)], strict=True) if flag)
+
+    @property
+    def bytes_of_bits(self) -> int:
+        """How many bytes a set of sites takes."""
+        return (len(self.roster) + 7) // 8
+
+    def size(self, task: SumTask[Any, Any], question: Question) -> int:
+        """How many words a part has."""
+        return packed_size(task.shape(question), symmetric=task.symmetric)
+
+    def read(self, words: NDArray[np.uint64], task: SumTask[Any, Any], question: Question, fraction: float) -> Array:
+        """The sum that `words` are, when all masks are off."""
+        return read(
+            self.lattice,
+            words,
+            sensitivity=task.sensitivity(question),
+            share=task.share(question) * fraction,
+            multiplier=self.multiplier,
+            shape=task.shape(question),
+            symmetric=task.symmetric,
+            several=self.several,
+        )
+
+    def signed(self, name: str, statement: bytes, signature: bytes) -> bool:
+        """Whether this site signed this statement."""
+        return (
+            name in self.roster and len(signature) == SIGNATURE and signed_by(self.roster[name], statement, signature)
+        )
+
+
+def require_survivors(sites: int, *, survivors: int, colluders: int) -> None:
+    """Refuse numbers for which two lists of survivors could both be signed by enough sites, or no honest one be left.
+
+    Two lists with t signatures each share at least 2t - m signers. If those are more than c, one of them is honest, and an
+    honest site signs one list. So 2t > m + c makes the list of a turn the only one, whatever the hub says to whom.
+    """
+    require(1 <= survivors <= sites, f"survivors must be from 1 to the {sites} sites, got {survivors}")
+    require(colluders >= 1, f"colluders must be at least 1: nobody is protected from their own site; got {colluders}")
+    require(
+        survivors > colluders,
+        f"survivors must be more than the {colluders} that may collude: somebody's noise must be unknown; got {survivors}",
+    )
+    require(
+        2 * survivors > sites + colluders,
+        f"survivors={survivors} of {sites} sites with colluders={colluders} would let a hub have two lists of survivors signed: "
+        f"take at least {(sites + colluders) // 2 + 1}",
+    )
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Card:
+    """What a site says of itself at the beginning: the key for letters to it, a mask key and the digest of a seed for each turn,
+    and, where not everybody is, who the holders of its secrets are (their places)."""
+
+    letters: bytes
+    keys: tuple[bytes, ...]
+    seeds: tuple[bytes, ...]
+    holders: frozenset[int]
+
+    def encode(self, terms: MaskedTerms) -> bytes:
+        """As bytes."""
+        named = b"" if terms.graph.complete else b"".join(at.to_bytes(4, "big") for at in sorted(self.holders))
+        return b"".join([self.letters, *self.keys, *self.seeds, named])
+
+    @classmethod
+    def read(cls, terms: MaskedTerms, place: int, raw: bytes) -> "Card":
+        """The card in `raw` of the site at this place; a `ValueError` if it cannot be one."""
+        sites, turns = len(terms.roster), terms.turns
+        count = 0 if terms.graph.complete else terms.graph.holders
+        require(len(raw) == KEY * (1 + 2 * turns) + 4 * count, "a card has another length")
+        pieces = [raw[start : start + KEY] for start in range(0, KEY * (1 + 2 * turns), KEY)]
+        require(all(map(is_public_key, pieces[: 1 + turns])), "a card has a key that is none")
+        if terms.graph.complete:
+            holders = [at for at in range(sites) if at != place]
+        else:
+            tail = raw[KEY * (1 + 2 * turns) :]
+            holders = [int.from_bytes(tail[start : start + 4], "big") for start in range(0, len(tail), 4)]
+            require(
+                holders == sorted(set(holders)) and place not in holders and max(holders) < sites,
+                "a card names holders that cannot be",
+            )
+        return cls(pieces[0], tuple(pieces[1 : 1 + turns]), tuple(pieces[1 + turns :]), frozenset(holders))
+
+
+def question_digest(question: Question) -> bytes:
+    """Of all that is asked."""
+    fields: list[Any] = [question.step, question.stage]
+    for array in question.arrays:
+        fields += [repr(array.shape), hashlib.sha256(array.astype("<f8").tobytes()).digest()]
+    return digest("question", *fields)

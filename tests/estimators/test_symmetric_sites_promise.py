@@ -1,0 +1,28 @@
+"""What is promised where sites give matrices: the guarantee says who vouches for the bound, and of whom rows were cut."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from eigenveil import Symmetric
+from estimators.sites_of_rows import pooled_rows, private_federated
+
+TABLES = np.array_split(pooled_rows(200), 2)
+MATRICES = [Symmetric(rows.T @ rows, people=len(rows)) for rows in TABLES]
+VOUCHED = (
+    "positive semi-definite matrix of trace at most 144, and once in its number of people; the site vouches for that"
+)
+CUT = "rows are cut to length 12 around the center"
+
+
+@pytest.mark.parametrize(
+    ("sites", "vouched", "cut"),
+    [(TABLES, False, True), (MATRICES, True, False), ([TABLES[0], MATRICES[1]], True, True)],
+    ids=["tables", "matrices", "mixed"],
+)
+def test_the_guarantee_says_who_vouches_for_a_matrix(sites: list[Any], vouched: bool, cut: bool) -> None:
+    pca = private_federated(center=None).fit(sites)
+    for words in (pca.guarantee_.words(), pca.model_.guarantee.words()):
+        assert (VOUCHED in " ".join(words.split())) == vouched
+        assert (CUT in " ".join(words.split())) == cut
