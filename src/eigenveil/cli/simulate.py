@@ -67,6 +67,8 @@ def simulate(
     delta: simulating.Delta = None,
     no_privacy: option.NoPrivacy = False,
     trust: simulating.Trust = None,
+    survivors: simulating.Survivors = None,
+    colluders: simulating.Colluders = None,
     person: option.Person = None,
     person_sites: simulating.PersonSites = 1,
     neighbours: option.NeighboursName = "add-remove",
@@ -111,6 +113,13 @@ def simulate(
       eigenveil simulate visits.parquet -k 5 --split by:hospital \\
         --epsilon 1 --delta 1e-6 --row-bound 12 --trust site
 
+    Example: the same, and a hub that sees no hospital's part, for the
+    noise of one that does; two of them may not answer:
+
+      eigenveil simulate visits.parquet -k 5 --split by:hospital \\
+        --epsilon 1 --delta 1e-6 --row-bound 12 \\
+        --trust masked --survivors 0.8 --dead any:2
+
     Example: FedPower with four local steps at sites that are not alike,
     one of them dead and a tenth of the mail lost:
 
@@ -132,13 +141,15 @@ def simulate(
         "topology": topology,
         "fanout": 8 if fanout is None else fanout,
         "trust": "curator" if trust is None else trust,
+        "survivors": simulating.number_or_share("--survivors", survivors),
+        "colluders": 1 if colluders is None else colluders,
         "rounds": rounds,
         "tolerance": tolerance,
         "oversample": oversample,
         "local_steps": simulating.local_steps_from(local_steps),
         "align": align,
         "participation": simulating.participation_from(participation),
-        "quorum": simulating.quorum_from(quorum),
+        "quorum": simulating.number_or_share("--quorum", quorum),
         "deadline": deadline,
         "retries": retries,
         "center": None if center == "none" else center,
@@ -151,7 +162,12 @@ def simulate(
         "random_state": seed,
     }
     option.require_choice(settings["epsilon"], settings["delta"], no_privacy=no_privacy)
-    require(trust is None or not no_privacy, "--trust says who adds the noise, and with --no-privacy nobody does")
+    masked = trust == "masked"
+    require(
+        trust is None or masked or not no_privacy, "--trust says who adds the noise, and with --no-privacy nobody does"
+    )
+    require(survivors is None or masked, "--survivors is for --trust masked; for other trust there is --quorum")
+    require(colluders is None or masked, "--colluders is for --trust masked")
     require(fanout is None or topology == "tree", "--fanout is for --topology tree")
     if model is not None:
         require_output(model, endings=(".safetensors",), force=force, inputs=[data])
@@ -209,7 +225,7 @@ def _fitted(job: _Job) -> tuple[Parted, "FederatedPCA"]:
         site = next((f"{name}: " for name in parted.sites if str(error).startswith(f"{name}: ")), "")
         raise ValueError(site + option.in_option_words(str(error).removeprefix(site))) from error
     except QuorumLost as error:
-        _fail(error, settings["quorum"])
+        _fail(error, settings)
 
 
 def _carried(pca: "FederatedPCA", parted: Parted, view: "_View") -> "FederatedPCA":
@@ -229,7 +245,7 @@ def _named(done: "Round") -> str:
     return f"round {done.number + 1} ({done.stage})"
 
 
-def _fail(error: QuorumLost, quorum: float | None) -> NoReturn:
+def _fail(error: QuorumLost, settings: Mapping[str, Any]) -> NoReturn:
     """One line that names who was missing. Nothing can be resumed here: the process ends."""
     from rich.text import Text
 
@@ -237,7 +253,9 @@ def _fail(error: QuorumLost, quorum: float | None) -> NoReturn:
 
     if os.environ.get("EIGENVEIL_TRACEBACK"):
         raise error
-    needed = "every site must answer unless --quorum says otherwise" if quorum is None else f"--quorum is {quorum:g}"
+    name = "survivors" if settings["trust"] == "masked" else "quorum"
+    fewest = settings[name]
+    needed = f"every site must answer unless --{name} says otherwise" if fewest is None else f"--{name} is {fewest:g}"
     line = (
         f"error: quorum lost in round {error.turn + 1} ({error.stage}): no answer from {_some(error.missing)}; {needed}"
     )

@@ -9,7 +9,7 @@ import typer
 
 from eigenveil.errors import require
 
-__all__ = ["dead_from", "local_steps_from", "participation_from", "quorum_from"]
+__all__ = ["dead_from", "local_steps_from", "number_or_share", "participation_from"]
 
 _SITES: Final = "Sites"
 _PRIVACY: Final = "Privacy"
@@ -84,13 +84,33 @@ Delta: TypeAlias = Annotated[
     ),
 ]
 Trust: TypeAlias = Annotated[
-    Literal["curator", "site", "both"] | None,
+    Literal["curator", "site", "both", "masked"] | None,
     typer.Option(
         metavar="WHO",
         help="Who adds the noise. curator: the hub, which sees raw parts. site: every site, against the hub too, for sqrt(M) "
-        "times the noise. both: both, for two budgets.",
+        "times the noise. both: both, for two budgets. masked: the sites together, under masks that come off the sum alone: "
+        "against the hub too, for the noise of a curator. With --no-privacy, masks without noise.",
         rich_help_panel=_PRIVACY,
         show_default="curator",
+    ),
+]
+Survivors: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NUMBER",
+        help="For --trust masked: how many sites must be in each sum, such as 8, or which share of them, such as 0.8. With fewer "
+        "nothing is unmasked.",
+        rich_help_panel=_PRIVACY,
+        show_default="all",
+    ),
+]
+Colluders: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="For --trust masked: how many of them may tell the hub all they know.",
+        rich_help_panel=_PRIVACY,
+        show_default="1",
     ),
 ]
 PersonSites: TypeAlias = Annotated[
@@ -245,10 +265,10 @@ def participation_from(text: str) -> str | tuple[str, int]:
     return scheme, int(count)
 
 
-def quorum_from(text: str | None) -> int | float | None:
-    """A number of sites, or a share of them.
+def number_or_share(name: str, text: str | None) -> int | float | None:
+    """A number of sites, or a share of them, for the option of this name.
 
-    >>> quorum_from("4"), quorum_from("0.8")
+    >>> number_or_share("--quorum", "4"), number_or_share("--quorum", "0.8")
     (4, 0.8)
     """
     if text is None:
@@ -260,9 +280,7 @@ def quorum_from(text: str | None) -> int | float | None:
     try:
         return float(text)
     except ValueError:
-        raise ValueError(
-            f"--quorum must be a number of sites such as 4, or a share such as 0.8, got {text!r}"
-        ) from None
+        raise ValueError(f"{name} must be a number of sites such as 4, or a share such as 0.8, got {text!r}") from None
 
 
 def dead_from(texts: Sequence[str], names: Sequence[str], *, stem: str, rng: Any) -> dict[str, int]:

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
-from eigenveil.errors import QuorumLost, require
+from eigenveil.errors import ProtocolError, require
 from eigenveil.estimators.bounds import RowBounds
 from eigenveil.estimators.checks import budget_of, center_of, is_real, rank_of, require_integer, require_one_of, seed_of
 from eigenveil.estimators.federated_masks import MASKED_METHODS, declared_bound
@@ -201,7 +201,10 @@ class FederatedPCA(FittedPCA):
         return Federation(self._request(rows, *budgets), rows, columns, watch=watch)
 
     def resume(self, sites: Mapping[str, Any] | None = None) -> "FederatedPCA":
-        """Go on after a lost quorum. `sites` gives rows of sites that have been put right; nobody pays twice for an answer."""
+        """Go on after a lost quorum. `sites` gives rows of sites that have been put right; nobody pays twice for an answer.
+
+        Under masks a turn goes on where it stopped. If it failed because a site lied, it is asked anew, which is a new charge.
+        """
         federation: Federation | None = getattr(self, "_federation", None)
         if federation is None:
             raise ValueError("there is nothing to resume: no fit has lost its quorum")
@@ -218,7 +221,7 @@ class FederatedPCA(FittedPCA):
         self.__dict__.pop("_federation", None)
         try:
             found = federation.run(faults=self.faults, resume=resume)
-        except QuorumLost:
+        except ProtocolError:
             # Rows are held on to for this alone.
             self._federation = federation
             # Where a site broke, the reason is what broke it, and not that it did not answer.

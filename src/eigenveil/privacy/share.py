@@ -5,13 +5,13 @@ is the sum over the survivors. Yet each site charges its ledger before its share
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from eigenveil.errors import require
+from eigenveil.errors import BudgetExceeded, require
 from eigenveil.linalg import Array
 from eigenveil.privacy.bounded import Bounded
 from eigenveil.privacy.lattice import Lattice, pack, packed_size, unpack
@@ -23,12 +23,13 @@ __all__ = ["Share", "read"]
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Share:
-    """A site's part of a sum, with its part of the noise, as integers modulo 2^64.
+    """A site's part of a sum, with its part of the noise, as integers modulo 2^64. Changes in place: it counts what it sends.
 
     `multiplier` is that of the noise in the whole sum, over the sensitivity: 1 / lattice.gaussian.mu spends all at a share of
-    one. `several` is at how many sites one person may be. Under `Lattice.exact` there is no ledger, no charge and no noise.
+    one. `several` is at how many sites one person may be. The lattice is for so many integers, and no more leave than that.
+    Under `Lattice.exact` there is no ledger, no charge and no noise.
 
     >>> lattice = Lattice.exact(sites=2)
     >>> parts = [Share(lattice, None, Noise.seeded(1), 1.0).of(Bounded(np.ones(2), 1.0), label="x", share=1.0) for _ in "ab"]
@@ -41,6 +42,7 @@ class Share:
     noise: Noise
     multiplier: float
     several: int = 1
+    sent: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
         require(0 < self.multiplier < math.inf, f"multiplier must be positive and finite, got {self.multiplier}")
@@ -60,20 +62,31 @@ class Share:
             0 < private.sensitivity < math.inf,
             f"{label!r} has sensitivity {private.sensitivity}; integers need a positive, finite one",
         )
+        size = packed_size(np.shape(private.value), symmetric=private.symmetric)
         step = _step(
             self.lattice,
             private.sensitivity,
             share=share,
             multiplier=self.multiplier,
-            size=packed_size(np.shape(private.value), symmetric=private.symmetric),
+            size=size,
             several=self.several,
         )
         if self.ledger is not None:
+            self._require_room(size)
             self.ledger.spend(math.sqrt(share) / self.multiplier, label=label)
+            self.sent += size
         integers = self.lattice.integers(pack(private.value, symmetric=private.symmetric), step)
         if self.lattice.private:
             integers += Skellam(self.lattice.share_variance).draw(self.noise, len(integers))
         return integers.view(np.uint64)
+
+    def _require_room(self, size: int) -> None:
+        """The account is for so many integers: a hub that asks for little at a time must not get more of them out."""
+        if self.sent + size > self.lattice.coordinates:
+            raise BudgetExceeded(
+                f"{self.lattice.coordinates} numbers were agreed on for the study, of which {self.sent} are sent, and {size} more "
+                "are asked for"
+            )
 
 
 def read(

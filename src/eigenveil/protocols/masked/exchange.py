@@ -95,26 +95,30 @@ class _Keys:
 class Masking:
     """Makes the exchanges of a study: a `NewExchange` for a hub. Changes in place: keys serve many turns.
 
-    `liars` says who gave shares that were not what they had been given, or cards that nothing came of.
+    `liars` says who gave shares that were not what they had been given, or shared out what does not fit their cards. The latter
+    are `banned`: without their secrets there is no sum that they are in.
     """
 
     def __init__(self, terms: MaskedTerms, task: Task[Any, Any, Any]) -> None:
         self.terms, self.task = terms, task
         self.keys: _Keys | None = None
         self.liars: dict[str, str] = {}
+        self.banned: set[str] = set()
 
     def __call__(self, turn: int, question: Question, asked: Sequence[str], gone: Set[str]) -> "MaskedExchange":
         """The exchange of one turn."""
         if turn >= self.terms.most_turns:
             raise ProtocolError(f"the study was agreed on for {self.terms.most_turns} turns, and they are used up")
-        asked = [name for name in asked if name not in self.liars]
-        keys = self.keys
-        fit = keys is not None and keys.first <= turn < keys.first + self.terms.turns
-        if fit and keys is not None and sum(name in keys.roll for name in asked) < self.terms.survivors:
-            fit = False
-        if not fit:
+        if not self._still_good(turn, asked):
             self.keys = None
         return MaskedExchange(self, turn, question, asked, gone)
+
+    def _still_good(self, turn: int, asked: Sequence[str]) -> bool:
+        """Whether the keys there are serve this turn and enough of those who are asked."""
+        keys = self.keys
+        if keys is None or not keys.first <= turn < keys.first + self.terms.turns:
+            return False
+        return sum(name in keys.roll for name in asked) >= self.terms.survivors
 
 
 @final
@@ -133,7 +137,8 @@ class MaskedExchange(Exchange):
         self._common: Brief | None = None
         self._answers: dict[str, Message | None] = {}
         self._awaited = 0
-        self._wait_for(name for name in asked if not ready or name in self._keys.roll)
+        there = [name for name in asked if name not in masking.banned]
+        self._wait_for(name for name in there if not ready or name in self._keys.roll)
         self._words = np.zeros(self._terms.size(self._task, self._inner), dtype=np.uint64)
         self._letters: dict[str, dict[str, bytes]] = {}
         self._alive: tuple[str, ...] = ()
@@ -347,7 +352,7 @@ class MaskedExchange(Exchange):
 
     def _unmask(self, revealed: Mapping[str, bytes]) -> None:
         keys, turn, at = self._keys, self.turn, self.turn - self._keys.first
-        pool = Pool(self._terms.graph.threshold)
+        pool = Pool(self._terms.graph.threshold, liars={1 + keys.places[name] for name in self._masking.liars})
         for name, data in revealed.items():
             for place, dealer in enumerate(keys.dealers(name)):
                 pool.add(dealer, 1 + keys.places[name], data[SHARE_BYTES * place : SHARE_BYTES * (place + 1)])
@@ -391,6 +396,7 @@ class MaskedExchange(Exchange):
         self._failed = True
         self._masking.keys = None
         self._masking.liars[name] = "shared out secrets that do not fit what it had said of them"
+        self._masking.banned.add(name)
         raise ProtocolError(
             f"turn {self.turn} ({self.name}): the secret of {name} cannot be put together from what its holders reveal, so the "
             f"sum cannot be read. It is left out from here on: resuming asks anew, with new keys, noise and charge"

@@ -1,7 +1,7 @@
 """`Pool`: shares of secrets as holders reveal them, put together even where some are false, with the names of who gave those."""
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Final, final
 
@@ -17,10 +17,10 @@ _TRIES: Final = 200
 class Pool:
     """Shares by site and holder. Changes in place: `liars` are the points of holders whose shares were false."""
 
-    def __init__(self, threshold: int) -> None:
+    def __init__(self, threshold: int, *, liars: Iterable[int] = ()) -> None:
         self._threshold = threshold
         self._shares: dict[str, dict[int, bytes]] = {}
-        self.liars: set[int] = set()
+        self.liars = set(liars)
 
     def add(self, name: str, point: int, share: bytes) -> None:
         """What the holder at this point reveals of a site's secret; not an element of the field means that it has nothing."""

@@ -1,0 +1,329 @@
+"""`FederatedPCA(trust="masked")`: the plain answer without noise, a curator's noise with it, and what happens when sites go."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import chi2
+
+from eigenveil import FederatedPCA, Symmetric
+from eigenveil.errors import BudgetExceeded, QuorumLost
+from eigenveil.linalg import sines
+from eigenveil.privacy import Budget, epsilon_of
+from eigenveil.rows import DenseRows
+from eigenveil.runtimes import Faults
+from estimators.sites_of_rows import (
+    DIM,
+    cut,
+    federated,
+    off,
+    pooled_answer,
+    pooled_rows,
+    private_federated,
+    same_bits,
+    stored,
+)
+
+ROWS = pooled_rows()
+SITES = np.array_split(ROWS, 7)
+METHODS = ["krylov", "power", "covariance", "dr-svd"]
+PRIVATE = METHODS[:3]
+LEVEL = 1e-6
+
+
+def masked(n_components: int = 3, **choices: Any) -> FederatedPCA:
+    return federated(n_components, **({"trust": "masked", "survivors": 5} | choices))
+
+
+def private_masked(n_components: int = 2, **choices: Any) -> FederatedPCA:
+    return private_federated(n_components, **({"trust": "masked", "survivors": 5} | choices))
+
+
+@pytest.mark.parametrize("bounds", [{}, {"row_bound": 9.0}, {"column_bounds": (-9.0, 9.0)}, {"scale": 2.0}], ids=repr)
+@pytest.mark.parametrize("center", ["private", None, np.linspace(-1, 1, DIM)], ids=["mean", "none", "given"])
+@pytest.mark.parametrize("method", METHODS)
+def test_without_noise_it_is_the_plain_fit_to_fixed_point_precision(method: str, center: Any, bounds: Any) -> None:
+    plain = federated(method=method, center=center, **bounds).fit(SITES)
+    hidden = masked(method=method, center=center, **bounds).fit(SITES)
+    assert off(hidden, plain.subspace_.basis) < 1e-7
+    np.testing.assert_allclose(hidden.explained_variance_, plain.explained_variance_, rtol=1e-7)
+    np.testing.assert_allclose(hidden.mean_, plain.mean_, atol=1e-7)
+    assert len(hidden.transcript_) == len(plain.transcript_)
+    assert not hidden.guarantee_.private
+
+
+@pytest.mark.parametrize("kind", ["sparse", "pandas", "polars", "pyarrow", "blocks"])
+def test_storage_does_not_matter(kind: str) -> None:
+    hidden = masked().fit([stored(rows, kind) for rows in SITES])
+    assert off(hidden, pooled_answer(ROWS, 3)[0]) < 1e-7
+
+
+@pytest.mark.parametrize("size", [1e-12, 1e-3, 1e9])
+def test_units_do_not_matter(size: float) -> None:
+    hidden = masked().fit([size * rows for rows in SITES])
+    assert off(hidden, pooled_answer(ROWS, 3)[0]) < 1e-7
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_matrices_given_directly_are_added_up_under_masks(method: str) -> None:
+    sites = [Symmetric(rows.T @ rows, people=len(rows)) for rows in SITES]
+    hidden = masked(method=method, center=None).fit(sites)
+    plain = federated(method=method, center=None).fit(SITES)
+    assert off(hidden, plain.subspace_.basis) < 1e-7
+    noisy = private_masked(method=method if method != "dr-svd" else "power", center=None).fit(sites)
+    assert noisy.guarantee_.epsilon == 1.0
+    assert "the site vouches" in noisy.guarantee_.words()
+
+
+@pytest.mark.parametrize("count", [2, 3, 12])
+def test_any_number_of_sites_from_two_on(count: int) -> None:
+    hidden = masked(survivors=None).fit(np.array_split(ROWS, count))
+    assert off(hidden, pooled_answer(ROWS, 3)[0]) < 1e-7
+
+
+def test_many_sites_have_few_masks_and_the_right_answer() -> None:
+    rows = pooled_rows(1100)
+    pca = masked(survivors=0.9, method="covariance", faults=Faults(dies={"site 3": 0, "site 40": 5, "site 70": 11}))
+    prepared = pca.prepare(np.array_split(rows, 110))
+    assert prepared.masked is not None
+    assert not prepared.masked.graph.complete
+    assert prepared.masked.graph.holders < 40
+    pca.fit(np.array_split(rows, 110))
+    there = [place for place in range(110) if f"site {place}" in pca.transcript_[-1].answered]
+    # The last of them had given its part when it went.
+    assert len(there) == 108
+    assert off(pca, pooled_answer(np.vstack([np.array_split(rows, 110)[i] for i in there]), 3)[0]) < 1e-6
+
+
+def test_the_promise_of_few_masks_is_within_delta() -> None:
+    pca = private_masked(survivors=0.9, method="covariance", random_state=None)
+    prepared = pca.prepare(np.array_split(pooled_rows(1100), 110))
+    terms = prepared.masked
+    assert terms is not None
+    lattice = terms.lattice
+    assert terms.graph.failure > 0
+    assert lattice.failure >= terms.sessions * 110 * terms.graph.failure
+    assert lattice.gaussian is not None
+    assert lattice.gaussian.delta + lattice.failure < 1e-6
+    assert lattice.honest == 99 - 1 - terms.graph.loss
+
+
+@pytest.mark.parametrize("method", PRIVATE)
+def test_the_promise_is_against_the_hub_and_colluding_sites(method: str) -> None:
+    pca = private_masked(method=method, colluders=2, random_state=None).fit(SITES)
+    promise = pca.guarantee_
+    words = promise.words()
+    assert (promise.epsilon, promise.delta) == (1.0, 1e-6)
+    assert promise.private
+    assert "the hub, even one that does not keep to the protocol, together with up to 2 other sites" in words
+    assert "noisy sums over at least 5 sites" in words
+    assert "X25519" in words
+    assert "raw parts" not in words
+    assert "every number that leaves a site" not in words
+    assert set(pca.ledgers_) == set(pca.sites_)
+    assert pca.model_.settings["trust"] == "masked, 5 survivors of whom 2 may collude"
+
+
+@pytest.mark.parametrize("several", [1, 3])
+@pytest.mark.parametrize("method", PRIVATE)
+def test_every_site_is_charged_for_the_sum_within_the_budget(method: str, several: int) -> None:
+    pca = private_masked(method=method, person_sites=several).fit(SITES)
+    for ledger in pca.ledgers_.values():
+        assert len(ledger.charges) == len(pca.transcript_)
+        assert epsilon_of(ledger.spent_mu, 1e-6) <= 1.0
+        assert ledger.spent_mu > 0.97 * Budget(1.0, 1e-6).mu or method != "covariance"
+    assert pca.guarantee_.charges == pca.ledgers_["site 0"].charges
+
+
+def gram_noise(pca: FederatedPCA, sites: Any) -> tuple[np.ndarray[Any, Any], float]:
+    """What was added to the Gram matrix, packed, and the noise on it that the promise is for, of a fit without a center."""
+    federation = pca.prepare(sites)
+    federation.run(faults=pca.faults)
+    terms = federation.masked
+    assert terms is not None
+    charge = next(line for line in federation.ledgers["site 6"].charges if line.label == "covariance")
+    radius = 12.0
+    here = [np.asarray(sites[int(name.split()[1])]) for name in federation.rounds[0].answered]
+    found = federation.hub.state
+    gram = (found.subspace.basis * np.square(found.subspace.values)) @ found.subspace.basis.T
+    exact = sum((rows.T @ rows for rows in here), start=np.zeros_like(gram))
+    upper = np.triu_indices(len(gram))
+    weights = np.where(upper[0] == upper[1], 1.0, math.sqrt(2.0))
+    return (gram - exact)[upper] * weights, radius**2 / charge.mu
+
+
+@pytest.mark.parametrize(("survivors", "colluders", "dead"), [(7, 1, 0), (6, 3, 0), (5, 1, 2)])
+def test_noise_in_the_sum_is_what_was_paid_for_and_the_law_is_tight(survivors: int, colluders: int, dead: int) -> None:
+    # Rows so many and alike that no eigenvalue is cut off: the whole matrix can be put together again.
+    rng, dim = np.random.default_rng(1), 60
+    rows = rng.standard_normal((70_000, dim)) * 2.0
+    rows *= np.minimum(1.0, 12.0 / np.linalg.norm(rows, axis=1, keepdims=True))
+    sites = np.array_split(rows, 7)
+    faults = Faults(dies={f"site {i}": 0 for i in range(dead)})
+    pieces, promised = [], 0.0
+    for seed in range(2):
+        pca = private_masked(
+            dim,
+            method="covariance",
+            center=None,
+            neighbours="zero-out",
+            survivors=survivors,
+            colluders=colluders,
+            faults=faults,
+            random_state=seed,
+        )
+        noise, promised = gram_noise(pca, sites)
+        pieces.append(noise)
+    noise = np.concatenate(pieces) / promised
+    # More survive than must, and each brings its share: (survivors - colluders) shares are what was promised.
+    expected = (7 - dead) / (survivors - colluders)
+    statistic = float(np.square(noise).sum()) / expected
+    low, high = chi2.ppf([LEVEL / 2, 1 - LEVEL / 2], len(noise))
+    assert low < statistic < high
+    for wrong in (0.9, 1.1):
+        assert not low < statistic * wrong**-2 < high
+
+
+def test_all_sites_together_add_little_more_than_a_curator_would() -> None:
+    sites = np.array_split(pooled_rows(2000), 20)
+    same: dict[str, Any] = {"method": "covariance", "neighbours": "zero-out"}
+    hidden = private_masked(survivors=None, **same).fit(sites)
+    curator = private_federated(**same).fit(sites)
+    each = private_federated(trust="site", **same).fit(sites)
+    assert 1.0 < hidden.noise_floor_ / curator.noise_floor_ < 1.03
+    assert each.noise_floor_ / curator.noise_floor_ > 4.4
+
+
+def test_with_many_people_the_answer_is_nearly_the_exact_one() -> None:
+    rows = pooled_rows(60_000)
+    pca = private_masked(row_bound=15.0, survivors=0.8).fit(np.array_split(rows, 10))
+    assert off(pca, pooled_answer(rows, 2)[0]) < 0.05
+
+
+@pytest.mark.parametrize("method", PRIVATE)
+def test_a_seed_gives_the_same_bits_whatever_the_keys(method: str) -> None:
+    one, two = (private_masked(method=method).fit(SITES) for _ in range(2))
+    assert same_bits(one, two)
+    other = private_masked(method=method, random_state=1).fit(SITES)
+    assert not same_bits(one, other)
+
+
+def test_noise_is_fresh_without_a_seed() -> None:
+    one, two = (private_masked(random_state=None).fit(SITES) for _ in range(2))
+    assert not same_bits(one, two)
+
+
+@pytest.mark.parametrize("after", range(9))
+def test_sites_may_go_at_any_step(after: int) -> None:
+    pca = masked(method="covariance", faults=Faults(dies={"site 1": after, "site 4": after + 1}), center=None).fit(
+        SITES
+    )
+    answered = pca.transcript_[-1].answered
+    rows = np.vstack([SITES[int(name.split()[1])] for name in answered])
+    assert len(answered) >= 5
+    assert off(pca, pooled_answer(rows, 3, center=np.zeros(DIM))[0]) < 1e-7
+
+
+@pytest.mark.parametrize("after", [0, 2, 4, 5, 6])
+def test_too_few_survivors_end_it_before_anything_is_unmasked_and_the_charge_stays(after: int) -> None:
+    pca: Any = private_masked(
+        method="covariance", center=None, faults=Faults(dies={f"site {i}": after for i in range(5)})
+    )
+    with pytest.raises(QuorumLost) as lost:
+        pca.fit(SITES)
+    assert set(lost.value.missing) == {f"site {i}" for i in range(5)}
+    federation = pca._federation
+    assert federation.rounds == []
+    spent = {name: len(ledger.charges) for name, ledger in federation.ledgers.items()}
+    # The question is the fifth message.
+    assert spent == {f"site {i}": int(after >= 5 or (i >= 5 and after == 4)) for i in range(7)}
+    # They come back: the turn goes on, and nobody pays twice for it.
+    pca.faults = None
+    pca.resume()
+    assert pca.guarantee_.epsilon == 1.0
+    assert all(len(ledger.charges) == 2 for ledger in pca.ledgers_.values())
+
+
+def test_a_broken_site_is_put_right_and_the_turn_goes_on() -> None:
+    sites = dict(enumerate(SITES))
+    named = {f"s{i}": rows for i, rows in sites.items()}
+    broken = dict(named) | {"s3": DenseRows(np.where(SITES[3] > 0, np.nan, SITES[3]))}
+    pca = masked(survivors=None, row_bound=100.0, center=None, method="covariance")
+    with pytest.raises((ValueError, QuorumLost)):
+        pca.fit(broken)
+    pca.resume({"s3": SITES[3]})
+    assert off(pca, pooled_answer(ROWS, 3, center=np.zeros(DIM))[0]) < 1e-7
+
+
+def test_lost_repeated_and_late_mail_changes_no_bit() -> None:
+    calm = private_masked().fit(SITES)
+    rough = private_masked(faults=Faults(loss=0.1, duplicate=0.2, delay=20.0), retries=50).fit(SITES)
+    assert same_bits(calm, rough)
+
+
+def test_keys_are_exchanged_once_for_all_rounds() -> None:
+    pca = masked(method="power", rounds=8, tolerance=0.0).fit(SITES)
+    first, later = pca.transcript_[0], pca.transcript_[1:]
+    assert len(later) >= 8
+    assert all(done.bytes_up + done.bytes_down < 0.3 * (first.bytes_up + first.bytes_down) for done in later)
+
+
+def test_more_rounds_than_keys_take_new_keys() -> None:
+    pca = masked(method="power", rounds=30, tolerance=0.0, center=None).fit(SITES)
+    assert len(pca.transcript_) == 31
+    assert off(pca, pooled_answer(ROWS, 3, center=np.zeros(DIM))[0]) < 1e-6
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "one site": ({}, "at least 2 sites"),
+    "quorum": ({"quorum": 5}, "say survivors"),
+    "tree": ({"topology": "tree"}, "is for a star"),
+    "participation": (
+        {"method": "power", "participation": ("without-replacement", 3)},
+        "would make sums over few sites",
+    ),
+    "fedpower": ({"method": "fedpower"}, "can only add, and method='fedpower' does more"),
+    "merge": ({"method": "merge"}, "can only add"),
+    "wda": ({"method": "wda"}, "can only add"),
+    "a pair": ({"epsilon": (1.0, 2.0)}, "epsilon must be a number with trust='masked'"),
+    "no bound": ({"row_bound": None}, "row_bound .* is required"),
+    "no colluders": ({"colluders": 0}, "colluders must be an integer from 1 to 6"),
+    "half a colluder": ({"colluders": 1.5}, "colluders must be an integer"),
+    "half survive": ({"survivors": 4}, "take at least 5"),
+    "too many survivors": ({"survivors": 8}, "survivors must be from 1 to the 7 sites"),
+    "all collude": ({"survivors": None, "colluders": 7}, "colluders must be an integer"),
+    "a share too large": ({"survivors": 1.5}, "survivors as a share must lie in"),
+    "a huge epsilon": ({"epsilon": 60.0}, "epsilon = 60.0 must be smaller"),
+    "survivors without masks": ({"trust": "site"}, "survivors is for trust='masked'"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_has_no_guarantee_or_no_meaning_is_refused(name: str) -> None:
+    choices, message = REFUSED[name]
+    sites = SITES[:1] if name == "one site" else SITES
+    given = {"survivors": None} if name == "one site" else {}
+    with pytest.raises(ValueError, match=message):
+        private_masked(**(given | choices)).fit(sites)
+
+
+def test_paper_noise_has_no_masks() -> None:
+    with pytest.raises(ValueError, match="exact accounting only"):
+        private_masked(method="fedpower", calibration="paper", center=None, neighbours="zero-out").fit(SITES)
+
+
+def test_a_spent_ledger_answers_nothing_more() -> None:
+    pca = private_masked(method="covariance", center=None)
+    federation = pca.prepare(SITES)
+    federation.ledgers["site 2"].spend(0.2, label="something else")
+    federation.run()
+    assert "site 2" in federation.rounds[0].missing
+    assert isinstance(federation.members["site 2"].error, BudgetExceeded)
+
+
+def test_directions_agree_with_the_curators_within_the_noise() -> None:
+    sites = cut(pooled_rows(20_000), 5000, 2000, 300, 7000)
+    hidden = private_masked(survivors=None, epsilon=3.0).fit(sites)
+    curator = private_federated(epsilon=3.0).fit(sites)
+    assert float(sines(hidden.subspace_.basis, curator.subspace_.basis).max()) < 0.2
