@@ -114,6 +114,33 @@ def test_every_trust_shows_its_charges_and_its_promise(tmp_path: Path, terms: tu
     assert files_in(tmp_path) == {source.name}
 
 
+def test_masks_show_charges_dropouts_and_their_promise(tmp_path: Path) -> None:
+    source, target = written(tmp_path, "npy"), tmp_path / "model.safetensors"
+    terms = (*PRIVATE, "--trust", "masked", "--survivors", 0.7, "--colluders", 2, "--dead", "any:2", "--seed", 3)
+    result = eigenveil("simulate", source, "-k", 2, "--sites", 9, *terms, "--guarantee", "-o", target)
+    assert result.exit_code == 0, result.output
+    assert "7 of 9" in result.stdout
+    assert "charge, mu" in result.stdout
+    words = " ".join(re.sub(r"[│\n]", " ", result.stdout).split())
+    assert "the hub, even one that does not keep to the protocol, together with up to 2 other sites" in words
+    assert Model.load(target).settings["trust"] == "masked, 7 survivors of whom 2 may collude"
+
+
+def test_masks_without_noise_find_the_exact_components(tmp_path: Path) -> None:
+    source = written(tmp_path, "csv")
+    result = eigenveil("simulate", source, *EXACT, "--sites", 6, "--trust", "masked", "--survivors", 4, "--seed", 1)
+    assert result.exit_code == 0, result.output
+    assert "100.0000% of the variance" in result.stdout
+
+
+def test_too_few_survivors_are_named(tmp_path: Path) -> None:
+    arguments = (*EXACT, "--sites", 6, "--trust", "masked", "--survivors", 5, "--dead", 1, "--dead", 4)
+    line = refusal("simulate", written(tmp_path, "csv"), *arguments, code=3)
+    assert line == (
+        "error: quorum lost in round 1 (mean 1, exchange of keys): no answer from site 1, site 4; --survivors is 5"
+    )
+
+
 def test_a_comparison_is_shown_when_asked_for_and_said_not_to_be_covered(tmp_path: Path) -> None:
     source = written(tmp_path, "npy")
     private = ("simulate", source, "-k", 2, "--sites", 3, *PRIVATE)
@@ -288,6 +315,19 @@ MISTAKES: dict[str, tuple[object, ...]] = {
     "--epsilon and --no-privacy contradict each other": (*EXACT, "--sites", 3, "--epsilon", 1),
     "--delta is required": ("-k", 2, "--sites", 3, "--epsilon", 1),
     "--trust says who adds the noise": (*EXACT, "--sites", 3, "--trust", "site"),
+    "--survivors is for --trust masked": (*EXACT, "--sites", 3, "--survivors", 3),
+    "--colluders is for --trust masked": (*EXACT, "--sites", 3, "--colluders", 1),
+    "--survivors must be a number of sites such as 4": (
+        *(*EXACT, "--sites", 3, "--trust", "masked", "--survivors", "most"),
+    ),
+    "--survivors must be at least 3 of 3 sites of which 1 may collude": (
+        *(*EXACT, "--sites", 3, "--trust", "masked", "--survivors", 2),
+    ),
+    "--quorum is not for --trust masked: give survivors": (*EXACT, "--sites", 3, "--trust", "masked", "--quorum", 3),
+    "--trust masked is for a star": (*EXACT, "--sites", 3, "--trust", "masked", "--topology", "tree"),
+    "--trust masked can only add, and --method merge does more": (
+        *(*EXACT, "--sites", 3, "--trust", "masked", "--method", "merge"),
+    ),
     "--fanout is for --topology tree": (*EXACT, "--sites", 3, "--fanout", 3),
     "--epsilon must be a number, or numbers with commas between, got 'some'": (
         "-k",

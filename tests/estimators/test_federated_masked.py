@@ -277,7 +277,7 @@ def test_more_rounds_than_keys_take_new_keys() -> None:
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "one site": ({}, "at least 2 sites"),
-    "quorum": ({"quorum": 5}, "say survivors"),
+    "quorum": ({"quorum": 5}, "quorum is not for trust='masked'"),
     "tree": ({"topology": "tree"}, "is for a star"),
     "participation": (
         {"method": "power", "participation": ("without-replacement", 3)},
@@ -290,7 +290,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no bound": ({"row_bound": None}, "row_bound .* is required"),
     "no colluders": ({"colluders": 0}, "colluders must be an integer from 1 to 6"),
     "half a colluder": ({"colluders": 1.5}, "colluders must be an integer"),
-    "half survive": ({"survivors": 4}, "take at least 5"),
+    "half survive": ({"survivors": 4}, "survivors must be at least 5 of 7 sites"),
     "too many survivors": ({"survivors": 8}, "survivors must be from 1 to the 7 sites"),
     "all collude": ({"survivors": None, "colluders": 7}, "colluders must be an integer"),
     "a share too large": ({"survivors": 1.5}, "survivors as a share must lie in"),

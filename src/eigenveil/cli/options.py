@@ -223,7 +223,7 @@ _NAMES: Final = {
 # Ordinary words, which are names of parameters where a message opens with them or gives them a value.
 _OPENING: Final = (
     "epsilon|delta|origin|scale|oversample|iterations|forget|horizon|"
-    "rounds|tolerance|quorum|participation|fanout|loss|delay|duplicate|deadline|retries"
+    "rounds|tolerance|quorum|participation|fanout|loss|delay|duplicate|deadline|retries|survivors|colluders"
 )
 _CHOICES: Final = "publish|trust|method|topology|calibration|neighbours|participation"
 

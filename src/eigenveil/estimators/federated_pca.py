@@ -383,7 +383,7 @@ class FederatedPCA(FittedPCA):
             return None
         require(sites >= 2, "trust='masked' needs at least 2 sites: a sum over one site is that site's part")
         require(
-            self.quorum is None, "with trust='masked' say survivors, how many sites must be in each sum, and not quorum"
+            self.quorum is None, "quorum is not for trust='masked': give survivors, how many sites must be in each sum"
         )
         require(self.topology == "star", "trust='masked' is for a star: nodes of a tree would see sums over few sites")
         require(self.calibration == "exact", "trust='masked' has exact accounting only: leave calibration='exact'")

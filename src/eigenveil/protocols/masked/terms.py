@@ -136,8 +136,8 @@ def require_survivors(sites: int, *, survivors: int, colluders: int) -> None:
     )
     require(
         2 * survivors > sites + colluders,
-        f"survivors={survivors} of {sites} sites with colluders={colluders} would let a hub have two lists of survivors signed: "
-        f"take at least {(sites + colluders) // 2 + 1}",
+        f"survivors must be at least {(sites + colluders) // 2 + 1} of {sites} sites of which {colluders} may collude, or a hub "
+        f"could have two lists of survivors signed; got {survivors}",
     )
 
 
