@@ -84,8 +84,8 @@ class Share:
         """The account is for so many integers: a hub that asks for little at a time must not get more of them out."""
         if self.sent + size > self.lattice.coordinates:
             raise BudgetExceeded(
-                f"{self.lattice.coordinates} numbers were agreed on for the study, of which {self.sent} are sent, and {size} more "
-                "are asked for"
+                f"{self.lattice.coordinates} numbers were agreed on for the study, of which {self.sent} are sent, and {size} "
+                "more are asked for"
             )
 
 
