@@ -117,7 +117,7 @@ def test_the_promise_is_against_the_hub_and_colluding_sites(method: str) -> None
     assert (promise.epsilon, promise.delta) == (1.0, 1e-6)
     assert promise.private
     assert "the hub, even one that does not keep to the protocol, together with up to 2 other sites" in words
-    assert "noisy sums over at least 5 sites" in words
+    assert "noisy sums, each over at least 3 sites that are not on its side" in words
     assert "X25519" in words
     assert "raw parts" not in words
     assert "every number that leaves a site" not in words

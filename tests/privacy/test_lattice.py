@@ -259,11 +259,13 @@ def test_what_is_not_a_number_leaks_nothing_and_infinity_is_cut() -> None:
 
 
 def test_without_noise_numbers_too_large_are_an_error_that_tells_no_number() -> None:
-    lattice = Lattice.exact(sites=3)
+    lattice = Lattice.exact(sites=4, people=1024.0)
     assert not lattice.private
     step = lattice.step(2.0, mu=1.0, size=10**9)
-    assert step == 2.0**-31
-    assert lattice.integers(np.array([1.0, -0.25]), step).tolist() == [2**31, -(2**29)]
+    assert step == 2.0**-48
+    assert lattice.integers(np.array([1.0, -0.25]), step).tolist() == [2**48, -(2**46)]
+    # All people at the bound have room.
+    assert lattice.integers(np.array([2.0 * 1024]), step).tolist() == [2**59]
     for wrong in (123456.0 * 2**40, math.nan, math.inf):
         with pytest.raises(ValueError, match="small enough") as refusal:
             lattice.integers(np.array([0.0, wrong]), step)

@@ -1,6 +1,7 @@
 """The masks of a federated fit: from what is asked for to the terms that sites agree on, and the sites that go by them."""
 
 import math
+import os
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -35,11 +36,17 @@ def masked_terms(
     survivors: int,
     colluders: int,
     several: int,
+    people: float | None,
 ) -> MaskedTerms:
-    """The terms of a study: who must survive, which masks there are, and on which integers parts are sent."""
-    sites, turns = len(roster), _turns(study, plan)
-    most, each = 2 * turns + 8, min(turns, _TURNS)
-    sessions = math.ceil(most / each) + 2
+    """The terms of a study: who must survive, which masks there are, and on which integers parts are sent.
+
+    `people` is the most that any site has, where that is public.
+    """
+    sites, turns = len(roster), len(study.split.mean) + plan.rounds + 1
+    # A fit without privacy begins again when a site has gone that was counted, at most once for each that may go.
+    again = 2 if budget is not None else sites - survivors + 2
+    most, each = again * turns + 8, min(turns, _TURNS)
+    sessions = math.ceil(most / each) + again
     part = _PART * (_DELTA if budget is None else budget.delta)
     # A hub may begin exchanges of keys with one site after the other, look at the holders they draw, and go on with the worst.
     draws = sessions * sites
@@ -48,11 +55,11 @@ def masked_terms(
     if not graph.complete:
         times = most + sessions
         checks = looks(sites, survivors=survivors, colluders=colluders, times=times, failure=part)
-    lattice, multiplier = Lattice.exact(sites=sites), 1.0
+    lattice, multiplier = Lattice.exact(sites=sites, people=2.0**20 if people is None else people), 1.0
     if budget is not None:
         lattice = Lattice.within(
             budget,
-            **_sizes(study, plan),
+            **_sizes(study, plan, several),
             sites=sites,
             survivors=survivors,
             colluders=colluders,
@@ -63,7 +70,8 @@ def masked_terms(
         assert lattice.gaussian is not None
         multiplier = (1 + _MARGIN) / lattice.gaussian.mu
     return MaskedTerms(
-        study="eigenveil fit",
+        # Of its own for every fit: what is signed in one says nothing in another.
+        study=f"eigenveil fit {os.urandom(16).hex()}",
         roster=roster,
         survivors=survivors,
         colluders=colluders,
@@ -78,11 +86,7 @@ def masked_terms(
     )
 
 
-def _turns(study: Study, plan: SitesPlan) -> int:
-    return len(study.split.mean) + plan.rounds + 1
-
-
-def _sizes(study: Study, plan: SitesPlan) -> dict[str, Any]:
+def _sizes(study: Study, plan: SitesPlan, several: int) -> dict[str, Any]:
     """How many numbers are released in all and at once, and the least share of mu^2 that a release has."""
     dim, split = study.bounds.dim, study.split
     size = dim * (dim + 1) // 2 if plan.method == "covariance" else dim * plan.width
@@ -90,7 +94,7 @@ def _sizes(study: Study, plan: SitesPlan) -> dict[str, Any]:
     shares = [*split.mean, *(main * share for share in plan.shares), *([split.extra] if split.extra > 0 else [])]
     planned = len(split.mean) * (dim + 1) + plan.rounds * size + 2
     # Twice what is planned: a turn that fails costs no less than one that does not.
-    return {"coordinates": 2 * planned, "entries": max(size, dim + 1), "smallest": min(shares)}
+    return {"coordinates": 2 * planned * several, "entries": max(size, dim + 1), "smallest": min(shares)}
 
 
 def declared_bound(sites: Mapping[str, Rows], *, scale: Any, origin: Any, center: Array | None) -> float:
@@ -102,8 +106,9 @@ def declared_bound(sites: Mapping[str, Rows], *, scale: Any, origin: Any, center
     longest = 0.0
     for rows in sites.values():
         if isinstance(rows, Symmetric):
-            weights = np.ones(rows.shape[1]) / units**2
-            longest = max(longest, math.sqrt(max(float(np.abs(np.diag(rows.matrix)) @ weights), 0.0)))
+            # No entry of the matrix is larger than its norm.
+            outer = np.broadcast_to(units, rows.shape[1])
+            longest = max(longest, math.sqrt(float(np.linalg.norm(rows.matrix / np.outer(outer, outer)))))
             continue
         for block in rows.blocks(block_size(rows)):
             values = block.values

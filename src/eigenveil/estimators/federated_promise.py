@@ -30,7 +30,7 @@ def federated_promise(federation: Federation, found: Found) -> Guarantee:
         delta=outside.delta,
         unit=_unit(request),
         neighbours=request.neighbours.words,
-        against=_against(request),
+        against=_against(federation),
         released=_released(request),
         assumptions=tuple(_assumptions(federation, found)),
         calibration="exact Gaussian composition (Balle and Wang 2018); the epsilon is the budget fixed before the fit, "
@@ -68,15 +68,17 @@ def _unit(request: SitesRequest) -> str:
     return "each person, who holds one row at one site"
 
 
-def _against(request: SitesRequest) -> str:
+def _against(federation: Federation) -> str:
+    request = federation.request
     everybody = "anybody who sees the released numbers and knows everything but one person's rows"
     if request.masks is not None:
-        survivors, colluders = request.masks
+        assert federation.masked is not None
+        colluders, honest = request.masks[1], federation.masked.lattice.honest
         some = "one other site that tells" if colluders == 1 else f"up to {colluders} other sites that tell"
         return (
             f"{everybody}; the hub, even one that does not keep to the protocol, together with {some} it everything; and anybody "
-            f"who reads or changes mail on its way. The hub sees nothing but noisy sums over at least {survivors} sites; only "
-            "a person's own site sees their rows"
+            f"who reads or changes mail on its way. The hub sees nothing but noisy sums, each over at least {honest} sites that "
+            "are not on its side; only a person's own site sees their rows"
         )
     inner = " and the inner nodes of the tree see" if request.fanout is not None else " sees"
     if request.at_sites is None:

@@ -170,7 +170,8 @@ class Federation:
             self._anew = False
             self.refused += tuple(self._runtime.refused)
             if self._masking is not None:
-                self.refused += tuple(Refusal("hub", name, why) for name, why in self._masking.liars.items())
+                lies = (Refusal("hub", name, why) for name, why in self._masking.liars.items())
+                self.refused += tuple(lie for lie in lies if lie not in self.refused)
         traffic = self._runtime.traffic
         last = self.rounds[-1]
         # What the hub says last was not on its way when the round ended.
@@ -187,13 +188,14 @@ class Federation:
             site in self._missing,
             f"{site} was not missing: an answer with other rows in its place would be for neither",
         )
-        if any(site in done.answered for done in self.rounds):
+        member = self.members[site]
+        given = isinstance(member, MaskedMember) and member.gave
+        if given or any(site in done.answered for done in self.rounds):
             require(
                 not self.request.private,
                 f"{site} has been counted with the rows it had; resume without giving others, or pay for a new fit",
             )
             self._anew = True
-        member = self.members[site]
         if isinstance(member, MaskedMember):
             # Its keys are those that the others have agreed on with it.
             self._seen(site, rows)
@@ -250,6 +252,7 @@ class Federation:
             survivors=survivors,
             colluders=colluders,
             several=request.person_sites,
+            people=max(request.sizes.values()) if request.sizes is not None else None,
         )
 
     def _rounding(self) -> float:

@@ -33,8 +33,8 @@ _COST, _SAMPLER = 1e-3, 1e-2
 _CUT, _BOTH = 1 << 55, 16.0
 # Slack for what is computed in floating point about sensitivities and steps.
 _SLACK = 1 + 2.0**-40
-# Without noise: steps per unit of sensitivity.
-_EXACT = 2.0**32
+# Without noise: the most steps to a unit of sensitivity, as a power of two; doubles have no more digits.
+_FINEST = 52
 # Below this a step is too near zero for floating point, and above its inverse too near infinity.
 _TINY = 2.0**-900
 # What the parts of a budget are kept apart by, because they are added up in floating point.
@@ -67,6 +67,8 @@ class Lattice:
     deviation: int
     budget: Budget | None
     gaussian: Budget | None
+    # Without noise: steps to a unit of sensitivity, as a power of two.
+    bits: int = 0
 
     def __post_init__(self) -> None:
         require(1 <= self.sites <= _MOST_SITES, f"sites must lie between 1 and {_MOST_SITES}, got {self.sites}")
@@ -150,13 +152,14 @@ class Lattice:
         return cls(sites, survivors, colluders, loss, coordinates, failure, 1 << bits, budget, gaussian)
 
     @classmethod
-    def exact(cls, *, sites: int) -> "Lattice":
-        """The terms without privacy: fine steps, no noise, and an error instead of a cut.
+    def exact(cls, *, sites: int, people: float = 2.0**20) -> "Lattice":
+        """The terms without privacy: no noise, an error instead of a cut, and steps as fine as so many `people` at a site allow.
 
-        >>> Lattice.exact(sites=3).deviation
-        0
+        >>> Lattice.exact(sites=3).deviation, Lattice.exact(sites=4, people=1000).bits
+        (0, 49)
         """
-        return cls(sites, sites, 0, 0, 0, 0.0, 0, None, None)
+        room = math.log2((2**62 // sites) / max(people, 1.0))
+        return cls(sites, sites, 0, 0, 0, 0.0, 0, None, None, min(_FINEST, math.floor(room) - 1))
 
     @property
     def private(self) -> bool:
@@ -177,7 +180,8 @@ class Lattice:
     @property
     def most(self) -> int:
         """The most steps that an entry of one site may have: so many that the sum over all sites cannot wrap around."""
-        return min(_CUT, 2**62 // self.sites)
+        room = 2**62 // self.sites
+        return min(_CUT, room) if self.private else room
 
     def step(self, sensitivity: float, *, mu: float, size: int, several: int = 1) -> float:
         """The grid step for `size` entries that one person moves by `sensitivity` at each of `several` sites, to be mu-private.
@@ -187,7 +191,7 @@ class Lattice:
         """
         require(0 < sensitivity < math.inf, f"sensitivity must be positive and finite, got {sensitivity}")
         if not self.private:
-            return sensitivity / _EXACT
+            return sensitivity / 2.0**self.bits
         require(1 <= size <= self.coordinates, f"size must lie between 1 and {self.coordinates}, got {size}")
         require(0 < mu < math.inf, f"mu must be positive and finite, got {mu}")
         require(several >= 1, f"several must be at least 1, got {several}")

@@ -81,11 +81,14 @@ class Share:
         return integers.view(np.uint64)
 
     def _require_room(self, size: int) -> None:
-        """The account is for so many integers: a hub that asks for little at a time must not get more of them out."""
-        if self.sent + size > self.lattice.coordinates:
+        """The account is for so many integers: a hub that asks for little at a time must not get more of them out.
+
+        Those of a person at several sites count together, as the hub may have one of them in one sum and another in the next.
+        """
+        room = self.lattice.coordinates // self.several
+        if self.sent + size > room:
             raise BudgetExceeded(
-                f"{self.lattice.coordinates} numbers were agreed on for the study, of which {self.sent} are sent, and {size} "
-                "more are asked for"
+                f"{room} numbers were agreed on for the study, of which {self.sent} are sent, and {size} more are asked for"
             )
 
 

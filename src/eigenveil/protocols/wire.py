@@ -251,6 +251,8 @@ def _whole(value: Any) -> int:
 def _name(value: Any) -> str:
     if not isinstance(value, str) or not 0 < len(value) <= LONGEST_NAME:
         raise ValueError(f"a name has 1 to {LONGEST_NAME} characters")
+    # JSON can say halves of characters, which no text is made of; this is a ValueError.
+    value.encode()
     return value
 
 

@@ -99,12 +99,15 @@ class Doubt:
 
     def look(self, claim: bytes) -> bytes:
         """What this site wants to see of a claim, which is the list of signers and a root. It takes no second one."""
-        require(self._claim in (b"", claim), "a second claim of who has signed")
+        self._require_first(claim)
         signers = self._terms.named(claim[:-KEY])
         least = self._terms.survivors
         require(len(signers) >= least, f"{len(signers)} sites are said to have signed, and {least} must")
         self._claim = claim
         return self._seed
+
+    def _require_first(self, claim: bytes) -> None:
+        require(self._claim in (b"", claim), "a second claim of who has signed")
 
     def require_signed(self, shown: Table, statement: bytes, *, among: frozenset[str]) -> None:
         """Refuse, with a `ValueError`, a statement that not enough of those `among` whom it must be have signed."""

@@ -5,7 +5,8 @@ what takes its masks off the sum.
 """
 
 import os
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Any, Final, Literal, final, get_args
 
 import numpy as np
@@ -14,13 +15,13 @@ from numpy.typing import NDArray
 from eigenveil.errors import PeerError, ProtocolError, QuorumLost
 from eigenveil.protocols.exchange import Exchange
 from eigenveil.protocols.masked.evidence import Tree, drawn
-from eigenveil.protocols.masked.keys import KEY, SIGNATURE, agree, digest, public_of
+from eigenveil.protocols.masked.keys import KEY, SEAL, SIGNATURE, agree, digest, private_key, public_of
 from eigenveil.protocols.masked.masks import add_masks
 from eigenveil.protocols.masked.member import list_digest, return_digest, words_digest
 from eigenveil.protocols.masked.secrets import Pool
-from eigenveil.protocols.masked.session import pair_purpose, roll_of
+from eigenveil.protocols.masked.session import BEFORE_ROLL, MARK, pair_purpose, receipt, roll_of, share_mark
 from eigenveil.protocols.masked.shamir import SHARE_BYTES
-from eigenveil.protocols.masked.terms import Card, MaskedTerms, question_digest
+from eigenveil.protocols.masked.terms import DECLINED, Card, MaskedTerms, bound_to, question_digest, said_in
 from eigenveil.protocols.messages import Ask, Brief, Decline, Envelope, Masked, Message, Return, Table
 from eigenveil.tasks import Question, Task
 
@@ -56,10 +57,34 @@ class _Keys:
         self.signed: dict[str, bytes] = {}
         self.roll: tuple[str, ...] = ()
         self._dealers: dict[str, list[str]] = {}
+        # For each dealer and holder, the digests of the shares in the letter, and who has confirmed them.
+        self.marks: dict[str, dict[str, list[bytes]]] = {}
+        self.confirmed: dict[str, set[str]] = {}
+        self.bound = b""
 
     def said(self, turn: int, step: str, what: bytes) -> bytes:
         """The statement that is signed in one step of a turn."""
-        return digest("said", self.id, turn, step, what)
+        return said_in(self.id if step in BEFORE_ROLL else self.bound, turn, step, what)
+
+    def read_marks(self, name: str, answer: Return) -> None:
+        """Take what a dealer says of the shares it has sent."""
+        count = 2 * self.terms.turns
+        pieces = [answer.data[start : start + MARK] for start in range(0, len(answer.data), MARK)]
+        holders = [name, *(holder for holder, _ in answer.table)]
+        self.marks[name] = {holder: pieces[count * at : count * (at + 1)] for at, holder in enumerate(holders)}
+
+    def confirm(self, name: str, receipts: bytes) -> None:
+        """Take what a holder says of the letters it has got."""
+        for at, dealer in enumerate(self.dealers(name)):
+            if receipts[MARK * at : MARK * (at + 1)] == receipt(self.marks[dealer][name]):
+                self.confirmed.setdefault(dealer, set()).add(name)
+
+    def denied(self, sealed: Iterable[str]) -> list[str]:
+        """Dealers whose letters more of those who sealed the roll deny than may collude: an honest one is among them."""
+        counts: Counter[str] = Counter()
+        for holder in sealed:
+            counts.update(d for d in self.dealers(holder) if holder not in self.confirmed.get(d, ()))
+        return [name for name, count in counts.items() if count > self.terms.colluders]
 
     def raw(self, name: str) -> bytes:
         """A site's card as it came."""
@@ -95,8 +120,9 @@ class _Keys:
 class Masking:
     """Makes the exchanges of a study: a `NewExchange` for a hub. Changes in place: keys serve many turns.
 
-    `liars` says who gave shares that were not what they had been given, or shared out what does not fit their cards. The latter
-    are `banned`: without their secrets there is no sum that they are in.
+    `liars` are those of whom it is certain, as long as no more collude than was agreed on, and why: a dealer says what it sent
+    (`share_mark`), holders say what they got before anything is charged, and what they reveal is compared with it. Whoever made
+    a turn fail is `banned` from those that follow.
     """
 
     def __init__(self, terms: MaskedTerms, task: Task[Any, Any, Any]) -> None:
@@ -127,7 +153,7 @@ class MaskedExchange(Exchange):
 
     def __init__(self, masking: Masking, turn: int, question: Question, asked: Sequence[str], gone: Set[str]) -> None:
         self.turn, self.question = turn, question
-        self._masking, self._terms, self._gone = masking, masking.terms, frozenset(gone)
+        self._masking, self._terms = masking, masking.terms
         self._asked = tuple(asked)
         self._task, self._inner, self._fraction = masking.task.as_sum(question)
         self._digest = question_digest(question)
@@ -147,7 +173,7 @@ class MaskedExchange(Exchange):
         self._tree = Tree((("", b""),))
         self._seeds: dict[str, bytes] = {}
         self._ask = Ask(turn, question, tuple(sorted(gone)))
-        self._failed = False
+        self._failed = self._reopened = False
 
     @property
     def name(self) -> str:
@@ -227,13 +253,15 @@ class MaskedExchange(Exchange):
 
     def receive(self, sender: str, body: Message) -> None:
         """Take an answer, or raise a `PeerError` and change nothing."""
-        if body.turn != self.turn:
-            raise PeerError(sender, f"answered turn {body.turn} in turn {self.turn}")
+        self._require_turn(sender, body)
         if sender not in self._answers:
             raise PeerError(sender, f"was not asked in turn {self.turn}, {self.name}")
         if self._answers[sender] is not None:
             raise PeerError(sender, f"answered turn {self.turn}, {self.name}, more than once")
-        if not isinstance(body, Decline):
+        if isinstance(body, Return) and body.step == self._step and body.data == DECLINED:
+            self._require_signed(sender, digest("declined"), body.signature)
+            body = Decline(self.turn)
+        else:
             self._require_sound(sender, body)
         if isinstance(body, Masked):
             np.add(self._words, body.words, out=self._words)
@@ -242,22 +270,29 @@ class MaskedExchange(Exchange):
         self._answers[sender] = body
         self._awaited -= 1
 
+    def _require_turn(self, sender: str, body: Message) -> None:
+        if body.turn != self.turn:
+            raise PeerError(sender, f"answered turn {body.turn} in turn {self.turn}")
+
+    def _require_size(self, sender: str, body: Masked) -> None:
+        if body.words.dtype != np.uint64 or body.words.shape != self._words.shape:
+            raise PeerError(sender, f"sent a masked part that has not {len(self._words)} words")
+
     def _require_sound(self, sender: str, body: Message) -> None:
         """Refuse what is of the wrong kind or length, or is not signed by its sender."""
         if self._step == "mask":
             if not isinstance(body, Masked):
                 raise PeerError(sender, f"sent {type(body).__name__} where a masked part was due")
-            if body.words.dtype != np.uint64 or body.words.shape != self._words.shape:
-                raise PeerError(sender, f"sent a masked part that has not {len(self._words)} words")
+            self._require_size(sender, body)
             self._require_signed(sender, words_digest(self._digest, body.words), body.signature)
             return
         if not isinstance(body, Return) or body.step != self._step:
             raise PeerError(sender, f"sent {type(body).__name__} where an answer was due: {self.name}")
-        self._require_signed(sender, self._what(body), body.signature)
         try:
             self._read(sender, body)
         except ValueError as error:
             raise PeerError(sender, f"{self.name}: {error}") from error
+        self._require_signed(sender, self._what(body), body.signature)
 
     def _what(self, body: Return) -> bytes:
         """What is signed in this step."""
@@ -277,9 +312,15 @@ class MaskedExchange(Exchange):
 
     def _read(self, sender: str, body: Return) -> None:
         """Refuse, with a `ValueError`, an answer that holds anything but what is due."""
-        keys = self._keys
-        due = 0
+        keys, due, letter = self._keys, 0, 0
+        holders: list[str] = []
         match self._step:
+            case "packets":
+                holders = keys.holders(sender)
+                due = MARK * 2 * self._terms.turns * (1 + len(holders))
+                letter = SHARE_BYTES * 2 * self._terms.turns + SEAL
+            case "seal":
+                due = MARK * len(keys.dealers(sender))
             case "keys":
                 Card.read(self._terms, keys.places[sender], body.data)
                 due = len(body.data)
@@ -288,8 +329,7 @@ class MaskedExchange(Exchange):
             case "open":
                 due = SHARE_BYTES * len(keys.dealers(sender))
         names = [name for name, _ in body.table]
-        holders = keys.holders(sender) if self._step == "packets" else []
-        if len(body.data) != due or names != holders:
+        if len(body.data) != due or names != holders or any(len(piece) != letter for _, piece in body.table):
             raise ValueError("an answer that is not what was asked for")
 
     def sites(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -313,7 +353,10 @@ class MaskedExchange(Exchange):
                     self._keys.signed[name] = answer.data + answer.signature
             case "packets":
                 self._letters = {name: dict(answer.table) for name, answer in returns.items()}
+                for name, answer in returns.items():
+                    self._keys.read_marks(name, answer)
                 self._keys.roll = tuple(name for name in self._terms.roster if name in returns)
+                self._keys.bound = bound_to(self._keys.id, digest("roll", self._roll()))
             case "roll" | "survivors":
                 self._signatures = tuple(
                     (name, returns[name].signature) for name in self._terms.roster if name in returns
@@ -323,6 +366,9 @@ class MaskedExchange(Exchange):
                 self._seeds = {name: answer.data for name, answer in returns.items()}
             case "seal":
                 self._letters = {}
+                for name, answer in returns.items():
+                    self._keys.confirm(name, answer.data)
+                self._require_letters(returns)
                 self._masking.keys = self._keys
             case "mask":
                 self._alive = tuple(name for name in self._terms.roster if name in here)
@@ -338,6 +384,7 @@ class MaskedExchange(Exchange):
         """Wait again for those who are missing from this step, unless what came in it was false."""
         if self._failed:
             return False
+        self._reopened = True
         for name, answer in self._answers.items():
             if isinstance(answer, Decline):
                 self._answers[name] = None
@@ -352,55 +399,82 @@ class MaskedExchange(Exchange):
 
     def _unmask(self, revealed: Mapping[str, bytes]) -> None:
         keys, turn, at = self._keys, self.turn, self.turn - self._keys.first
-        pool = Pool(self._terms.graph.threshold, liars={1 + keys.places[name] for name in self._masking.liars})
-        for name, data in revealed.items():
-            for place, dealer in enumerate(keys.dealers(name)):
-                pool.add(dealer, 1 + keys.places[name], data[SHARE_BYTES * place : SHARE_BYTES * (place + 1)])
         alive = set(self._alive)
+        pool = self._pooled(revealed, alive)
         masks: list[tuple[bytes, bool]] = []
         for name in keys.roll:
             self._require_shares(pool, name, revealed)
             if name in alive:
                 seed = self._joined(pool, name, keys.cards[name].seeds[at], lambda found: digest("seed", found))
-                masks.append((digest("own mask", keys.id, turn, seed), False))
+                masks.append((digest("own mask", keys.bound, turn, seed), False))
                 continue
-            private = self._joined(pool, name, keys.cards[name].keys[at], public_of)
+            private = private_key(self._joined(pool, name, keys.cards[name].keys[at], public_of))
             for other in keys.near(name):
                 if other in alive:
                     one, two = keys.places[other], keys.places[name]
-                    key = agree(private, keys.cards[other].keys[at], pair_purpose(keys.id, turn, one, two))
+                    key = agree(private, keys.cards[other].keys[at], pair_purpose(keys.bound, turn, one, two))
                     masks.append((key, not one < two))
         add_masks(self._words, masks)
         self._total = self._terms.read(self._words, self._task, self._inner, self._fraction)
+
+    def _pooled(self, revealed: Mapping[str, bytes], alive: Set[str]) -> Pool:
+        """The shares that are what their dealers sent. Who had confirmed a letter and reveals something else has lied."""
+        keys, pool = self._keys, Pool(self._terms.graph.threshold)
+        at, turns = self.turn - keys.first, self._terms.turns
+        for holder, data in revealed.items():
+            for place, dealer in enumerate(keys.dealers(holder)):
+                share = data[SHARE_BYTES * place : SHARE_BYTES * (place + 1)]
+                which = at if dealer in alive else turns + at
+                mark = share_mark(keys.id, 1 + keys.places[dealer], 1 + keys.places[holder], which, share)
+                if mark == keys.marks[dealer][holder][which]:
+                    pool.add(dealer, 1 + keys.places[holder], share)
+                elif holder in keys.confirmed.get(dealer, ()):
+                    self._masking.liars.setdefault(holder, "revealed shares that are not those it had confirmed")
+        return pool
+
+    def _require_letters(self, sealed: Iterable[str]) -> None:
+        """Stop before anything is charged, if a site sent its holders something else than it said."""
+        denied = self._keys.denied(sealed)
+        if denied:
+            for name in denied:
+                self._masking.liars[name] = "sent its holders something else than it said"
+            self._fail(denied)
+            raise ProtocolError(
+                f"turn {self.turn} ({self.name}): {', '.join(denied[:10])} sent its holders letters that are not what it said "
+                "they are. Nothing has been charged in this turn; resuming leaves it out"
+            )
 
     def _require_shares(self, pool: Pool, name: str, revealed: Mapping[str, bytes]) -> None:
         if pool.count(name) >= self._terms.graph.threshold:
             return
         missing = tuple(other for other in self._alive if other not in revealed)
+        if not missing or self._reopened:
+            # Nobody is left to wait for, or it has been tried.
+            self._fail(self._masking.liars)
         raise QuorumLost(
-            missing or (name,),
+            missing or tuple(self._masking.liars) or (name,),
             turn=self.turn,
-            stage=f"{self.name}: the secret of {name} has too few of its holders left",
+            stage=f"{self.name}: of the secret of {name} too few shares are left",
             answered=pool.count(name),
             quorum=self._terms.graph.threshold,
         )
 
-    def _joined(self, pool: Pool, name: str, expected: bytes, seen: Any) -> bytes:
+    def _joined(self, pool: Pool, name: str, expected: bytes, seen: Callable[[bytes], bytes]) -> bytes:
         """A site's secret, which fits what the site said of it in the beginning."""
-        secret = pool.join(name, lambda found: bool(seen(found) == expected))
-        names = self._terms.names
-        for point in pool.liars:
-            self._masking.liars.setdefault(names[point - 1], "revealed shares that it had not been given")
-        if secret is not None:
+        secret = pool.join(name)
+        if secret is not None and seen(secret) == expected:
             return secret
-        self._failed = True
-        self._masking.keys = None
-        self._masking.liars[name] = "shared out secrets that do not fit what it had said of them"
-        self._masking.banned.add(name)
+        self._masking.liars[name] = "shared out secrets that do not fit its card"
+        self._fail([name])
         raise ProtocolError(
-            f"turn {self.turn} ({self.name}): the secret of {name} cannot be put together from what its holders reveal, so the "
-            f"sum cannot be read. It is left out from here on: resuming asks anew, with new keys, noise and charge"
+            f"turn {self.turn} ({self.name}): the secret that {name} has shared out is not the one on its card, so the sum "
+            "cannot be read. Resuming leaves it out and asks anew, with new keys, noise and charge"
         )
+
+    def _fail(self, culprits: Iterable[str]) -> None:
+        """The turn cannot be ended, and these are not asked again."""
+        self._failed, self._masking.keys = True, None
+        self._masking.banned |= set(culprits)
 
 
 def _gave(answer: Message) -> bool:

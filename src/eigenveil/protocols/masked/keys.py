@@ -17,12 +17,14 @@ from eigenveil.errors import require
 
 __all__ = [
     "KEY",
+    "SEAL",
     "SIGNATURE",
     "Identity",
     "agree",
     "digest",
     "is_public_key",
     "open_letter",
+    "private_key",
     "public_of",
     "seal_letter",
     "signed_by",
@@ -30,6 +32,8 @@ __all__ = [
 
 KEY = 32
 SIGNATURE = 64
+# By how many bytes a sealed letter is longer than the letter.
+SEAL = 16
 _PURPOSE = b"eigenveil masked sums 1"
 _FIELD = 2**255 - 19
 # The points of small order on Curve25519: with one of these for a public key, everybody would agree on the same.
@@ -78,7 +82,7 @@ def signed_by(public: bytes, statement: bytes, signature: bytes) -> bool:
     return True
 
 
-def digest(kind: str, *fields: bytes | int | str) -> bytes:
+def digest(kind: str, *fields: bytes | memoryview | int | str) -> bytes:
     """The SHA-256 of a statement of this `kind`, each field with its length, so that no two statements read alike.
 
     >>> digest("list", b"ab", b"c") == digest("list", b"a", b"bc")
@@ -94,9 +98,14 @@ def digest(kind: str, *fields: bytes | int | str) -> bytes:
     return state.digest()
 
 
+def private_key(raw: bytes) -> X25519PrivateKey:
+    """An X25519 key from its bytes: made once, because that takes as long as to agree with it."""
+    return X25519PrivateKey.from_private_bytes(raw)
+
+
 def public_of(private: bytes) -> bytes:
     """The public half of an X25519 key."""
-    return X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
+    return private_key(private).public_key().public_bytes_raw()
 
 
 def is_public_key(public: bytes) -> bool:
@@ -108,14 +117,14 @@ def is_public_key(public: bytes) -> bool:
     return len(public) == KEY and (int.from_bytes(public, "little") % 2**255) % _FIELD not in _SMALL
 
 
-def agree(private: bytes, public: bytes, purpose: bytes) -> bytes:
+def agree(private: X25519PrivateKey, public: bytes, purpose: bytes) -> bytes:
     """A key that the two who hold the halves of two X25519 keys share, for one `purpose`. A `ValueError` for no public key.
 
     >>> one, two = bytes(range(32)), bytes(range(1, 33))
-    >>> agree(one, public_of(two), b"x") == agree(two, public_of(one), b"x")
+    >>> agree(private_key(one), public_of(two), b"x") == agree(private_key(two), public_of(one), b"x")
     True
     """
-    shared = X25519PrivateKey.from_private_bytes(private).exchange(X25519PublicKey.from_public_bytes(public))
+    shared = private.exchange(X25519PublicKey.from_public_bytes(public))
     return HKDF(SHA256(), KEY, salt=_PURPOSE, info=purpose).derive(shared)
 
 

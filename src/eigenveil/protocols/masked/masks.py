@@ -26,10 +26,10 @@ def add_masks(words: Words, masks: Iterable[tuple[bytes, bool]]) -> None:
     room = min(_BLOCK, len(words))
     zeros, raw = memoryview(bytes(8 * room)), memoryview(bytearray(8 * room))
     mask = np.frombuffer(raw, dtype="<u8")
-    for key, plus in masks:
-        stream = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
-        for start in range(0, len(words), _BLOCK):
-            piece = words[start : start + _BLOCK]
+    streams = [(Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor(), plus) for key, plus in masks]
+    for start in range(0, len(words), _BLOCK):
+        piece = words[start : start + _BLOCK]
+        for stream, plus in streams:
             stream.update_into(zeros[: 8 * len(piece)], raw[: 8 * len(piece)])
             if plus:
                 np.add(piece, mask[: len(piece)], out=piece)

@@ -18,8 +18,8 @@ from eigenveil.protocols.masked.evidence import Doubt
 from eigenveil.protocols.masked.keys import KEY, Identity, digest
 from eigenveil.protocols.masked.masks import add_masks
 from eigenveil.protocols.masked.session import Session
-from eigenveil.protocols.masked.terms import MaskedTerms, question_digest
-from eigenveil.protocols.messages import Ask, Brief, Decline, Done, Envelope, Masked, Message, Return, Table
+from eigenveil.protocols.masked.terms import DECLINED, MaskedTerms, question_digest
+from eigenveil.protocols.messages import Ask, Brief, Done, Envelope, Masked, Message, Return, Table
 from eigenveil.protocols.party import Party, require_asked
 from eigenveil.rows import Rows
 from eigenveil.tasks import Question, Task
@@ -29,7 +29,7 @@ __all__ = ["MaskedMember", "list_digest", "words_digest"]
 
 def words_digest(question: bytes, words: NDArray[np.uint64]) -> bytes:
     """What a site signs with its masked part."""
-    return digest("words", question, np.ascontiguousarray(words, dtype="<u8").tobytes())
+    return digest("words", question, np.ascontiguousarray(words, dtype="<u8").data.cast("B"))
 
 
 def list_digest(question: bytes, alive: bytes, dead: bytes) -> bytes:
@@ -45,10 +45,10 @@ class _Turn:
     number: int
     question: Question
     digest: bytes
+    doubt: Doubt
     masked: Masked | None = None
     alive: frozenset[str] = frozenset()
     listed: bytes = b""
-    doubt: Doubt | None = None
     revealed: Return | None = None
 
 
@@ -72,6 +72,11 @@ class MaskedMember(Party):
         identity: Identity,
     ) -> None:
         require(terms.roster.get(name) == identity.public, f"{name} is on the roster with another identity")
+        agreed = (terms.lattice, terms.multiplier, terms.several)
+        require(
+            (share.lattice, share.multiplier, share.several) == agreed,
+            f"the share of {name} must have the lattice, multiplier and number of sites of a person that are in the terms",
+        )
         self._name, self._hub, self._task, self._rows = name, hub, task, rows
         self._share, self._terms, self._identity = share, terms, identity
         self._session: Session | None = None
@@ -89,6 +94,11 @@ class MaskedMember(Party):
     def start(self) -> list[Envelope]:
         """Nothing: the hub speaks first."""
         return []
+
+    @property
+    def gave(self) -> bool:
+        """Whether there is a part of this site's in the turn that is open."""
+        return self._now is not None and self._now.masked is not None
 
     def mend(self, rows: Rows) -> None:
         """Other rows in the place of those that no part could be made of."""
@@ -126,10 +136,14 @@ class MaskedMember(Party):
                 raise PeerError(self._hub, f"asked two different questions in turn {ask.turn}")
         else:
             require_asked(self._task, ask.question, by=self._hub)
-            now = self._now = _Turn(ask.turn, ask.question, question_digest(ask.question), doubt=Doubt(self._terms))
+            now = self._now = _Turn(ask.turn, ask.question, question_digest(ask.question), Doubt(self._terms))
         if now.masked is None:
             now.masked = self._work(session, now)
-        return Decline(ask.turn) if now.masked is None else now.masked
+        return self._declined(session, ask.turn, "mask") if now.masked is None else now.masked
+
+    def _declined(self, session: Session, turn: int, step: str) -> Return:
+        """Signed, so that nobody on the way can say it for this site."""
+        return Return(turn, step, DECLINED, (), session.sign(turn, step, digest("declined")))
 
     def _require_round(self, turn: int) -> None:
         if turn < self._turn:
@@ -176,8 +190,10 @@ class MaskedMember(Party):
         return self._once(brief, lambda: self._shared_out(session, brief))
 
     def _shared_out(self, session: Session, brief: Brief) -> Message:
-        letters = session.share_out(brief.table)
-        return Decline(brief.turn) if letters is None else self._returned(session, brief, b"", letters)
+        shared = session.share_out(brief.table)
+        if shared is None:
+            return self._declined(session, brief.turn, brief.step)
+        return self._returned(session, brief, *shared)
 
     def _roll(self, brief: Brief) -> Message:
         session = self._begun(brief)
@@ -186,7 +202,7 @@ class MaskedMember(Party):
     def _enrolled(self, session: Session, brief: Brief) -> Message:
         what = session.enrol(brief.data, brief.table)
         if what is None:
-            return Decline(brief.turn)
+            return self._declined(session, brief.turn, brief.step)
         return Return(brief.turn, brief.step, b"", (), session.sign(brief.turn, "roll", what))
 
     def _roll_claim(self, brief: Brief) -> Message:
@@ -198,7 +214,7 @@ class MaskedMember(Party):
         session = self._begun(brief)
         if not session.sealed:
             session.seal(brief.table)
-        return self._returned(session, brief, b"")
+        return self._returned(session, brief, session.receipts())
 
     def _begun(self, brief: Brief) -> Session:
         session = self._session
@@ -208,7 +224,7 @@ class MaskedMember(Party):
 
     def _once(self, brief: Brief, answer: "Callable[[], Message]") -> Message:
         """The answer to a step of the exchange of keys; the same again to the same, and an error for another."""
-        asked = _brief_digest(brief)
+        asked = return_digest(brief.data, brief.table)
         if brief.step not in self._setup:
             self._setup[brief.step] = (asked, answer())
         before, said = self._setup[brief.step]
@@ -253,8 +269,7 @@ class MaskedMember(Party):
 
     def _list_claim(self, brief: Brief) -> Message:
         session, now = self._given(brief)
-        require(now.listed != b"" and now.doubt is not None, "there is no list of survivors that could be signed")
-        assert now.doubt is not None
+        require(now.listed != b"", "there is no list of survivors that could be signed")
         return self._returned(session, brief, now.doubt.look(brief.data))
 
     def _open(self, brief: Brief) -> Message:
@@ -266,7 +281,6 @@ class MaskedMember(Party):
         return now.revealed
 
     def _require_list_signed(self, session: Session, now: _Turn, signatures: Table) -> None:
-        assert now.doubt is not None
         now.doubt.require_signed(signatures, session.said(now.number, "survivors", now.listed), among=now.alive)
 
     def _given(self, brief: Brief) -> tuple[Session, _Turn]:
@@ -292,9 +306,5 @@ _STEPS: Final = {
 
 
 def return_digest(data: bytes, table: Table) -> bytes:
-    """What a site signs with an answer that is not a statement in itself."""
+    """Of what a message holds: a site signs it with an answer that is not a statement in itself."""
     return digest("return", data, *(piece for entry in table for piece in entry))
-
-
-def _brief_digest(brief: Brief) -> bytes:
-    return digest("brief", brief.data, *(piece for entry in brief.table for piece in entry))

@@ -8,8 +8,8 @@ when its site drops out would lay open all that the site had sent before.
 
 import os
 import random
-from collections.abc import Mapping
-from typing import final
+from collections.abc import Mapping, Sequence
+from typing import Final, final
 
 from eigenveil.errors import require
 from eigenveil.protocols.masked.evidence import Doubt
@@ -20,17 +20,34 @@ from eigenveil.protocols.masked.keys import (
     agree,
     digest,
     open_letter,
+    private_key,
     public_of,
     seal_letter,
 )
 from eigenveil.protocols.masked.shamir import SHARE_BYTES, split_many
-from eigenveil.protocols.masked.terms import Card, MaskedTerms
+from eigenveil.protocols.masked.terms import Card, MaskedTerms, bound_to, said_in
 from eigenveil.protocols.messages import Table
 
-__all__ = ["NO_SHARE", "Session", "pair_purpose", "roll_of"]
+__all__ = ["BEFORE_ROLL", "MARK", "NO_SHARE", "Session", "pair_purpose", "receipt", "roll_of", "share_mark"]
 
 # In the place of a share that a holder does not have: no element of the field.
 NO_SHARE = b"\xff" * SHARE_BYTES
+
+
+# What is said before the roll is; everything else is bound to it.
+BEFORE_ROLL: Final = ("keys", "packets", "roll")
+# Bytes of the digest of a share: nobody but its dealer has anything from two shares with the same one.
+MARK: Final = 16
+
+
+def share_mark(session: bytes, dealer: int, holder: int, at: int, share: bytes) -> bytes:
+    """The digest of one share, by the points of its dealer and holder and its place in the letter."""
+    return digest("share", session, dealer, holder, at, share)[:MARK]
+
+
+def receipt(marks: Sequence[bytes]) -> bytes:
+    """What a holder says of a letter, by the digests of its shares."""
+    return digest("receipt", *marks)[:MARK]
 
 
 def roll_of(terms: MaskedTerms, cards: Mapping[str, bytes]) -> bytes:
@@ -38,9 +55,9 @@ def roll_of(terms: MaskedTerms, cards: Mapping[str, bytes]) -> bytes:
     return terms.bits(cards) + b"".join(digest("card", cards[name]) for name in terms.roster if name in cards)
 
 
-def pair_purpose(session: bytes, turn: int, one: int, two: int) -> bytes:
+def pair_purpose(context: bytes, turn: int, one: int, two: int) -> bytes:
     """What the key of the mask between the sites at two places is for."""
-    return digest("mask", session, turn, min(one, two), max(one, two))
+    return digest("mask", context, turn, min(one, two), max(one, two))
 
 
 @final
@@ -55,11 +72,12 @@ class Session:
         self._terms, self._name, self._identity = terms, name, identity
         self._places = terms.places
         self._place = self._places[name]
-        self._letters = os.urandom(KEY)
+        letters = os.urandom(KEY)
+        self._letters = private_key(letters)
         self._keys = [os.urandom(KEY) for _ in range(terms.turns)]
         self._seeds = [os.urandom(KEY) for _ in range(terms.turns)]
         self.card = Card(
-            public_of(self._letters),
+            public_of(letters),
             tuple(public_of(key) for key in self._keys),
             tuple(digest("seed", seed) for seed in self._seeds),
             self._draw_holders(),
@@ -69,6 +87,7 @@ class Session:
         self._digests = {name: digest("card", self._raw)}
         self.roll: frozenset[str] = frozenset()
         self._roll_digest = b""
+        self._bound = b""
         self._held: dict[str, bytes] = {}
         self.doubt = Doubt(terms)
         self.sealed = False
@@ -86,7 +105,7 @@ class Session:
 
     def said(self, turn: int, step: str, what: bytes) -> bytes:
         """The statement that is signed in one step of a turn."""
-        return digest("said", self.id, turn, step, what)
+        return said_in(self.id if step in BEFORE_ROLL else self._bound, turn, step, what)
 
     def sign(self, turn: int, step: str, what: bytes) -> bytes:
         """This site's signature of that."""
@@ -96,8 +115,11 @@ class Session:
         """This site's card."""
         return self._raw
 
-    def share_out(self, cards: Table) -> Table | None:
-        """Letters with shares of this site's secrets, to its holders among those whose `cards` came. None if they are too few."""
+    def share_out(self, cards: Table) -> tuple[bytes, Table] | None:
+        """The digest of every share of this site's secrets, and letters with these to its holders among those whose `cards` came.
+
+        First come the shares that the site keeps itself, then each letter's. None if the holders are too few.
+        """
         read: dict[str, Card] = {}
         for name, signed in cards:
             require(name in self._places and name != self._name, "a card is of no other site on the roster")
@@ -112,12 +134,36 @@ class Session:
         points = [1 + self._places[name] for name in (self._name, *holders)]
         shares = split_many([*self._seeds, *self._keys], threshold=self._terms.graph.threshold, holders=points)
         letters = {point: b"".join(pieces) for point, pieces in shares.items()}
+        marks = [
+            share_mark(self.id, 1 + self._place, point, at, piece)
+            for point, pieces in shares.items()
+            for at, piece in enumerate(pieces)
+        ]
         self._held = {self._name: letters[1 + self._place]}
         self._cards = read
         self._digests |= {name: digest("card", signed[:-SIGNATURE]) for name, signed in cards}
-        return tuple(
+        sealed = tuple(
             (name, self._letter(name, letters[1 + self._places[name]], read[name].letters)) for name in holders
         )
+        return b"".join(marks), sealed
+
+    def receipts(self) -> bytes:
+        """For each site of whose secrets this one holds shares, in the order of the roster, what was in its letter.
+
+        The hub compares it with what the dealer said it had sent, while nothing has been charged yet.
+        """
+        found: list[bytes] = []
+        for name in self._dealers():
+            letter = self._held.get(name, b"")
+            pieces = [letter[start : start + SHARE_BYTES] for start in range(0, len(letter), SHARE_BYTES)]
+            dealer, me = 1 + self._places[name], 1 + self._place
+            found.append(receipt([share_mark(self.id, dealer, me, at, piece) for at, piece in enumerate(pieces)]))
+        return b"".join(found)
+
+    def _dealers(self) -> list[str]:
+        """Those on the roll of whose secrets this site holds shares, itself among them, in the order of the roster."""
+        mine = {name for name, card in self._cards.items() if self._place in card.holders} | {self._name}
+        return [name for name in self._terms.roster if name in mine and name in self.roll]
 
     def _require_signed_card(self, name: str, raw: bytes, signature: bytes) -> None:
         statement = self.said(self.first, "keys", digest("return", raw))
@@ -143,6 +189,7 @@ class Session:
                 self._held[name] = letter
             # Else this site holds nothing of that one's; there are others who do.
         self.roll, self._roll_digest = named, digest("roll", roll)
+        self._bound = bound_to(self.id, self._roll_digest)
         return self._roll_digest
 
     def _read_roll(self, roll: bytes) -> tuple[frozenset[str], dict[str, bytes]]:
@@ -157,8 +204,14 @@ class Session:
         require(
             len(named) >= self._terms.survivors, f"the roll has {len(named)} sites, and {self._terms.survivors} must be"
         )
+        self._require_same_cards(named, digests)
+        self._require_all_holders(named)
+
+    def _require_same_cards(self, named: frozenset[str], digests: Mapping[str, bytes]) -> None:
         others = all(digests[name] == known for name, known in self._digests.items() if name in named)
         require(others, "the roll is for other cards than this site has seen")
+
+    def _require_all_holders(self, named: frozenset[str]) -> None:
         hidden = [name for name in named if self._places[name] in self.card.holders and name not in self._cards]
         require(not hidden, "the roll has holders of this site whose cards were kept from it")
 
@@ -175,12 +228,13 @@ class Session:
     def masks(self, turn: int) -> list[tuple[bytes, bool]]:
         """The keys of this site's masks in a turn, and which of them are added: one of its own, one with each neighbour."""
         at = turn - self.first
-        found = [(digest("own mask", self.id, turn, self._seeds[at]), True)]
+        key = private_key(self._keys[at])
+        found = [(digest("own mask", self._bound, turn, self._seeds[at]), True)]
         for name, card in self._cards.items():
             if name in self.roll:
                 place = self._places[name]
-                purpose = pair_purpose(self.id, turn, self._place, place)
-                found.append((agree(self._keys[at], card.keys[at], purpose), self._place < place))
+                purpose = pair_purpose(self._bound, turn, self._place, place)
+                found.append((agree(key, card.keys[at], purpose), self._place < place))
         return found
 
     def reveal(self, turn: int, alive: frozenset[str]) -> bytes:
@@ -188,10 +242,7 @@ class Session:
         is not."""
         at, turns = turn - self.first, self._terms.turns
         found: list[bytes] = []
-        for name in self._terms.roster:
-            mine = name == self._name or (name in self._cards and self._place in self._cards[name].holders)
-            if name not in self.roll or not mine:
-                continue
+        for name in self._dealers():
             letter = self._held.get(name)
             start = SHARE_BYTES * (at if name in alive else turns + at)
             found.append(NO_SHARE if letter is None else letter[start : start + SHARE_BYTES])

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, final
+from typing import Any, Final, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,10 @@ from eigenveil.protocols.masked.graph import MaskGraph
 from eigenveil.protocols.masked.keys import KEY, SIGNATURE, digest, is_public_key, signed_by
 from eigenveil.tasks import Question, SumTask
 
-__all__ = ["Card", "MaskedTerms", "question_digest"]
+__all__ = ["DECLINED", "Card", "MaskedTerms", "bound_to", "question_digest", "require_survivors", "said_in"]
+
+# What a site says in the place of an answer.
+DECLINED: Final = b"declined"
 
 
 @final
@@ -49,6 +52,23 @@ class MaskedTerms:
         require(all(len(key) == KEY for key in self.roster.values()), f"an identity on the roster has {KEY} bytes")
         require(len(set(self.roster.values())) == sites, "every site needs an identity of its own")
         require_survivors(sites, survivors=least, colluders=self.colluders)
+        require(self.most_turns >= 1 and self.sessions >= 1, "there must be at least one turn and one exchange of keys")
+        graph, lattice = self.graph, self.lattice
+        require(
+            self.colluders < graph.threshold <= graph.holders + 1 <= sites,
+            f"a graph for {sites} sites must have a threshold that {self.colluders} colluders do not reach, got {graph}",
+        )
+        double = graph.holders + 1 == sites and 2 * graph.threshold > sites + self.colluders and self.checks == 0
+        require(
+            double if graph.complete else self.checks > 0,
+            "a complete graph must share every secret among all sites, and for a sparse one signatures must be looked at",
+        )
+        # Noise for more honest sites than the masks leave would be too little.
+        honest = least - self.colluders - graph.loss
+        require(
+            lattice.sites == sites and (not lattice.private or lattice.honest <= honest),
+            f"the lattice must be for {sites} sites of which no more than {honest} are counted on",
+        )
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -175,6 +195,20 @@ class Card:
                 "a card names holders that cannot be",
             )
         return cls(pieces[0], tuple(pieces[1 : 1 + turns]), tuple(pieces[1 + turns :]), frozenset(holders))
+
+
+def said_in(context: bytes, turn: int, step: str, what: bytes) -> bytes:
+    """The statement that a site signs in one step of a turn."""
+    return digest("said", context, turn, step, what)
+
+
+def bound_to(session: bytes, roll: bytes) -> bytes:
+    """The context of everything that is said, and of every mask, once the roll stands.
+
+    A roll has the digest of everybody's fresh card: what was signed under another one says nothing here, even if the hub
+    calls two sessions by the same name.
+    """
+    return digest("bound", session, roll)
 
 
 def question_digest(question: Question) -> bytes:
