@@ -203,7 +203,7 @@ def test_no_more_integers_leave_than_the_account_is_for() -> None:
     share = Share(lattice, ledger, Noise.seeded(1), 10.0)
     for _ in range(2):
         share.of(Bounded(np.zeros(4), 1.0), label="part", share=0.01)
-    with pytest.raises(BudgetExceeded, match="10 numbers were agreed on .* 8 are sent, and 4 more"):
+    with pytest.raises(BudgetExceeded, match=r"10 numbers were agreed on .* 8 are sent, and 4 more"):
         share.of(Bounded(np.zeros(4), 1.0), label="part", share=0.01)
     assert len(ledger.charges) == 2
     assert len(share.of(Bounded(np.zeros(2), 1.0), label="part", share=0.01)) == 2
