@@ -7,7 +7,7 @@ what takes its masks off the sum.
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from typing import Any, Final, Literal, final, get_args
+from typing import Any, Final, Literal, NoReturn, final, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,6 +86,10 @@ class _Keys:
             counts.update(d for d in self.dealers(holder) if holder not in self.confirmed.get(d, ()))
         return [name for name, count in counts.items() if count > self.terms.colluders]
 
+    def dealt(self, name: str) -> list[str]:
+        """Those on the roll who hold shares of a site's secrets, itself among them."""
+        return [holder for holder in self.roll if name in self.dealers(holder)]
+
     def raw(self, name: str) -> bytes:
         """A site's card as it came."""
         return self.signed[name][:-SIGNATURE]
@@ -134,7 +138,9 @@ class Masking:
     def __call__(self, turn: int, question: Question, asked: Sequence[str], gone: Set[str]) -> "MaskedExchange":
         """The exchange of one turn."""
         if turn >= self.terms.most_turns:
-            raise ProtocolError(f"the study was agreed on for {self.terms.most_turns} turns, and they are used up")
+            raise ProtocolError(
+                f"the study was agreed on for {self.terms.most_turns} turns, and they are used up: begin another one"
+            )
         if not self._still_good(turn, asked):
             self.keys = None
         return MaskedExchange(self, turn, question, asked, gone)
@@ -448,15 +454,30 @@ class MaskedExchange(Exchange):
         if pool.count(name) >= self._terms.graph.threshold:
             return
         missing = tuple(other for other in self._alive if other not in revealed)
-        if not missing or self._reopened:
-            # Nobody is left to wait for, or it has been tried.
+        if not missing:
+            self._give_up(pool, name)
+        if self._reopened:
+            # They have been waited for.
             self._fail(self._masking.liars)
         raise QuorumLost(
-            missing or tuple(self._masking.liars) or (name,),
+            missing,
             turn=self.turn,
             stage=f"{self.name}: of the secret of {name} too few shares are left",
             answered=pool.count(name),
             quorum=self._terms.graph.threshold,
+        )
+
+    def _give_up(self, pool: Pool, name: str) -> NoReturn:
+        """All have answered, and too many answers are no good. Of a dealer and a holder who contradict each other one has lied, and
+        both are left out: it ends, as there are no more liars than may collude."""
+        against = [holder for holder in self._keys.dealt(name) if holder not in self._keys.confirmed.get(name, ())]
+        self._fail({*self._masking.liars, *against, *([name] if against else [])})
+        said = [f"{', '.join(self._masking.liars)} revealed false ones"] if self._masking.liars else []
+        said += [f"{', '.join(against)} and {name} contradict each other"] if against else []
+        raise ProtocolError(
+            f"turn {self.turn} ({self.name}): of the secret of {name} {pool.count(name)} shares are good, and "
+            f"{self._terms.graph.threshold} must be: {'; '.join(said) or 'its holders have gone'}. Resuming leaves these out and "
+            "asks anew, with new keys, noise and charge"
         )
 
     def _joined(self, pool: Pool, name: str, expected: bytes, seen: Callable[[bytes], bytes]) -> bytes:
