@@ -4,8 +4,6 @@ The hub carries letters that it cannot read and adds up words that it cannot rea
 what takes its masks off the sum.
 """
 
-import os
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Any, Final, Literal, NoReturn, final, get_args
 
@@ -15,13 +13,14 @@ from numpy.typing import NDArray
 from eigenveil.errors import PeerError, ProtocolError, QuorumLost
 from eigenveil.protocols.exchange import Exchange
 from eigenveil.protocols.masked.evidence import Tree, drawn
-from eigenveil.protocols.masked.keys import KEY, SEAL, SIGNATURE, agree, digest, private_key, public_of
+from eigenveil.protocols.masked.keyring import Keyring
+from eigenveil.protocols.masked.keys import KEY, SEAL, agree, digest, private_key, public_of
 from eigenveil.protocols.masked.masks import add_masks
 from eigenveil.protocols.masked.member import list_digest, return_digest, words_digest
 from eigenveil.protocols.masked.secrets import Pool
-from eigenveil.protocols.masked.session import BEFORE_ROLL, MARK, pair_purpose, receipt, roll_of, share_mark
+from eigenveil.protocols.masked.session import MARK, pair_purpose, roll_of, share_mark
 from eigenveil.protocols.masked.shamir import SHARE_BYTES
-from eigenveil.protocols.masked.terms import DECLINED, Card, MaskedTerms, bound_to, question_digest, said_in
+from eigenveil.protocols.masked.terms import DECLINED, Card, MaskedTerms, bound_to, question_digest
 from eigenveil.protocols.messages import Ask, Brief, Decline, Envelope, Masked, Message, Return, Table
 from eigenveil.tasks import Question, Task
 
@@ -46,81 +45,6 @@ _WORDS: Final[dict[Step, str]] = {
 
 
 @final
-class _Keys:
-    """One exchange of keys as the hub sees it: the cards, who takes part, and who holds what of whom. Changes in place."""
-
-    def __init__(self, terms: MaskedTerms, first: int) -> None:
-        self.terms, self.first, self.nonce = terms, first, os.urandom(KEY)
-        self.id = terms.session(self.nonce, first)
-        self.places = terms.places
-        self.cards: dict[str, Card] = {}
-        self.signed: dict[str, bytes] = {}
-        self.roll: tuple[str, ...] = ()
-        self._dealers: dict[str, list[str]] = {}
-        # For each dealer and holder, the digests of the shares in the letter, and who has confirmed them.
-        self.marks: dict[str, dict[str, list[bytes]]] = {}
-        self.confirmed: dict[str, set[str]] = {}
-        self.bound = b""
-
-    def said(self, turn: int, step: str, what: bytes) -> bytes:
-        """The statement that is signed in one step of a turn."""
-        return said_in(self.id if step in BEFORE_ROLL else self.bound, turn, step, what)
-
-    def read_marks(self, name: str, answer: Return) -> None:
-        """Take what a dealer says of the shares it has sent."""
-        count = 2 * self.terms.turns
-        pieces = [answer.data[start : start + MARK] for start in range(0, len(answer.data), MARK)]
-        holders = [name, *(holder for holder, _ in answer.table)]
-        self.marks[name] = {holder: pieces[count * at : count * (at + 1)] for at, holder in enumerate(holders)}
-
-    def confirm(self, name: str, receipts: bytes) -> None:
-        """Take what a holder says of the letters it has got."""
-        for at, dealer in enumerate(self.dealers(name)):
-            if receipts[MARK * at : MARK * (at + 1)] == receipt(self.marks[dealer][name]):
-                self.confirmed.setdefault(dealer, set()).add(name)
-
-    def denied(self, sealed: Iterable[str]) -> list[str]:
-        """Dealers whose letters more of those who sealed the roll deny than may collude: an honest one is among them."""
-        counts: Counter[str] = Counter()
-        for holder in sealed:
-            counts.update(d for d in self.dealers(holder) if holder not in self.confirmed.get(d, ()))
-        return [name for name, count in counts.items() if count > self.terms.colluders]
-
-    def dealt(self, name: str) -> list[str]:
-        """Those on the roll who hold shares of a site's secrets, itself among them."""
-        return [holder for holder in self.roll if name in self.dealers(holder)]
-
-    def raw(self, name: str) -> bytes:
-        """A site's card as it came."""
-        return self.signed[name][:-SIGNATURE]
-
-    def holders(self, name: str) -> list[str]:
-        """Those whose cards came and who are holders of a site's secrets, the site itself not among them."""
-        return [other for other in self.cards if self.places[other] in self.cards[name].holders]
-
-    def near(self, name: str) -> list[str]:
-        """Those with whom a site has a mask, of those whose cards came."""
-        place, mine = self.places[name], self.cards[name].holders
-        return [
-            other
-            for other, card in self.cards.items()
-            if other != name and (place in card.holders or self.places[other] in mine)
-        ]
-
-    def dealers(self, name: str) -> list[str]:
-        """Those on the roll of whose secrets a site holds shares, itself among them, in the order of the roster."""
-        if not self._dealers:
-            # Once the roll stands.
-            names = self.terms.names
-            self._dealers = {other: [] for other in self.roll}
-            for dealer in self.roll:
-                for place in self.cards[dealer].holders | {self.places[dealer]}:
-                    if names[place] in self._dealers:
-                        self._dealers[names[place]].append(dealer)
-        return self._dealers[name]
-
-
-@final
 class Masking:
     """Makes the exchanges of a study: a `NewExchange` for a hub. Changes in place: keys serve many turns.
 
@@ -131,7 +55,7 @@ class Masking:
 
     def __init__(self, terms: MaskedTerms, task: Task[Any, Any, Any]) -> None:
         self.terms, self.task = terms, task
-        self.keys: _Keys | None = None
+        self.keys: Keyring | None = None
         self.liars: dict[str, str] = {}
         self.banned: set[str] = set()
 
@@ -164,7 +88,7 @@ class MaskedExchange(Exchange):
         self._task, self._inner, self._fraction = masking.task.as_sum(question)
         self._digest = question_digest(question)
         ready = masking.keys is not None
-        self._keys = masking.keys if masking.keys is not None else _Keys(self._terms, turn)
+        self._keys = masking.keys if masking.keys is not None else Keyring(self._terms, turn)
         self._step: Step = "mask" if ready else "keys"
         self._common: Brief | None = None
         self._answers: dict[str, Message | None] = {}
@@ -374,7 +298,7 @@ class MaskedExchange(Exchange):
                 self._letters = {}
                 for name, answer in returns.items():
                     self._keys.confirm(name, answer.data)
-                self._require_letters(returns)
+                self._require_letters()
                 self._masking.keys = self._keys
             case "mask":
                 self._alive = tuple(name for name in self._terms.roster if name in here)
@@ -438,9 +362,9 @@ class MaskedExchange(Exchange):
                     self._masking.liars.setdefault(holder, "revealed shares that are not those it had confirmed")
         return pool
 
-    def _require_letters(self, sealed: Iterable[str]) -> None:
+    def _require_letters(self) -> None:
         """Stop before anything is charged, if a site sent its holders something else than it said."""
-        denied = self._keys.denied(sealed)
+        denied = self._keys.denied()
         if denied:
             for name in denied:
                 self._masking.liars[name] = "sent its holders something else than it said"
@@ -468,9 +392,12 @@ class MaskedExchange(Exchange):
         )
 
     def _give_up(self, pool: Pool, name: str) -> NoReturn:
-        """All have answered, and too many answers are no good. Of a dealer and a holder who contradict each other one has lied, and
-        both are left out: it ends, as there are no more liars than may collude."""
-        against = [holder for holder in self._keys.dealt(name) if holder not in self._keys.confirmed.get(name, ())]
+        """All have answered, and too many answers are no good.
+
+        Of a dealer and a holder who contradict each other one has lied, and both are left out. That comes to an end, as there
+        are no more liars than may collude.
+        """
+        against = self._keys.deniers(name)
         self._fail({*self._masking.liars, *against, *([name] if against else [])})
         said = [f"{', '.join(self._masking.liars)} revealed false ones"] if self._masking.liars else []
         said += [f"{', '.join(against)} and {name} contradict each other"] if against else []

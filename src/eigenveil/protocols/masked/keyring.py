@@ -1,0 +1,86 @@
+"""`Keyring`: one exchange of keys as the hub sees it."""
+
+import os
+from typing import final
+
+from eigenveil.protocols.masked.keys import KEY, SIGNATURE
+from eigenveil.protocols.masked.session import BEFORE_ROLL, MARK, receipt
+from eigenveil.protocols.masked.terms import Card, MaskedTerms, said_in
+from eigenveil.protocols.messages import Return
+
+__all__ = ["Keyring"]
+
+
+@final
+class Keyring:
+    """The cards, who takes part, and who holds what of whom. Changes in place, one step after the other."""
+
+    def __init__(self, terms: MaskedTerms, first: int) -> None:
+        self.terms, self.first, self.nonce = terms, first, os.urandom(KEY)
+        self.id = terms.session(self.nonce, first)
+        self.places = terms.places
+        self.cards: dict[str, Card] = {}
+        self.signed: dict[str, bytes] = {}
+        self.roll: tuple[str, ...] = ()
+        self._dealers: dict[str, list[str]] = {}
+        # For each dealer and holder, the digests of the shares in the letter, and who has confirmed them.
+        self.marks: dict[str, dict[str, list[bytes]]] = {}
+        self.confirmed: dict[str, set[str]] = {}
+        self._sealed: set[str] = set()
+        self.bound = b""
+
+    def said(self, turn: int, step: str, what: bytes) -> bytes:
+        """The statement that is signed in one step of a turn."""
+        return said_in(self.id if step in BEFORE_ROLL else self.bound, turn, step, what)
+
+    def read_marks(self, name: str, answer: Return) -> None:
+        """Take what a dealer says of the shares it has sent."""
+        count = 2 * self.terms.turns
+        pieces = [answer.data[start : start + MARK] for start in range(0, len(answer.data), MARK)]
+        holders = [name, *(holder for holder, _ in answer.table)]
+        self.marks[name] = {holder: pieces[count * at : count * (at + 1)] for at, holder in enumerate(holders)}
+
+    def confirm(self, name: str, receipts: bytes) -> None:
+        """Take what a holder says of the letters it has got, when it seals the roll."""
+        self._sealed.add(name)
+        for at, dealer in enumerate(self.dealers(name)):
+            if receipts[MARK * at : MARK * (at + 1)] == receipt(self.marks[dealer][name]):
+                self.confirmed.setdefault(dealer, set()).add(name)
+
+    def deniers(self, name: str) -> list[str]:
+        """Holders who sealed the roll and deny that a dealer's letter was what it said."""
+        confirmed = self.confirmed.get(name, ())
+        return [holder for holder in self.marks[name] if holder in self._sealed and holder not in confirmed]
+
+    def denied(self) -> list[str]:
+        """Dealers whose letters more sites deny than may collude: an honest one is among these."""
+        return [name for name in self.roll if len(self.deniers(name)) > self.terms.colluders]
+
+    def raw(self, name: str) -> bytes:
+        """A site's card as it came."""
+        return self.signed[name][:-SIGNATURE]
+
+    def holders(self, name: str) -> list[str]:
+        """Those whose cards came and who are holders of a site's secrets, the site itself not among them."""
+        return [other for other in self.cards if self.places[other] in self.cards[name].holders]
+
+    def near(self, name: str) -> list[str]:
+        """Those with whom a site has a mask, of those whose cards came."""
+        place, mine = self.places[name], self.cards[name].holders
+        return [
+            other
+            for other, card in self.cards.items()
+            if other != name and (place in card.holders or self.places[other] in mine)
+        ]
+
+    def dealers(self, name: str) -> list[str]:
+        """Those on the roll of whose secrets a site holds shares, itself among them, in the order of the roster."""
+        if not self._dealers:
+            # Once the roll stands.
+            names = self.terms.names
+            self._dealers = {other: [] for other in self.roll}
+            for dealer in self.roll:
+                for place in self.cards[dealer].holders | {self.places[dealer]}:
+                    if names[place] in self._dealers:
+                        self._dealers[names[place]].append(dealer)
+        return self._dealers[name]
