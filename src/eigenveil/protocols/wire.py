@@ -173,6 +173,7 @@ def _body(head: dict[str, Any], arrays: tuple[NDArray[Any], ...], pieces: list[b
             stage = head["stage"]
             if not isinstance(stage, str) or len(stage) > LONGEST_NAME:
                 raise ValueError("its stage is no short text")
+            stage.encode()
             return Ask(turn, Question(_whole(head["step"]), arrays, stage), _names(head["without"]))
         case "give":
             if not isinstance(head["half"], bool):

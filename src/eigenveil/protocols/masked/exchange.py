@@ -250,7 +250,7 @@ class MaskedExchange(Exchange):
                 due = MARK * 2 * self._terms.turns * (1 + len(holders))
                 letter = SHARE_BYTES * 2 * self._terms.turns + SEAL
             case "seal":
-                due = MARK * len(keys.dealers(sender))
+                due = 2 * MARK * len(keys.dealers(sender))
             case "keys":
                 Card.read(self._terms, keys.places[sender], body.data)
                 due = len(body.data)
@@ -308,6 +308,7 @@ class MaskedExchange(Exchange):
         if self._step in _CLAIMS and self._terms.checks == 0:
             self._step = _STEPS[_STEPS.index(self._step) + 1]
         self._wait_for(() if self._step == "done" else here)
+        self._reopened = False
         return self._step != "done"
 
     def reopen(self) -> bool:
@@ -383,6 +384,10 @@ class MaskedExchange(Exchange):
         if self._reopened:
             # They have been waited for.
             self._fail(self._masking.liars)
+            raise ProtocolError(
+                f"turn {self.turn} ({self.name}): {', '.join(missing[:10])} have not come back, and without them the sum cannot "
+                "be read. Resuming asks anew, with new keys, noise and charge"
+            )
         raise QuorumLost(
             missing,
             turn=self.turn,
@@ -397,9 +402,10 @@ class MaskedExchange(Exchange):
         Of a dealer and a holder who contradict each other one has lied, and both are left out. That comes to an end, as there
         are no more liars than may collude.
         """
-        against = self._keys.deniers(name)
-        self._fail({*self._masking.liars, *against, *([name] if against else [])})
-        said = [f"{', '.join(self._masking.liars)} revealed false ones"] if self._masking.liars else []
+        liars = self._masking.liars
+        against = [] if name in liars else [holder for holder in self._keys.deniers(name) if holder not in liars]
+        self._fail({*liars, *against, *([name] if against else [])})
+        said = [f"{', '.join(liars)} revealed false ones"] if liars else []
         said += [f"{', '.join(against)} and {name} contradict each other"] if against else []
         raise ProtocolError(
             f"turn {self.turn} ({self.name}): of the secret of {name} {pool.count(name)} shares are good, and "

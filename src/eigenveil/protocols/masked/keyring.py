@@ -4,7 +4,7 @@ import os
 from typing import final
 
 from eigenveil.protocols.masked.keys import KEY, SIGNATURE
-from eigenveil.protocols.masked.session import BEFORE_ROLL, MARK, receipt
+from eigenveil.protocols.masked.session import BEFORE_ROLL, MARK, letter_mark, receipt
 from eigenveil.protocols.masked.terms import Card, MaskedTerms, said_in
 from eigenveil.protocols.messages import Return
 
@@ -26,7 +26,8 @@ class Keyring:
         # For each dealer and holder, the digests of the shares in the letter, and who has confirmed them.
         self.marks: dict[str, dict[str, list[bytes]]] = {}
         self.confirmed: dict[str, set[str]] = {}
-        self._sealed: set[str] = set()
+        self._letters: dict[str, dict[str, bytes]] = {}
+        self._denied: dict[str, set[str]] = {}
         self.bound = b""
 
     def said(self, turn: int, step: str, what: bytes) -> bytes:
@@ -37,20 +38,23 @@ class Keyring:
         """Take what a dealer says of the shares it has sent."""
         count = 2 * self.terms.turns
         pieces = [answer.data[start : start + MARK] for start in range(0, len(answer.data), MARK)]
-        holders = [name, *(holder for holder, _ in answer.table)]
-        self.marks[name] = {holder: pieces[count * at : count * (at + 1)] for at, holder in enumerate(holders)}
+        letters = ((name, b""), *answer.table)
+        self.marks[name] = {holder: pieces[count * at : count * (at + 1)] for at, (holder, _) in enumerate(letters)}
+        self._letters[name] = {holder: letter_mark(letter) for holder, letter in letters}
 
     def confirm(self, name: str, receipts: bytes) -> None:
         """Take what a holder says of the letters it has got, when it seals the roll."""
-        self._sealed.add(name)
         for at, dealer in enumerate(self.dealers(name)):
-            if receipts[MARK * at : MARK * (at + 1)] == receipt(self.marks[dealer][name]):
+            said, got = (receipts[MARK * place : MARK * (place + 1)] for place in (2 * at, 2 * at + 1))
+            if said == receipt(self.marks[dealer][name]):
                 self.confirmed.setdefault(dealer, set()).add(name)
+            elif got == self._letters[dealer][name]:
+                self._denied.setdefault(dealer, set()).add(name)
+            # Else the letter was changed on its way, and nobody is to blame.
 
     def deniers(self, name: str) -> list[str]:
-        """Holders who sealed the roll and deny that a dealer's letter was what it said."""
-        confirmed = self.confirmed.get(name, ())
-        return [holder for holder in self.marks[name] if holder in self._sealed and holder not in confirmed]
+        """Holders who have a dealer's letter and deny that there is in it what the dealer said."""
+        return [holder for holder in self.roll if holder in self._denied.get(name, ())]
 
     def denied(self) -> list[str]:
         """Dealers whose letters more sites deny than may collude: an honest one is among these."""

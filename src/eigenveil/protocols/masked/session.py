@@ -28,7 +28,17 @@ from eigenveil.protocols.masked.shamir import SHARE_BYTES, split_many
 from eigenveil.protocols.masked.terms import Card, MaskedTerms, bound_to, said_in
 from eigenveil.protocols.messages import Table
 
-__all__ = ["BEFORE_ROLL", "MARK", "NO_SHARE", "Session", "pair_purpose", "receipt", "roll_of", "share_mark"]
+__all__ = [
+    "BEFORE_ROLL",
+    "MARK",
+    "NO_SHARE",
+    "Session",
+    "letter_mark",
+    "pair_purpose",
+    "receipt",
+    "roll_of",
+    "share_mark",
+]
 
 # In the place of a share that a holder does not have: no element of the field.
 NO_SHARE = b"\xff" * SHARE_BYTES
@@ -43,6 +53,11 @@ MARK: Final = 16
 def share_mark(session: bytes, dealer: int, holder: int, at: int, share: bytes) -> bytes:
     """The digest of one share, by the points of its dealer and holder and its place in the letter."""
     return digest("share", session, dealer, holder, at, share)[:MARK]
+
+
+def letter_mark(sealed: bytes) -> bytes:
+    """The digest of a sealed letter, as it travels."""
+    return digest("sealed", sealed)[:MARK]
 
 
 def receipt(marks: Sequence[bytes]) -> bytes:
@@ -89,6 +104,7 @@ class Session:
         self._roll_digest = b""
         self._bound = b""
         self._held: dict[str, bytes] = {}
+        self._seen: dict[str, bytes] = {}
         self.doubt = Doubt(terms)
         self.sealed = False
 
@@ -148,7 +164,7 @@ class Session:
         return b"".join(marks), sealed
 
     def receipts(self) -> bytes:
-        """For each site of whose secrets this one holds shares, in the order of the roster, what was in its letter.
+        """What was in the letter of each site of whose secrets this one holds shares, and which letter it was, in order.
 
         The hub compares it with what the dealer said it had sent, while nothing has been charged yet.
         """
@@ -158,6 +174,7 @@ class Session:
             pieces = [letter[start : start + SHARE_BYTES] for start in range(0, len(letter), SHARE_BYTES)]
             dealer, me = 1 + self._places[name], 1 + self._place
             found.append(receipt([share_mark(self.id, dealer, me, at, piece) for at, piece in enumerate(pieces)]))
+            found.append(self._seen.get(name, letter_mark(b"")))
         return b"".join(found)
 
     def _dealers(self) -> list[str]:
@@ -182,6 +199,7 @@ class Session:
         require(set(given) == dealers, "the letters are not those of the sites that have this one for a holder")
         if sum(self._places[name] in self.card.holders for name in named) + 1 < self._terms.graph.threshold:
             return None
+        self._seen = {name: letter_mark(sealed) for name, sealed in given.items()}
         for name, sealed in given.items():
             key = agree(self._letters, self._cards[name].letters, digest("letter", self.id, name, self._name))
             letter = open_letter(key, sealed, about=digest("about", self.id, name, self._name))

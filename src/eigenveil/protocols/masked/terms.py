@@ -69,6 +69,24 @@ class MaskedTerms:
             lattice.sites == sites and (not lattice.private or lattice.honest <= honest),
             f"the lattice must be for {sites} sites of which no more than {honest} are counted on",
         )
+        require(
+            not lattice.private or self.failure <= lattice.failure * (1 + 1e-9),
+            f"the lattice must allow for a failure of {self.failure:.3g}, got {lattice.failure:.3g}",
+        )
+
+    @property
+    def failure(self) -> float:
+        """The chance that few masks or few signatures let the hub learn more, in the whole study.
+
+        Holders are drawn anew in every session, and a hub may begin one with each site by itself to see what it draws. And
+        a claim that no more than (m + c) / 2 sites have signed what t are said to have passes k looks with probability
+        ((m + c) / (2 t))^k, at each site, once in every turn and session.
+        """
+        sites = len(self.roster)
+        if self.graph.complete:
+            return 0.0
+        passes = (((sites + self.colluders) // 2) / self.survivors) ** self.checks
+        return sites * (self.sessions * self.graph.failure + (self.most_turns + self.sessions) * passes)
 
     @cached_property
     def names(self) -> tuple[str, ...]:
