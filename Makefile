@@ -34,6 +34,8 @@ bench: $(READY)
 	for name in speed accuracy memory permutation privacy; do $(BIN)/python benchmarks/stream_$$name.py || exit 1; done
 	$(BIN)/python benchmarks/merge_cost.py
 	for name in table2 table3 rounds overhead many_sites privacy; do $(BIN)/python benchmarks/fed_$$name.py || exit 1; done
+	$(BIN)/python benchmarks/skellam.py
+	for name in cost table1 accuracy; do $(BIN)/python benchmarks/masked_$$name.py || exit 1; done
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -13,6 +13,7 @@ import argparse
 import math
 import time
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -54,9 +55,9 @@ def share_rate(count: int, rounds: int) -> float:
     lattice = Lattice.within(
         Budget(1.0, 1e-6), coordinates=count, sites=20, survivors=20, colluders=1, entries=count, smallest=1.0
     )
-    share = Share(lattice, Ledger(epsilon=math.inf, delta=0.5), Noise.seeded(1), 5.0)
-    value = Bounded(np.random.default_rng(1).standard_normal(count), 1.0)
-    return float(np.median([rate(lambda: share.of(value, label="x", share=1.0), count) for _ in range(rounds)]))
+    value, ledger = Bounded(np.random.default_rng(1).standard_normal(count), 1.0), Ledger(epsilon=math.inf, delta=0.5)
+    shares = [Share(lattice, ledger, Noise.seeded(1), 5.0) for _ in range(rounds)]
+    return float(np.median([rate(partial(share.of, value, label="x", share=1.0), count) for share in shares]))
 
 
 def main() -> None:

@@ -27,7 +27,7 @@ ALL: dict[str, Any] = {
     "fanout": 3,
     "trust": "both",
     "survivors": None,
-    "colluders": 2,
+    "colluders": 1,
     "rounds": 3,
     "tolerance": 0.0,
     "oversample": 1,

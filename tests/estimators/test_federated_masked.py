@@ -1,14 +1,16 @@
 """`FederatedPCA(trust="masked")`: the plain answer without noise, a curator's noise with it, and what happens when sites go."""
 
+import copy
 import math
 from typing import Any
 
 import numpy as np
 import pytest
 from scipy.stats import chi2
+from sklearn.exceptions import NotFittedError
 
 from eigenveil import FederatedPCA, Symmetric
-from eigenveil.errors import BudgetExceeded, QuorumLost
+from eigenveil.errors import BudgetExceeded, ProtocolError, QuorumLost
 from eigenveil.linalg import sines
 from eigenveil.privacy import Budget, epsilon_of
 from eigenveil.rows import DenseRows
@@ -295,6 +297,11 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "all collude": ({"survivors": None, "colluders": 7}, "colluders must be an integer"),
     "a share too large": ({"survivors": 1.5}, "survivors as a share must lie in"),
     "a huge epsilon": ({"epsilon": 60.0}, "epsilon = 60.0 must be smaller"),
+    "colluders without masks": (
+        {"trust": "site", "survivors": None, "colluders": 2},
+        "colluders is for trust='masked'",
+    ),
+    "a share as a number": ({"survivors": 5.0}, "a number of sites is written without a point"),
     "survivors without masks": ({"trust": "site"}, "survivors is for trust='masked'"),
 }
 
@@ -320,6 +327,112 @@ def test_a_spent_ledger_answers_nothing_more() -> None:
     federation.run()
     assert "site 2" in federation.rounds[0].missing
     assert isinstance(federation.members["site 2"].error, BudgetExceeded)
+
+
+@pytest.mark.parametrize("origin", [None, 1e8])
+@pytest.mark.parametrize("method", METHODS)
+def test_a_mean_far_from_zero_costs_nothing(method: str, origin: float | None) -> None:
+    sites = [rows + 1e8 for rows in SITES]
+    hidden = masked(method=method, origin=origin).fit(sites)
+    plain = federated(method=method, origin=origin).fit(sites)
+    assert off(hidden, plain.subspace_.basis) < 1e-6
+
+
+def test_one_row_far_from_all_others_does_not_hide_them() -> None:
+    sites = [np.array(rows) for rows in SITES]
+    sites[2][0] = 1e5
+    hidden, plain = masked().fit(sites), federated().fit(sites)
+    assert off(hidden, plain.subspace_.basis) < 1e-5
+
+
+def test_rows_put_right_that_reach_farther_than_was_declared_are_refused_by_name() -> None:
+    named = {f"s{i}": rows for i, rows in enumerate(SITES)}
+    pca = masked(survivors=None, faults=Faults(dies={"s3": 4}))
+    with pytest.raises(QuorumLost):
+        pca.fit(named)
+    pca.faults = None
+    with pytest.raises(ValueError, match="s3: its rows reach farther than all sites had declared"):
+        pca.resume({"s3": 100 * SITES[3]})
+    pca.resume({"s3": SITES[3][::-1]})
+    assert off(pca, pooled_answer(ROWS, 3)[0]) < 1e-7
+
+
+@pytest.mark.parametrize(("size", "words"), [(1e100, "too large"), (1e160, "too large"), (1e-120, "too small")])
+def test_numbers_beyond_all_bounds_are_refused_by_the_name_of_the_site(size: float, words: str) -> None:
+    sites = {f"s{i}": rows for i, rows in enumerate(SITES)} | {"s4": SITES[4] * size}
+    if words == "too small":
+        sites = {name: rows * size for name, rows in sites.items()} | {"s4": SITES[4] * size}
+    with pytest.raises(ValueError, match=rf"^s\d: numbers {words} to square") as refusal:
+        masked().fit(sites)
+    assert "e+" not in str(refusal.value)
+
+
+def test_what_is_not_a_number_is_refused_by_the_name_of_the_site() -> None:
+    sites = {f"s{i}": DenseRows(rows) for i, rows in enumerate(SITES)}
+    sites["s5"] = DenseRows(np.where(SITES[5] > 0, np.nan, SITES[5]))
+    with pytest.raises(ValueError, match=r"^s5: .*NaN"):
+        masked().fit(sites)
+
+
+def test_what_was_charged_is_there_to_be_seen_when_a_fit_ends_early() -> None:
+    pca: Any = private_masked(method="covariance", center=None)
+    pca.faults = Faults(dies={f"site {i}": 8 for i in range(4)})
+    with pytest.raises(QuorumLost):
+        pca.fit(SITES)
+    assert len(pca.unfinished_.transcript) == 1
+    charged = [charge.label for charge in pca.unfinished_.ledgers["site 6"].charges]
+    assert charged == ["covariance", "count"]
+    with pytest.raises(NotFittedError):
+        pca.transform(ROWS)
+    # A copy has neither rows nor keys.
+    twin = copy.deepcopy(pca)
+    with pytest.raises(ValueError, match="nothing to resume"):
+        twin.resume()
+    pca.faults = None
+    assert pca.resume().guarantee_.epsilon == 1.0
+    assert not hasattr(pca, "unfinished_")
+    # A fit that fails later leaves this one as it is.
+    before = pca.ledgers_
+    pca.faults = Faults(dies={f"site {i}": 0 for i in range(4)})
+    with pytest.raises(QuorumLost):
+        pca.fit(SITES)
+    assert pca.ledgers_ is before
+    assert all(len(ledger.charges) == 0 for ledger in pca.unfinished_.ledgers.values())
+
+
+def test_a_fit_that_is_interrupted_shows_what_it_spent() -> None:
+    def stop(done: Any) -> None:
+        raise KeyboardInterrupt
+
+    pca = private_masked(method="covariance")
+    with pytest.raises(KeyboardInterrupt):
+        pca.fit(SITES, watch=stop)
+    assert all(len(ledger.charges) == 1 for ledger in pca.unfinished_.ledgers.values())
+
+
+def test_little_room_is_said_before_anything_is_charged() -> None:
+    with pytest.warns(UserWarning, match="room for .* people at one site"):
+        private_masked(epsilon=21.0).fit(SITES)
+    with pytest.raises(ValueError, match="smaller, or delta = 1e-06 larger"):
+        private_masked(epsilon=36.0).fit(SITES)
+    with pytest.raises(ValueError, match="delta = 1e-30 larger"):
+        private_masked(delta=1e-30).fit(SITES)
+    with pytest.raises(ValueError, match="ask for fewer rounds"):
+        private_masked(method="power", rounds=120).fit(SITES)
+
+
+def test_keys_that_are_used_up_are_said_to_be() -> None:
+    federation = masked().prepare(SITES)
+    terms, masking = federation.masked, federation._masking
+    assert terms is not None
+    assert masking is not None
+    question = federation.study.ask(federation.study.start())
+    for turn in range(terms.sessions):
+        masking(turn, question, terms.names, set())
+    with pytest.raises(ProtocolError, match="exchanges of keys, and they are used up: begin another one"):
+        masking(terms.sessions, question, terms.names, set())
+    with pytest.raises(ProtocolError, match="turns, and they are used up: begin another one"):
+        masking(terms.most_turns, question, terms.names, set())
 
 
 def test_directions_agree_with_the_curators_within_the_noise() -> None:

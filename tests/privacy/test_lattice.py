@@ -149,7 +149,7 @@ def test_terms_that_cannot_be_kept_are_refused() -> None:
         terms(Budget(math.inf, 1e-6))
     with pytest.raises(ValueError, match="coordinates must be fewer"):
         terms(Budget(0.01, 1e-6), coordinates=10**10)
-    with pytest.raises(ValueError, match="smallest must be larger"):
+    with pytest.raises(ValueError, match="ask for fewer rounds"):
         terms(smallest=1e-20)
     with pytest.raises(ValueError, match="failure"):
         terms(failure=1e-7)

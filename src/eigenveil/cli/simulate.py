@@ -225,7 +225,7 @@ def _fitted(job: _Job) -> tuple[Parted, "FederatedPCA"]:
         site = next((f"{name}: " for name in parted.sites if str(error).startswith(f"{name}: ")), "")
         raise ValueError(site + option.in_option_words(str(error).removeprefix(site))) from error
     except QuorumLost as error:
-        _fail(error, settings)
+        _fail(error, settings, pca)
 
 
 def _carried(pca: "FederatedPCA", parted: Parted, view: "_View") -> "FederatedPCA":
@@ -245,7 +245,7 @@ def _named(done: "Round") -> str:
     return f"round {done.number + 1} ({done.stage})"
 
 
-def _fail(error: QuorumLost, settings: Mapping[str, Any]) -> NoReturn:
+def _fail(error: QuorumLost, settings: Mapping[str, Any], pca: "FederatedPCA") -> NoReturn:
     """One line that names who was missing. Nothing can be resumed here: the process ends."""
     from rich.text import Text
 
@@ -259,6 +259,9 @@ def _fail(error: QuorumLost, settings: Mapping[str, Any]) -> NoReturn:
     line = (
         f"error: quorum lost in round {error.turn + 1} ({error.stage}): no answer from {_some(error.missing)}; {needed}"
     )
+    spent = max((ledger.spent_mu for ledger in pca.unfinished_.ledgers.values()), default=0.0)
+    if spent > 0:
+        line += f"; charged so far: mu = {spent:.3g}"
     output(stderr=True).print(Text(plain(line), style="red"), soft_wrap=True)
     raise typer.Exit(_QUORUM_LOST) from None
 

@@ -2,8 +2,9 @@
 
 import math
 import os
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal, Self, final
 
 import numpy as np
 
@@ -12,11 +13,12 @@ from eigenveil.estimators.study import Study
 from eigenveil.linalg import Array
 from eigenveil.plan_sites import SitesPlan
 from eigenveil.privacy import Budget, Lattice
+from eigenveil.privacy.domain import LARGEST, SMALLEST
 from eigenveil.protocols.masked import MaskedTerms, mask_graph
 from eigenveil.protocols.masked.evidence import looks
-from eigenveil.rows import Rows, Symmetric, block_size
+from eigenveil.rows import Block, Rows, Symmetric, block_size
 
-__all__ = ["MASKED_METHODS", "declared_bound", "masked_terms"]
+__all__ = ["MASKED_METHODS", "Declared", "masked_terms"]
 
 # Those whose every turn is a sum.
 MASKED_METHODS: Final = ("krylov", "power", "covariance", "dr-svd")
@@ -97,27 +99,80 @@ def _sizes(study: Study, plan: SitesPlan, several: int) -> dict[str, Any]:
     return {"coordinates": 2 * planned * several, "entries": max(size, dim + 1), "smallest": min(shares)}
 
 
-def declared_bound(sites: Mapping[str, Rows], *, scale: Any, origin: Any, center: Array | None) -> float:
-    """A bound that no row exceeds wherever the mean may be, a power of two. For fits without privacy alone: it is read from rows.
+@final
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """How far rows lie from where a fit looks, as sites say it: from the mean or center, and from where the mean is looked for.
 
-    Masked sums are sums of integers, and their step must come from a number that all know.
+    For fits without privacy alone: these are read from rows. Masked sums are sums of integers, and their step must come from
+    numbers that all know.
     """
-    units = 1.0 if scale is None else np.asarray(scale, dtype=np.float64)
-    longest = 0.0
-    for rows in sites.values():
-        if isinstance(rows, Symmetric):
-            # No entry of the matrix is larger than its norm.
-            outer = np.broadcast_to(units, rows.shape[1])
-            longest = max(longest, math.sqrt(float(np.linalg.norm(rows.matrix / np.outer(outer, outer)))))
-            continue
-        for block in rows.blocks(block_size(rows)):
-            values = block.values
-            squares = values.multiply(values) if block.sparse else np.square(values)
-            longest = max(longest, math.sqrt(float((squares @ (np.ones(rows.shape[1]) / units**2)).max(initial=0.0))))
-    for point in (origin, center):
-        if point is not None:
-            longest += float(
-                np.linalg.norm(np.broadcast_to(np.asarray(point, dtype=np.float64) / units, rows.shape[1]))
+
+    row_bound: float
+    mean_bound: float
+
+    @classmethod
+    def of(
+        cls, sites: Mapping[str, Rows], *, scale: Any, origin: Any, center: Array | Literal["private"] | None
+    ) -> Self:
+        """The bounds, powers of two, that no row of these sites exceeds, also if some of them should leave.
+
+        A mean of fewer sites is no further from that of all than the farthest row, so twice that distance is enough.
+        """
+        dim = next(iter(sites.values())).shape[1]
+        units: Array = np.broadcast_to(1.0 if scale is None else np.asarray(scale, dtype=np.float64), dim)
+        start: Array = np.zeros(dim) if origin is None else np.broadcast_to(np.asarray(origin, dtype=np.float64), dim)
+        far = max(_farthest(name, rows, units, start) for name, rows in sites.items())
+        if center is None:
+            return cls(
+                _power(max(_farthest(name, rows, units, np.zeros(dim)) for name, rows in sites.items())), _power(far)
             )
-    require(math.isfinite(longest), "X holds numbers too large to square; divide it by something first")
-    return 2.0 ** math.ceil(math.log2(max(2 * longest, 1e-100)))
+        if not isinstance(center, str):
+            return cls(_power(max(_farthest(name, rows, units, center) for name, rows in sites.items())), _power(far))
+        middle = _mean(sites, dim)
+        near = max(_farthest(name, rows, units, middle) for name, rows in sites.items())
+        return cls(_power(2 * near), _power(far))
+
+
+def _farthest(name: str, rows: Rows, units: Array, point: Array) -> float:
+    """The largest distance of a row from `point`, in `units`; of a matrix, the root of its norm. The error names the site."""
+    try:
+        with np.errstate(over="ignore"):
+            lengths = [0.0, *(_longest(block, units, point) for block in _blocks(rows))]
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
+    found = max(lengths)
+    if isinstance(rows, Symmetric):
+        found = math.sqrt(float(np.linalg.norm(rows.matrix / np.outer(units, units))))
+    require(not any(map(math.isnan, lengths)), f"{name}: Input X contains NaN.")
+    require(found < LARGEST / 4, f"{name}: numbers too large to square; divide them by something first")
+    require(
+        found == 0 or found > 4 * SMALLEST, f"{name}: numbers too small to square; multiply them by something first"
+    )
+    return found
+
+
+def _blocks(rows: Rows) -> Iterator[Block]:
+    return iter(()) if isinstance(rows, Symmetric) else rows.blocks(block_size(rows))
+
+
+def _longest(block: Block, units: Array, point: Array) -> float:
+    if block.sparse:
+        squares = np.asarray(block.values.multiply(block.values) @ (1 / np.square(units)))
+        return math.sqrt(float(squares.max(initial=0.0))) + float(np.linalg.norm(point / units))
+    return float(np.linalg.norm((block.values - point) / units, axis=1).max(initial=0.0))
+
+
+def _mean(sites: Mapping[str, Rows], dim: int) -> Array:
+    total, count = np.zeros(dim), 0.0
+    for rows in sites.values():
+        for block in rows.blocks(block_size(rows)):
+            weights = np.ones(len(block)) if block.weights is None else block.weights
+            total += np.asarray(block.values.T @ weights)
+            count += float(weights.sum())
+    return total / max(count, 1.0)
+
+
+def _power(length: float) -> float:
+    """The power of two above a length, with room for how the mean is rounded; one where there is no length."""
+    return 1.0 if length == 0 else 2.0 ** math.ceil(math.log2(1.01 * length))

@@ -3,8 +3,8 @@
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any, Literal, cast
+from dataclasses import dataclass, replace
+from typing import Any, Literal, cast, final
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,20 +14,20 @@ from sklearn.utils.validation import check_is_fitted
 from eigenveil.errors import ProtocolError, require
 from eigenveil.estimators.bounds import RowBounds
 from eigenveil.estimators.checks import budget_of, center_of, is_real, rank_of, require_integer, require_one_of, seed_of
-from eigenveil.estimators.federated_masks import MASKED_METHODS, declared_bound
+from eigenveil.estimators.federated_masks import MASKED_METHODS, Declared
 from eigenveil.estimators.federated_promise import federated_promise
 from eigenveil.estimators.federated_terms import local_steps_of, participation_of, share_of, tolerance_of
-from eigenveil.estimators.federation import Federation, Participation, SitesRequest, Watch
+from eigenveil.estimators.federation import Federation, Participation, Round, SitesRequest, Watch
 from eigenveil.estimators.fitted import FittedPCA
 from eigenveil.estimators.sites import people_at, read_site, read_sites
 from eigenveil.estimators.study import Found
 from eigenveil.linalg import Array
 from eigenveil.plan_sites import Method, SitesPlan, plan_sites
-from eigenveil.privacy import Budget, Neighbours
+from eigenveil.privacy import Budget, Ledger, Neighbours
 from eigenveil.protocols import Terms
 from eigenveil.protocols.masked import require_survivors
 from eigenveil.rows import Rows, counts_people
-from eigenveil.runtimes import Faults
+from eigenveil.runtimes import Faults, Refusal
 
 __all__ = ["FederatedPCA"]
 
@@ -35,6 +35,18 @@ _METHODS = ("auto", "krylov", "power", "fedpower", "covariance", "merge", "uda",
 _AVERAGES = ("merge", "uda", "wda")
 # Sums of products of rows within this bound are numbers that a hub takes, whatever the rows: an error would tell about them.
 _LARGEST_BOUND = 1e60
+# Room for this many people at a site is enough not to speak of it.
+_MANY = 1_000_000
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Unfinished:
+    """A fit that did not end: its rounds, what each place was charged, and mail that was refused."""
+
+    transcript: tuple[Round, ...]
+    ledgers: dict[str, Ledger]
+    refused: tuple[Refusal, ...]
 
 
 class FederatedPCA(FittedPCA):
@@ -104,6 +116,9 @@ class FederatedPCA(FittedPCA):
         Each round: who answered, bytes up and down, how far the answer moved, FedPower's residual, charges.
     plan_, sites_, ledgers_, refused_
         What was decided and why; the sites that count; what each place was charged; mail that was refused.
+    unfinished_ : Unfinished
+        After a fit that did not end, and until one does: its `transcript`, `ledgers` and `refused`. What was charged stays
+        charged. The attributes of a fit before it are still that one's.
     tied_, converged_
         Whether other directions have an equal claim, as where the variances k and k + 1 are equal (krylov and covariance look);
         whether more rounds would change the answer by no more than the tolerance. None where nobody looked.
@@ -198,7 +213,16 @@ class FederatedPCA(FittedPCA):
         """The parties of a fit on `sites`, checked and ready, for who runs them other than `fit` does. Nothing is spent yet."""
         budgets = self._budgets()
         rows, columns = read_sites(self, sites)
-        return Federation(self._request(rows, *budgets), rows, columns, watch=watch)
+        federation = Federation(self._request(rows, *budgets), rows, columns, watch=watch)
+        terms = federation.masked
+        if terms is not None and terms.lattice.private and terms.lattice.people < _MANY:
+            warnings.warn(
+                f"at this epsilon masked sums of this size have room for {terms.lattice.people} people at one site, all at the "
+                "bound and alike; with more, a sum may be cut, which costs accuracy. A smaller epsilon has more room",
+                UserWarning,
+                stacklevel=3,
+            )
+        return federation
 
     def resume(self, sites: Mapping[str, Any] | None = None) -> "FederatedPCA":
         """Go on after a lost quorum. `sites` gives rows of sites that have been put right; nobody pays twice for an answer.
@@ -208,6 +232,7 @@ class FederatedPCA(FittedPCA):
         federation: Federation | None = getattr(self, "_federation", None)
         if federation is None:
             raise ValueError("there is nothing to resume: no fit has lost its quorum")
+        require(sites is None or isinstance(sites, Mapping), "sites must be a mapping of names to tables, or None")
         for name, X in (sites or {}).items():
             federation.repair(name, read_site(self, name, X, federation.columns)[0])
         return self._run(federation, resume=True)
@@ -227,7 +252,18 @@ class FederatedPCA(FittedPCA):
             # Where a site broke, the reason is what broke it, and not that it did not answer.
             federation.require_sound_sites()
             raise
+        finally:
+            # What was spent and said is there to be seen, however it ended.
+            self.unfinished_ = Unfinished(tuple(federation.rounds), dict(federation.ledgers), federation.refused)
         return self._finish(federation, found)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        """What is known of a fit that did not end is no fit."""
+        return hasattr(self, "model_")
+
+    def __getstate__(self) -> Any:
+        """Without the rows and keys of a fit that was interrupted: a copy can be fitted, and not resumed."""
+        return {name: value for name, value in self.__dict__.items() if name != "_federation"}
 
     def _finish(self, federation: Federation, found: Found) -> "FederatedPCA":
         request, plan = federation.request, federation.request.plan
@@ -235,6 +271,7 @@ class FederatedPCA(FittedPCA):
         self.__dict__.pop("feature_names_in_", None)
         if federation.columns.shown is not None:
             self.feature_names_in_ = federation.columns.shown
+        del self.unfinished_
         self.plan_ = plan
         self.sites_ = federation.hub.sites
         self.transcript_ = tuple(federation.rounds)
@@ -343,20 +380,20 @@ class FederatedPCA(FittedPCA):
         if participation is not None:
             # Rounds with other sites differ, however near the answer is.
             plan = replace(plan, tolerance=0.0)
-        self._require_legal(plan, participation, at_sites, at_hub, private=private)
         masks = self._masks(plan, len(sites))
+        self._require_legal(plan, participation, at_sites, at_hub, private=private)
         center = self._center_given(dim)
         sparse = any(rows.sparse for rows in sites.values())
         public = not private or near.count_is_public or published
         sizes = {name: people_at(rows) for name, rows in sites.items()} if public else None
         _require_enough(sizes, dim, rank, private=private, published=published)
-        row_bound = self.row_bound
-        if masks is not None and not private and row_bound is None and self.column_bounds is None:
-            given = None if isinstance(center, str) else center
-            row_bound = declared_bound(sites, scale=self.scale, origin=self.origin, center=given)
+        declared = None
+        if masks is not None and not private and self.row_bound is None and self.column_bounds is None:
+            self._bounds(dim, private=False, sparse=sparse)
+            declared = Declared.of(sites, scale=self.scale, origin=self.origin, center=center)
         return SitesRequest(
             rank=rank,
-            bounds=self._bounds(dim, private=private and not published, sparse=sparse, row_bound=row_bound),
+            bounds=self._bounds(dim, private=private and not published, sparse=sparse, declared=declared),
             center=center,
             neighbours=near,
             plan=plan,
@@ -374,12 +411,14 @@ class FederatedPCA(FittedPCA):
             sizes=sizes,
             seed=seed_of(self.random_state),
             masks=masks,
+            declared=declared,
         )
 
     def _masks(self, plan: SitesPlan, sites: int) -> tuple[int, int] | None:
         """How many sites must survive and how many may collude, where parts are masked."""
         if self.trust != "masked":
             require(self.survivors is None, "survivors is for trust='masked'; for other trust there is quorum")
+            require(self.colluders == 1, "colluders is for trust='masked'")
             return None
         require(sites >= 2, "trust='masked' needs at least 2 sites: a sum over one site is that site's part")
         require(
@@ -401,14 +440,17 @@ class FederatedPCA(FittedPCA):
         require_survivors(sites, survivors=survivors, colluders=int(self.colluders))
         return survivors, int(self.colluders)
 
-    def _bounds(self, dim: int, *, private: bool, sparse: bool, row_bound: float | None) -> RowBounds:
+    def _bounds(self, dim: int, *, private: bool, sparse: bool, declared: Declared | None = None) -> RowBounds:
+        row_bound, mean_bound = self.row_bound, self.mean_bound
+        if declared is not None:
+            row_bound, mean_bound = declared.row_bound, declared.mean_bound if mean_bound is None else mean_bound
         bounds = RowBounds.check(
             dim,
             private=private,
             row_bound=row_bound,
             column_bounds=self.column_bounds,
             origin=self.origin,
-            mean_bound=self.mean_bound,
+            mean_bound=mean_bound,
             scale=self.scale,
             sparse=sparse,
         )

@@ -52,12 +52,17 @@ def _integers(federation: Federation) -> str:
         return ""
     lattice = federation.masked.lattice
     assert lattice.gaussian is not None and lattice.budget is not None
+    few = ""
+    if lattice.failure > 0:
+        few = (
+            f"; {lattice.failure:.2g} for masks with only some of the sites, and signatures of which only some are looked at "
+            "(docs/mask-graph.md)"
+        )
     rest = lattice.budget.delta - lattice.gaussian.delta - lattice.failure
     return (
-        f". Of delta, {lattice.gaussian.delta:.6g} is for Gaussian noise, {rest:.2g} for Skellam noise in its place and how it "
-        f"is drawn (docs/integer-noise.md), and {lattice.failure:.2g} for masks with only some of the sites and signatures of "
-        "which only some are looked at (docs/mask-graph.md)"
-    )
+        f". Of delta, {lattice.gaussian.delta:.6g} is for Gaussian noise and {rest:.2g} for Skellam noise in its place and how "
+        "it is drawn (docs/integer-noise.md)"
+    ) + few
 
 
 def _unit(request: SitesRequest) -> str:
@@ -74,11 +79,12 @@ def _against(federation: Federation) -> str:
     if request.masks is not None:
         assert federation.masked is not None
         colluders, honest = request.masks[1], federation.masked.lattice.honest
+        over = "one site that is not on its side" if honest == 1 else f"{honest} sites that are not on its side"
         some = "one other site that tells" if colluders == 1 else f"up to {colluders} other sites that tell"
         return (
             f"{everybody}; the hub, even one that does not keep to the protocol, together with {some} it everything; and anybody "
-            f"who reads or changes mail on its way. The hub sees nothing but noisy sums, each over at least {honest} sites that "
-            "are not on its side; only a person's own site sees their rows"
+            f"who reads or changes mail on its way. The hub sees nothing but noisy sums, each over at least {over}; only a "
+            "person's own site sees their rows"
         )
     inner = " and the inner nodes of the tree see" if request.fanout is not None else " sees"
     if request.at_sites is None:

@@ -54,6 +54,9 @@ def share_of(name: str, value: Any, sites: int) -> int | None:
     if isinstance(value, numbers.Integral):
         require(1 <= int(value) <= sites, f"{name} must be from 1 to the {sites} sites, got {value!r}")
         return int(value)
-    require(0 < float(value) <= 1, f"{name} as a share must lie in (0, 1], got {value!r}")
+    require(
+        0 < float(value) <= 1,
+        f"{name} as a share must lie in (0, 1], got {value!r}; a number of sites is written without a point",
+    )
     # Shares such as 0.28 are a little more, as binary fractions, than they say.
     return max(1, math.ceil(float(value) * sites * (1 - 1e-12)))

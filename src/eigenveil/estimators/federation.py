@@ -14,7 +14,7 @@ import numpy as np
 from eigenveil.errors import QuorumLost, require
 from eigenveil.estimators.bounds import RowBounds
 from eigenveil.estimators.curator import noise_floor
-from eigenveil.estimators.federated_masks import masked_terms
+from eigenveil.estimators.federated_masks import Declared, masked_terms
 from eigenveil.estimators.sites import Columns
 from eigenveil.estimators.study import Found, Study
 from eigenveil.linalg import Array, orthonormal
@@ -92,7 +92,8 @@ class SitesRequest:
     """What is to be fitted, in checked and public terms. `at_sites` and `at_hub` are budgets, None where no noise is added.
 
     `sizes` are the rows of each site where those are public, `people` the number of people where that is. `masks` is how many
-    sites must survive and how many may collude, where parts are masked.
+    sites must survive and how many may collude, where parts are masked; `declared` what sites said of their rows where no bound
+    was given for them.
     """
 
     rank: int
@@ -113,6 +114,7 @@ class SitesRequest:
     sizes: Mapping[str, float] | None
     seed: int | None
     masks: tuple[int, int] | None = None
+    declared: Declared | None = None
 
     @property
     def private(self) -> bool:
@@ -136,7 +138,7 @@ class Federation:
         # Sites that gave a matrix in place of rows, whose bound nobody but themselves can vouch for.
         self.matrices: set[str] = set()
         self._noise: dict[str, Noise] = {}
-        self._names = tuple(sites)
+        self._names, self._sites = tuple(sites), dict(sites)
         self._places = {name: 1 + place for place, name in enumerate(self._names)}
         self._layout = star(self._names) if request.fanout is None else tree(self._names, fanout=request.fanout)
         self._identities = {name: Identity.fresh() for name in self._names} if request.masks is not None else {}
@@ -188,6 +190,8 @@ class Federation:
             site in self._missing,
             f"{site} was not missing: an answer with other rows in its place would be for neither",
         )
+        self._require_declared(site, rows)
+        self._sites[site] = rows
         member = self.members[site]
         given = isinstance(member, MaskedMember) and member.gave
         if given or any(site in done.answered for done in self.rounds):
@@ -202,6 +206,18 @@ class Federation:
             member.mend(rows)
             return
         self.members[site] = self._member(site, rows)
+
+    def _require_declared(self, site: str, rows: Rows) -> None:
+        """Refuse rows that reach farther than was declared for all: they would be cut."""
+        request = self.request
+        if request.declared is None:
+            return
+        bounds, center = request.bounds, request.center
+        now = Declared.of(self._sites | {site: rows}, scale=bounds.scale, origin=bounds.origin, center=center)
+        sound = now.row_bound <= bounds.row_bound and now.mean_bound <= bounds.mean_bound
+        require(
+            sound, f"{site}: its rows reach farther than all sites had declared; begin a new fit, or give a row_bound"
+        )
 
     def require_sound_sites(self) -> None:
         """Raise what went wrong at a site, naming it, if anything did."""

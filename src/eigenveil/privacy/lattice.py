@@ -31,6 +31,8 @@ _COST, _SAMPLER = 1e-3, 1e-2
 # Entries are cut to this many steps. Up to there two roundings in floating point and one to an integer move an entry by less
 # than eight steps, so two neighbours by less than sixteen more than they differ.
 _CUT, _BOTH = 1 << 55, 16.0
+# Terms that would cut sums over fewer people at a site than this are none.
+_FEWEST = 1000
 # Slack for what is computed in floating point about sensitivities and steps.
 _SLACK = 1 + 2.0**-40
 # Without noise: the most steps to a unit of sensitivity, as a power of two; doubles have no more digits.
@@ -136,9 +138,10 @@ class Lattice:
         bits = max(24, math.ceil(math.log2(max(math.sqrt(close), fine))))
         require(
             2**bits <= _LARGEST,
-            f"epsilon = {budget.epsilon} must be smaller for integer noise on {coordinates} numbers"
+            f"epsilon = {budget.epsilon} must be smaller, or delta = {budget.delta} larger, for integer noise on {coordinates} "
+            "numbers"
             if close > fine * fine
-            else f"smallest must be larger for releases of {entries} numbers at epsilon = {budget.epsilon}, got {smallest}",
+            else f"{smallest:.2g} of the budget is too little for a release of {entries} numbers: ask for fewer rounds",
         )
         drift, beside = _beside(budget.epsilon, coordinates, honest, 1 << bits)
         require(
@@ -149,7 +152,13 @@ class Lattice:
             (budget.epsilon - 2 * drift) * (1 - _MARGIN),
             ((budget.delta - failure) * math.exp(-drift) - beside) * (1 - _MARGIN),
         )
-        return cls(sites, survivors, colluders, loss, coordinates, failure, 1 << bits, budget, gaussian)
+        found = cls(sites, survivors, colluders, loss, coordinates, failure, 1 << bits, budget, gaussian)
+        require(
+            found.people >= _FEWEST,
+            f"epsilon = {budget.epsilon} must be smaller, or delta = {budget.delta} larger: with integer noise on {coordinates} "
+            f"numbers, sums over more than {found.people} people at a site would be cut",
+        )
+        return found
 
     @classmethod
     def exact(cls, *, sites: int, people: float = 2.0**20) -> "Lattice":
@@ -182,6 +191,13 @@ class Lattice:
         """The most steps that an entry of one site may have: so many that the sum over all sites cannot wrap around."""
         room = 2**62 // self.sites
         return min(_CUT, room) if self.private else room
+
+    @property
+    def people(self) -> int:
+        """How many people at one site have room in a part, all of them at their bound in one direction; more are cut."""
+        if self.gaussian is None:
+            return self.most >> self.bits
+        return int(self.most / (self.gaussian.mu * self.deviation))
 
     def step(self, sensitivity: float, *, mu: float, size: int, several: int = 1) -> float:
         """The grid step for `size` entries that one person moves by `sensitivity` at each of `several` sites, to be mu-private.

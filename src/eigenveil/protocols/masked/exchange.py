@@ -58,6 +58,7 @@ class Masking:
         self.keys: Keyring | None = None
         self.liars: dict[str, str] = {}
         self.banned: set[str] = set()
+        self._sessions = 0
 
     def __call__(self, turn: int, question: Question, asked: Sequence[str], gone: Set[str]) -> "MaskedExchange":
         """The exchange of one turn."""
@@ -67,6 +68,11 @@ class Masking:
             )
         if not self._still_good(turn, asked):
             self.keys = None
+            self._sessions += 1
+        if self._sessions > self.terms.sessions:
+            raise ProtocolError(
+                f"the study was agreed on for {self.terms.sessions} exchanges of keys, and they are used up: begin another one"
+            )
         return MaskedExchange(self, turn, question, asked, gone)
 
     def _still_good(self, turn: int, asked: Sequence[str]) -> bool:
