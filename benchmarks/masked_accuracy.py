@@ -9,7 +9,7 @@ must survive and c may collude, t - c shares make a curator's noise, so those of
 (t - c)) of it: 1.026 where all must survive, 1.155 where 16 must. With noise at every site it is sqrt(20) = 4.47.
 
 Methods: the one that the plan chooses (auto, a covariance for these) and the one that it chooses among noisy products (krylov).
-About half an hour of CPU, an estimate; --quick, one data set, one epsilon and three seeds, half a minute.
+About half an hour; --quick, one data set, one epsilon and three seeds, half a minute.
 
     python benchmarks/masked_accuracy.py [--quick] [--data a9a usps connect4] [--epsilons 0.5 1 3] [--seeds 20]
 """

@@ -16,7 +16,7 @@ is the exchange of keys, before the first round. With 1000 sites and 10^6 number
 for their part, whose masks are with real keys of real neighbours; the end of the round, in which no part is touched, is taken
 from 10^4 numbers. No sum comes out, so nothing is known of the hub (--full lets all of them go to the end, in 10 GB).
 
-About fifteen minutes on a busy machine, an estimate; --quick half a minute.
+About eleven minutes; --quick half a minute.
 
     python benchmarks/masked_cost.py [--quick] [--sites 10 20 100 1000] [--shapes product covariance wide] [--rows 1000] [--full]
 """
