@@ -1,6 +1,7 @@
 """One Hypothesis profile for every test: the same examples on every run, and no clock. And one BLAS thread per worker."""
 
 import os
+import signal
 
 # Before numpy is loaded: pytest runs one worker per core, and more threads than that only wait for each other.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -9,3 +10,6 @@ from hypothesis import settings
 
 settings.register_profile("eigenveil", derandomize=True, deadline=None, max_examples=60)
 settings.load_profile("eigenveil")
+
+# A shell that runs the tests in the background has SIGINT ignored, and some tests are about Ctrl-C.
+signal.signal(signal.SIGINT, signal.default_int_handler)

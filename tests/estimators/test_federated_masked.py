@@ -13,6 +13,8 @@ from eigenveil import FederatedPCA, Symmetric
 from eigenveil.errors import BudgetExceeded, ProtocolError, QuorumLost
 from eigenveil.linalg import sines
 from eigenveil.privacy import Budget, epsilon_of
+from eigenveil.protocols import Envelope, Return
+from eigenveil.protocols.masked.session import Session
 from eigenveil.rows import DenseRows
 from eigenveil.runtimes import Faults
 from estimators.sites_of_rows import (
@@ -433,6 +435,88 @@ def test_keys_that_are_used_up_are_said_to_be() -> None:
         masking(terms.sessions, question, terms.names, set())
     with pytest.raises(ProtocolError, match="turns, and they are used up: begin another one"):
         masking(terms.most_turns, question, terms.names, set())
+
+
+def test_a_site_that_was_late_for_the_keys_is_asked_again() -> None:
+    """Two others answer once and then no more: with the late one there are enough."""
+
+    def silent(late: bool) -> Faults:
+        def change(mail: Envelope) -> list[Envelope]:
+            first = isinstance(mail.body, Return) and mail.body.step == "keys"
+            if mail.sender in ("site 1", "site 2") and not first:
+                return []
+            return [] if late and mail.sender == "site 0" else [mail]
+
+        return Faults(meddle=change)
+
+    pca = private_masked(survivors=5, retries=0, faults=silent(late=True))
+    with pytest.raises(QuorumLost, match="sharing of secrets"):
+        pca.fit(SITES)
+    pca.faults = silent(late=False)
+    pca.resume()
+    assert set(pca.sites_) == {f"site {i}" for i in (0, 3, 4, 5, 6)}
+    assert all(len(ledger.charges) <= len(pca.transcript_) for ledger in pca.ledgers_.values())
+
+
+@pytest.mark.parametrize("bound", [1.0, 1e3])
+def test_a_bound_on_the_mean_cuts_no_row(bound: float) -> None:
+    sites = [rows + 100 for rows in SITES]
+    hidden, plain = (make(mean_bound=bound).fit(sites) for make in (masked, federated))
+    np.testing.assert_allclose(hidden.explained_variance_, plain.explained_variance_, rtol=1e-6)
+    late = masked(mean_bound=bound, survivors=None, faults=Faults(dies={"site 3": 0}))
+    with pytest.raises(QuorumLost):
+        late.fit(sites)
+    late.faults = None
+    late.resume({"site 3": sites[3]})
+    np.testing.assert_allclose(late.explained_variance_, plain.explained_variance_, rtol=1e-6)
+
+
+def lying_dealer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One site shares out other seeds than those on its card."""
+    share_out = Session.share_out
+
+    def false(session: Session, cards: Any) -> Any:
+        if session._name == "site 2":
+            session._seeds = [bytes(32) for _ in session._seeds]
+        return share_out(session, cards)
+
+    monkeypatch.setattr(Session, "share_out", false)
+
+
+def test_a_round_paid_in_vain_ends_a_fit_with_a_budget_before_more_is_charged(monkeypatch: pytest.MonkeyPatch) -> None:
+    lying_dealer(monkeypatch)
+    pca = private_masked(method="covariance")
+    with pytest.raises(ProtocolError, match="site 2 has shared out is not the one on its card"):
+        pca.fit(SITES)
+    spent = {name: ledger.spent_mu for name, ledger in pca.unfinished_.ledgers.items()}
+    with pytest.raises(BudgetExceeded, match="Nothing more was charged"):
+        pca.resume()
+    assert {name: ledger.spent_mu for name, ledger in pca.unfinished_.ledgers.items()} == spent
+    # Without a budget the fit goes on without the liar, who is named.
+    free = masked(method="covariance")
+    with pytest.raises(ProtocolError, match="site 2"):
+        free.fit(SITES)
+    free.resume()
+    assert "site 2" not in free.sites_
+    assert any(refusal.peer == "site 2" and "card" in refusal.why for refusal in free.refused_)
+
+
+def test_where_too_few_are_left_without_a_liar_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    lying_dealer(monkeypatch)
+    pca = masked(method="covariance", survivors=None)
+    for words in (
+        "is not the one on its card",
+        r"6 sites are left and 7 must be in a sum, without site 2 \(shared out",
+    ):
+        with pytest.raises(ProtocolError, match=words):
+            pca.resume() if hasattr(pca, "unfinished_") else pca.fit(SITES)
+
+
+def test_matrices_with_a_large_trace_have_room() -> None:
+    matrix = np.eye(200) + 1e-6
+    pca = masked(1, center=None, method="covariance", survivors=None)
+    pca.fit([Symmetric(matrix, people=1) for _ in range(40)])
+    assert pca.explained_variance_ratio_[0] == pytest.approx(1 / 200, rel=1e-3)
 
 
 def test_directions_agree_with_the_curators_within_the_noise() -> None:

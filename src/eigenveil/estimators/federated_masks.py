@@ -47,8 +47,9 @@ def masked_terms(
     sites, turns = len(roster), len(study.split.mean) + plan.rounds + 1
     # A fit without privacy begins again when a site has gone that was counted, at most once for each that may go.
     again = 2 if budget is not None else sites - survivors + 2
-    most, each = again * turns + 8, min(turns, _TURNS)
-    sessions = math.ceil(most / each) + again
+    most, each = again * turns + 8 + colluders, min(turns, _TURNS)
+    # Each liar can make one exchange of keys fail, and some are begun again because sites were late.
+    sessions = math.ceil(most / each) + again + colluders + 8
     part = _PART * (_DELTA if budget is None else budget.delta)
     # A hub may begin exchanges of keys with one site after the other, look at the holders they draw, and go on with the worst.
     draws = sessions * sites
@@ -110,14 +111,22 @@ class Declared:
 
     row_bound: float
     mean_bound: float
+    given: float | None = None
 
     @classmethod
     def of(
-        cls, sites: Mapping[str, Rows], *, scale: Any, origin: Any, center: Array | Literal["private"] | None
+        cls,
+        sites: Mapping[str, Rows],
+        *,
+        scale: Any,
+        origin: Any,
+        center: Array | Literal["private"] | None,
+        mean_bound: float | None,
     ) -> Self:
         """The bounds, powers of two, that no row of these sites exceeds, also if some of them should leave.
 
-        A mean of fewer sites is no further from that of all than the farthest row, so twice that distance is enough.
+        A mean of fewer sites is no further from that of all than the farthest row, so twice that distance is enough. Where the
+        caller has bounded the mean, it may end elsewhere, but within that bound of where it is looked for.
         """
         dim = next(iter(sites.values())).shape[1]
         units: Array = np.broadcast_to(1.0 if scale is None else np.asarray(scale, dtype=np.float64), dim)
@@ -129,6 +138,8 @@ class Declared:
             )
         if not isinstance(center, str):
             return cls(_power(max(_farthest(name, rows, units, center) for name, rows in sites.items())), _power(far))
+        if mean_bound is not None:
+            return cls(_power(far + mean_bound), mean_bound, mean_bound)
         middle = _mean(sites, dim)
         near = max(_farthest(name, rows, units, middle) for name, rows in sites.items())
         return cls(_power(2 * near), _power(far))
@@ -143,7 +154,8 @@ def _farthest(name: str, rows: Rows, units: Array, point: Array) -> float:
         raise ValueError(f"{name}: {error}") from None
     found = max(lengths)
     if isinstance(rows, Symmetric):
-        found = math.sqrt(float(np.linalg.norm(rows.matrix / np.outer(units, units))))
+        inner = rows.matrix / np.outer(units, units)
+        found = math.sqrt(max(float(np.linalg.norm(inner)), abs(float(np.trace(inner)))))
     require(not any(map(math.isnan, lengths)), f"{name}: Input X contains NaN.")
     require(found < LARGEST / 4, f"{name}: numbers too large to square; divide them by something first")
     require(

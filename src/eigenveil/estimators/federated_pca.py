@@ -227,7 +227,8 @@ class FederatedPCA(FittedPCA):
     def resume(self, sites: Mapping[str, Any] | None = None) -> "FederatedPCA":
         """Go on after a lost quorum. `sites` gives rows of sites that have been put right; nobody pays twice for an answer.
 
-        Under masks a turn goes on where it stopped. If it failed because a site lied, it is asked anew, which is a new charge.
+        Under masks a turn goes on where it stopped. If it came to nothing after parts were charged, because a site lied, a fit
+        without a budget asks anew, and one with a budget is over: the rest would not pay for it.
         """
         federation: Federation | None = getattr(self, "_federation", None)
         if federation is None:
@@ -390,7 +391,9 @@ class FederatedPCA(FittedPCA):
         declared = None
         if masks is not None and not private and self.row_bound is None and self.column_bounds is None:
             self._bounds(dim, private=False, sparse=sparse)
-            declared = Declared.of(sites, scale=self.scale, origin=self.origin, center=center)
+            declared = Declared.of(
+                sites, scale=self.scale, origin=self.origin, center=center, mean_bound=self.mean_bound
+            )
         return SitesRequest(
             rank=rank,
             bounds=self._bounds(dim, private=private and not published, sparse=sparse, declared=declared),
@@ -443,7 +446,7 @@ class FederatedPCA(FittedPCA):
     def _bounds(self, dim: int, *, private: bool, sparse: bool, declared: Declared | None = None) -> RowBounds:
         row_bound, mean_bound = self.row_bound, self.mean_bound
         if declared is not None:
-            row_bound, mean_bound = declared.row_bound, declared.mean_bound if mean_bound is None else mean_bound
+            row_bound, mean_bound = declared.row_bound, declared.mean_bound
         bounds = RowBounds.check(
             dim,
             private=private,

@@ -11,7 +11,7 @@ from typing import Any, Literal, final
 
 import numpy as np
 
-from eigenveil.errors import QuorumLost, require
+from eigenveil.errors import BudgetExceeded, QuorumLost, require
 from eigenveil.estimators.bounds import RowBounds
 from eigenveil.estimators.curator import noise_floor
 from eigenveil.estimators.federated_masks import Declared, masked_terms
@@ -160,6 +160,11 @@ class Federation:
 
     def run(self, *, faults: Faults | None = None, resume: bool = False) -> Found:
         """The result. A lost quorum passes through and can be resumed."""
+        if resume and self.request.private and self.hub.paid_in_vain:
+            raise BudgetExceeded(
+                "the last round was charged and came to nothing, and what is left of the budget does not pay for the rest of the "
+                "fit. Nothing more was charged; a new fit needs a budget of its own"
+            )
         nodes = [self._node(name) for name in self._layout.nodes]
         others: list[Party] = [*nodes, *self.members.values()]
         self._runtime = InProcess(self.hub, others, faults=faults, seed=self.request.seed)
@@ -213,8 +218,14 @@ class Federation:
         if request.declared is None:
             return
         bounds, center = request.bounds, request.center
-        now = Declared.of(self._sites | {site: rows}, scale=bounds.scale, origin=bounds.origin, center=center)
-        sound = now.row_bound <= bounds.row_bound and now.mean_bound <= bounds.mean_bound
+        now = Declared.of(
+            self._sites | {site: rows},
+            scale=bounds.scale,
+            origin=bounds.origin,
+            center=center,
+            mean_bound=request.declared.given,
+        )
+        sound = now.row_bound <= request.declared.row_bound and now.mean_bound <= request.declared.mean_bound
         require(
             sound, f"{site}: its rows reach farther than all sites had declared; begin a new fit, or give a row_bound"
         )
@@ -222,7 +233,7 @@ class Federation:
     def require_sound_sites(self) -> None:
         """Raise what went wrong at a site, naming it, if anything did."""
         for name, member in self.members.items():
-            if member.error is not None:
+            if member.error is not None and name in self._missing:
                 kind = ValueError if isinstance(member.error, ValueError) else type(member.error)
                 raise kind(f"{name}: {member.error}") from None
 

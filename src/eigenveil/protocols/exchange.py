@@ -46,6 +46,11 @@ class Exchange(ABC):
         """Which step of several this is, in words; empty where there is only one."""
         return ""
 
+    @property
+    def failed(self) -> bool:
+        """Whether parts were given in this turn for nothing, so that it has to be asked anew and paid for again."""
+        return False
+
     def onward(self) -> bool:
         """Go to the next step; False where this was the last. A `ProtocolError` says that the turn has failed."""
         return False

@@ -109,6 +109,11 @@ class Hub(Party, Generic[Result]):
         """The sites that count."""
         return tuple(site for site in self._sites if site not in self._gone)
 
+    @property
+    def paid_in_vain(self) -> bool:
+        """Whether the turn that stopped has to be paid for again."""
+        return self._stalled and self._now is not None and self._now.failed
+
     def start(self) -> list[Envelope]:
         """The first question."""
         return self._open()

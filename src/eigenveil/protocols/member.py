@@ -79,4 +79,5 @@ class Member(Party):
         except (ValueError, BudgetExceeded, OSError) as error:
             self.error = error
             return Decline(turn)
+        self.error = None
         return Give(turn, arrays, symmetric=self._task.halved(question))

@@ -28,6 +28,7 @@ __all__ = ["MaskedExchange", "Masking"]
 
 Step = Literal["keys", "packets", "roll", "roll claim", "seal", "mask", "survivors", "list claim", "open", "done"]
 _STEPS: Final[tuple[Step, ...]] = get_args(Step)
+_BEFORE_PARTS: Final[tuple[Step, ...]] = ("keys", "packets", "roll", "roll claim", "seal")
 # Only where signatures are so many that a site looks at some of them.
 _CLAIMS: Final[tuple[Step, ...]] = ("roll claim", "list claim")
 _WORDS: Final[dict[Step, str]] = {
@@ -49,8 +50,8 @@ class Masking:
     """Makes the exchanges of a study: a `NewExchange` for a hub. Changes in place: keys serve many turns.
 
     `liars` are those of whom it is certain, as long as no more collude than was agreed on, and why: a dealer says what it sent
-    (`share_mark`), holders say what they got before anything is charged, and what they reveal is compared with it. Whoever made
-    a turn fail is `banned` from those that follow.
+    (`share_mark`), holders say what they got before anything is charged, and what they reveal is compared with it. `banned` from
+    the turns that follow are liars who made one fail, and sites that contradict each other about a letter that it failed for.
     """
 
     def __init__(self, terms: MaskedTerms, task: Task[Any, Any, Any]) -> None:
@@ -66,6 +67,7 @@ class Masking:
             raise ProtocolError(
                 f"the study was agreed on for {self.terms.most_turns} turns, and they are used up: begin another one"
             )
+        self._require_enough_left(asked)
         if not self._still_good(turn, asked):
             self.keys = None
             self._sessions += 1
@@ -74,6 +76,16 @@ class Masking:
                 f"the study was agreed on for {self.terms.sessions} exchanges of keys, and they are used up: begin another one"
             )
         return MaskedExchange(self, turn, question, asked, gone)
+
+    def _require_enough_left(self, asked: Sequence[str]) -> None:
+        left = sum(name not in self.banned for name in asked)
+        if self.banned and left < self.terms.survivors:
+            why = ", ".join(
+                f"{name} ({self.liars.get(name, 'contradicts others')})" for name in sorted(self.banned)[:10]
+            )
+            raise ProtocolError(
+                f"{left} sites are left and {self.terms.survivors} must be in a sum, without {why}: begin another study"
+            )
 
     def _still_good(self, turn: int, asked: Sequence[str]) -> bool:
         """Whether the keys there are serve this turn and enough of those who are asked."""
@@ -115,6 +127,11 @@ class MaskedExchange(Exchange):
     def name(self) -> str:
         """The step, in words."""
         return _WORDS[self._step]
+
+    @property
+    def failed(self) -> bool:
+        """Whether parts were given for nothing."""
+        return self._failed and self._step not in _BEFORE_PARTS
 
     @property
     def complete(self) -> bool:
@@ -318,8 +335,16 @@ class MaskedExchange(Exchange):
         return self._step != "done"
 
     def reopen(self) -> bool:
-        """Wait again for those who are missing from this step, unless what came in it was false."""
-        if self._failed:
+        """Wait again for those who are missing from this step, unless what came in it was false.
+
+        While keys are exchanged nothing has been charged: everybody is asked anew. Where parts have come and sites that are not
+        on the roll might take the place of those who do not come back, that is done at the second try.
+        """
+        if self._failed or self._step in _BEFORE_PARTS:
+            return False
+        others = any(name not in self._keys.roll and name not in self._masking.banned for name in self._asked)
+        if self._step == "mask" and self._reopened and others:
+            self._masking.keys = None
             return False
         self._reopened = True
         for name, answer in self._answers.items():
@@ -387,12 +412,12 @@ class MaskedExchange(Exchange):
         missing = tuple(other for other in self._alive if other not in revealed)
         if not missing:
             self._give_up(pool, name)
-        if self._reopened:
-            # They have been waited for.
+        if self._reopened and not self._terms.lattice.private:
+            # They have been waited for, and another turn costs nothing.
             self._fail(self._masking.liars)
             raise ProtocolError(
                 f"turn {self.turn} ({self.name}): {', '.join(missing[:10])} have not come back, and without them the sum cannot "
-                "be read. Resuming asks anew, with new keys, noise and charge"
+                "be read. Resuming asks anew, with new keys"
             )
         raise QuorumLost(
             missing,

@@ -161,6 +161,7 @@ class MaskedMember(Party):
         except (ValueError, BudgetExceeded, OSError) as error:
             self.error = error
             return None
+        self.error = None
         return Masked(now.number, words, session.sign(now.number, "mask", words_digest(now.digest, words)))
 
     def _step(self, brief: Brief) -> Message:

@@ -1,4 +1,4 @@
-"""`Pool`: shares of secrets as holders reveal them, each checked against what its dealer said it had sent."""
+"""`Pool`: shares of secrets as holders reveal them, put together."""
 
 from functools import lru_cache
 from typing import final
