@@ -14,18 +14,19 @@ from sklearn.utils.validation import check_is_fitted
 from eigenveil.errors import ProtocolError, require
 from eigenveil.estimators.bounds import RowBounds
 from eigenveil.estimators.checks import budget_of, center_of, is_real, rank_of, require_integer, require_one_of, seed_of
-from eigenveil.estimators.federated_masks import MASKED_METHODS, Declared
+from eigenveil.estimators.federated_masks import Declared
 from eigenveil.estimators.federated_promise import federated_promise
+from eigenveil.estimators.federated_request import SitesRequest
+from eigenveil.estimators.federated_rules import masks_of, require_enough, require_legal
 from eigenveil.estimators.federated_terms import local_steps_of, participation_of, share_of, tolerance_of
-from eigenveil.estimators.federation import Federation, Participation, Round, SitesRequest, Watch
+from eigenveil.estimators.federation import Federation, Round, Watch
 from eigenveil.estimators.fitted import FittedPCA
 from eigenveil.estimators.sites import people_at, read_site, read_sites
 from eigenveil.estimators.study import Found
 from eigenveil.linalg import Array
-from eigenveil.plan_sites import Method, SitesPlan, plan_sites
+from eigenveil.plan_sites import Method, plan_sites
 from eigenveil.privacy import Budget, Ledger, Neighbours
 from eigenveil.protocols import Terms
-from eigenveil.protocols.masked import require_survivors
 from eigenveil.rows import Rows, counts_people
 from eigenveil.runtimes import Faults, Refusal
 
@@ -381,13 +382,13 @@ class FederatedPCA(FittedPCA):
         if participation is not None:
             # Rounds with other sites differ, however near the answer is.
             plan = replace(plan, tolerance=0.0)
-        masks = self._masks(plan, len(sites))
-        self._require_legal(plan, participation, at_sites, at_hub, private=private)
+        masks = masks_of(self, plan, len(sites))
+        require_legal(self, plan, participation, at_sites, at_hub, private=private)
         center = self._center_given(dim)
         sparse = any(rows.sparse for rows in sites.values())
         public = not private or near.count_is_public or published
         sizes = {name: people_at(rows) for name, rows in sites.items()} if public else None
-        _require_enough(sizes, dim, rank, private=private, published=published)
+        require_enough(sizes, dim, rank, private=private, published=published)
         declared = None
         if masks is not None and not private and self.row_bound is None and self.column_bounds is None:
             self._bounds(dim, private=False, sparse=sparse)
@@ -417,32 +418,6 @@ class FederatedPCA(FittedPCA):
             declared=declared,
         )
 
-    def _masks(self, plan: SitesPlan, sites: int) -> tuple[int, int] | None:
-        """How many sites must survive and how many may collude, where parts are masked."""
-        if self.trust != "masked":
-            require(self.survivors is None, "survivors is for trust='masked'; for other trust there is quorum")
-            require(self.colluders == 1, "colluders is for trust='masked'")
-            return None
-        require(sites >= 2, "trust='masked' needs at least 2 sites: a sum over one site is that site's part")
-        require(
-            self.quorum is None, "quorum is not for trust='masked': give survivors, how many sites must be in each sum"
-        )
-        require(self.topology == "star", "trust='masked' is for a star: nodes of a tree would see sums over few sites")
-        require(self.calibration == "exact", "trust='masked' has exact accounting only: leave calibration='exact'")
-        require(
-            plan.method in MASKED_METHODS,
-            f"trust='masked' can only add, and method={plan.method!r} does more: take one of {', '.join(MASKED_METHODS)}",
-        )
-        require(
-            participation_of(self.participation, sites) is None,
-            "participation with trust='masked' would make sums over few sites: leave it 'full'",
-        )
-        require_integer("colluders", self.colluders, least=1, most=max(1, sites - 1), optional=False)
-        survivors = share_of("survivors", self.survivors, sites)
-        survivors = sites if survivors is None else survivors
-        require_survivors(sites, survivors=survivors, colluders=int(self.colluders))
-        return survivors, int(self.colluders)
-
     def _bounds(self, dim: int, *, private: bool, sparse: bool, declared: Declared | None = None) -> RowBounds:
         row_bound, mean_bound = self.row_bound, self.mean_bound
         if declared is not None:
@@ -466,53 +441,6 @@ class FederatedPCA(FittedPCA):
             )
         return bounds
 
-    def _require_legal(
-        self,
-        plan: SitesPlan,
-        participation: Participation | None,
-        at_sites: Budget | None,
-        at_hub: Budget | None,
-        *,
-        private: bool,
-    ) -> None:
-        """Refuse what no guarantee could be kept for, or what has no meaning."""
-        method, published = plan.method, self.calibration == "paper"
-        several = method == "fedpower" and max(plan.steps) > 1
-        require(
-            not (private and method == "dr-svd"), "method='dr-svd' has no private form; take 'auto', or epsilon=None"
-        )
-        require(
-            not (several and at_hub is not None and not published),
-            f"local_steps > 1 with epsilon and trust={self.trust!r}: rows are read in local steps that noise at the hub does not "
-            "cover; take trust='site', which charges every local step, or local_steps=1",
-        )
-        require(
-            not published or method == "fedpower", f"calibration='paper' is FedPower's, and the method is {method!r}"
-        )
-        require(
-            not published or not (self.center is True or isinstance(self.center, str)),
-            "calibration='paper' has no private mean: give center=None, or public numbers",
-        )
-        require(
-            participation is None or method in ("power", "fedpower"),
-            f"participation is for power and fedpower: {method} needs the same sites in every round",
-        )
-        require(participation is None or self.topology == "star", "participation is for a star: give topology='star'")
-        require(
-            self.topology == "star" or method not in ("uda", "wda"),
-            f"method={method!r} averages at the hub: give topology='star', or method='merge' for a tree",
-        )
-        require(
-            participation is None or not self.tolerance,
-            "tolerance is for full participation: the same sites drawn twice would look like an answer at rest",
-        )
-        by_size = participation is not None and participation[0] == "with-replacement"
-        require(
-            not (by_size and private and not published) or Neighbours(self.neighbours).count_is_public,
-            "participation='with-replacement' draws sites by size, which neighbours='add-remove' protects: take "
-            "'without-replacement', or neighbours that declare sizes public",
-        )
-
     def _terms(self, sites: int) -> Terms:
         good = is_real(self.deadline) and 0 < float(self.deadline) < math.inf
         require(good, f"deadline must be positive and finite, got {self.deadline!r}")
@@ -535,18 +463,3 @@ def _place_of_noise(request: SitesRequest) -> str:
     if request.at_sites is not None:
         return "both" if request.at_hub is not None else "site"
     return "curator" if request.at_hub is not None else "none"
-
-
-def _require_enough(sizes: Mapping[str, float] | None, dim: int, rank: int, *, private: bool, published: bool) -> None:
-    """Refuse too few columns, and, where the numbers of rows are public, too few rows."""
-    require(dim >= 2, "sites have 1 column, and principal components need at least 2")
-    if sizes is None:
-        return
-    require(
-        not published or min(sizes.values()) > 0,
-        "calibration='paper' divides by the rows of the smallest site, and every site must have some",
-    )
-    if not private:
-        total = sum(sizes.values())
-        require(total >= 2, f"the sites have {total:g} rows together, and principal components need at least 2")
-        require(total >= rank, f"all sites together have fewer rows than n_components={rank}; ask for fewer components")

@@ -2,7 +2,8 @@
 
 import math
 
-from eigenveil.estimators.federation import NOTHING_ASKED, Federation, SitesRequest
+from eigenveil.estimators.federated_request import SitesRequest
+from eigenveil.estimators.federation import NOTHING_ASKED, Federation
 from eigenveil.estimators.study import Found
 from eigenveil.privacy import Charge, Guarantee
 from eigenveil.privacy.guarantee import plain

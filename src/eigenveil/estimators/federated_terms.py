@@ -7,7 +7,7 @@ from typing import Any
 
 from eigenveil.errors import require
 from eigenveil.estimators.checks import is_real
-from eigenveil.estimators.federation import Participation
+from eigenveil.estimators.federated_request import Participation
 
 __all__ = ["local_steps_of", "participation_of", "share_of", "tolerance_of"]
 

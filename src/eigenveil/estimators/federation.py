@@ -7,28 +7,25 @@ sites, under masks ("masked").
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal, final
+from typing import final
 
 import numpy as np
 
 from eigenveil.errors import BudgetExceeded, QuorumLost, require
-from eigenveil.estimators.bounds import RowBounds
 from eigenveil.estimators.curator import noise_floor
 from eigenveil.estimators.federated_masks import Declared, masked_terms
+from eigenveil.estimators.federated_request import SitesRequest, components_of, iterates
 from eigenveil.estimators.sites import Columns
 from eigenveil.estimators.study import Found, Study
-from eigenveil.linalg import Array, orthonormal
+from eigenveil.linalg import orthonormal
 from eigenveil.plan import split_budget
-from eigenveil.plan_sites import SitesPlan
 from eigenveil.privacy import (
     Budget,
     Charge,
-    Domain,
     Exact,
     Gaussian,
     Ledger,
     Mechanism,
-    Neighbours,
     Noise,
     Share,
     delta_of,
@@ -39,22 +36,10 @@ from eigenveil.protocols import Hub, Member, Node, Party, Sampling, Terms, Turn,
 from eigenveil.protocols.masked import Identity, MaskedMember, MaskedTerms, Masking
 from eigenveil.rows import Rows, Symmetric
 from eigenveil.runtimes import Faults, InProcess, Refusal
-from eigenveil.tasks import (
-    CovarianceSum,
-    KeptProducts,
-    KrylovSum,
-    LocalPower,
-    PowerIteration,
-    RandomisedSvd,
-    SiteSpaces,
-    Task,
-)
 from eigenveil.tasks.base import GRID_COST
 
-__all__ = ["Federation", "Round", "SitesRequest", "Watch"]
+__all__ = ["NOTHING_ASKED", "Federation", "Round", "Watch"]
 
-Trust = Literal["curator", "site", "both", "masked"]
-Participation = tuple[Literal["with-replacement", "without-replacement"], int]
 NOTHING_ASKED = "exact PCA was asked for"
 # What is spent stays this far below what may be, relatively, so that rounding in either account never refuses the last release.
 _MARGIN = 1e-10
@@ -84,42 +69,6 @@ class Round:
 
 
 Watch = Callable[[Round], None]
-
-
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class SitesRequest:
-    """What is to be fitted, in checked and public terms. `at_sites` and `at_hub` are budgets, None where no noise is added.
-
-    `sizes` are the rows of each site where those are public, `people` the number of people where that is. `masks` is how many
-    sites must survive and how many may collude, where parts are masked; `declared` what sites said of their rows where no bound
-    was given for them.
-    """
-
-    rank: int
-    bounds: RowBounds
-    center: Array | Literal["private"] | None
-    neighbours: Neighbours
-    plan: SitesPlan
-    at_sites: Budget | None
-    at_hub: Budget | None
-    published: bool
-    fanout: int | None
-    align: Literal["procrustes", "sign", "none"]
-    participation: Participation | None
-    terms: Terms
-    person_sites: int
-    grouped: bool
-    people: float | None
-    sizes: Mapping[str, float] | None
-    seed: int | None
-    masks: tuple[int, int] | None = None
-    declared: Declared | None = None
-
-    @property
-    def private(self) -> bool:
-        """Whether any noise is added."""
-        return self.at_sites is not None or self.at_hub is not None
 
 
 @final
@@ -250,14 +199,12 @@ class Federation:
         )
         parts = max(len(children) for children in self._layout.below.values())
         rng = np.random.default_rng(request.seed)
-        begin = (
-            orthonormal(rng.standard_normal((request.bounds.dim, request.plan.width))) if _iterates(method) else None
-        )
+        begin = orthonormal(rng.standard_normal((request.bounds.dim, request.plan.width))) if iterates(method) else None
         return Study(
             bounds=request.bounds,
             neighbours=request.neighbours,
             center=request.center,
-            components=lambda domain: _components(request, domain, begin),
+            components=lambda domain: components_of(request, domain, begin),
             split=split,
             people=request.people,
             multiplier=self._total_noise(1.0, math.sqrt(len(self._names))),
@@ -477,42 +424,3 @@ class Federation:
         for name, ledger in self.ledgers.items():
             self._lines[name] = len(ledger.charges)
         return tuple(found)
-
-
-def _iterates(method: str) -> bool:
-    return method in ("krylov", "power", "fedpower", "dr-svd")
-
-
-def _components(request: SitesRequest, domain: Domain, begin: Array | None) -> Task[Any, Any, Any]:
-    """The task that finds the directions, for rows in `domain`."""
-    plan, near, rank = request.plan, request.neighbours, request.rank
-    match plan.method:
-        case "covariance":
-            return CovarianceSum(domain, near)
-        case "merge":
-            return SiteSpaces(domain, near, kind="merge", rank=rank, width=plan.width)
-        case "uda" | "wda":
-            public = near.count_is_public or not request.private
-            return SiteSpaces(domain, near, kind=plan.method, rank=rank, normalise=plan.method == "wda" and public)
-    assert begin is not None
-    match plan.method:
-        case "krylov":
-            if request.private:
-                return KeptProducts(domain, near, begin, plan.shares, rank, plan.tolerance)
-            return KrylovSum(domain, near, begin, plan.rounds, rank, plan.tolerance, plan.shares)
-        case "power":
-            return PowerIteration(domain, near, begin, plan.shares, rank, plan.tolerance)
-        case "dr-svd":
-            return RandomisedSvd(domain, near, begin, rank)
-        case _:
-            return LocalPower(
-                domain,
-                near,
-                begin,
-                plan.steps,
-                plan.shares,
-                rank,
-                align=request.align,
-                tolerance=plan.tolerance,
-                published=request.published,
-            )

@@ -49,6 +49,8 @@ class Identity:
     >>> me = Identity.fresh()
     >>> signed_by(me.public, b"words", me.sign(b"words"))
     True
+    >>> Identity(me.private_bytes()).public == me.public
+    True
     """
 
     def __init__(self, private: bytes) -> None:
