@@ -19,11 +19,13 @@ if TYPE_CHECKING:
         EigenveilError,
         ModelFileError,
         PeerError,
+        PeersLost,
         ProtocolError,
         QuorumLost,
         StateFileError,
     )
-    from eigenveil.estimators import FederatedPCA, PrivatePCA, StreamingPCA
+    from eigenveil.estimators import FederatedPCA, GossipPCA, PrivatePCA, StreamingPCA
+    from eigenveil.graphs import Graph
     from eigenveil.linalg import Subspace, merge, merge_all
     from eigenveil.model import Model
     from eigenveil.privacy import Guarantee, Ledger
@@ -37,11 +39,14 @@ __all__ = [
     "EigenveilError",
     "Faults",
     "FederatedPCA",
+    "GossipPCA",
+    "Graph",
     "Guarantee",
     "Ledger",
     "Model",
     "ModelFileError",
     "PeerError",
+    "PeersLost",
     "PrivatePCA",
     "ProtocolError",
     "QuorumLost",
@@ -59,12 +64,15 @@ _HOMES = {
     "EigenveilError": "errors",
     "ModelFileError": "errors",
     "PeerError": "errors",
+    "PeersLost": "errors",
     "ProtocolError": "errors",
     "QuorumLost": "errors",
     "StateFileError": "errors",
     "FederatedPCA": "estimators",
+    "GossipPCA": "estimators",
     "PrivatePCA": "estimators",
     "StreamingPCA": "estimators",
+    "Graph": "graphs",
     "Subspace": "linalg",
     "merge": "linalg",
     "merge_all": "linalg",

@@ -9,6 +9,7 @@ __all__ = [
     "EigenveilError",
     "ModelFileError",
     "PeerError",
+    "PeersLost",
     "ProtocolError",
     "QuorumLost",
     "StateFileError",
@@ -55,6 +56,15 @@ class QuorumLost(ProtocolError):
         )
         self.missing, self.turn, self.stage = missing, turn, stage
         self.answered, self.quorum = answered, quorum
+
+
+class PeersLost(ProtocolError):
+    """Peers are gone, and those who are left cannot go on without them. `missing` names those who are gone."""
+
+    def __init__(self, missing: tuple[str, ...], *, turn: int, why: str) -> None:
+        shown = ", ".join(missing[:10]) + (f" and {len(missing) - 10} more" if len(missing) > 10 else "")
+        super().__init__(f"without {shown}, turn {turn} cannot be begun again: {why}")
+        self.missing, self.turn = missing, turn
 
 
 def require(condition: bool, message: str) -> None:

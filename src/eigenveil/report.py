@@ -23,7 +23,7 @@ from eigenveil.privacy import Charge, Guarantee
 
 if TYPE_CHECKING:
     # A model is shown without loading what fitted it.
-    from eigenveil.estimators.federation import Round
+    from eigenveil.estimators.rounds import Round
 
 __all__ = [
     "Bar",
@@ -277,34 +277,37 @@ def in_bytes(count: int) -> str:
 
 
 def rounds_table(rounds: Sequence["Round"]) -> Table:
-    """The rounds of a federated fit, one a line; of more than forty, the first and the last.
+    """The rounds of a fit over sites or peers, one a line; of more than forty, the first and the last.
 
     Columns that have nothing to show are left out. Charges are in mu; where the hub and the sites both add noise, both are shown.
+    Between peers, where nothing goes down, there is one column of bytes, and one ledger.
     """
     residual = any(done.residual is not None and done.residual > _STILL for done in rounds)
-    charges = [_charged(done.charges) for done in rounds]
+    hub = any(done.bytes_down for done in rounds)
+    charges = [_charged(done.charges, hub=hub) for done in rounds]
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
-    names = ["round", "stage", "answered", "up", "down", "movement"] + ["residual"] * residual
+    links = ["up", "down"] if hub else ["bytes"]
+    names = ["round", "stage", "answered", *links, "movement"] + ["residual"] * residual
     for name in [*names, "mu, hub / site" if any(" / " in charge for charge in charges) else "charge, mu"]:
         if name in names or any(charges):
             table.add_column(name, justify="left" if name == "stage" else "right", no_wrap=True)
     half, cut = _MOST_ROUNDS // 2, len(rounds) > _MOST_ROUNDS
     for place, (done, charge) in enumerate(zip(rounds, charges, strict=True)):
         if not cut or place < half or place >= len(rounds) - half:
-            table.add_row(*_round(done), *[_sine(done.residual)] * residual, *[charge] * any(charges))
+            table.add_row(*_round(done, hub=hub), *[_sine(done.residual)] * residual, *[charge] * any(charges))
         elif place == half:
             table.add_row("...", f"{len(rounds) - 2 * half} more")
     return table
 
 
-def _round(done: "Round") -> list[str]:
+def _round(done: "Round", *, hub: bool) -> list[str]:
     asked = len(done.answered) + len(done.missing)
     return [
         str(done.number + 1),
         plain(done.stage),
         str(asked) if not done.missing else f"{len(done.answered)} of {asked}",
         in_bytes(done.bytes_up),
-        in_bytes(done.bytes_down),
+        *[in_bytes(done.bytes_down)] * hub,
         _sine(done.movement),
     ]
 
@@ -315,11 +318,12 @@ def _sine(value: float | None) -> str:
     return f"{value:.1e}" if value > _STILL else "0"
 
 
-def _charged(charges: Sequence[Charge]) -> str:
-    """What a round cost: lines of one ledger add up in squares, and a label that comes back is another ledger's."""
-    ledgers: list[dict[str, float]] = []
+def _charged(charges: Sequence[Charge], *, hub: bool) -> str:
+    """What a round cost: lines of one ledger add up in squares. Where there is a `hub`, a label that comes back is another
+    ledger's; between peers it is that of a turn that was begun again."""
+    ledgers: list[list[Charge]] = []
     for charge in charges:
-        if not ledgers or charge.label in ledgers[-1]:
-            ledgers.append({})
-        ledgers[-1][charge.label] = charge.mu
-    return " / ".join(f"{math.hypot(*ledger.values()):.2g}" for ledger in ledgers)
+        if not ledgers or (hub and charge.label in {line.label for line in ledgers[-1]}):
+            ledgers.append([])
+        ledgers[-1].append(charge)
+    return " / ".join(f"{math.hypot(*(line.mu for line in ledger)):.2g}" for ledger in ledgers)

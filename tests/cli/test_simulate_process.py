@@ -17,18 +17,18 @@ from cli.test_process import QUIET, run
 SLOW = r"""
 import os, time
 from eigenveil.cli import app
-from eigenveil.runtimes import InProcess
+from eigenveil.runtimes import Post
 
-step = InProcess._step
+step = Post.step
 
 def slow(self):
-    if self.hub._turn == 2:
+    if self.parties["hub"]._turn == 2:
         time.sleep(0.5)
         os.write(1, b"begun\n")
         time.sleep(60)
-    step(self)
+    return step(self)
 
-InProcess._step = slow
+Post.step = slow
 app()
 """
 

@@ -17,11 +17,11 @@ from eigenveil.errors import PeerError
 from eigenveil.linalg import Array
 from eigenveil.privacy import Budget, Lattice, Ledger, Noise, Share
 from eigenveil.protocols import Ask, Brief, Envelope, Hub, Masked, Message, Party, Return, Terms, star
+from eigenveil.protocols.keys import KEY, SIGNATURE, agree, digest, private_key, public_of
 from eigenveil.protocols.masked import Identity, MaskedMember, MaskedTerms, MaskGraph, Masking, mask_graph
 from eigenveil.protocols.masked.evidence import Tree, drawn
 from eigenveil.protocols.masked.exchange import MaskedExchange
 from eigenveil.protocols.masked.keyring import Keyring
-from eigenveil.protocols.masked.keys import KEY, SIGNATURE, agree, digest, private_key, public_of
 from eigenveil.protocols.masked.masks import add_masks
 from eigenveil.protocols.masked.secrets import Pool
 from eigenveil.protocols.masked.session import pair_purpose, roll_of

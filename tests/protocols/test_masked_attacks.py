@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import eigenveil.protocols.masked.member as member_module
+from eigenveil.protocols.keys import KEY, digest
 from eigenveil.protocols.masked import MaskedMember, MaskGraph
-from eigenveil.protocols.masked.keys import KEY, digest
 from eigenveil.protocols.masked.masks import add_masks
 from eigenveil.protocols.masked.member import _Turn
 from eigenveil.protocols.masked.session import Session

@@ -6,8 +6,8 @@ from itertools import combinations
 import pytest
 
 import eigenveil.protocols.masked.evidence as evidence_module
+from eigenveil.protocols.keys import KEY
 from eigenveil.protocols.masked.evidence import Doubt, Tree, drawn
-from eigenveil.protocols.masked.keys import KEY
 from eigenveil.protocols.masked.session import Session
 from protocols.masked_companies import (
     VICTIM,

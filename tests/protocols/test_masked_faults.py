@@ -83,7 +83,7 @@ def test_sites_that_drop_out_in_any_step_leave_the_right_sum_or_are_named(kind: 
     if step != "open":
         assert revealed(them) == []
     # They come back. While keys are exchanged everybody is asked anew; from the parts on the same turn is finished.
-    process._faults = None
+    process.post._faults = None
     result = process.run(resume=True)
     require_right(them, result)
     assert set(them.hub.turns[-1].answered) == set(them.names)
@@ -105,7 +105,7 @@ def test_a_turn_that_is_resumed_is_paid_for_once(kind: str, step: str) -> None:
     else:
         assert paid == (set(them.names) - set(lost) if step == "mask" else set(them.names))
     before = {name: ledger.charges for name, ledger in them.ledgers.items()}
-    process._faults = None
+    process.post._faults = None
     process.run(resume=True)
     assert all(len(ledger.charges) == 1 for ledger in them.ledgers.values())
     assert all(them.ledgers[name].charges == before[name] for name in paid)
@@ -175,7 +175,7 @@ def test_random_networks_end_in_the_right_sum_or_a_named_error(
     except QuorumLost as lost:
         assert set(lost.missing) <= set(them.names)
         assert lost.missing
-        process._faults = None
+        process.post._faults = None
         require_right(them, process.run(resume=True))
     assert len(them.hub.turns[-1].answered) >= them.terms.survivors
     assert them.masking.liars == {}
@@ -191,7 +191,7 @@ def test_bad_networks_cost_no_site_more_than_one_charge_a_turn(
     try:
         process.run()
     except QuorumLost:
-        process._faults = None
+        process.post._faults = None
         process.run(resume=True)
     turns = [turn.number for turn in them.hub.turns]
     for name, ledger in them.ledgers.items():

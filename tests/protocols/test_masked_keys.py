@@ -8,8 +8,8 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 import eigenveil.protocols.masked.session as session_module
 import eigenveil.protocols.masked.terms as terms_module
 from eigenveil.protocols import Ask
+from eigenveil.protocols.keys import KEY, agree, digest, open_letter, private_key, public_of
 from eigenveil.protocols.masked import Identity, MaskedMember, MaskGraph
-from eigenveil.protocols.masked.keys import KEY, agree, digest, open_letter, private_key, public_of
 from eigenveil.protocols.masked.masks import add_masks
 from eigenveil.protocols.masked.session import Session
 from eigenveil.protocols.masked.shamir import SHARE_BYTES

@@ -226,7 +226,7 @@ def test_with_too_few_good_shares_the_liar_is_banned_and_a_new_turn_is_asked(mon
     with pytest.raises(ProtocolError, match="4 shares are good, and 5 must be: site 3 revealed false ones"):
         process.run()
     assert set(them.masking.liars) == them.masking.banned == {"site 3"}
-    process._faults = None
+    process.post._faults = None
     require_noisy(them, process.run(resume=True))
     assert them.hub.turns[-1].number == 1
     assert set(them.hub.turns[-1].answered) == set(them.names) - {"site 3"}
@@ -243,7 +243,7 @@ def test_where_good_shares_are_only_missing_the_turn_is_opened_again_once(monkey
         process.run()
     assert caught.value.missing == ("site 5", "site 6")
     assert them.masking.banned == set()
-    process._faults = None
+    process.post._faults = None
     require_noisy(them, process.run(resume=True))
     assert them.hub.turns[-1].number == 0
     assert set(charges(them).values()) == {1}
@@ -255,7 +255,7 @@ def test_where_good_shares_are_only_missing_the_turn_is_opened_again_once(monkey
     for resume in (False, True, True):
         with pytest.raises(QuorumLost, match="too few shares are left"):
             process.run(resume=resume)
-    process._faults = None
+    process.post._faults = None
     require_noisy(them, process.run(resume=True))
     assert them.hub.turns[-1].number == 0
     # Where nothing is paid, a new turn is asked.
@@ -266,7 +266,7 @@ def test_where_good_shares_are_only_missing_the_turn_is_opened_again_once(monkey
     with pytest.raises(ProtocolError, match="site 5, site 6 have not come back"):
         process.run(resume=True)
     assert them.masking.banned == {"site 3"}
-    process._faults = None
+    process.post._faults = None
     require_right(them, process.run(resume=True))
     assert them.hub.turns[-1].number == 1
 
@@ -341,7 +341,7 @@ def test_where_one_word_stands_against_another_nobody_is_called_a_liar_and_both_
         process.run()
     assert them.masking.liars == {}
     assert them.masking.banned == {"site 3", DEALER}
-    process._faults = None
+    process.post._faults = None
     require_right(them, process.run(resume=True))
     assert set(them.hub.turns[-1].answered) == set(them.names) - {"site 3", DEALER}
     assert them.masking.liars == {}
@@ -370,10 +370,10 @@ def test_a_turn_opened_again_for_its_parts_is_opened_again_for_its_shares(monkey
         lost = isinstance(mail.body, Brief) and mail.body.step == "open" and mail.receiver in ("site 5", "site 6")
         return [] if lost else [mail]
 
-    process._faults = Faults(meddle=drop)
+    process.post._faults = Faults(meddle=drop)
     with pytest.raises(QuorumLost, match="too few shares are left"):
         process.run(resume=True)
-    process._faults = None
+    process.post._faults = None
     require_noisy(them, process.run(resume=True))
     assert them.hub.turns[-1].number == 0
     assert set(charges(them).values()) == {1}
@@ -491,7 +491,7 @@ def test_where_holders_are_gone_nobody_is_blamed_and_a_new_turn_is_asked(monkeyp
     process = process_of(them, dies=dict.fromkeys(["site 4", "site 5", "site 6"], 5))
     with pytest.raises(ProtocolError, match=r"of the secret of site 2 2 shares are good.*its holders have gone"):
         process.run()
-    process._faults = None
+    process.post._faults = None
     require_right(them, process.run(resume=True))
     assert them.hub.turns[-1].number == 1
     assert them.masking.liars == {}
@@ -550,7 +550,7 @@ def test_whoever_lies_and_whoever_dies_nobody_honest_is_named_and_no_wrong_sum_c
                 return
             except ProtocolError:
                 # Then all come back, as far as they are asked.
-                process._faults = None
+                process.post._faults = None
             finally:
                 new = them.masking.banned - before
                 assert set(them.masking.liars) <= liars

@@ -16,10 +16,10 @@ import eigenveil.protocols.masked.session as session_module
 import eigenveil.protocols.wire as wire_module
 from eigenveil.errors import PeerError, ProtocolError, QuorumLost
 from eigenveil.protocols import Ask, Brief, Decline, Done, Envelope, Give, Masked, Message, Return
+from eigenveil.protocols.keys import KEY
 from eigenveil.protocols.masked import Identity
 from eigenveil.protocols.masked.exchange import MaskedExchange
 from eigenveil.protocols.masked.keyring import Keyring
-from eigenveil.protocols.masked.keys import KEY
 from eigenveil.protocols.masked.member import MaskedMember, _Turn, words_digest
 from eigenveil.protocols.masked.session import MARK, Session
 from eigenveil.protocols.masked.terms import DECLINED, question_digest

@@ -12,8 +12,8 @@ import pytest
 from scipy.stats import chi2
 
 import eigenveil.protocols.masked.member as member_module
+from eigenveil.protocols.keys import agree, digest, private_key
 from eigenveil.protocols.masked import Identity
-from eigenveil.protocols.masked.keys import agree, digest, private_key
 from eigenveil.protocols.masked.masks import add_masks
 from eigenveil.protocols.masked.session import Session, pair_purpose
 from eigenveil.rows import DenseRows

@@ -141,7 +141,9 @@ def test_a_site_that_declines_is_missed_at_once_without_waiting() -> None:
     running = runtime(these, Faults(meddle=decline))
     running.run()
     assert these.hub.turns[0].missing == ("site 0",)
-    assert running._now == pytest.approx(1e9)  # The clock of the turn runs out after the end, and means nothing then.
+    assert running.post.now == pytest.approx(
+        1e9
+    )  # The clock of the turn runs out after the end, and means nothing then.
 
 
 @pytest.mark.parametrize("bad", [{"loss": 1.0}, {"loss": -0.1}, {"duplicate": 1.0}, {"delay": -1.0}, {"loss": np.nan}])

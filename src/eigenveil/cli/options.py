@@ -219,13 +219,15 @@ _NAMES: Final = {
     "noise_target": "--noise-target",
     "local_steps": "--local-steps",
     "person_sites": "--person-sites",
+    "noise_graph": "--noise-graph",
 }
 # Ordinary words, which are names of parameters where a message opens with them or gives them a value.
 _OPENING: Final = (
     "epsilon|delta|origin|scale|oversample|iterations|forget|horizon|"
-    "rounds|tolerance|quorum|participation|fanout|loss|delay|duplicate|deadline|retries|survivors|colluders"
+    "rounds|tolerance|quorum|participation|fanout|loss|delay|duplicate|deadline|retries|survivors|colluders|"
+    "graph|consensus|steps|restarts"
 )
-_CHOICES: Final = "publish|trust|method|topology|calibration|neighbours|participation"
+_CHOICES: Final = "publish|trust|method|topology|calibration|neighbours|participation|consensus|noise"
 
 
 def in_option_words(message: str, *, rows: str = "the table") -> str:
@@ -237,10 +239,13 @@ def in_option_words(message: str, *, rows: str = "the table") -> str:
     ('--adapt: energy bounds must be fractions', '--horizon is for --publish continual')
     >>> in_option_words("site 3: Input X contains NaN"), in_option_words("participation is for a star: give topology='star'")
     ('site 3: the table contains NaN', '--participation is for a star: give --topology star')
+    >>> in_option_words("noise='published' needs a row_bound"), in_option_words("method='krylov' with steps=3 is not exact")
+    ('--noise published needs a --row-bound', '--method krylov with --steps 3 is not exact')
     """
     message = re.sub(r"^Input |\bInput (?=X\b)", "", message)
     message = message.replace("epsilon=None", "--no-privacy").replace("center=None", "--center none")
     message = re.sub(rf"""\b({_CHOICES})=['"]([\w-]+)['"]""", r"--\1 \2", message)
+    message = re.sub(r"\b(steps|restarts)=(\d*)", lambda found: f"--{found[1]} {found[2]}".rstrip(), message)
     message = re.sub(r"\b\w+\b", lambda word: {**_NAMES, "X": rows}.get(word.group(), word.group()), message)
     message = re.sub(rf"^({_OPENING})\b", r"--\1", message)
     return re.sub(r"^energy bounds", "--adapt: energy bounds", message)

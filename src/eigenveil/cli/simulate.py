@@ -1,4 +1,5 @@
-"""`eigenveil simulate`: one table parted into sites, and the federated fit run in this process, to see what it would take."""
+"""`eigenveil simulate`: one table parted into sites, and their fit, around a hub or between peers, run in this process, to see
+what it would take."""
 
 import os
 import warnings
@@ -6,24 +7,27 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn, final
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias, final
 
 import typer
 
 from eigenveil.cli import options as option
 from eigenveil.cli import simulate_options as simulating
+from eigenveil.cli import simulate_peers as peers
 from eigenveil.cli.files import require_output
 from eigenveil.cli.splits import Parted, SplitRule, part
 from eigenveil.cli.terminal import errors_as_lines, leaves, output, wrote
-from eigenveil.errors import QuorumLost, require
+from eigenveil.errors import BudgetExceeded, PeersLost, QuorumLost, require
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-    from eigenveil.estimators import FederatedPCA
-    from eigenveil.estimators.federation import Round
+    from eigenveil.estimators import FederatedPCA, GossipPCA
+    from eigenveil.estimators.rounds import Round
     from eigenveil.model import Model
+
+    Estimator: TypeAlias = FederatedPCA | GossipPCA
 
 __all__ = ["simulate"]
 
@@ -54,6 +58,10 @@ class _Job:
     def private(self) -> bool:
         return self.settings["epsilon"] is not None
 
+    @property
+    def hub(self) -> bool:
+        return "graph" not in self.settings
+
 
 @errors_as_lines
 def simulate(
@@ -63,6 +71,12 @@ def simulate(
     split: simulating.Split = "iid",
     topology: simulating.Topology = "star",
     fanout: simulating.Fanout = None,
+    graph: simulating.GraphOfPeers = None,
+    consensus: simulating.Consensus = None,
+    steps: simulating.Steps = None,
+    noise: simulating.NoiseName = None,
+    noise_graph: simulating.NoiseGraph = None,
+    restarts: simulating.Restarts = None,
     epsilon: simulating.Epsilon = None,
     delta: simulating.Delta = None,
     no_privacy: option.NoPrivacy = False,
@@ -127,28 +141,32 @@ def simulate(
         --no-privacy --method fedpower --local-steps 4 \\
         --dead 3 --loss 0.1 --quorum 0.8
 
+    Example: peers on a ring, with no hub at all, and noise that cancels
+    between neighbours, so that the sum has little more than a curator's:
+
+      eigenveil simulate people.csv -k 5 --sites 20 --graph ring \\
+        --consensus chebyshev --epsilon 1 --delta 1e-6 --row-bound 12
+
+    Example: the same on a denser graph, where one peer is gone after
+    fifty messages, and the budget has room to begin a round again:
+
+      eigenveil simulate people.csv -k 5 --sites 20 \\
+        --graph random-regular:4 --dead 3@50 --restarts 1 \\
+        --epsilon 1 --delta 1e-6 --row-bound 12
+
     Whoever runs this holds all rows. The table at the end shows each
     round: who answered, bytes on all links together, how far the
     directions moved (the largest sine), and what was charged.
     """
-    settings = {
+    shared = {
         "n_components": components,
         "epsilon": option.numbers_from("--epsilon", epsilon),
         "delta": option.numbers_from("--delta", delta),
         "row_bound": row_bound,
         "column_bounds": option.pair_from("--column-bounds", column_bounds),
-        "method": method,
-        "topology": topology,
-        "fanout": 8 if fanout is None else fanout,
-        "trust": "curator" if trust is None else trust,
-        "survivors": simulating.number_or_share("--survivors", survivors),
-        "colluders": 1 if colluders is None else colluders,
         "rounds": rounds,
         "tolerance": tolerance,
         "oversample": oversample,
-        "local_steps": simulating.local_steps_from(local_steps),
-        "align": align,
-        "participation": simulating.participation_from(participation),
         "quorum": simulating.number_or_share("--quorum", quorum),
         "deadline": deadline,
         "retries": retries,
@@ -157,18 +175,34 @@ def simulate(
         "mean_bound": mean_bound,
         "scale": option.numbers_from("--scale", scale),
         "neighbours": neighbours,
-        "person_sites": person_sites,
-        "calibration": calibration,
         "random_state": seed,
     }
-    option.require_choice(settings["epsilon"], settings["delta"], no_privacy=no_privacy)
-    masked = trust == "masked"
-    require(
-        trust is None or masked or not no_privacy, "--trust says who adds the noise, and with --no-privacy nobody does"
-    )
-    require(survivors is None or masked, "--survivors is for --trust masked; for other trust there is --quorum")
-    require(colluders is None or masked, "--colluders is for --trust masked")
-    require(fanout is None or topology == "tree", "--fanout is for --topology tree")
+    option.require_choice(shared["epsilon"], shared["delta"], no_privacy=no_privacy)
+    for_hub: dict[str, Any] = {
+        "topology": topology,
+        "fanout": fanout,
+        "trust": trust,
+        "survivors": survivors,
+        "local_steps": local_steps,
+        "align": align,
+        "participation": participation,
+        "person_sites": person_sites,
+        "calibration": calibration,
+    }
+    for_peers: dict[str, Any] = {
+        "consensus": consensus,
+        "steps": steps,
+        "noise": noise,
+        "noise_graph": noise_graph,
+        "restarts": restarts,
+    }
+    either: dict[str, Any] = {"private": not no_privacy, "method": method, "colluders": colluders}
+    if graph is None:
+        peers.refuse_peers_options(method, for_peers)
+        settings = shared | simulating.hub_settings(**either, **for_hub)
+    else:
+        peers.refuse_hub_options(for_hub)
+        settings = shared | peers.peers_settings(graph, **either, **for_peers)
     if model is not None:
         require_output(model, endings=(".safetensors",), force=force, inputs=[data])
     _run(
@@ -199,36 +233,48 @@ def _run(job: _Job) -> None:
     _show_promise(output(), job, model)
 
 
-def _fitted(job: _Job) -> tuple[Parted, "FederatedPCA"]:
+def _fitted(job: _Job) -> tuple[Parted, "Estimator"]:
     import numpy as np
-
-    from eigenveil.estimators import FederatedPCA
-    from eigenveil.runtimes import Faults
 
     settings, seed = job.settings, job.settings["random_state"]
     require(seed is None or seed >= 0, f"--seed must not be negative, got {seed}")
     # A stream of its own, so that the split says nothing about the start or the noise.
     rng = np.random.default_rng(None if seed is None else [seed, 2])
-    several = settings["person_sites"]
+    several = settings.get("person_sites", 1)
     parted = part(job.data, job.rule, person_sites=several, scale=settings["scale"], rng=rng, **job.reading)
     dead = simulating.dead_from(job.dead, list(parted.sites), stem=job.rule.stem, rng=rng)
     try:
-        faults = Faults(loss=job.loss, delay=job.delay, duplicate=job.duplicate, dies=dead)
-        # Without faults, mail need not pass through the clock.
-        pca = FederatedPCA(**settings, faults=None if faults == Faults() else faults)
-        with _watching(len(parted.sites)) as view, warnings.catch_warnings():
+        pca = _estimator(job, parted, dead)
+        with _watching(len(parted.sites), hub=job.hub) as view, warnings.catch_warnings():
             # What the estimator would warn of, the summary says.
             warnings.simplefilter("ignore", UserWarning)
             return parted, _carried(pca, parted, view)
     except ValueError as error:
         # A site is called as it is called.
         site = next((f"{name}: " for name in parted.sites if str(error).startswith(f"{name}: ")), "")
-        raise ValueError(site + option.in_option_words(str(error).removeprefix(site))) from error
-    except QuorumLost as error:
+        words = str(error).removeprefix(site)
+        rows = "X" if any(name in words for name in parted.sites) else "the table"
+        raise ValueError(site + option.in_option_words(words, rows=rows)) from error
+    except BudgetExceeded:
+        leaves(_charged(pca) or "nothing was charged")
+        raise
+    except (QuorumLost, PeersLost) as error:
         _fail(error, settings, pca)
 
 
-def _carried(pca: "FederatedPCA", parted: Parted, view: "_View") -> "FederatedPCA":
+def _estimator(job: _Job, parted: Parted, dead: Mapping[str, int]) -> "Estimator":
+    from eigenveil.estimators import FederatedPCA, GossipPCA
+    from eigenveil.runtimes import Faults
+
+    faults = Faults(loss=job.loss, delay=job.delay, duplicate=job.duplicate, dies=dead)
+    # Without faults, mail need not pass through the clock.
+    network = None if faults == Faults() else faults
+    if job.hub:
+        return FederatedPCA(**job.settings, faults=network)
+    return GossipPCA(**peers.with_graphs(job.settings, list(parted.sites)), faults=network)
+
+
+def _carried(pca: "Estimator", parted: Parted, view: "_View") -> "Estimator":
     try:
         return pca.fit(parted.sites, watch=view.see)
     except KeyboardInterrupt:
@@ -245,7 +291,14 @@ def _named(done: "Round") -> str:
     return f"round {done.number + 1} ({done.stage})"
 
 
-def _fail(error: QuorumLost, settings: Mapping[str, Any], pca: "FederatedPCA") -> NoReturn:
+def _charged(pca: "Estimator") -> str:
+    """What a fit that did not end has spent, at whoever spent most; empty if nobody did."""
+    ledgers = pca.unfinished_.ledgers.values() if hasattr(pca, "unfinished_") else ()
+    spent = max((ledger.spent_mu for ledger in ledgers), default=0.0)
+    return f"charged so far: mu = {spent:.3g}" if spent > 0 else ""
+
+
+def _fail(error: QuorumLost | PeersLost, settings: Mapping[str, Any], pca: "Estimator") -> NoReturn:
     """One line that names who was missing. Nothing can be resumed here: the process ends."""
     from rich.text import Text
 
@@ -253,20 +306,21 @@ def _fail(error: QuorumLost, settings: Mapping[str, Any], pca: "FederatedPCA") -
 
     if os.environ.get("EIGENVEIL_TRACEBACK"):
         raise error
-    name = "survivors" if settings["trust"] == "masked" else "quorum"
-    fewest = settings[name]
-    needed = f"every site must answer unless --{name} says otherwise" if fewest is None else f"--{name} is {fewest:g}"
-    line = (
-        f"error: quorum lost in round {error.turn + 1} ({error.stage}): no answer from {_some(error.missing)}; {needed}"
-    )
-    spent = max((ledger.spent_mu for ledger in pca.unfinished_.ledgers.values()), default=0.0)
-    if spent > 0:
-        line += f"; charged so far: mu = {spent:.3g}"
+    missing, charged = _some(error.missing), _charged(pca)
+    if isinstance(error, PeersLost):
+        words = peers.lost_words(error, missing=missing, ended=len(pca.unfinished_.transcript))
+    else:
+        name = "survivors" if settings["trust"] == "masked" else "quorum"
+        fewest = settings[name]
+        needed = f"every site must answer unless --{name} says otherwise"
+        needed = needed if fewest is None else f"--{name} is {fewest:g}"
+        words = f"quorum lost in round {error.turn + 1} ({error.stage}): no answer from {missing}; {needed}"
+    line = f"error: {words}; {charged}" if charged else f"error: {words}"
     output(stderr=True).print(Text(plain(line), style="red"), soft_wrap=True)
     raise typer.Exit(_QUORUM_LOST) from None
 
 
-def _model(job: _Job, parted: Parted, pca: "FederatedPCA") -> "Model":
+def _model(job: _Job, parted: Parted, pca: "Estimator") -> "Model":
     """The model, with what rows from a file do not tell the estimator, and what a simulation must not keep to itself."""
     extra: dict[str, Any] = {"split": job.rule.words} | ({"one_based": True} if job.reading["one_based"] else {})
     promise = pca.model_.guarantee
@@ -277,11 +331,11 @@ def _model(job: _Job, parted: Parted, pca: "FederatedPCA") -> "Model":
 
 
 @contextmanager
-def _watching(sites: int) -> Iterator["_View"]:
+def _watching(sites: int, *, hub: bool) -> Iterator["_View"]:
     """A view of the rounds, drawn on stderr while inside if that is a terminal."""
     from rich.live import Live
 
-    console, view = output(stderr=True), _View(sites)
+    console, view = output(stderr=True), _View(sites, hub=hub)
     if not console.is_terminal:
         yield view
         return
@@ -293,9 +347,10 @@ def _watching(sites: int) -> Iterator["_View"]:
 class _View:
     """The last round, and the traffic so far. Changes in place; drawn from another thread, which reads whole values only."""
 
-    def __init__(self, sites: int) -> None:
+    def __init__(self, sites: int, *, hub: bool) -> None:
         self.last: Round | None = None
         self._sites, self._bytes = sites, 0
+        self._word = "sites" if hub else "peers"
 
     def see(self, done: "Round") -> None:
         """Take note of a round."""
@@ -308,13 +363,13 @@ class _View:
         from eigenveil.report import in_bytes
 
         if self.last is None:
-            return Text(f"{self._sites} sites, no round has ended yet")
+            return Text(f"{self._sites} {self._word}, no round has ended yet")
         moved = "" if self.last.movement is None else f", moved by {self.last.movement:.1e}"
-        answered = f"{len(self.last.answered)} of {self._sites} sites answered"
+        answered = f"{len(self.last.answered)} of {self._sites} {self._word} answered"
         return Text(f"{_named(self.last)}: {answered}{moved}, {in_bytes(self._bytes)} so far")
 
 
-def _show(console: "Console", job: _Job, pca: "FederatedPCA", model: "Model", compared: str | None) -> None:
+def _show(console: "Console", job: _Job, pca: "Estimator", model: "Model", compared: str | None) -> None:
     from eigenveil.data import SVMLIGHT
     from eigenveil.report import above_floor, labelled, noise_floor, rounds_table, warning_panel
 
@@ -336,25 +391,35 @@ def _show(console: "Console", job: _Job, pca: "FederatedPCA", model: "Model", co
         console.print(warning_panel(option.COUNTED))
 
 
-def _facts(job: _Job, pca: "FederatedPCA") -> Iterator[tuple[str, str]]:
-    from eigenveil.report import in_bytes
+def _facts(job: _Job, pca: "Estimator") -> Iterator[tuple[str, str]]:
+    from eigenveil.estimators import FederatedPCA
 
-    rounds = pca.transcript_
-    up, down = sum(done.bytes_up for done in rounds), sum(done.bytes_down for done in rounds)
-    reason = pca.plan_.reason
-    yield "method", reason if reason.startswith(pca.plan_.method) else f"{pca.plan_.method}: {reason}"
-    yield "sites", f"{len(pca.sites_)} in a {pca.model_.settings['topology']}, split {job.rule.words}"
+    rounds, reason, method = pca.transcript_, pca.plan_.reason, pca.model_.settings["mechanism"]
+    yield "method", reason if reason.startswith(method) else f"{method}: {reason}"
+    if isinstance(pca, FederatedPCA):
+        yield "sites", f"{len(pca.sites_)} in a {pca.model_.settings['topology']}, split {job.rule.words}"
+    else:
+        yield from peers.facts(pca, split=job.rule.words, asked=job.settings["graph"])
     for done in rounds:
         if done.missing:
-            again = ", and all began again" if done.restarted else ""
-            yield "no answer", f"{_some(done.missing)} in round {done.number + 1}{again}"
-    yield "rounds", str(len(rounds))
-    yield "traffic", f"{in_bytes(up)} up, {in_bytes(down)} down"
+            # What peers have added noise to is not taken back: only the round begins again.
+            again = ", which began again" if job.settings.get("noise") else ", and all began again"
+            again, label = again * done.restarted, "no answer" if job.hub else "left behind"
+            yield label, f"{_some(done.missing)} in round {done.number + 1}{again}"
+    yield "rounds", str(len(rounds)) + ("" if pca.converged_ is not False else ", without coming to rest")
+    yield "traffic", _traffic(rounds) if isinstance(pca, FederatedPCA) else peers.traffic(pca)
     if pca.refused_:
         yield "refused", f"{len(pca.refused_)} messages, late or repeated"
 
 
-def _comparison(job: _Job, parted: Parted, pca: "FederatedPCA") -> str:
+def _traffic(rounds: Sequence["Round"]) -> str:
+    from eigenveil.report import in_bytes
+
+    up, down = sum(done.bytes_up for done in rounds), sum(done.bytes_down for done in rounds)
+    return f"{in_bytes(up)} up, {in_bytes(down)} down"
+
+
+def _comparison(job: _Job, parted: Parted, pca: "Estimator") -> str:
     """How much of the variance of the whole table is captured, and the largest angle to its exact components."""
     import numpy as np
 

@@ -9,11 +9,12 @@ import typer
 
 from eigenveil.errors import require
 
-__all__ = ["dead_from", "local_steps_from", "number_or_share", "participation_from"]
+__all__ = ["dead_from", "hub_settings", "local_steps_from", "number_or_share", "participation_from"]
 
 _SITES: Final = "Sites"
 _PRIVACY: Final = "Privacy"
 _METHOD: Final = "Method"
+_PEERS: Final = "Peers with no hub (all but the first only with --graph)"
 _FAULTS: Final = "What goes wrong (on a simulated clock and network)"
 
 Components: TypeAlias = Annotated[
@@ -108,7 +109,8 @@ Colluders: TypeAlias = Annotated[
     int | None,
     typer.Option(
         min=1,
-        help="For --trust masked: how many of them may tell the hub all they know.",
+        help="For --trust masked: how many sites may tell the hub all they know. For --graph with pairwise noise: how many peers "
+        "may tell each other.",
         rich_help_panel=_PRIVACY,
         show_default="1",
     ),
@@ -125,18 +127,79 @@ Seed: TypeAlias = Annotated[
     ),
 ]
 Method: TypeAlias = Annotated[
-    Literal["auto", "krylov", "power", "fedpower", "covariance", "merge", "uda", "wda", "dr-svd"],
+    Literal["auto", "krylov", "power", "fedpower", "covariance", "merge", "uda", "wda", "dr-svd", "segments"],
     typer.Option(
         metavar="WHICH",
         help="auto, krylov, power, fedpower, covariance, merge, uda, wda or dr-svd. auto is krylov without privacy, and with it "
-        "one noisy covariance while that fits in memory, else noisy products.",
+        "one noisy covariance while that fits in memory, else noisy products. With --graph: power, which auto is then, krylov, "
+        "covariance, or segments, one component after another (D-DP-PM).",
         rich_help_panel=_METHOD,
+    ),
+]
+GraphOfPeers: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--graph",
+        metavar="WHICH",
+        help="Sites are peers that talk to their neighbours on this graph, with no hub: ring, path, grid, star, complete, "
+        "random-regular:4 (four neighbours each), or a file with an edge on each line: two sites with a comma between, by name, "
+        "such as site 3, or by number, counted from 0.",
+        rich_help_panel=_PEERS,
+        show_default="a hub",
+    ),
+]
+Consensus: TypeAlias = Annotated[
+    Literal["metropolis", "chebyshev", "tree"] | None,
+    typer.Option(
+        metavar="WHICH",
+        help="How peers add up. metropolis: averages with neighbours, over and over. chebyshev: the same in about the root of as "
+        "many steps. tree: up and down a spanning tree, which is exact.",
+        rich_help_panel=_PEERS,
+        show_default="metropolis",
+    ),
+]
+Steps: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        help="How many exchanges with neighbours a sum takes.",
+        rich_help_panel=_PEERS,
+        show_default="as many as leave nothing to speak of",
+    ),
+]
+NoiseName: TypeAlias = Annotated[
+    Literal["pairwise", "independent", "published"] | None,
+    typer.Option(
+        "--noise",
+        metavar="WHICH",
+        help="pairwise: noise that cancels between pairs of peers, for little more than that of a curator in the sum, against "
+        "--colluders of them. independent: all the noise at every peer, against all others, for sqrt(M) times as much. "
+        "published: D-DP-PM's own, with --no-privacy, because nothing is promised.",
+        rich_help_panel=_PEERS,
+        show_default="pairwise with --epsilon",
+    ),
+]
+NoiseGraph: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="WHICH",
+        help="For pairwise: which pairs share noise, said as for --graph. It must hold together without any --colluders peers.",
+        rich_help_panel=_PEERS,
+        show_default="those that talk",
+    ),
+]
+Restarts: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        help="For how many rounds that are begun again, when peers vanish, to keep some of the budget.",
+        rich_help_panel=_PEERS,
+        show_default="0",
     ),
 ]
 Rounds: TypeAlias = Annotated[
     int | None,
     typer.Option(
-        help="For krylov, power, fedpower: at most how many; a budget is reserved for all of them.",
+        help="For krylov, power, fedpower, and for each component of segments: at most how many; a budget is reserved for all "
+        "of them.",
         rich_help_panel=_METHOD,
         show_default="planned",
     ),
@@ -144,7 +207,7 @@ Rounds: TypeAlias = Annotated[
 Tolerance: TypeAlias = Annotated[
     float | None,
     typer.Option(
-        help="For krylov, power, fedpower: stop at this sine. 1e-8 without privacy, and 0, never, with it.",
+        help="For krylov, power, fedpower, segments: stop at this sine. 1e-8 without privacy, and 0, never, with it.",
         rich_help_panel=_METHOD,
         show_default=False,
     ),
@@ -191,9 +254,10 @@ Quorum: TypeAlias = Annotated[
     str | None,
     typer.Option(
         metavar="NUMBER",
-        help="How many sites must answer, such as 4, or which share of them, such as 0.8. Others are left out from there on.",
+        help="How many sites must answer, such as 4, or which share of them, such as 0.8. Others are left out from there on. "
+        "With --graph: how many peers must be left, more than half.",
         rich_help_panel=_FAULTS,
-        show_default="all",
+        show_default="all; more than half with --graph",
     ),
 ]
 Loss: TypeAlias = Annotated[
@@ -214,7 +278,7 @@ Deadline: TypeAlias = Annotated[
     float,
     typer.Option(
         metavar="SECONDS",
-        help="How long the hub waits before it asks again, on a simulated clock.",
+        help="How long the hub, or a peer, waits before it asks again, on a simulated clock.",
         rich_help_panel=_FAULTS,
     ),
 ]
@@ -231,6 +295,36 @@ Dead: TypeAlias = Annotated[
         show_default=False,
     ),
 ]
+
+
+def hub_settings(
+    *,
+    private: bool,
+    trust: str | None,
+    survivors: str | None,
+    colluders: int | None,
+    topology: str,
+    fanout: int | None,
+    local_steps: str,
+    participation: str,
+    **others: Any,
+) -> dict[str, Any]:
+    """Settings that `FederatedPCA` has and `GossipPCA` has not, or has in other words; `others` are settings as they are."""
+    masked = trust == "masked"
+    require(trust is None or masked or private, "--trust says who adds the noise, and with --no-privacy nobody does")
+    require(survivors is None or masked, "--survivors is for --trust masked; for other trust there is --quorum")
+    require(colluders is None or masked, "--colluders is for --trust masked or --graph")
+    require(fanout is None or topology == "tree", "--fanout is for --topology tree")
+    return {
+        "topology": topology,
+        "fanout": 8 if fanout is None else fanout,
+        "trust": "curator" if trust is None else trust,
+        "survivors": number_or_share("--survivors", survivors),
+        "colluders": 1 if colluders is None else colluders,
+        "local_steps": local_steps_from(local_steps),
+        "participation": participation_from(participation),
+        **others,
+    }
 
 
 def local_steps_from(text: str) -> int | list[int] | tuple[str, int]:

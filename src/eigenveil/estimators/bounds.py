@@ -17,6 +17,9 @@ from eigenveil.tasks import lies_far, shrunk
 
 __all__ = ["RowBounds"]
 
+# Rows at many places are added up where every number is looked at; the square of this, many times, is still one to take.
+_LARGEST_SUMMED = 1e60
+
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,6 +94,18 @@ class RowBounds:
         # Where nothing was said about the mean, one ball may not hold it, and it is worth a second look.
         search = mean_bound is None and low is None and math.isfinite(radius)
         return cls(dim, radius, reach_of_mean, search, start, units, low, high)
+
+    def require_addable(self) -> None:
+        """Refuse bounds so large that sums of products of rows within them would not be taken by who adds them up.
+
+        Below them they are, whatever the rows: an error would tell about them.
+        """
+        # A box holds a ball of its diagonal: `around` takes no larger one, wherever the center is in it.
+        reach = self.row_bound if self.low is None else min(self.row_bound, 2 * self.mean_bound)
+        require(
+            max(reach, self.mean_bound) <= _LARGEST_SUMMED,
+            f"row_bound, mean_bound and column_bounds must be at most {_LARGEST_SUMMED:g}; give a scale",
+        )
 
     def around_start(self, start: Array | None) -> Domain:
         """Where rows are brought to for the mean: the box, then the ball of `mean_bound` around `start`."""

@@ -3,8 +3,8 @@
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal, cast, final
+from dataclasses import replace
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -19,35 +19,24 @@ from eigenveil.estimators.federated_promise import federated_promise
 from eigenveil.estimators.federated_request import SitesRequest
 from eigenveil.estimators.federated_rules import masks_of, require_enough, require_legal
 from eigenveil.estimators.federated_terms import local_steps_of, participation_of, share_of, tolerance_of
-from eigenveil.estimators.federation import Federation, Round, Watch
+from eigenveil.estimators.federation import Federation
 from eigenveil.estimators.fitted import FittedPCA
+from eigenveil.estimators.rounds import Unfinished, Watch
 from eigenveil.estimators.sites import people_at, read_site, read_sites
 from eigenveil.estimators.study import Found
 from eigenveil.linalg import Array
 from eigenveil.plan_sites import Method, plan_sites
-from eigenveil.privacy import Budget, Ledger, Neighbours
+from eigenveil.privacy import Budget, Neighbours
 from eigenveil.protocols import Terms
 from eigenveil.rows import Rows, counts_people
-from eigenveil.runtimes import Faults, Refusal
+from eigenveil.runtimes import Faults
 
 __all__ = ["FederatedPCA"]
 
 _METHODS = ("auto", "krylov", "power", "fedpower", "covariance", "merge", "uda", "wda", "dr-svd")
 _AVERAGES = ("merge", "uda", "wda")
-# Sums of products of rows within this bound are numbers that a hub takes, whatever the rows: an error would tell about them.
-_LARGEST_BOUND = 1e60
 # Room for this many people at a site is enough not to speak of it.
 _MANY = 1_000_000
-
-
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class Unfinished:
-    """A fit that did not end: its rounds, what each place was charged, and mail that was refused."""
-
-    transcript: tuple[Round, ...]
-    ledgers: dict[str, Ledger]
-    refused: tuple[Refusal, ...]
 
 
 class FederatedPCA(FittedPCA):
@@ -433,12 +422,7 @@ class FederatedPCA(FittedPCA):
             sparse=sparse,
         )
         if private:
-            # A box holds a ball of its diagonal: `around` takes no larger one, wherever the center is in it.
-            reach = bounds.row_bound if bounds.low is None else min(bounds.row_bound, 2 * bounds.mean_bound)
-            require(
-                max(reach, bounds.mean_bound) <= _LARGEST_BOUND,
-                f"row_bound, mean_bound and column_bounds must be at most {_LARGEST_BOUND:g}; give a scale",
-            )
+            bounds.require_addable()
         return bounds
 
     def _terms(self, sites: int) -> Terms:

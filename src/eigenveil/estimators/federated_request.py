@@ -67,21 +67,31 @@ def iterates(method: str) -> bool:
     return method in ("krylov", "power", "fedpower", "dr-svd")
 
 
-def components_of(request: SitesRequest, domain: Domain, begin: Array | None) -> Task[Any, Any, Any]:
-    """The task that finds the directions, for rows in `domain`."""
-    plan, near, rank = request.plan, request.neighbours, request.rank
+def components_of(
+    plan: SitesPlan,
+    domain: Domain,
+    begin: Array | None,
+    *,
+    neighbours: Neighbours,
+    rank: int,
+    private: bool,
+    align: Literal["procrustes", "sign", "none"] = "procrustes",
+    published: bool = False,
+) -> Task[Any, Any, Any]:
+    """The task that finds the directions, for rows in `domain`, as planned; from the basis `begin` where it iterates."""
+    near = neighbours
     match plan.method:
         case "covariance":
             return CovarianceSum(domain, near)
         case "merge":
             return SiteSpaces(domain, near, kind="merge", rank=rank, width=plan.width)
         case "uda" | "wda":
-            public = near.count_is_public or not request.private
+            public = near.count_is_public or not private
             return SiteSpaces(domain, near, kind=plan.method, rank=rank, normalise=plan.method == "wda" and public)
     assert begin is not None
     match plan.method:
         case "krylov":
-            if request.private:
+            if private:
                 return KeptProducts(domain, near, begin, plan.shares, rank, plan.tolerance)
             return KrylovSum(domain, near, begin, plan.rounds, rank, plan.tolerance, plan.shares)
         case "power":
@@ -96,7 +106,7 @@ def components_of(request: SitesRequest, domain: Domain, begin: Array | None) ->
                 plan.steps,
                 plan.shares,
                 rank,
-                align=request.align,
+                align=align,
                 tolerance=plan.tolerance,
-                published=request.published,
+                published=published,
             )

@@ -5,8 +5,8 @@ sites, under masks ("masked").
 """
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import final
 
 import numpy as np
@@ -15,6 +15,7 @@ from eigenveil.errors import BudgetExceeded, QuorumLost, require
 from eigenveil.estimators.curator import noise_floor
 from eigenveil.estimators.federated_masks import Declared, masked_terms
 from eigenveil.estimators.federated_request import SitesRequest, components_of, iterates
+from eigenveil.estimators.rounds import Round, Watch
 from eigenveil.estimators.sites import Columns
 from eigenveil.estimators.study import Found, Study
 from eigenveil.linalg import orthonormal
@@ -38,37 +39,11 @@ from eigenveil.rows import Rows, Symmetric
 from eigenveil.runtimes import Faults, InProcess, Refusal
 from eigenveil.tasks.base import GRID_COST
 
-__all__ = ["NOTHING_ASKED", "Federation", "Round", "Watch"]
+__all__ = ["NOTHING_ASKED", "Federation"]
 
 NOTHING_ASKED = "exact PCA was asked for"
 # What is spent stays this far below what may be, relatively, so that rounding in either account never refuses the last release.
 _MARGIN = 1e-10
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Round:
-    """One turn of a federated fit, in public terms: who answered, what it took, how far the answer moved, what was charged.
-
-    Bytes are those of all links together. `movement` is the largest sine between the directions before and after, `residual`
-    FedPower's rho_t, how far the sites were from the broadcast basis; None where there was nothing to measure or it is not
-    public. `charges` are lines of the hub's ledger, or of one site's where sites add the noise. A round that `restarted`
-    found sites gone that had been counted, and began the fit again without them.
-    """
-
-    number: int
-    stage: str
-    answered: tuple[str, ...]
-    missing: tuple[str, ...]
-    bytes_down: int
-    bytes_up: int
-    movement: float | None
-    residual: float | None
-    charges: tuple[Charge, ...]
-    restarted: bool = False
-
-
-Watch = Callable[[Round], None]
 
 
 @final
@@ -204,7 +179,16 @@ class Federation:
             bounds=request.bounds,
             neighbours=request.neighbours,
             center=request.center,
-            components=lambda domain: components_of(request, domain, begin),
+            components=lambda domain: components_of(
+                request.plan,
+                domain,
+                begin,
+                neighbours=request.neighbours,
+                rank=request.rank,
+                private=request.private,
+                align=request.align,
+                published=request.published,
+            ),
             split=split,
             people=request.people,
             multiplier=self._total_noise(1.0, math.sqrt(len(self._names))),

@@ -31,15 +31,15 @@ class Columns:
     shown: Any = None
 
 
-def read_sites(estimator: Any, sites: Any) -> tuple[dict[str, Rows], Columns]:
-    """The rows of each site by name, and their columns; the error names the site and no value."""
+def read_sites(estimator: Any, sites: Any, *, word: str = "site") -> tuple[dict[str, Rows], Columns]:
+    """The rows of each site by name, and their columns; the error names the site and no value. `word` is what they are called."""
     require(
         isinstance(sites, Mapping | Sequence) and not isinstance(sites, str | bytes),
-        f"sites must be a list, or a mapping of names, of tables with the same columns, got {type(sites).__name__}",
+        f"{word}s must be a list, or a mapping of names, of tables with the same columns, got {type(sites).__name__}",
     )
-    named = dict(sites) if isinstance(sites, Mapping) else {f"site {i}": X for i, X in enumerate(sites)}
-    require(len(named) > 0, "there must be at least one site, got none")
-    require(all(isinstance(name, str) for name in named), "names of sites must be text")
+    named = dict(sites) if isinstance(sites, Mapping) else {f"{word} {i}": X for i, X in enumerate(sites)}
+    require(len(named) > 0, f"there must be at least one {word}, got none")
+    require(all(isinstance(name, str) for name in named), f"names of {word}s must be text")
     rows: dict[str, Rows] = {}
     columns: Columns | None = None
     for name, X in named.items():

@@ -149,19 +149,19 @@ class Study(Task[StudyState, Any, Found]):
         """As the stage's own task does; all tasks of a study but the components' add arrays."""
         if isinstance(left, np.ndarray):
             return np.add(left, right)
-        return self._parts().combine(left, right)
+        return self.directions.combine(left, right)
 
     def condense(self, part: Any) -> Any:
         """As the stage's own task does."""
-        return part if isinstance(part, np.ndarray) else self._parts().condense(part)
+        return part if isinstance(part, np.ndarray) else self.directions.condense(part)
 
     def weighted(self, part: Any, weight: float) -> Any:
         """As the stage's own task does."""
-        return np.multiply(part, weight) if isinstance(part, np.ndarray) else self._parts().weighted(part, weight)
+        return np.multiply(part, weight) if isinstance(part, np.ndarray) else self.directions.weighted(part, weight)
 
     def arrays(self, part: Any) -> tuple[Array, ...]:
         """As the stage's own task does."""
-        return (part,) if isinstance(part, np.ndarray) else self._parts().arrays(part)
+        return (part,) if isinstance(part, np.ndarray) else self.directions.arrays(part)
 
     def part(self, question: Question, arrays: tuple[Array, ...]) -> Any:
         """As the stage's own task does."""
@@ -338,6 +338,7 @@ class Study(Task[StudyState, Any, Found]):
             self.bounds, self.neighbours, self.split.mean, self.split.count, self.people, self.multiplier
         )
 
-    def _parts(self) -> AnyTask:
-        """The components' own task, for what it does with parts whatever the domain."""
+    @property
+    def directions(self) -> AnyTask:
+        """The components' own task, as it was made last: for what it does with parts, whatever the domain."""
         return self._made["components"][1]

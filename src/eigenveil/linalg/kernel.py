@@ -97,9 +97,10 @@ def shared_work(items: Iterable[_Item], *, workers: Sequence[_Worker], take: Cal
 
 
 def orthonormal(matrix: Array) -> Array:
-    """An orthonormal basis, (d, p), whose span holds that of the columns of `matrix`, (d, p) with p <= d.
+    """The orthonormal basis Q, (d, p), with `matrix` = Q R, R upper triangular and nowhere negative on its diagonal; p <= d.
 
-    Cholesky QR twice (Yamamoto et al. 2015) on the usual tall, well conditioned matrix; Householder QR otherwise.
+    Cholesky QR twice (Yamamoto et al. 2015) on the usual tall, well conditioned matrix; Householder QR otherwise. Both find the
+    same basis, where columns are independent: holders of matrices that differ by little have bases that do.
 
     >>> basis = orthonormal(np.array([[3.0, 1.0], [0.0, 2.0], [0.0, 0.0]]))
     >>> np.allclose(basis.T @ basis, np.eye(2))
@@ -108,7 +109,11 @@ def orthonormal(matrix: Array) -> Array:
     rows, columns = matrix.shape
     require(columns <= rows, f"orthonormal needs at most as many columns as rows, got shape {matrix.shape}")
     quick = _cholesky_qr_twice(matrix) if rows > 4 * columns else None
-    return quick if quick is not None else np.linalg.qr(matrix)[0]
+    if quick is not None:
+        return quick
+    basis, upper = np.linalg.qr(matrix)
+    basis *= np.where(np.diag(upper) < 0, -1.0, 1.0)
+    return basis
 
 
 def _tall(matrix: Array, room: int) -> bool:

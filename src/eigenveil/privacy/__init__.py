@@ -18,6 +18,7 @@ from eigenveil.privacy.lattice import Lattice, pack, packed_size, unpack
 from eigenveil.privacy.ledger import Charge, Ledger, Slot
 from eigenveil.privacy.mechanism import Exact, Gaussian, Mechanism, Portion
 from eigenveil.privacy.noise import Noise
+from eigenveil.privacy.paired import PairedPart, Pairing
 from eigenveil.privacy.sensitivity import (
     Neighbours,
     count_sensitivity,
@@ -44,6 +45,8 @@ __all__ = [
     "Mechanism",
     "Neighbours",
     "Noise",
+    "PairedPart",
+    "Pairing",
     "Portion",
     "Share",
     "Skellam",

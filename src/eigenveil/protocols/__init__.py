@@ -2,7 +2,22 @@
 
 from eigenveil.protocols.hub import Hub, Terms, Turn
 from eigenveil.protocols.member import Member
-from eigenveil.protocols.messages import Ask, Brief, Decline, Done, Envelope, Give, Masked, Message, Return
+from eigenveil.protocols.messages import (
+    Again,
+    Ask,
+    Brief,
+    Card,
+    Decline,
+    Done,
+    Envelope,
+    Give,
+    Here,
+    Leave,
+    Masked,
+    Message,
+    Pass,
+    Return,
+)
 from eigenveil.protocols.node import Node
 from eigenveil.protocols.participation import Sampling
 from eigenveil.protocols.party import Party, Wait
@@ -10,19 +25,24 @@ from eigenveil.protocols.pooled import run_pooled
 from eigenveil.protocols.tree import Layout, star, tree
 
 __all__ = [
+    "Again",
     "Ask",
     "Brief",
+    "Card",
     "Decline",
     "Done",
     "Envelope",
     "Give",
+    "Here",
     "Hub",
     "Layout",
+    "Leave",
     "Masked",
     "Member",
     "Message",
     "Node",
     "Party",
+    "Pass",
     "Return",
     "Sampling",
     "Terms",

@@ -12,14 +12,19 @@ from eigenveil.tasks import Question
 
 __all__ = [
     "LONGEST_NAME",
+    "Again",
     "Ask",
     "Brief",
+    "Card",
     "Decline",
     "Done",
     "Envelope",
     "Give",
+    "Here",
+    "Leave",
     "Masked",
     "Message",
+    "Pass",
     "Return",
     "Table",
 ]
@@ -125,7 +130,82 @@ class Masked:
         require(self.turn >= 0, "turn counts from zero")
 
 
-Message: TypeAlias = Ask | Give | Decline | Done | Brief | Return | Masked
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Pass:
+    """Peer to neighbour: its numbers, (n,), in one `step` of adding up a turn.
+
+    `stage` says what the turn is about, `without` which peers no longer count, and `terms` is a digest of what all peers have
+    agreed on: whoever adds up something else, or otherwise, is not one of them.
+    """
+
+    turn: int
+    step: int
+    values: Array
+    stage: str
+    without: tuple[str, ...]
+    terms: bytes
+
+    def __post_init__(self) -> None:
+        require(self.turn >= 0 and self.step >= 0, "turn and step count from zero")
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Again:
+    """Peer to neighbour: your numbers of this step have not come."""
+
+    turn: int
+    step: int
+    without: tuple[str, ...]
+    terms: bytes
+
+    def __post_init__(self) -> None:
+        require(self.turn >= 0 and self.step >= 0, "turn and step count from zero")
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Here:
+    """Peer to neighbour: I have nothing to send in this turn yet, and wait for others myself."""
+
+    turn: int
+
+    def __post_init__(self) -> None:
+        require(self.turn >= 0, "turn counts from zero")
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Leave:
+    """Peer to neighbour: the `gone` no longer count, and turn `turn` begins again without them."""
+
+    turn: int
+    gone: tuple[str, ...]
+    terms: bytes
+
+    def __post_init__(self) -> None:
+        require(self.turn >= 0, "turn counts from zero")
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Card:
+    """From peer `origin` to peer `target`, passed on by those between: a public key, signed. `again` asks for the target's."""
+
+    turn: int
+    origin: str
+    target: str
+    key: bytes
+    signature: bytes
+    terms: bytes
+    again: bool = False
+
+    def __post_init__(self) -> None:
+        require(self.turn >= 0, "turn counts from zero")
+
+
+Message: TypeAlias = Ask | Give | Decline | Done | Brief | Return | Masked | Pass | Again | Here | Leave | Card
 
 
 @final

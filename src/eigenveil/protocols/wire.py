@@ -15,14 +15,19 @@ from eigenveil.errors import ProtocolError
 from eigenveil.linalg import Array
 from eigenveil.protocols.messages import (
     LONGEST_NAME,
+    Again,
     Ask,
     Brief,
+    Card,
     Decline,
     Done,
     Envelope,
     Give,
+    Here,
+    Leave,
     Masked,
     Message,
+    Pass,
     Return,
     Table,
 )
@@ -104,6 +109,11 @@ _MORE: Final = {
     "brief": ("step", "names", "lengths"),
     "return": ("step", "names", "lengths"),
     "masked": ("lengths",),
+    "pass": ("step", "stage", "without", "lengths"),
+    "again": ("step", "without", "lengths"),
+    "here": (),
+    "leave": ("gone", "lengths"),
+    "card": ("origin", "target", "again", "lengths"),
 }
 _NUMBERS: Final = {False: "<f8", True: "<u8"}
 _MOST_PIECES: Final = 1 << 17
@@ -122,6 +132,10 @@ def _pieces(body: Message) -> list[bytes]:
             return [body.data, *(piece for _, piece in body.table)]
         case Return():
             return [body.signature, body.data, *(piece for _, piece in body.table)]
+        case Pass() | Again() | Leave():
+            return [body.terms]
+        case Card():
+            return [body.key, body.signature, body.terms]
         case _:
             return []
 
@@ -148,6 +162,15 @@ def _head(mail: Envelope) -> tuple[dict[str, Any], tuple[NDArray[Any], ...]]:
             arrays = (body.words,)
         case Brief() | Return():
             head |= {"step": body.step, "names": [name for name, _ in body.table]}
+        case Pass():
+            arrays = (body.values,)
+            head |= {"step": body.step, "stage": body.stage, "without": body.without}
+        case Again():
+            head |= {"step": body.step, "without": body.without}
+        case Leave():
+            head |= {"gone": body.gone}
+        case Card():
+            head |= {"origin": body.origin, "target": body.target, "again": body.again}
     pieces = _pieces(body)
     if pieces:
         head["lengths"] = [len(piece) for piece in pieces]
@@ -157,6 +180,8 @@ def _head(mail: Envelope) -> tuple[dict[str, Any], tuple[NDArray[Any], ...]]:
 def _body(head: dict[str, Any], arrays: tuple[NDArray[Any], ...], pieces: list[bytes]) -> Message:
     turn = _whole(head["turn"])
     match head["kind"]:
+        case "pass" | "again" | "here" | "leave" | "card":
+            return _between_peers(head, turn, arrays, pieces)
         case "masked":
             if len(arrays) != 1 or arrays[0].ndim != 1 or len(pieces) != 1:
                 raise ValueError("a masked part is one row of numbers and a signature")
@@ -170,11 +195,7 @@ def _body(head: dict[str, Any], arrays: tuple[NDArray[Any], ...], pieces: list[b
             data, table = _table(head, pieces[1:])
             return Return(turn, _name(head["step"]), data, table, pieces[0])
         case "ask":
-            stage = head["stage"]
-            if not isinstance(stage, str) or len(stage) > LONGEST_NAME:
-                raise ValueError("its stage is no short text")
-            stage.encode()
-            return Ask(turn, Question(_whole(head["step"]), arrays, stage), _names(head["without"]))
+            return Ask(turn, Question(_whole(head["step"]), arrays, _stage(head)), _names(head["without"]))
         case "give":
             if not isinstance(head["half"], bool):
                 raise ValueError("half must be true or false")
@@ -185,6 +206,38 @@ def _body(head: dict[str, Any], arrays: tuple[NDArray[Any], ...], pieces: list[b
             if arrays:
                 raise ValueError("a decline carries no numbers")
             return Decline(turn)
+
+
+def _between_peers(
+    head: dict[str, Any], turn: int, arrays: tuple[NDArray[Any], ...], pieces: list[bytes]
+) -> Pass | Again | Here | Leave | Card:
+    kind = head["kind"]
+    if len(arrays) != (kind == "pass") or len(pieces) != {"here": 0, "card": 3}.get(kind, 1):
+        raise ValueError("it carries other things than mail of its kind does")
+    match kind:
+        case "pass":
+            if arrays[0].ndim != 1:
+                raise ValueError("what is passed on is one row of numbers")
+            return Pass(turn, _whole(head["step"]), arrays[0], _stage(head), _names(head["without"]), pieces[0])
+        case "again":
+            return Again(turn, _whole(head["step"]), _names(head["without"]), pieces[0])
+        case "leave":
+            return Leave(turn, _names(head["gone"]), pieces[0])
+        case "card":
+            if not isinstance(head["again"], bool):
+                raise ValueError("again must be true or false")
+            origin, target = _name(head["origin"]), _name(head["target"])
+            return Card(turn, origin, target, pieces[0], pieces[1], pieces[2], head["again"])
+        case _:
+            return Here(turn)
+
+
+def _stage(head: dict[str, Any]) -> str:
+    stage = head["stage"]
+    if not isinstance(stage, str) or len(stage) > LONGEST_NAME:
+        raise ValueError("its stage is no short text")
+    stage.encode()
+    return stage
 
 
 def _cut(data: bytes, start: int, lengths: Any) -> list[bytes]:

@@ -1,5 +1,7 @@
 """On what parties run. So far: all of them in one process."""
 
-from eigenveil.runtimes.in_process import Faults, InProcess, Refusal
+from eigenveil.runtimes.in_process import InProcess
+from eigenveil.runtimes.meeting import Meeting
+from eigenveil.runtimes.post import Faults, Post, Refusal
 
-__all__ = ["Faults", "InProcess", "Refusal"]
+__all__ = ["Faults", "InProcess", "Meeting", "Post", "Refusal"]

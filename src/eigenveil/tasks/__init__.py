@@ -7,6 +7,8 @@ from eigenveil.tasks.kept_products import KeptProducts, KeptState, ritz_of_all
 from eigenveil.tasks.krylov import KrylovState, KrylovSum, tie_at
 from eigenveil.tasks.local_power import Align, LocalPart, LocalPower, LocalState, constant_steps, decaying_steps
 from eigenveil.tasks.power import PowerIteration, PowerState, geometric_shares, ritz
+from eigenveil.tasks.published_segments import PublishedSegments
+from eigenveil.tasks.segments import Segments, SegmentsState
 from eigenveil.tasks.spaces import SiteSpace, SiteSpaces, SpacesKind
 from eigenveil.tasks.totals import Totals, TotalsResult, lies_far, shrunk
 
@@ -22,9 +24,12 @@ __all__ = [
     "LocalState",
     "PowerIteration",
     "PowerState",
+    "PublishedSegments",
     "Question",
     "RandomisedState",
     "RandomisedSvd",
+    "Segments",
+    "SegmentsState",
     "SiteSpace",
     "SiteSpaces",
     "SpacesKind",

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import final
 
 from eigenveil.errors import require
-from eigenveil.protocols.masked.keys import KEY, SIGNATURE, digest
+from eigenveil.protocols.keys import KEY, SIGNATURE, digest
 from eigenveil.protocols.masked.terms import MaskedTerms
 from eigenveil.protocols.messages import Table
 

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from eigenveil.errors import PeerError, ProtocolError, QuorumLost
 from eigenveil.protocols.exchange import Exchange
+from eigenveil.protocols.keys import KEY, SEAL, agree, digest, private_key, public_of
 from eigenveil.protocols.masked.evidence import Tree, drawn
 from eigenveil.protocols.masked.keyring import Keyring
-from eigenveil.protocols.masked.keys import KEY, SEAL, agree, digest, private_key, public_of
 from eigenveil.protocols.masked.masks import add_masks
 from eigenveil.protocols.masked.member import list_digest, return_digest, words_digest
 from eigenveil.protocols.masked.secrets import Pool

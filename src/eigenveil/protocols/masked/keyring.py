@@ -3,7 +3,7 @@
 import os
 from typing import final
 
-from eigenveil.protocols.masked.keys import KEY, SIGNATURE
+from eigenveil.protocols.keys import KEY, SIGNATURE
 from eigenveil.protocols.masked.session import BEFORE_ROLL, MARK, letter_mark, receipt
 from eigenveil.protocols.masked.terms import Card, MaskedTerms, said_in
 from eigenveil.protocols.messages import Return

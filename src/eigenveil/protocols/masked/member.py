@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from eigenveil.errors import BudgetExceeded, PeerError, require
 from eigenveil.linalg import Array
 from eigenveil.privacy import Share
+from eigenveil.protocols.keys import KEY, Identity, digest
 from eigenveil.protocols.masked.evidence import Doubt
-from eigenveil.protocols.masked.keys import KEY, Identity, digest
 from eigenveil.protocols.masked.masks import add_masks
 from eigenveil.protocols.masked.session import Session
 from eigenveil.protocols.masked.terms import DECLINED, MaskedTerms, question_digest

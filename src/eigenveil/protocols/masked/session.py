@@ -12,8 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, final
 
 from eigenveil.errors import require
-from eigenveil.protocols.masked.evidence import Doubt
-from eigenveil.protocols.masked.keys import (
+from eigenveil.protocols.keys import (
     KEY,
     SIGNATURE,
     Identity,
@@ -24,6 +23,7 @@ from eigenveil.protocols.masked.keys import (
     public_of,
     seal_letter,
 )
+from eigenveil.protocols.masked.evidence import Doubt
 from eigenveil.protocols.masked.shamir import SHARE_BYTES, split_many
 from eigenveil.protocols.masked.terms import Card, MaskedTerms, bound_to, said_in
 from eigenveil.protocols.messages import Table

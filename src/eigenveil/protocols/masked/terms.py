@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from eigenveil.errors import require
 from eigenveil.linalg import Array
 from eigenveil.privacy import Lattice, packed_size, read
+from eigenveil.protocols.keys import KEY, SIGNATURE, digest, is_public_key, signed_by
 from eigenveil.protocols.masked.graph import MaskGraph
-from eigenveil.protocols.masked.keys import KEY, SIGNATURE, digest, is_public_key, signed_by
 from eigenveil.tasks import Question, SumTask
 
 __all__ = ["DECLINED", "Card", "MaskedTerms", "bound_to", "question_digest", "require_survivors", "said_in"]

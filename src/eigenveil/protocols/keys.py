@@ -1,4 +1,4 @@
-"""Keys, signatures and sealed letters of masked sums: X25519, Ed25519, HKDF and ChaCha20-Poly1305, all from `cryptography`.
+"""Keys, signatures and sealed letters: X25519, Ed25519, HKDF and ChaCha20-Poly1305, all from `cryptography`.
 
 A site's `Identity` is for years and only signs. Everything that hides numbers is made anew for a study.
 """

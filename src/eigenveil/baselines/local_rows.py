@@ -1,0 +1,123 @@
+"""`local_rows_pca`: every row with noise of its own, shared with everybody, and then any SVD. D-DP-PM section IV.A, "LDP".
+
+It is what a decentralised method has to beat: nobody is trusted with anything, nothing is added up before it is noisy, and so
+the noise of n rows meets in every direction. Not a `Tracker`, unlike the others here: it takes all rows at once.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, final
+
+import numpy as np
+
+from eigenveil.errors import require
+from eigenveil.linalg import Array, Subspace, top_eigen
+from eigenveil.privacy import Bounded, Budget, Domain, Gaussian, Guarantee, Ledger, Neighbours, Noise, sum_sensitivity
+from eigenveil.privacy.guarantee import plain
+from eigenveil.privacy.published import classical_multiplier
+from eigenveil.rows import Block
+
+__all__ = ["LocalRows", "local_rows_pca"]
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class LocalRows:
+    """The directions of the noisy rows, what was promised, and the standard deviation of the noise on every entry."""
+
+    subspace: Subspace
+    guarantee: Guarantee
+    scale: float
+
+
+def local_rows_pca(
+    peers: Sequence[Array],
+    *,
+    rank: int,
+    row_bound: float,
+    budget: Budget,
+    noise: Noise,
+    neighbours: Neighbours = Neighbours.ZERO_OUT,
+    calibration: Literal["exact", "paper"] = "exact",
+    debiased: bool = False,
+) -> LocalRows:
+    """The top `rank` right singular vectors of `peers`' rows, (n_i, d), each row cut to `row_bound` and with noise of its own.
+
+    Sensitivity. A person is one row of all that is shared: zeros in the place of x move it by ||x|| <= B, another row y by
+    ||y - x|| <= 2B. "paper" has deviation sqrt(2 ln(1.25/delta)) / epsilon, as printed: proved for epsilon < 1 and for rows
+    that move by one, and used beyond both, so it comes with no promise.
+
+    The Gram matrix of n noisy rows has n scale^2 on its diagonal in the mean. `debiased` takes that off, n being public. It
+    changes no direction, as M and M - c I have the same eigenvectors in the same order; only values get nearer to those of
+    the rows.
+
+    >>> found = local_rows_pca([3 * np.eye(2)], rank=1, row_bound=1.0, budget=Budget(1.0, 1e-5), noise=Noise.seeded(1))
+    >>> round(found.scale, 4), found.guarantee.epsilon, found.subspace.basis.shape
+    (3.7306, 1.0, (2, 1))
+    """
+    require(len(peers) > 0, "peers must be at least one, got none")
+    require(
+        neighbours in (Neighbours.ZERO_OUT, Neighbours.REPLACE_ONE),
+        f"neighbours must be zero-out or replace-one, since everybody sees how many rows there are; got {neighbours.value!r}",
+    )
+    require(calibration in ("exact", "paper"), f"calibration must be 'exact' or 'paper', got {calibration!r}")
+    domain = Domain(dim=peers[0].shape[1], radius=row_bound)
+    require(rank <= domain.dim, f"rank must lie in 1..{domain.dim}, got {rank}")
+    require(math.isfinite(row_bound), f"row_bound must be finite, got {row_bound}")
+    gram, count = np.zeros((domain.dim, domain.dim)), 0
+    sensitivity = sum_sensitivity(row_bound, neighbours)
+    # Nothing but the one release is charged: each person's row is at one peer, so peers' ledgers do not add up.
+    ledger = Ledger(epsilon=budget.epsilon, delta=budget.delta)
+    scale = classical_multiplier(budget) if calibration == "paper" else sensitivity / budget.mu
+    for number, rows in enumerate(peers):
+        require(rows.ndim == 2 and rows.shape[1] == domain.dim, f"peer {number} must hold rows of {domain.dim} columns")
+        bounded = Bounded(domain.dense(Block(rows)), sensitivity)
+        if calibration == "paper":
+            noisy = bounded.value + scale * noise.normal(rows.shape)
+        else:
+            ledger = Ledger(epsilon=budget.epsilon, delta=budget.delta)
+            noisy = Gaussian(1.0 / budget.mu, ledger, noise).release(bounded, label="every row")
+        gram += noisy.T @ noisy
+        count += len(rows)
+    values, vectors = top_eigen(gram, rank=rank)
+    floor = count * scale**2 if debiased else 0.0
+    guarantee = (
+        Guarantee.none(_as_printed(budget))
+        if calibration == "paper"
+        else _promise(budget, neighbours, row_bound, ledger, reproducible=noise.reproducible)
+    )
+    return LocalRows(Subspace(vectors, np.sqrt(np.maximum(values - floor, 0.0))), guarantee, scale)
+
+
+def _promise(
+    budget: Budget, neighbours: Neighbours, row_bound: float, ledger: Ledger, *, reproducible: bool
+) -> Guarantee:
+    caveats = ["floating-point noise stands in for real-valued noise; see docs/sharp-edges.md"]
+    if reproducible:
+        caveats.insert(0, "reproducible, not private: the noise came from a known seed and can be subtracted")
+    return Guarantee(
+        epsilon=budget.epsilon,
+        delta=budget.delta,
+        unit="each person, who holds one row at one peer",
+        neighbours=neighbours.words,
+        against="anybody, the other peers among them, who sees every noisy row and knows everything but one person's row; only "
+        "a person's own peer sees it",
+        released=("every row, with noise", "components", "spectrum", "the number of rows of each peer"),
+        assumptions=(
+            "no person has more than one row, or rows at more than one peer",
+            f"rows are cut to length {row_bound:g} around zero, a bound that was not read from these rows",
+            "that all entries are finite, and the number, names and types of the columns, are public",
+            "this release alone: another one of the same people is a further cost",
+        ),
+        calibration="exact Gaussian mechanism (Balle and Wang 2018)",
+        caveats=tuple(caveats),
+        charges=ledger.charges,
+    )
+
+
+def _as_printed(budget: Budget) -> str:
+    return (
+        f"noise as printed in D-DP-PM section IV.A at its ({plain(budget.epsilon)}, {plain(budget.delta)}); that promise is not "
+        "established: it is proved for epsilon < 1 only, and for rows that one person moves by at most one"
+    )

@@ -1,0 +1,423 @@
+"""`GossipPCA`: principal components of rows at peers that talk to their neighbours only, with no hub at all."""
+
+import math
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal, cast, final
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import check_is_fitted
+
+from eigenveil.errors import EigenveilError, require
+from eigenveil.estimators.bounds import RowBounds
+from eigenveil.estimators.checks import budget_of, center_of, rank_of, require_integer, seed_of
+from eigenveil.estimators.federated_rules import require_enough
+from eigenveil.estimators.fitted import FittedPCA
+from eigenveil.estimators.gossip import Gossip
+from eigenveil.estimators.gossip_graphs import read_graph
+from eigenveil.estimators.gossip_plans import peers_plan
+from eigenveil.estimators.gossip_promise import gossip_promise
+from eigenveil.estimators.gossip_request import PeersRequest
+from eigenveil.estimators.gossip_rules import NoiseKind, noise_of, quorum_of, require_words
+from eigenveil.estimators.rounds import Unfinished, Watch
+from eigenveil.estimators.sites import people_at, read_sites
+from eigenveil.estimators.study import Found
+from eigenveil.graphs import Graph
+from eigenveil.linalg import Array
+from eigenveil.plan_sites import SitesPlan
+from eigenveil.privacy import (
+    Bounded,
+    Budget,
+    Charge,
+    Gaussian,
+    Guarantee,
+    Ledger,
+    Neighbours,
+    Noise,
+    compose_mu,
+    epsilon_of,
+)
+from eigenveil.rows import Rows, counts_people
+from eigenveil.runtimes import Faults
+from eigenveil.tasks import PublishedSegments
+
+__all__ = ["GossipPCA", "PublishedScores"]
+
+
+# Peers whose answers are further apart than this are told so.
+_APART = 0.01
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class PublishedScores:
+    """Scores of each peer's people with noise, (n, k) by name, and the guarantee of the fit and the scores together."""
+
+    scores: dict[str, Array]
+    guarantee: Guarantee
+
+
+class GossipPCA(FittedPCA):
+    """Principal components of rows at peers on a graph, none of which trusts a center. Changes in place: `fit` spends.
+
+    Parameters
+    ----------
+    n_components : int
+        How many components.
+    graph : str, path, edges, dict, array or Graph
+        Who talks to whom: "ring", "path", "grid", "star", "complete" or "random-regular:4"; a file with one edge a line; pairs of
+        names or numbers; neighbours by name; a symmetric, doubly stochastic matrix of weights, (m, m); a networkx graph.
+    epsilon, delta : float
+        The budget of one fit. `epsilon=None` must be written out and gives exact PCA with no privacy.
+    row_bound : float
+        No row may be longer than this around the mean; longer ones are scaled down. You must know it without looking.
+    method : "power", "krylov", "covariance" or "segments"
+        Products with a block of directions, the same with all products kept, one covariance, or D-DP-PM: one direction at a time.
+    consensus : "metropolis", "chebyshev" or "tree"
+        How sums come about: averages with neighbours over and over, the same in about the root of as many steps, or up and down
+        a spanning tree, which is exact.
+    steps : int
+        How many exchanges a sum takes; None is as many as leave nothing to speak of.
+    rounds, tolerance : int, float
+        For power, krylov and segments (a component): the most rounds, which the budget is reserved for, and the sine to stop at.
+    oversample : int
+        Directions beyond n_components that are carried along.
+    noise : "pairwise", "independent", "published" or None
+        Noise that cancels between pairs of peers, as good as a curator's, against `colluders` of them; noise at every peer,
+        against all others; D-DP-PM's own, with nothing promised; or none, for epsilon=None.
+    noise_graph : as graph
+        Which pairs share noise; None is those that talk. Without any `colluders` peers it must still hold together.
+    colluders : int
+        How many peers may tell each other all they know.
+    center : "private", True, None or array of d
+        The mean over all peers, found privately where there is a budget; none; or public numbers.
+    random_state : None or int
+        None draws noise from the operating system. A seed makes the fit reproducible and not private.
+    column_bounds, origin, mean_bound, scale, neighbours, person
+        As in `FederatedPCA`.
+    people : int
+        A public guess at how many people there are, for the starts of "segments" alone.
+    restarts : int
+        How many turns can be begun again, each at its full price, when peers vanish: the budget is shared out accordingly.
+    quorum : None, int or float
+        How many peers must be left, more than half, or which share of them.
+    deadline, retries : float, int
+        For how many seconds a peer waits for a neighbour before it asks again, and how often it does. Simulated time here.
+    faults : Faults
+        What a simulated network does to mail. None carries everything.
+
+    Attributes
+    ----------
+    components_, mean_, explained_variance_, explained_variance_ratio_, singular_values_, n_components_, n_features_in_
+        As in scikit-learn's PCA, from released numbers only: those of the first peer that counts.
+    disagreement_ : float
+        The largest sine between its directions and any other peer's.
+    scores_, segments_ : dict of array, (n, k)
+        The scores of each peer's own people, and with method="segments" their part of the left singular vectors. Raw data: each
+        stays with its peer. `publish_scores` gives them away with noise, for a price.
+    guarantee_, model_, subspace_, noise_floor_, plan_, ledgers_, refused_, transcript_, unfinished_
+        As in `FederatedPCA`.
+    peers_, traffic_, terms_ : tuple of str, dict of int, GossipTerms
+        The peers that count, how many bytes each peer sent, and what they had agreed on.
+
+    Examples
+    --------
+    >>> rows = np.random.default_rng(0).standard_normal((600, 6)) * [9, 5, 3, 1, 1, 1]
+    >>> pca = GossipPCA(2, graph="ring", epsilon=None, random_state=0).fit(np.array_split(rows, 4))
+    >>> abs(pca.components_ @ np.eye(6)).argmax(axis=1).tolist(), pca.disagreement_ < 1e-8
+    ([0, 1], True)
+    >>> pca.scores_["peer 0"].shape
+    (150, 2)
+    """
+
+    def __init__(
+        self,
+        n_components: int,
+        *,
+        graph: Any,
+        epsilon: float | None,
+        delta: float | None = None,
+        row_bound: float | None = None,
+        method: str = "power",
+        consensus: str = "metropolis",
+        steps: int | None = None,
+        rounds: int | None = None,
+        oversample: int | None = None,
+        noise: str | None = "pairwise",
+        noise_graph: Any = None,
+        colluders: int = 1,
+        center: ArrayLike | Literal["private"] | bool | None = "private",
+        random_state: Any = None,
+        tolerance: float | None = None,
+        column_bounds: Any = None,
+        origin: ArrayLike | None = None,
+        mean_bound: float | None = None,
+        scale: ArrayLike | None = None,
+        neighbours: str = "add-remove",
+        person: str | None = None,
+        people: int | None = None,
+        restarts: int = 0,
+        quorum: float | None = None,
+        deadline: float = 30.0,
+        retries: int = 4,
+        faults: Faults | None = None,
+    ) -> None:
+        self.n_components = n_components
+        self.graph = graph
+        self.epsilon = epsilon
+        self.delta = delta
+        self.row_bound = row_bound
+        self.method = method
+        self.consensus = consensus
+        self.steps = steps
+        self.rounds = rounds
+        self.oversample = oversample
+        self.noise = noise
+        self.noise_graph = noise_graph
+        self.colluders = colluders
+        self.center = center
+        self.random_state = random_state
+        self.tolerance = tolerance
+        self.column_bounds = column_bounds
+        self.origin = origin
+        self.mean_bound = mean_bound
+        self.scale = scale
+        self.neighbours = neighbours
+        self.person = person
+        self.people = people
+        self.restarts = restarts
+        self.quorum = quorum
+        self.deadline = deadline
+        self.retries = retries
+        self.faults = faults
+
+    def fit(self, peers: Any, y: Any = None, *, watch: Watch | None = None) -> "GossipPCA":
+        """Fit on the rows of `peers`: a list, or a mapping of names, of arrays, sparse matrices, tables or `Rows`.
+
+        `watch` is called after each round with what happened in it.
+        """
+        gossip = self.prepare(peers, watch=watch)
+        try:
+            found = gossip.run(faults=self.faults)
+        except EigenveilError:
+            self.unfinished_ = Unfinished(tuple(gossip.rounds), dict(gossip.ledgers), gossip.refused)
+            raise
+        except ValueError:
+            self.unfinished_ = Unfinished(tuple(gossip.rounds), dict(gossip.ledgers), gossip.refused)
+            # Where a peer broke, the reason is what broke it.
+            for name, error in gossip.stopped.items():
+                if isinstance(error, ValueError):
+                    raise ValueError(f"{name}: {error}") from None
+            raise
+        return self._finish(gossip, found)
+
+    def prepare(self, peers: Any, *, watch: Watch | None = None) -> Gossip:
+        """The peers of a fit, checked and ready, for who runs them other than `fit` does. Nothing is spent yet."""
+        require_words(self)
+        published = self.noise == "published"
+        budget = None if published else budget_of(self.epsilon, self.delta)
+        noise = noise_of(self, budget)
+        require_integer("rounds", self.rounds, least=1, most=10_000 if budget is None else 200)
+        require(self.faults is None or isinstance(self.faults, Faults), "faults must be an eigenveil.runtimes.Faults")
+        rows, columns = read_sites(self, peers, word="peer")
+        return Gossip(self._request(rows, budget, noise), rows, columns, watch=watch)
+
+    def publish_scores(self, *, epsilon: float, delta: float) -> PublishedScores:
+        """Scores of everybody, with noise, for all to see: an explicit choice with a budget of its own.
+
+        Each person's scores, k numbers cut to length row_bound, get noise against whoever sees them: local privacy of a score,
+        which costs far more accuracy than the components did. What was promised before is no longer all there is: the guarantee
+        of both together is returned, and becomes `guarantee_`.
+        """
+        check_is_fitted(self)
+        budget = budget_of(epsilon, delta)
+        near, fitted = Neighbours(self.neighbours), self.guarantee_
+        require(budget is not None, "epsilon is required: publishing scores without noise would be publishing rows")
+        assert budget is not None
+        require(fitted.epsilon is not None, "the fit promised nothing, so there is no guarantee to add to")
+        require(
+            near.count_is_public,
+            "a score for each person says how many there are, which neighbours='add-remove' protects: fit with "
+            "neighbours='zero-out' or 'replace-one'",
+        )
+        require(self.person is None, "people with several rows have several scores: publish_scores is for one row each")
+        reach = self._domain.radius
+        sensitivity = reach if near is Neighbours.ZERO_OUT else 2 * reach
+        scores: dict[str, Array] = {}
+        for place, (name, own) in enumerate(self.scores_.items()):
+            ledger = Ledger(epsilon=budget.epsilon, delta=budget.delta)
+            seed = seed_of(self.random_state)
+            noise = Noise.fresh() if seed is None else Noise.seeded((seed << 34) + (place << 2) + 2)
+            lengths = np.sqrt(np.einsum("ij,ij->i", own, own))
+            with np.errstate(divide="ignore"):
+                cut = own * np.minimum(1.0, reach / lengths * (1 - 1e-15))[:, None]
+            release = Gaussian((1 + 1e-10) / budget.mu, ledger, noise)
+            scores[name] = release.release(Bounded(cut, sensitivity), label=f"scores of {len(own)} people")
+        mu = compose_mu([Budget(cast("float", fitted.epsilon), cast("float", fitted.delta)).mu, budget.mu])
+        together = replace(
+            fitted,
+            epsilon=epsilon_of(mu, cast("float", fitted.delta)),
+            released=(*fitted.released, "every person's scores with noise of their own"),
+            # One line, because each person is at one peer.
+            charges=(*fitted.charges, Charge("scores of the people of a peer", budget.mu)),
+        )
+        self.guarantee_ = together
+        self.model_ = replace(self.model_, guarantee=together)
+        return PublishedScores(scores, together)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        """What is known of a fit that did not end is no fit."""
+        return hasattr(self, "model_")
+
+    def _finish(self, gossip: Gossip, found: Found) -> "GossipPCA":
+        request = gossip.request
+        self.n_features_in_ = gossip.columns.count
+        for name in ("feature_names_in_", "unfinished_", "segments_"):
+            self.__dict__.pop(name, None)
+        if gossip.columns.shown is not None:
+            self.feature_names_in_ = gossip.columns.shown
+        first = gossip.done[0]
+        self.plan_ = request.plan
+        self.terms_ = gossip.terms
+        self.peers_ = first.counted
+        self.transcript_ = tuple(gossip.rounds)
+        self.ledgers_ = dict(gossip.ledgers)
+        self.refused_ = gossip.refused
+        self.traffic_ = dict(gossip.sent)
+        self.disagreement_ = gossip.disagreement
+        self.tied_ = found.tied
+        self.converged_ = None if request.private or request.published else found.at_rest
+        self._domain = found.domain
+        self._show(
+            found.subspace,
+            trace=found.trace,
+            people=found.people,
+            center=found.center,
+            noise_floor=gossip.noise_floor(found),
+            guarantee=gossip_promise(gossip, found),
+            scale=request.bounds.scale,
+            settings=self._settings(gossip),
+        )
+        self._keep_scores(gossip)
+        if self.disagreement_ > _APART:
+            warnings.warn(
+                f"peers have come to answers that are up to a sine of {self.disagreement_:.2g} apart: {self.consensus} in "
+                f"steps={self.steps} does not bring their sums together on this graph. More steps do, or steps=None",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+        if self.converged_ is False and self.rounds is None:
+            warnings.warn(
+                f"{request.method} did not come to rest within the tolerance. More rounds or a larger tolerance help, or "
+                "method='krylov' or 'covariance'",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+        return self
+
+    def _keep_scores(self, gossip: Gossip) -> None:
+        """Each peer's scores of its own people, which are that peer's alone."""
+        self.scores_: dict[str, Array] = {}
+        for name in self.peers_:
+            blocks = gossip.peers[name].rows.blocks(1 << 14)
+            parts = [self.model_.transform(block.values) for block in blocks]
+            self.scores_[name] = np.vstack(parts) if parts else np.empty((0, self.n_components_))
+        if gossip.request.method != "segments":
+            return
+        self.segments_: dict[str, Array] = {}
+        for name in self.peers_:
+            task = gossip.studies[name].directions
+            if isinstance(task, PublishedSegments):
+                self.segments_[name] = task.segments
+            else:
+                lengths = np.where(self.singular_values_ > 0, self.singular_values_, math.inf)
+                self.segments_[name] = self.scores_[name] / lengths
+
+    def _settings(self, gossip: Gossip) -> dict[str, Any]:
+        request, mixing = gossip.request, gossip.terms.among(()).mixing
+        plan = request.plan
+        return {
+            "mechanism": request.method,
+            "why": plan.reason,
+            "noise": request.noise,
+            "graph": f"{len(request.graph.names)} peers, {len(request.graph.edges)} edges",
+            "consensus": request.consensus,
+            "steps": mixing.steps,
+            "peers": len(self.peers_),
+            "rounds": len(self.transcript_),
+            "bytes": sum(self.traffic_.values()),
+            "neighbours": self.neighbours,
+            "width": plan.width if isinstance(plan, SitesPlan) else 1,
+        }
+
+    def _request(self, peers: Mapping[str, Rows], budget: Budget | None, noise: NoiseKind) -> PeersRequest:
+        names = tuple(peers)
+        require(len(names) >= 2, "there must be at least 2 peers, got 1: for one table there is PrivatePCA")
+        graph, weights = read_graph("graph", self.graph, names)
+        self._require_connected(graph)
+        noise_graph = None
+        if noise == "pairwise":
+            noise_graph = graph if self.noise_graph is None else read_graph("noise_graph", self.noise_graph, names)[0]
+            require_integer("colluders", self.colluders, least=1, most=max(1, len(names) - 2), optional=False)
+        else:
+            require(self.noise_graph is None, "noise_graph is for noise='pairwise' and a budget")
+        private, near = budget is not None, Neighbours(self.neighbours)
+        dim = next(iter(peers.values())).shape[1]
+        rank = rank_of(self.n_components, dim)
+        public = not private or near.count_is_public
+        sizes = {name: people_at(rows) for name, rows in peers.items()} if public else None
+        require_enough(sizes, dim, rank, private=private or noise == "published", published=False)
+        known = sum(sizes.values()) if sizes is not None else None
+        return PeersRequest(
+            rank=rank,
+            bounds=self._bounds(dim, private=private, sparse=any(rows.sparse for rows in peers.values())),
+            center=self._center_given(dim),
+            neighbours=near,
+            plan=peers_plan(self, dim, rank, budget, people=known, graph=graph, weights=weights),
+            budget=budget,
+            noise=noise,
+            graph=graph,
+            weights=weights,
+            consensus=cast("Any", self.consensus),
+            steps=None if self.steps is None else int(self.steps),
+            noise_graph=noise_graph,
+            colluders=int(self.colluders),
+            quorum=quorum_of(self, len(names)),
+            deadline=float(self.deadline),
+            retries=int(self.retries),
+            restarts=int(self.restarts),
+            grouped=any(counts_people(rows) for rows in peers.values()),
+            people=known if private or noise == "published" else None,
+            sizes=sizes,
+            seed=seed_of(self.random_state),
+        )
+
+    def _require_connected(self, graph: Graph) -> None:
+        groups = graph.components()
+        if len(groups) > 1:
+            lost = ", ".join(groups[1][:5])
+            raise ValueError(f"graph must be connected: there is no way from {groups[0][0]} to {lost}")
+
+    def _bounds(self, dim: int, *, private: bool, sparse: bool) -> RowBounds:
+        bounds = RowBounds.check(
+            dim,
+            private=private,
+            row_bound=self.row_bound,
+            column_bounds=self.column_bounds,
+            origin=self.origin,
+            mean_bound=self.mean_bound,
+            scale=self.scale,
+            sparse=sparse,
+        )
+        if private:
+            bounds.require_addable()
+        return bounds
+
+    def _center_given(self, dim: int) -> Any:
+        if self.center is True:
+            return "private"
+        require(self.center is not False, "center must be 'private', True, None or numbers, got False")
+        return center_of(self.center, dim)

@@ -1,0 +1,127 @@
+"""What a fit between peers promises, to whom and against whom, in words."""
+
+import math
+
+from eigenveil.estimators.gossip import Gossip
+from eigenveil.estimators.gossip_request import PeersRequest
+from eigenveil.estimators.study import Found
+from eigenveil.privacy import Guarantee
+
+__all__ = ["gossip_promise"]
+
+_RELEASED = ("components", "mean", "spectrum", "explained variance and its ratio", "the transcript")
+_PUBLISHED = (
+    "none established: noise is as published in D-DP-PM Alg. 1, whose leakage is computed for the data at hand and one neighbour "
+    "of it, not for all. A row that alone spans a direction is revealed with certainty, and sums are sent without noise. "
+    "eigenveil.diagnostics has that estimate, which is itself private"
+)
+
+
+def gossip_promise(gossip: Gossip, found: Found) -> Guarantee:
+    """The guarantee of a finished fit, from what its ledgers say."""
+    request = gossip.request
+    if request.published:
+        return Guarantee.none(_PUBLISHED)
+    if request.budget is None:
+        return Guarantee.none("exact PCA was asked for")
+    unit = "each person, who holds one row at one peer"
+    if request.grouped:
+        unit = "each person, with all the rows that name them, which together count as one row at one peer"
+    dearest = max(gossip.ledgers.values(), key=lambda ledger: ledger.spent_mu)
+    return Guarantee(
+        epsilon=request.budget.epsilon,
+        delta=request.budget.delta,
+        unit=unit,
+        neighbours=request.neighbours.words,
+        against=_against(gossip),
+        released=(*_RELEASED, "every number that leaves a peer"),
+        assumptions=tuple(_assumptions(gossip, found)),
+        calibration=_calibration(gossip),
+        caveats=tuple(_caveats(request)),
+        charges=dearest.charges,
+    )
+
+
+def _against(gossip: Gossip) -> str:
+    request = gossip.request
+    everybody = (
+        "anybody who sees the released numbers and all mail between peers and knows everything but one person's rows"
+    )
+    if request.noise == "independent":
+        return f"{everybody}, all other peers together among them; only a person's own peer sees their rows"
+    peers = "one peer that tells" if request.colluders == 1 else f"up to {request.colluders} peers that tell"
+    return (
+        f"{everybody}, together with {peers} them everything and may say what they like to others; with more of them on one side "
+        "there is less noise than was promised. Only a person's own peer sees their rows"
+    )
+
+
+def _calibration(gossip: Gossip) -> str:
+    request = gossip.request
+    text = (
+        "exact Gaussian composition (Balle and Wang 2018); the epsilon is the budget fixed before the fit, reserved for the "
+        "largest number of rounds"
+    )
+    if request.restarts:
+        turns = "one turn" if request.restarts == 1 else f"{request.restarts} turns"
+        text += f" and for {turns} begun again"
+    peers = len(gossip.done[0].counted)
+    if request.noise == "independent":
+        return f"{text}. Every peer adds all the noise: the sum has {math.sqrt(peers):.4g} times a curator's"
+    pairing = gossip.terms.among(set(request.graph.names) - set(gossip.done[0].counted)).pairing
+    assert pairing is not None
+    kind = "the largest" if pairing.exact else "a bound on the largest"
+    return (
+        f"{text}. Every peer adds noise of its own and noise {pairing.ratio:g} times as large that cancels between pairs. mu is "
+        f"{kind} over every set of {request.colluders} colluding and one other peer (docs/pairwise-noise.md); the sum has "
+        f"{pairing.excess:.4g} times a curator's noise"
+    )
+
+
+def _assumptions(gossip: Gossip, found: Found) -> list[str]:
+    request = gossip.request
+    lines = ["no person has rows at more than one peer"]
+    if not request.grouped:
+        lines.append("no person has more than one row")
+    lines += [
+        f"rows are cut to length {found.domain.radius:g} around the center, a bound that was not read from these rows",
+        "that all entries are finite, and the number, names and types of the columns, are public",
+        "which peers there are, who talks to whom, and which were counted in which turn, is public",
+        _who_counted(gossip),
+        "this fit alone: another fit on the same people is a further cost",
+    ]
+    if request.noise == "pairwise":
+        few = "one peer tells" if request.colluders == 1 else f"{request.colluders} peers tell"
+        lines += [
+            f"no more than {few} others what they know, whatever else they say",
+            "every peer knows the public identity of every other that it shares noise with from elsewhere",
+            "X25519, Ed25519, SHA-256, HKDF and AES-256 hold: the promise is against who cannot break them",
+        ]
+    bounds = request.bounds
+    if bounds.scale is not None or bounds.origin is not None or not isinstance(request.center, str):
+        lines.append("origin, scale, column bounds and a given center are public")
+    return lines
+
+
+def _who_counted(gossip: Gossip) -> str:
+    """Who was counted in the end, and where others were left behind."""
+    everybody, counted = gossip.request.graph.names, gossip.done[0].counted
+    if len(counted) == len(everybody):
+        return f"counted were all {len(everybody)} peers, in every turn"
+    gone = [name for name in everybody if name not in counted]
+    shown = ", ".join(gone[:10]) + (f" and {len(gone) - 10} more" if len(gone) > 10 else "")
+    turn = next((done.number for done in gossip.rounds if set(done.answered) <= set(counted)), 0)
+    return (
+        f"counted from round {turn + 1} on were {len(counted)} of {len(everybody)} peers, without {shown}; what those had sent "
+        "before is covered by the same promise"
+    )
+
+
+def _caveats(request: PeersRequest) -> list[str]:
+    caveats = [
+        "floating-point noise stands in for real-valued noise; see docs/sharp-edges.md",
+        "all peers ran in one process here; peers apart from each other need a network",
+    ]
+    if request.seed is not None:
+        caveats.insert(0, "reproducible, not private: the noise came from a known seed and can be subtracted")
+    return caveats

@@ -1,0 +1,104 @@
+"""`PeersRequest`: what a fit between peers is asked for, in checked and public terms, and the task that finds its directions."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, final
+
+from eigenveil.estimators.bounds import RowBounds
+from eigenveil.estimators.federated_request import components_of
+from eigenveil.graphs import Graph
+from eigenveil.linalg import Array
+from eigenveil.plan_gossip import SegmentsPlan
+from eigenveil.plan_sites import SitesPlan
+from eigenveil.privacy import Budget, Domain, Neighbours, Noise
+from eigenveil.protocols.gossip import Consensus
+from eigenveil.tasks import PublishedSegments, Segments, Task
+
+__all__ = ["PeersRequest", "directions_of"]
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class PeersRequest:
+    """What is to be fitted. `budget` is None where nothing is promised, and `noise` what is added to what leaves a peer.
+
+    `sizes` are the rows of each peer where those are public, `people` their sum where that is public. `restarts` is how many
+    turns the budget has room to begin again.
+    """
+
+    rank: int
+    bounds: RowBounds
+    center: Array | Literal["private"] | None
+    neighbours: Neighbours
+    plan: SitesPlan | SegmentsPlan
+    budget: Budget | None
+    noise: Literal["none", "independent", "pairwise", "published"]
+    graph: Graph
+    weights: Array | None
+    consensus: Consensus
+    steps: int | None
+    noise_graph: Graph | None
+    colluders: int
+    quorum: int
+    deadline: float
+    retries: int
+    restarts: int
+    grouped: bool
+    people: float | None
+    sizes: Mapping[str, float] | None
+    seed: int | None
+
+    @property
+    def private(self) -> bool:
+        """Whether anything is promised."""
+        return self.budget is not None
+
+    @property
+    def published(self) -> bool:
+        """Whether it is D-DP-PM's Alg. 1 as printed."""
+        return self.noise == "published"
+
+    @property
+    def method(self) -> str:
+        """How directions are found."""
+        return "segments" if isinstance(self.plan, SegmentsPlan) else self.plan.method
+
+    @property
+    def shares(self) -> tuple[float, ...]:
+        """Each round's part of what the components may spend."""
+        return self.plan.shares
+
+    @property
+    def largest(self) -> float:
+        """The largest of them."""
+        return max(self.plan.shares)
+
+
+def directions_of(request: PeersRequest, domain: Domain, begin: Array | None, hidden: Noise) -> Task[Any, Any, Any]:
+    """One peer's task that finds the directions, for rows in `domain`; `hidden` is where it draws what it keeps to itself."""
+    plan = request.plan
+    if not isinstance(plan, SegmentsPlan):
+        return components_of(
+            plan, domain, begin, neighbours=request.neighbours, rank=request.rank, private=request.private
+        )
+    if request.published:
+        return PublishedSegments(
+            domain,
+            request.rank,
+            plan.turns,
+            plan.alpha / domain.radius**2,
+            plan.deviation,
+            plan.schedule,
+            hidden,
+        )
+    return Segments(
+        domain,
+        request.neighbours,
+        request.rank,
+        plan.turns,
+        plan.shares,
+        hidden,
+        plan.deviation,
+        plan.clip,
+        plan.tolerance,
+    )

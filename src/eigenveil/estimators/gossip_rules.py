@@ -1,0 +1,99 @@
+"""What `GossipPCA` refuses before anything is read or charged, and the arguments that can be said in several ways.
+
+Each function is given the estimator, whose parameters are still as the caller wrote them.
+"""
+
+import math
+import numbers
+from typing import Any, Final, Literal
+
+from eigenveil.errors import require
+from eigenveil.estimators.checks import is_real, require_integer, require_one_of
+from eigenveil.graphs import Graph
+from eigenveil.linalg import Array
+from eigenveil.privacy import Budget
+from eigenveil.protocols.gossip import Mixing
+
+__all__ = ["NoiseKind", "agree_to_stop", "noise_of", "quorum_of", "require_words"]
+
+_METHODS: Final = ("power", "krylov", "covariance", "segments")
+# Peers whose sums differ by more than this, over all of them, come to different ends in what keeps all products.
+_AGREE: Final = 1e-9
+
+NoiseKind = Literal["none", "independent", "pairwise", "published"]
+
+
+def require_words(pca: Any) -> None:
+    """Refuse parameters that are none of their words or numbers."""
+    require_one_of("method", pca.method, _METHODS)
+    require_one_of("consensus", pca.consensus, ("metropolis", "chebyshev", "tree"))
+    require_one_of("neighbours", pca.neighbours, ("add-remove", "zero-out", "replace-one"))
+    if pca.noise is not None:
+        require_one_of("noise", pca.noise, ("pairwise", "independent", "published"))
+    require(pca.person is None or isinstance(pca.person, str), "person must be the name of a column at every peer")
+    require_integer("steps", pca.steps, least=1, most=1_000_000)
+    require_integer("oversample", pca.oversample, least=0)
+    require_integer("restarts", pca.restarts, least=0, most=1000, optional=False)
+    require_integer("retries", pca.retries, least=0, most=1000, optional=False)
+    require_integer("people", pca.people, least=2)
+    good = is_real(pca.deadline) and 0 < float(pca.deadline) < math.inf
+    require(good, f"deadline must be positive and finite, got {pca.deadline!r}")
+    require(
+        pca.consensus != "tree" or pca.steps is None,
+        "steps has no meaning with consensus='tree': a sum takes one way up and one way down",
+    )
+    require(pca.method != "segments" or pca.oversample is None, "oversample has no meaning for method='segments'")
+
+
+def noise_of(pca: Any, budget: Budget | None) -> NoiseKind:
+    """What is added to what leaves a peer."""
+    if pca.noise == "published":
+        require(
+            pca.method == "segments", f"noise='published' is D-DP-PM's Alg. 1, method='segments', got {pca.method!r}"
+        )
+        require(
+            not (pca.center is True or isinstance(pca.center, str)),
+            "noise='published' has no private mean: give center=None, or public numbers",
+        )
+        require(pca.row_bound is not None, "noise='published' needs a row_bound, which its scaling is in units of")
+        require(pca.restarts == 0, "restarts is for a budget, and noise='published' has none")
+        return "published"
+    if budget is None:
+        require(pca.restarts == 0, "restarts is for a budget; without one turns are begun again as often as needed")
+        return "none"
+    require(
+        pca.noise is not None,
+        "noise=None adds no noise, and an epsilon was asked for: take noise='pairwise' or 'independent', or epsilon=None",
+    )
+    return "pairwise" if pca.noise == "pairwise" else "independent"
+
+
+def quorum_of(pca: Any, peers: int) -> int:
+    """How many peers must be left: more than half, or two groups that cannot reach each other would both go on."""
+    least, value = peers // 2 + 1, pca.quorum
+    if value is None:
+        return least
+    if is_real(value) and not isinstance(value, numbers.Integral) and 0 < float(value) <= 1:
+        value = math.ceil(float(value) * peers * (1 - 1e-12))
+    whole = is_real(value) and isinstance(value, numbers.Integral)
+    require(
+        whole and least <= int(value) <= peers,
+        f"quorum must be None, a number from {least}, more than half, to the {peers} peers, or such a share of them, "
+        f"got {pca.quorum!r}",
+    )
+    return int(value)
+
+
+def agree_to_stop(pca: Any, graph: Graph, weights: Array | None) -> bool:
+    """Whether the sums of peers agree well enough for them to decide alike when to stop; refused where they must and do not."""
+    if pca.steps is None:
+        return True
+    mixing = Mixing.over(graph, pca.consensus, weights=weights, steps=int(pca.steps))
+    agree = mixing.left * len(graph.names) <= _AGREE
+    require(
+        agree or pca.method != "krylov",
+        f"method='krylov' keeps all products, and with steps={pca.steps} peers would keep different ones: "
+        f"{Mixing.over(graph, pca.consensus, weights=weights, left=_AGREE / len(graph.names)).steps} steps are enough, and so "
+        "is method='power' or 'covariance'",
+    )
+    return agree

@@ -1,0 +1,200 @@
+"""How one sum over all peers comes about at one of them: by mixing with neighbours, or up and down a spanning tree.
+
+Numbers in, numbers out: what to send to whom. The order in which mail comes makes no difference to the last bit, because what has
+come is added up in the order of names.
+"""
+
+from abc import ABC, abstractmethod
+from typing import Final, final
+
+import numpy as np
+
+from eigenveil.errors import PeerError
+from eigenveil.linalg import Array
+from eigenveil.protocols.gossip.mixing import Mixing
+
+__all__ = ["Averaging", "Sends", "averaging"]
+
+# To whom, in which step, which numbers.
+Sends = list[tuple[str, int, Array]]
+_UP: Final = 0
+_DOWN: Final = 1
+
+
+class Averaging(ABC):
+    """One peer's part in one sum. Changes in place."""
+
+    @abstractmethod
+    def start(self) -> Sends:
+        """What it sends first."""
+
+    @abstractmethod
+    def take(self, sender: str, step: int, values: Array) -> Sends:
+        """What it sends on, having got this; a `PeerError`, and no change, for what no neighbour sends at this point."""
+
+    @abstractmethod
+    def sent(self, receiver: str, step: int) -> Array | None:
+        """What it has sent to this neighbour in this step, None if nothing yet, or no longer known."""
+
+    @property
+    @abstractmethod
+    def step(self) -> int:
+        """The step whose numbers it waits for."""
+
+    @property
+    @abstractmethod
+    def missing(self) -> tuple[str, ...]:
+        """Whose numbers it waits for."""
+
+    @property
+    @abstractmethod
+    def total(self) -> Array | None:
+        """The sum over all peers, once it is there."""
+
+
+def averaging(mixing: Mixing, name: str, part: Array) -> Averaging:
+    """The sum of all parts, of which this peer's is `part`, (n,), at the peer of this name."""
+    return _Tree(mixing, name, part) if mixing.consensus == "tree" else _Mixed(mixing, name, part)
+
+
+@final
+class _Mixed(Averaging):
+    """Steps x <- W x, or Chebyshev's: x_{k+1} = w_{k+1} ((W - b) x_k / (h z) - x_{k-1}) + x_{k-1} for eigenvalues in b +- h.
+
+    With z = (1 - b) / h and w_1 = 1, w_2 = 2 z^2 / (2 z^2 - 1), w_{k+1} = 1 / (1 - w_k / (4 z^2)), x_c is
+    T_c((W - b) / h) x_0 / T_c(z) (Golub and Varga 1961). T_c(z) being what the mean is multiplied by, it stays as it is.
+    """
+
+    def __init__(self, mixing: Mixing, name: str, part: Array) -> None:
+        self._mixing, self._count = mixing, len(mixing.graph.names)
+        self._own, self._others = mixing.row(name)
+        self._now, self._before = part, part
+        self._step = 0
+        self._last: dict[int, Array] = {0: part}
+        self._inbox: dict[int, dict[str, Array]] = {0: {}, 1: {}}
+        self._factor = 1.0
+        self._advance = self._chebyshev if self._accelerated(mixing) else self._plain
+
+    @staticmethod
+    def _accelerated(mixing: Mixing) -> bool:
+        return mixing.consensus == "chebyshev" and mixing.high - mixing.low > 1e-14
+
+    def start(self) -> Sends:
+        return self._sends()
+
+    def take(self, sender: str, step: int, values: Array) -> Sends:
+        if sender not in self._others:
+            raise PeerError(sender, "has no weight here")
+        if step < self._step or self.total is not None:
+            return []
+        if step > self._step + 1 or step >= self._mixing.steps:
+            raise PeerError(sender, f"sent numbers of step {step} in step {self._step}")
+        self._inbox[step].setdefault(sender, values)
+        sends: Sends = []
+        while self.total is None and len(self._inbox[self._step]) == len(self._others):
+            heard = self._inbox.pop(self._step)
+            mixed = self._own * self._now
+            for other, weight in self._others.items():
+                mixed += weight * heard[other]
+            self._now, self._before = self._advance(mixed), self._now
+            self._step += 1
+            self._inbox[self._step + 1] = {}
+            if self.total is None:
+                self._last = {self._step - 1: self._before, self._step: self._now}
+                sends += self._sends()
+        return sends
+
+    def sent(self, receiver: str, step: int) -> Array | None:
+        return self._last.get(step)
+
+    @property
+    def step(self) -> int:
+        return self._step
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        if self.total is not None:
+            return ()
+        return tuple(other for other in self._others if other not in self._inbox[self._step])
+
+    @property
+    def total(self) -> Array | None:
+        return self._count * self._now if self._step >= self._mixing.steps else None
+
+    def _sends(self) -> Sends:
+        return [(other, self._step, self._now) for other in self._others]
+
+    def _plain(self, mixed: Array) -> Array:
+        return mixed
+
+    def _chebyshev(self, mixed: Array) -> Array:
+        low, high = self._mixing.low, self._mixing.high
+        middle, half = (high + low) / 2, (high - low) / 2
+        mean = (1 - middle) / half
+        shifted: Array = (mixed - middle * self._now) / (half * mean)
+        if self._step == 0:
+            return shifted
+        square = mean * mean
+        self._factor = 2 * square / (2 * square - 1) if self._step == 1 else 1 / (1 - self._factor / (4 * square))
+        following: Array = self._factor * (shifted - self._before) + self._before
+        return following
+
+
+@final
+class _Tree(Averaging):
+    """Parts are added on the way up a spanning tree, in the order of names, and the total goes down as it is."""
+
+    def __init__(self, mixing: Mixing, name: str, part: Array) -> None:
+        tree = mixing.graph.spanning_tree()
+        self._above, self._below = tree.above.get(name), tree.below[name]
+        self._part = part
+        self._heard: dict[str, Array] = {}
+        self._up: Array | None = None
+        self._total: Array | None = None
+
+    def start(self) -> Sends:
+        return self._rise()
+
+    def take(self, sender: str, step: int, values: Array) -> Sends:
+        if sender == self._above and step == _DOWN:
+            if self._up is None:
+                raise PeerError(sender, "sent a total before all parts were added")
+            return self._fall(values) if self._total is None else []
+        if sender not in self._below or step != _UP:
+            raise PeerError(sender, f"sent numbers of step {step} that do not come this way in the tree")
+        if sender in self._heard:
+            return []
+        self._heard[sender] = values
+        return self._rise()
+
+    def sent(self, receiver: str, step: int) -> Array | None:
+        if receiver == self._above:
+            return self._up if step == _UP else None
+        return self._total if step == _DOWN else None
+
+    @property
+    def step(self) -> int:
+        return _UP if self._up is None else _DOWN
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        if self._up is None:
+            return tuple(other for other in self._below if other not in self._heard)
+        return () if self._total is not None or self._above is None else (self._above,)
+
+    @property
+    def total(self) -> Array | None:
+        return self._total
+
+    def _rise(self) -> Sends:
+        if len(self._heard) < len(self._below):
+            return []
+        total = np.array(self._part)
+        for other in self._below:
+            total += self._heard[other]
+        self._up = total
+        return self._fall(total) if self._above is None else [(self._above, _UP, total)]
+
+    def _fall(self, total: Array) -> Sends:
+        self._total = total
+        return [(other, _DOWN, total) for other in self._below]

@@ -1,0 +1,179 @@
+"""`Mixing`: by which weights peers average with their neighbours, and how much of their differences is left.
+
+All of it follows from the graph, which is public, so every peer finds the same and nobody has to be believed about a weight.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any, Final, Literal, final
+
+import numpy as np
+
+from eigenveil.errors import require
+from eigenveil.graphs import Graph
+from eigenveil.linalg import Array
+
+__all__ = ["Consensus", "Mixing", "contraction", "graph_of_weights", "metropolis", "require_weights"]
+
+Consensus = Literal["metropolis", "chebyshev", "tree"]
+# Weights are doubly stochastic and symmetric up to this.
+_OFF: Final = 1e-9
+# More steps than this in a turn are not begun unless they are asked for.
+_MOST_STEPS: Final = 20_000
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Mixing:
+    """`steps` exchanges in which x_i becomes the sum of w_ij x_j ("metropolis"), the same with Chebyshev's weights over the steps
+    ("chebyshev"), or one way up and one way down a spanning tree ("tree", which has no `weights`).
+
+    `low` and `high` bound the eigenvalues of the weights but for the one of the mean. `left` is the part of the differences
+    between peers that is left after all steps, in the norm over all peers.
+
+    >>> ring = Graph.named("ring", ["a", "b", "c", "d"])
+    >>> mixing = Mixing.over(ring, "metropolis", steps=3)
+    >>> round(mixing.high, 3), round(mixing.left, 3)
+    (0.333, 0.037)
+    >>> Mixing.over(ring, "chebyshev", left=1e-12).steps < Mixing.over(ring, "metropolis", left=1e-12).steps
+    True
+    """
+
+    graph: Graph
+    consensus: Consensus
+    weights: Array | None
+    steps: int
+    low: float
+    high: float
+    left: float
+
+    @classmethod
+    def over(
+        cls,
+        graph: Graph,
+        consensus: Consensus,
+        *,
+        weights: Array | None = None,
+        steps: int | None = None,
+        left: float = 1e-16,
+    ) -> "Mixing":
+        """The mixing over a connected graph, with Metropolis weights unless `weights` are given; in so many `steps` if given, or
+        as few as leave no more than `left` of the differences."""
+        require(graph.connected, "graph must be connected: some peers could never hear of others")
+        if consensus == "tree":
+            require(
+                steps is None, "steps has no meaning with consensus='tree': a sum takes one way up and one way down"
+            )
+            return cls(graph, consensus, None, 2 * max(1, graph.spanning_tree().depth), 0.0, 0.0, 0.0)
+        weights = metropolis(graph) if weights is None else weights
+        values = np.linalg.eigvalsh(weights)
+        low, high = (0.0, 0.0) if len(values) == 1 else (float(values[0]), float(values[-2]))
+        require(
+            max(-low, high) < 1 - 1e-12,
+            "the weights do not mix: an eigenvalue besides that of the mean has size one. Give every peer some weight of its own",
+        )
+        if steps is None:
+            steps = _steps_for(consensus, low, high, left)
+            require(
+                steps <= _MOST_STEPS,
+                f"consensus={consensus!r} would take {steps} steps in every turn on this graph, and {_MOST_STEPS} are the most "
+                f"unless steps says so; {_ADVICE[consensus]}",
+            )
+        return cls(graph, consensus, weights, steps, low, high, contraction(consensus, low, high, steps))
+
+    def row(self, name: str) -> tuple[float, dict[str, float]]:
+        """The weight of a peer's own numbers, and that of each of its neighbours'."""
+        assert self.weights is not None
+        place = {other: i for i, other in enumerate(self.graph.names)}
+        mine = self.weights[place[name]]
+        return float(mine[place[name]]), {other: float(mine[place[other]]) for other in self.graph.neighbours(name)}
+
+
+_ADVICE: Final = {
+    "metropolis": "consensus='chebyshev' takes about the root of that, and 'tree' no more than twice the way across",
+    "chebyshev": "consensus='tree' takes no more than twice the way across",
+}
+
+
+def metropolis(graph: Graph) -> Array:
+    """Metropolis weights, (m, m): 1 / (1 + the larger degree) on each edge, the rest on a peer itself (Xiao and Boyd 2004).
+
+    >>> metropolis(Graph.named("ring", ["a", "b", "c"])).round(3)[0].tolist()
+    [0.333, 0.333, 0.333]
+    """
+    place = {name: i for i, name in enumerate(graph.names)}
+    weights = np.zeros((len(place), len(place)))
+    for one, two in graph.edges:
+        i, j = place[one], place[two]
+        weights[i, j] = weights[j, i] = 1.0 / (1 + max(graph.degree(one), graph.degree(two)))
+    weights[np.diag_indices(len(place))] = 1.0 - weights.sum(axis=1)
+    return weights
+
+
+def require_weights(weights: Any) -> Array:
+    """A given mixing matrix, (m, m), if it is symmetric, doubly stochastic and nowhere negative; otherwise a `ValueError`.
+
+    >>> require_weights([[0.5, 0.5], [0.4, 0.6]])
+    Traceback (most recent call last):
+    ...
+    ValueError: weights must be symmetric, but row 0, column 1 has 0.5 and row 1, column 0 has 0.4
+    """
+    matrix = np.asarray(weights, dtype=np.float64)
+    require(
+        matrix.ndim == 2 and matrix.shape[0] == matrix.shape[1], f"weights must be a square matrix, got {matrix.shape}"
+    )
+    require(bool(np.isfinite(matrix).all()), "weights must be finite")
+    apart = np.abs(matrix - matrix.T)
+    i, j = (int(place) for place in np.unravel_index(int(apart.argmax()), apart.shape))
+    require(
+        float(apart[i, j]) <= _OFF,
+        f"weights must be symmetric, but row {i}, column {j} has {matrix[i, j]:g} and row {j}, column {i} has {matrix[j, i]:g}",
+    )
+    require(float(matrix.min()) >= 0, f"weights must not be negative, got {float(matrix.min()):g}")
+    sums = matrix.sum(axis=1)
+    worst = int(np.abs(sums - 1).argmax())
+    require(
+        abs(float(sums[worst]) - 1) <= _OFF,
+        f"every row of weights must add up to 1, but row {worst} adds up to {sums[worst]:.12g}",
+    )
+    # To the last digit, or the mean would drift over thousands of steps.
+    matrix = (matrix + matrix.T) / 2
+    matrix[np.diag_indices(len(matrix))] += 1 - matrix.sum(axis=1)
+    return matrix
+
+
+def graph_of_weights(weights: Array, names: tuple[str, ...]) -> Graph:
+    """Who talks to whom under these weights: whoever has a weight for another.
+
+    >>> graph_of_weights(np.array([[0.5, 0.5], [0.5, 0.5]]), ("a", "b")).edges
+    (('a', 'b'),)
+    """
+    require(len(weights) == len(names), f"weights are for {len(weights)} peers, and there are {len(names)}")
+    places = np.argwhere(np.triu(weights, 1) > 0).tolist()
+    return Graph.of(names, [(names[i], names[j]) for i, j in places])
+
+
+def contraction(consensus: Consensus, low: float, high: float, steps: int) -> float:
+    """How much of the differences between peers is left after so many steps, for weights with eigenvalues in [low, high].
+
+    The polynomial x^c leaves max(|low|, |high|)^c. Of all polynomials p of degree c with p(1) = 1, Chebyshev's is the smallest
+    on [low, high]: 1 / T_c((2 - low - high) / (high - low)).
+
+    >>> contraction("metropolis", -0.5, 0.5, 10), round(1 / contraction("chebyshev", -0.5, 0.5, 10))
+    (0.0009765625, 262087)
+    """
+    if consensus == "metropolis":
+        return float(max(abs(low), abs(high)) ** steps)
+    if high - low <= 1e-14:
+        return 0.0 if steps else 1.0
+    growth = steps * math.acosh((2 - low - high) / (high - low))
+    return 0.0 if growth > 700 else 1 / math.cosh(growth)
+
+
+def _steps_for(consensus: Consensus, low: float, high: float, left: float) -> int:
+    if consensus == "metropolis":
+        rate = max(abs(low), abs(high))
+        return 1 if rate < 1e-15 else max(1, math.ceil(math.log(left) / math.log(rate)))
+    if high - low <= 1e-14:
+        return 1
+    return max(1, math.ceil(math.acosh(1 / left) / math.acosh((2 - low - high) / (high - low))))

@@ -1,0 +1,456 @@
+"""`Peer`: a participant without a hub. It talks to its neighbours only, and goes on when it has the sum over all peers.
+
+Each peer carries the whole task by itself: it asks itself the question that its own state has come to, lets out its part, adds up
+with its neighbours, and advances. What others say never becomes a question, so nobody can make it multiply by what they like.
+
+A neighbour that stays silent is asked again a few times, and then left behind: whoever notices tells its neighbours, they
+tell theirs, and the turn begins again among those who are left, with new noise, or the peer stops and says why.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, Literal, final
+
+import numpy as np
+
+from eigenveil.errors import BudgetExceeded, PeerError, PeersLost, ProtocolError, require
+from eigenveil.linalg import Array, Subspace, sines
+from eigenveil.privacy import Exact, unpack
+from eigenveil.protocols.gossip.averaging import Averaging, Sends, averaging
+from eigenveil.protocols.gossip.outgoing import Outgoing
+from eigenveil.protocols.gossip.terms import Among, GossipTerms
+from eigenveil.protocols.messages import Again, Card, Envelope, Here, Leave, Pass
+from eigenveil.protocols.party import Party, Wait
+from eigenveil.rows import Rows
+from eigenveil.tasks import Question, SumTask, Task
+from eigenveil.tasks.base import require_array
+
+__all__ = ["Peer", "PeerTurn"]
+
+_ADDED: Final = Exact(because="peers have added whatever noise there is before they were added up")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class PeerTurn:
+    """What one turn was at one peer, in public terms: who was counted, and how far the estimate moved, as the largest sine.
+
+    `restarted` says that peers were gone and the turn is another one with its number.
+    """
+
+    number: int
+    stage: str
+    step: int
+    counted: tuple[str, ...]
+    movement: float | None
+    restarted: bool
+
+
+@final
+class Peer(Party):
+    """The peer `name` with its `rows`, whose parts leave through `outgoing`. Changes in place: it spends.
+
+    `task` is this peer's own. Mail that is not a neighbour's, not of this study, this turn, this size, or not made of finite
+    numbers is a `PeerError` and changes nothing. In the end there is a `result` or an `error`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        terms: GossipTerms,
+        task: Task[Any, Any, Any],
+        rows: Rows,
+        outgoing: Outgoing,
+        watch: Callable[["Peer", PeerTurn], None] | None = None,
+    ) -> None:
+        require(name in terms.graph.names, f"there is no peer {name!r} in the graph")
+        self._name, self._terms, self._task, self._rows = name, terms, task, rows
+        self._outgoing, self._watch = outgoing, watch
+        self._near = terms.graph.neighbours(name)
+        self._gone: frozenset[str] = frozenset()
+        self._among: Among = terms.among(())
+        self._outgoing.count(self._among, self._gone)
+        self._phase: Literal["keys", "sum", "settling", "over"] = "keys"
+        self._turn, self._base, self._waits = 0, 0, 0
+        self._restarted, self._in_vain = False, 0
+        self._states: dict[int, Any] = {0: task.start()}
+        self._parts: dict[int, Array] = {}
+        self._sums: dict[int, Averaging] = {}
+        self._stages: dict[int, str] = {}
+        self._early: dict[str, list[Pass]] = {}
+        # How often each was asked in vain since it was last heard of, and since it last sent what was waited for.
+        self._silent: dict[str, int] = {}
+        self._late: dict[str, int] = {}
+        self._estimate: Subspace | None = None
+        self.turns: list[PeerTurn] = []
+        self.result: Any = None
+        self.error: Exception | None = None
+
+    @property
+    def name(self) -> str:
+        """Who this is."""
+        return self._name
+
+    @property
+    def rows(self) -> Rows:
+        """What it holds. Raw data."""
+        return self._rows
+
+    @property
+    def state(self) -> Any:
+        """What this peer knows of the answer so far. Public, where parts are noisy."""
+        return self._states[self._turn]
+
+    @property
+    def counted(self) -> tuple[str, ...]:
+        """The peers that count now."""
+        return self._among.graph.names
+
+    @property
+    def over(self) -> bool:
+        """Whether there is a result or an error."""
+        return self._phase == "over"
+
+    @property
+    def waiting(self) -> Wait | None:
+        """For neighbours' numbers or keys, or for news of who else is gone to get around."""
+        return None if self.over else Wait(self._waits, self._terms.deadline)
+
+    def start(self) -> list[Envelope]:
+        """Its card where pairs share noise, otherwise its first numbers."""
+        cards = self._cards(self._keys_wanted(), again=False)
+        return cards if self._phase == "keys" and self._keys_wanted() else [*cards, *self._begin()]
+
+    def receive(self, mail: Envelope) -> list[Envelope]:
+        """Take what a neighbour says."""
+        if mail.sender not in self._near:
+            raise PeerError(mail.sender, "is not a neighbour")
+        body = mail.body
+        if not isinstance(body, Pass | Again | Here | Leave | Card):
+            raise PeerError(mail.sender, f"sent {type(body).__name__} to a peer, and peers ask each other nothing")
+        if not isinstance(body, Here) and body.terms != self._terms.digest:
+            raise PeerError(mail.sender, "works under other terms: another graph, weights, noise, steps or study")
+        if mail.sender in self._gone:
+            # It may be alive and only slow; it should know that nobody waits for it.
+            return [] if self.error is not None else self._leaves((mail.sender,))
+        if self.error is not None:
+            return []
+        match body:
+            case Here():
+                self._silent[mail.sender] = 0
+                return []
+            case Leave(turn=turn, gone=gone):
+                return self._told(mail.sender, turn, gone)
+            case Card():
+                return self._card(mail.sender, body)
+            case Pass(turn=turn, without=without) | Again(turn=turn, without=without):
+                if frozenset(without) != self._gone or turn < self._base:
+                    return self._told(mail.sender, turn, without)
+                return self._passed(mail.sender, body) if isinstance(body, Pass) else self._asked(mail.sender, body)
+
+    def timeout(self) -> list[Envelope]:
+        """Ask those who are silent once more, leave them behind, or begin the turn that was waited with."""
+        self._waits += 1
+        if self._phase == "settling":
+            self._phase = "keys"
+            wanted = self._keys_wanted()
+            return self._cards(wanted, again=True) if wanted else self._begin()
+        if self._phase not in ("keys", "sum"):
+            return []
+        missing = self._keys_wanted() if self._phase == "keys" else self._sums[self._turn].missing
+        given_up = []
+        for other in missing:
+            self._silent[other] = self._silent.get(other, 0) + 1
+            self._late[other] = self._late.get(other, 0) + 1
+            # Who is waiting for somebody else gets the time to find out; far ones have as many neighbours between that do.
+            patience = (1 + self._terms.retries) * self._steps_to(other)
+            if self._silent[other] > patience - 1 or self._late[other] > 2 * patience:
+                given_up.append(other)
+        if given_up:
+            return self._leave_behind(self._gone | set(given_up), self._turn)
+        if self._phase == "keys":
+            return self._cards(missing, again=True)
+        ask = Again(self._turn, self._sums[self._turn].step, self._without, self._terms.digest)
+        return [Envelope(self._name, other, ask) for other in missing]
+
+    # What comes in.
+
+    def _passed(self, sender: str, body: Pass) -> list[Envelope]:
+        if body.turn > self._turn + 1:
+            raise PeerError(sender, f"speaks of turn {body.turn} in turn {self._turn}")
+        if body.turn < self._turn or (body.turn == self._turn and self.over):
+            return []
+        ahead = body.turn > self._turn or self._phase != "sum"
+        values = self._checked(sender, body, None if ahead else self._size())
+        if ahead:
+            waiting = self._early.setdefault(sender, [])
+            if len(waiting) < 2 and not any((one.turn, one.step) == (body.turn, body.step) for one in waiting):
+                waiting.append(body)
+            self._silent[sender] = 0
+            return []
+        if body.stage != self._stages[self._turn]:
+            raise PeerError(
+                sender, f"is at {body.stage!r} in turn {body.turn}, and here it is {self._stages[self._turn]!r}"
+            )
+        now = self._sums[self._turn]
+        step = now.step
+        sends = now.take(sender, body.step, values)
+        self._silent[sender] = self._late[sender] = 0
+        if now.step != step:
+            self._waits += 1
+            self._late.clear()
+        return [*self._mails(self._turn, sends), *self._go_on()]
+
+    def _checked(self, sender: str, body: Pass, size: int | None) -> Array:
+        values = body.values
+        flat = isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype == np.float64
+        if not flat or (size is not None and len(values) != size):
+            raise PeerError(sender, f"sent numbers of another shape in turn {body.turn}")
+        try:
+            return require_array(values, values.shape)
+        except ValueError as error:
+            raise PeerError(sender, str(error)) from error
+
+    def _asked(self, sender: str, body: Again) -> list[Envelope]:
+        if body.turn > self._turn + 1:
+            raise PeerError(sender, f"asks for turn {body.turn} in turn {self._turn}")
+        self._silent[sender] = 0
+        known = self._sums.get(body.turn)
+        values = None if known is None else known.sent(sender, body.step)
+        if values is None:
+            return [Envelope(self._name, sender, Here(self._turn))]
+        return self._mails(body.turn, [(sender, body.step, values)])
+
+    def _told(self, sender: str, turn: int, names: tuple[str, ...]) -> list[Envelope]:
+        """Another has left peers behind, or is behind itself."""
+        told = frozenset(names)
+        if not told <= set(self._terms.graph.names):
+            raise PeerError(sender, "left behind peers that do not exist")
+        if sender in told and sender not in self._gone:
+            # It says that it stops.
+            return self._leave_behind(self._gone | told, max(turn, min(self._states)))
+        if told < self._gone:
+            return self._leaves((sender,))
+        if told == self._gone and turn >= self._base:
+            return []
+        if self._task.without(self.state) is None and turn not in self._states and turn <= self._turn:
+            raise PeerError(
+                sender, f"wants to go back to turn {turn}, and turn {min(self._states)} is the oldest that is kept"
+            )
+        return self._leave_behind(self._gone | told, turn)
+
+    def _card(self, sender: str, body: Card) -> list[Envelope]:
+        names, keys = self._terms.graph.names, self._outgoing.keys
+        if body.origin not in names or body.target not in names or body.origin == body.target or keys is None:
+            raise PeerError(sender, "passed on a card that is for nobody here")
+        if body.origin in self._gone or body.target in self._gone:
+            return []
+        if body.target != self._name:
+            onward = self._among.graph.next_hop(self._name, body.target)
+            # Back to where it came from is no way on: the sender goes by another graph.
+            return [] if onward == sender else [Envelope(self._name, onward, body)]
+        keys.take(body.origin, body.key, body.signature, passed_on_by=sender)
+        self._silent[body.origin] = 0
+        answer = self._cards((body.origin,), again=False) if body.again else []
+        if self._phase != "keys" or self._keys_wanted():
+            return answer
+        return [*answer, *self._begin()]
+
+    # Turns.
+
+    def _begin(self) -> list[Envelope]:
+        """Let out this peer's part of the turn and start adding up."""
+        try:
+            question = self._task.ask(self.state)
+            self._task.require_question(question)
+            summed, asked, fraction = self._task.as_sum(question)
+            part = self._part(summed, asked, fraction)
+        except (ValueError, BudgetExceeded, OSError, ProtocolError) as error:
+            return self._stop(self._reason(error))
+        self._phase, self._waits = "sum", self._waits + 1
+        self._silent.clear()
+        self._late.clear()
+        self._stages[self._turn] = f"{question.stage} {question.step}".strip()
+        now = averaging(self._among.mixing, self._name, part)
+        self._sums[self._turn] = now
+        return [*self._mails(self._turn, now.start()), *self._catch_up(), *self._go_on()]
+
+    def _part(self, summed: SumTask[Any, Any], asked: Question, fraction: float) -> Array:
+        """One part for each turn among the same peers, however often it is begun."""
+        known = self._parts.get(self._turn)
+        if known is None:
+            private = summed.private(asked, self._rows)
+            share = summed.share(asked) * fraction
+            known = self._outgoing.part(private, label=summed.label(asked), share=share, turn=self._turn)
+            # What neighbours would refuse is known here first, with the reason.
+            require_array(known, known.shape)
+            self._parts[self._turn] = known
+        return known
+
+    def _catch_up(self) -> list[Envelope]:
+        """Take what came before its turn."""
+        mails: list[Envelope] = []
+        early, self._early = self._early, {}
+        for sender, passes in early.items():
+            for body in sorted(passes, key=lambda one: (one.turn, one.step)):
+                if body.turn == self._turn and self._phase == "sum":
+                    try:
+                        mails += self._passed(sender, body)
+                    except PeerError:
+                        # It will be asked again, and blamed then.
+                        continue
+                elif body.turn >= self._turn:
+                    self._early.setdefault(sender, []).append(body)
+        return mails
+
+    def _go_on(self) -> list[Envelope]:
+        """Advance if the sum is there."""
+        if self._phase != "sum":
+            return []
+        total = self._sums[self._turn].total
+        if total is None:
+            return []
+        before = self.state
+        try:
+            summed, asked, _ = self._task.as_sum(self._task.ask(before))
+            whole = unpack(total, summed.shape(asked), symmetric=summed.symmetric)
+            state = self._task.advance(self._task.counted(before, self.counted), whole, _ADDED)
+            self.result = self._task.result(state)
+        except ValueError as error:
+            return self._stop(error)
+        self._note(self._task.ask(before), state)
+        self._turn += 1
+        self._states[self._turn] = state
+        self._forget()
+        self._restarted = False
+        if self.result is None:
+            return self._begin()
+        self._phase = "over"
+        return []
+
+    def _note(self, question: Question, state: Any) -> None:
+        before, self._estimate = self._estimate, self._task.estimate(state)
+        moved = None
+        if before is not None and self._estimate is not None and before.rank and self._estimate.rank == before.rank:
+            moved = float(sines(before.basis, self._estimate.basis)[0])
+        self.turns.append(PeerTurn(self._turn, question.stage, question.step, self.counted, moved, self._restarted))
+        if self._watch is not None:
+            self._watch(self, self.turns[-1])
+
+    def _forget(self) -> None:
+        """Keep as many turns as a peer at the other end may be behind."""
+        for kept in (self._states, self._parts, self._sums, self._stages):
+            for turn in [turn for turn in kept if turn < self._turn - self._apart]:
+                del kept[turn]
+
+    @property
+    def _apart(self) -> int:
+        """How many turns peers can be apart: neighbours are at most one step, so others no more steps than the way to them."""
+        mixing = self._among.mixing
+        return 2 if mixing.consensus == "tree" else 2 + (len(self.counted) - 1) // mixing.steps
+
+    # Those who are gone.
+
+    def _leave_behind(self, gone: frozenset[str] | set[str], turn: int) -> list[Envelope]:
+        """Begin a turn again without these, after a while in which news of others can come."""
+        if self._name in gone:
+            return self._stop(
+                PeersLost((self._name,), turn=turn, why="the others did not hear of it in time and went on")
+            )
+        mine = next(group for group in self._terms.graph.without(gone).components() if self._name in group)
+        whole = frozenset(self._terms.graph.names) - set(mine)
+        new = whole != self._gone
+        base = min(turn, self._turn) if new else min(turn, self._base)
+        missing = self._in_order(whole)
+        if len(mine) < self._terms.quorum:
+            left = "one peer is" if len(mine) == 1 else f"{len(mine)} peers that can reach each other are"
+            why = f"{left} left, and {self._terms.quorum} must be"
+            return self._stop(PeersLost(missing, turn=base, why=why), gone=whole)
+        if new:
+            # Parts of turns that begin again were sent, and paid for, in vain.
+            self._in_vain += sum(number >= base for number in self._parts)
+        if self._terms.restarts is not None and self._in_vain > self._terms.restarts:
+            why = "its noise has been paid for, and the budget has no room to pay again. restarts= keeps some for that"
+            return self._stop(PeersLost(missing, turn=base, why=why), gone=whole)
+        try:
+            self._among = self._terms.among(whole)
+            self._outgoing.count(self._among, whole)
+        except ValueError as error:
+            return self._stop(PeersLost(missing, turn=base, why=str(error)), gone=whole)
+        fresh = self._task.without(self._states[max(base, min(self._states))])
+        if fresh is not None:
+            # Nothing was spent, so all begins anew, and the answer is that of those who are left.
+            base, self._states = 0, {0: fresh}
+        self._states = {number: state for number, state in self._states.items() if number <= base}
+        self._parts = {} if new else {number: part for number, part in self._parts.items() if fresh is None}
+        self._gone, self._turn, self._base = whole, base, base
+        self._sums, self._stages, self._early, self._silent, self._late = {}, {}, {}, {}, {}
+        self._phase, self._waits, self.result, self._restarted = "settling", self._waits + 1, None, True
+        self._estimate = None if fresh is not None else self._estimate
+        return self._leaves(self._near)
+
+    def _leaves(self, to: tuple[str, ...]) -> list[Envelope]:
+        body = Leave(self._base, self._without, self._terms.digest)
+        return [Envelope(self._name, other, body) for other in to]
+
+    def _stop(self, error: Exception, *, gone: frozenset[str] | None = None) -> list[Envelope]:
+        """Say that there will be nothing more from here; why is this peer's own business. Where it stops because others have
+        `gone`, it says that, and its neighbours come to the same end by themselves."""
+        self.error, self.result, self._phase = error, None, "over"
+        gone = self._gone | {self._name} if gone is None else gone
+        body = Leave(self._turn, self._in_order(gone), self._terms.digest)
+        return [Envelope(self._name, other, body) for other in self._near if other not in self._gone]
+
+    def _reason(self, error: Exception) -> Exception:
+        if isinstance(error, BudgetExceeded) and self._gone:
+            why = f"what is left of the budget does not pay for it ({error}). Give restarts= to keep some for that"
+            return PeersLost(self._without, turn=self._turn, why=why)
+        return error
+
+    # Small things.
+
+    @property
+    def _without(self) -> tuple[str, ...]:
+        return self._in_order(self._gone)
+
+    def _in_order(self, names: frozenset[str]) -> tuple[str, ...]:
+        return tuple(name for name in self._terms.graph.names if name in names)
+
+    def _size(self) -> int:
+        return len(self._parts[self._turn])
+
+    def _keys_wanted(self) -> tuple[str, ...]:
+        """Whose cards must come first: of those it shares noise with, and of neighbours, so that one that is dead is noticed."""
+        keys, pairing = self._outgoing.keys, self._among.pairing
+        if keys is None or pairing is None:
+            return ()
+        wanted = {*pairing.graph.neighbours(self._name), *self._among.graph.neighbours(self._name)}
+        return tuple(name for name in self.counted if name in wanted and not keys.known(name))
+
+    def _cards(self, to: tuple[str, ...], *, again: bool) -> list[Envelope]:
+        keys = self._outgoing.keys
+        if keys is None:
+            return []
+        graph = self._among.graph
+        return [
+            Envelope(
+                self._name,
+                graph.next_hop(self._name, other),
+                Card(0, self._name, other, keys.card, keys.signature, self._terms.digest, again),
+            )
+            for other in to
+        ]
+
+    def _steps_to(self, other: str) -> int:
+        return self._among.graph.distances(self._name).get(other, 1)
+
+    def _mails(self, turn: int, sends: Sends) -> list[Envelope]:
+        bodies: dict[tuple[int, int], Pass] = {}
+        mails = []
+        for receiver, step, values in sends:
+            key = (step, id(values))
+            if key not in bodies:
+                bodies[key] = Pass(turn, step, values, self._stages[turn], self._without, self._terms.digest)
+            mails.append(Envelope(self._name, receiver, bodies[key]))
+        return mails

@@ -1,0 +1,264 @@
+"""`Segments`: one component after another by power steps, each from a start that nobody but its holders knows.
+
+D-DP-PM Alg. 1 for peers without a hub, made private in the worst case. Each person has one number, their score, which stays
+with their peer, and what is added up between peers is d numbers per turn. What differs from the paper, and why: the sum
+itself is released through a mechanism, because without noise on it a row that alone spans a direction is revealed; scores
+are bounded, at the start by clipping; and rows are projected off the directions released so far, because the published
+deflation divides by a private length and can take rows out of their ball.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from eigenveil.errors import require
+from eigenveil.linalg import Array, Subspace, orthonormal, signed
+from eigenveil.privacy import (
+    CONTRACTION,
+    Bounded,
+    Domain,
+    Neighbours,
+    Noise,
+    bounded_gram_times,
+    gram_times_sensitivity,
+    require_contraction,
+    sum_sensitivity,
+)
+from eigenveil.rows import Rows, Symmetric, block_size
+from eigenveil.tasks.base import Question, SumTask, require_step
+from eigenveil.tasks.products import require_shares
+
+__all__ = ["Segments", "SegmentsState"]
+
+# How far the directions found so far may be from orthonormal when they come from elsewhere.
+_ORTHONORMAL = 1e-8
+# A product this much shorter than the longest one is what rounding left of rows that lie in the directions found.
+_NOTHING_LEFT = 1e-14
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class SegmentsState:
+    """The public transcript: the next `step`, the directions `found`, (d, l), with their `values`, (l,), and the `current` one.
+
+    `current` is (d, 0) before a component's start and (d, 1) after it, with `value` as far as it is known. `largest` is the
+    length of the longest product so far, and `movement` the largest sine by which a finished component moved in its last
+    turn.
+    """
+
+    step: int
+    found: Array
+    values: Array
+    current: Array
+    value: float = 0.0
+    largest: float = 0.0
+    movement: float | None = None
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Segments(SumTask[SegmentsState, Subspace]):
+    """For each of `rank` components: a start z = sum_j x_j q_j from hidden scores q_j, then `turns` - 1 products, D-DP-PM Alg. 1.
+
+    Write V for the directions found, P = I - V V^T, and rows x_j in their ball of radius B, moved to P x_j. At the start
+    q_j = clip(N(0, deviation^2), +-clip), drawn by the holder of the row from its own `noise`. After that, with the
+    released z of the turn before, v = P z / ||P z||, q_j = (P x_j) . v and z = sum_j (P x_j) q_j = P G P v. Dividing by the
+    length of z takes the place of a fixed alpha: z is public, so its length is, and a guess could only let scores drift.
+    Scores after the start need no clipping, as |q_j| <= ||x_j|| ||P|| ||v|| <= B. A peer's own scores are its segment of the
+    left singular vector and are sent to nobody.
+
+    Sensitivity. P is a contraction wherever ||V||_2^2 <= 2, its eigenvalues being 1 - s^2 for the singular values s of V.
+    So a product moves by at most ||P C P v|| <= ||C||_F ||v||, where C is what one person changes of the Gram matrix
+    (`gram_times_sensitivity`). At the start the scores of all other people have the same law in both tables and are
+    independent of everything else: give them the same values in both. Then the sum moves by what the one person adds, and
+    for their m rows, which have weight 1/m each, || sum (1/m) P x q || <= B clip; replacing a person moves it by at most 2
+    B clip. With the others' scores known the release is a Gaussian mechanism of that sensitivity, and forgetting them is
+    post-processing.
+
+    With a `tolerance` a component is done when its direction has moved by no more than that, as a sine, since the turn
+    before. There is one share for each turn of each component, and those of turns that were not needed stay unspent.
+
+    >>> from eigenveil.privacy import Exact
+    >>> from eigenveil.rows import DenseRows
+    >>> exact, rows = Exact(because="doctest"), DenseRows(np.diag([3.0, 2.0, 1.0]))
+    >>> domain, near, noise = Domain(dim=3, radius=9.0), Neighbours.ADD_REMOVE, Noise.seeded(1)
+    >>> task = Segments(domain, near, rank=1, turns=40, shares=(1 / 40,) * 40, noise=noise, deviation=0.5, clip=1.0)
+    >>> state = task.start()
+    >>> while task.result(state) is None:
+    ...     state = task.advance(state, task.work(task.ask(state), rows, exact), exact)
+    >>> task.result(state).values.round(9).tolist(), np.abs(task.result(state).basis).round(9).ravel().tolist()
+    ([3.0], [1.0, 0.0, 0.0])
+    """
+
+    domain: Domain
+    neighbours: Neighbours
+    rank: int
+    turns: int
+    shares: tuple[float, ...]
+    noise: Noise
+    deviation: float
+    clip: float
+    tolerance: float = 0.0
+
+    def __post_init__(self) -> None:
+        require(1 <= self.rank <= self.domain.dim, f"rank must lie in 1..{self.domain.dim}, got {self.rank}")
+        require(self.turns >= 2, f"turns must be at least 2, a start and a product, got {self.turns}")
+        steps = self.rank * self.turns
+        require(
+            len(self.shares) == steps,
+            f"there must be one share for each turn of each component, {steps}, got {len(self.shares)}",
+        )
+        require_shares(self.shares)
+        for name in ("deviation", "clip"):
+            size = getattr(self, name)
+            require(0 < size < math.inf, f"{name} must be positive and finite, got {size}")
+        require(0 <= self.tolerance < 1, f"tolerance must lie in [0, 1), got {self.tolerance}")
+        require(
+            self.neighbours.protects_a_person,
+            f"neighbours must be of people: a hidden start has no entry-level form, got {self.neighbours.value!r}",
+        )
+
+    def start(self) -> SegmentsState:
+        """Nothing found."""
+        nothing = np.zeros((self.domain.dim, 0))
+        return SegmentsState(0, nothing, np.zeros(0), nothing)
+
+    def ask(self, state: SegmentsState) -> Question:
+        """For the start of a component, or for the product with the current direction."""
+        return Question(state.step, (state.found, state.current))
+
+    def require_question(self, question: Question) -> None:
+        """The directions that must have been found by this step, orthonormal, and one to multiply that does not stretch."""
+        require_step(question, steps=self.rank * self.turns, arrays=2)
+        component, turn = divmod(question.step, self.turns)
+        for name, array, width in zip(("found", "current"), question.arrays, (component, int(turn > 0)), strict=True):
+            shape = (self.domain.dim, width)
+            require(array.shape == shape, f"{name} must have shape {shape} in step {question.step}, got {array.shape}")
+            if width > 0:
+                require_contraction(array, dim=self.domain.dim)
+        found = question.arrays[0]
+        gap = float(np.abs(found.T @ found - np.eye(component)).max(initial=0.0))
+        require(gap <= _ORTHONORMAL, f"found must be orthonormal, but found.T @ found is {gap:.1e} off the identity")
+
+    def private(self, question: Question, rows: Rows) -> Bounded:
+        """The sum over these rows, (d, 1): of rows times hidden scores at a start, and otherwise of rows times their scores."""
+        found, current = question.arrays
+        if current.shape[1] == 0:
+            return Bounded(_off(self._started(rows), found), self.sensitivity(question))
+        product = bounded_gram_times(rows, basis=_off(current, found), domain=self.domain, neighbours=self.neighbours)
+        return Bounded(_off(product.value, found), self.sensitivity(question))
+
+    def _started(self, rows: Rows) -> Array:
+        """sum_j x_j q_j, (d, 1), over these rows, with scores that are drawn here and forgotten."""
+        require(
+            not isinstance(rows, Symmetric),
+            "a Symmetric has no rows to give hidden scores to, so it cannot take part in a start; give rows",
+        )
+        total, center = np.zeros(self.domain.dim), self.domain.shifted_center
+        for block in rows.blocks(block_size(rows)):
+            scores = np.clip(self.deviation * self.noise.normal((len(block),)), -self.clip, self.clip)
+            if block.sparse:
+                part = self.domain.sparse(block)
+                total += part.rows.T @ scores
+                if center is not None:
+                    total -= float(part.shift @ scores) * center
+            else:
+                total += scores @ self.domain.dense(block)
+        return total[:, None]
+
+    def sensitivity(self, question: Question) -> float:
+        """B clip or 2 B clip at a start, as one product's after it."""
+        current = question.arrays[1]
+        if current.shape[1] == 0:
+            return self.clip * sum_sensitivity(self.domain.radius, self.neighbours)
+        return gram_times_sensitivity(self.domain.radius, self.neighbours, basis=current, basis_norm=CONTRACTION)
+
+    def shape(self, question: Question) -> tuple[int, ...]:
+        """One column."""
+        return self.domain.dim, 1
+
+    def label(self, question: Question) -> str:
+        """One line per turn."""
+        component, turn = divmod(question.step, self.turns)
+        return f"component {component + 1}, turn {turn + 1} of {self.turns}"
+
+    def share(self, question: Question) -> float:
+        """This turn's."""
+        return self.shares[question.step]
+
+    def update(self, state: SegmentsState, released: Array) -> SegmentsState:
+        """The direction of the released sum comes next; after its last turn it is found."""
+        component, turn = divmod(state.step, self.turns)
+        found, values, step = state.found, state.values, state.step + 1
+        if turn == 0:
+            direction = _direction(released, found, least=0.0)
+            return SegmentsState(step, found, values, direction, 0.0, state.largest, state.movement)
+        largest = max(state.largest, _length(_off(released, found)))
+        direction = _direction(released, found, least=_NOTHING_LEFT * largest)
+        value = math.sqrt(max(float(np.vdot(state.current, released)), 0.0))
+        moved = _length(_off(direction, state.current))
+        still = self.tolerance > 0 and moved <= self.tolerance
+        if turn < self.turns - 1 and not still:
+            return SegmentsState(step, found, values, direction, value, largest, state.movement)
+        return SegmentsState(
+            (component + 1) * self.turns,
+            np.hstack([found, direction]),
+            np.append(values, value),
+            np.zeros((self.domain.dim, 0)),
+            0.0,
+            largest,
+            max(moved, state.movement or 0.0),
+        )
+
+    def result(self, state: SegmentsState) -> Subspace | None:
+        """All directions by falling value, after the last one was found."""
+        return _ordered(state.found, state.values) if state.step == self.rank * self.turns else None
+
+    def estimate(self, state: SegmentsState) -> Subspace | None:
+        """What was found so far and the current direction, whose value is zero until it has been multiplied."""
+        known = np.hstack([state.found, state.current])
+        if known.shape[1] == 0:
+            return None
+        return _ordered(known, np.append(state.values, [state.value] * state.current.shape[1]))
+
+    def at_rest(self, state: SegmentsState) -> bool | None:
+        """Whether no finished component moved by more than the tolerance in its last turn."""
+        return state.movement is not None and state.movement <= self.tolerance if self.tolerance > 0 else None
+
+
+def _off(vectors: Array, found: Array) -> Array:
+    """`vectors`, (d, p), with what lies in the span of `found`, (d, l), taken off, twice: once leaves rounding behind."""
+    once = vectors - found @ (found.T @ vectors)
+    twice: Array = once - found @ (found.T @ once)
+    return twice
+
+
+def _length(vector: Array) -> float:
+    """The Euclidean norm, through the largest entry, so that squares of tiny ones do not vanish."""
+    largest = float(np.abs(vector).max(initial=0.0))
+    return largest * float(np.linalg.norm(vector / largest)) if largest > 0 else 0.0
+
+
+def _direction(total: Array, found: Array, *, least: float) -> Array:
+    """The unit vector along `total`, (d, 1), off `found`, (d, l < d), or another one where no more than `least` is left.
+
+    The other one is always the same: the axis furthest from the span of `found`: its squared distance is at least 1 - l/d.
+    Distances are rounded before they are compared, so that peers whose numbers differ by rounding agree on it.
+    """
+    rest = _off(total, found)
+    length = _length(rest)
+    if length <= least:
+        near = np.einsum("ij,ij->i", found, found).round(6)
+        rest, length = _off(np.eye(len(found))[:, [int(near.argmin())]], found), 1.0
+    # Scaled before it is taken off once more: what was left beside large noise may still lean.
+    rest = _off(rest / length, found)
+    unit: Array = rest / _length(rest)
+    return unit
+
+
+def _ordered(basis: Array, values: Array) -> Subspace:
+    """Directions, (d, k), by falling value: noise and slow components can find them in another order."""
+    order = np.argsort(-values, kind="stable")
+    return Subspace(signed(orthonormal(basis[:, order])), values[order])

@@ -1,0 +1,122 @@
+"""Peers in one process: bytes are counted, the same seed is the same run, and what stops has a reason."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from eigenveil.errors import PeersLost
+from eigenveil.protocols import Envelope
+from eigenveil.protocols.messages import Leave, Pass
+from eigenveil.protocols.wire import size
+from eigenveil.runtimes import Faults, Meeting
+from protocols.gossip_circles import CONSENSUS, Circle, circle, look
+
+
+def met(these: Circle, faults: Faults | None = None, seed: int = 0) -> Meeting:
+    meeting = Meeting(these.peers.values(), faults=faults, seed=seed)
+    meeting.run()
+    return meeting
+
+
+@pytest.mark.parametrize("consensus", CONSENSUS)
+@pytest.mark.parametrize("noise", ["none", "pairwise"])
+def test_bytes_are_those_of_the_wire_by_peer_and_by_turn(noise: Any, consensus: str) -> None:
+    mail: list[Envelope] = []
+
+    def see(letter: Envelope) -> Iterable[Envelope]:
+        mail.append(letter)
+        return [letter]
+
+    task = "study" if noise == "none" else "power"
+    meeting = met(circle("ring", 4, consensus=consensus, noise=noise, task=task), Faults(meddle=see))
+    by_peer, by_turn = Counter[str](), Counter[int]()
+    for letter in mail:
+        by_peer[letter.sender] += size(letter)
+        by_turn[letter.body.turn] += size(letter)
+    assert dict(meeting.sent) == dict(by_peer)
+    assert dict(meeting.by_turn) == dict(by_turn)
+    plain = met(circle("ring", 4, consensus=consensus, noise=noise, task=task))
+    assert plain.sent == meeting.sent
+
+
+def test_names_that_are_written_longer_are_counted_as_they_are_written() -> None:
+    from eigenveil.graphs import Graph
+
+    sent: Counter[str] = Counter()
+
+    def see(letter: Envelope) -> Iterable[Envelope]:
+        sent[letter.sender] += size(letter)
+        return [letter]
+
+    graph = Graph.named("ring", ["zürich", 'a "b"', "東京", "d"])
+    assert dict(met(circle(graph, consensus="tree"), Faults(meddle=see)).sent) == dict(sent)
+
+
+def trace(seed: int) -> Any:
+    these = circle("complete", 5, consensus="metropolis", noise="pairwise", task="power", restarts=4)
+    faults = Faults(loss=0.1, duplicate=0.3, delay=20.0, dies={"p2": 20})
+    meeting = met(these, faults, seed)
+    return {name: look(peer) for name, peer in these.peers.items()}, meeting.refused, dict(meeting.sent)
+
+
+def test_the_same_seed_gives_the_same_run_and_another_seed_another() -> None:
+    assert trace(1) == trace(1)
+    assert trace(1)[2] != trace(2)[2]
+
+
+def test_what_the_first_that_stopped_says_is_raised_when_nobody_has_a_result() -> None:
+    these = circle("star", 4, consensus="tree")
+    meeting = Meeting(these.peers.values(), faults=Faults(dies={"p0": 0}), seed=0)
+    with pytest.raises(PeersLost, match="without p0") as raised:
+        meeting.run()
+    assert raised.value is next(iter(meeting.errors.values()))
+    assert set(meeting.errors) == {"p1", "p2", "p3"}
+
+
+def test_who_died_with_a_result_is_not_among_those_who_are_done() -> None:
+    these = circle("complete", 4, consensus="metropolis")
+    # The third letter is the last one that p1 needs.
+    meeting = Meeting(these.peers.values(), faults=Faults(dies={"p1": 3}), seed=0)
+    assert "p1" not in [peer.name for peer in meeting.run()]
+
+
+def test_a_forged_sender_gets_no_further_than_the_network() -> None:
+    def forge(mail: Envelope) -> Iterable[Envelope]:
+        return [mail, replace(mail, sender="p3")] if mail.sender == "p1" and isinstance(mail.body, Pass) else [mail]
+
+    these = circle("complete", 4, consensus="metropolis")
+    meeting = met(these, Faults(meddle=forge))
+    assert {(refusal.by, refusal.peer) for refusal in meeting.refused} == {("network", "p1")}
+    assert all(peer.result is not None for peer in these.peers.values())
+
+
+def test_a_peer_with_a_result_goes_on_when_others_must_begin_again() -> None:
+    """p1 hears everything and is soon done; p3 dies before it has said anything to p2."""
+
+    def cut(mail: Envelope) -> Iterable[Envelope]:
+        return [] if mail.sender == "p3" and mail.receiver in ("p2", "p0") else [mail]
+
+    these = circle("complete", 4, consensus="metropolis")
+    meeting = Meeting(these.peers.values(), faults=Faults(meddle=cut, dies={"p3": 1}), seed=0)
+    done = meeting.run()
+    assert [peer.name for peer in done] == ["p0", "p1", "p2"]
+    assert {peer.counted for peer in done} == {("p0", "p1", "p2")}
+    assert len(these.peers["p1"].turns) == 2
+
+
+def test_two_peers_of_one_name_and_the_death_of_nobody_are_refused() -> None:
+    these = circle("complete", 3)
+    with pytest.raises(ValueError, match="two peers are called 'p0'"):
+        Meeting([these.peers["p0"], these.peers["p0"]])
+    with pytest.raises(ValueError, match="faults say when p9 dies"):
+        Meeting(these.peers.values(), faults=Faults(dies={"p9": 1}))
+
+
+def test_a_farewell_on_the_way_after_the_end_reopens_nothing_that_hangs() -> None:
+    these = circle("complete", 4, consensus="metropolis")
+    done = met(these).peers["p0"]
+    assert done.receive(Envelope("p1", "p0", Leave(0, (), these.terms.digest))) == []
+    assert done.result is not None

@@ -1,0 +1,206 @@
+"""Components one after another between peers: exact without noise, orthonormal always, priced as stated, refused where wrong."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from eigenveil.linalg import Array, Subspace, captured_variance, orthonormal, sines, top_eigen
+from eigenveil.privacy import Budget, Domain, Exact, Gaussian, Ledger, Neighbours, Noise
+from eigenveil.protocols import run_pooled
+from eigenveil.rows import DenseRows, SparseRows, Symmetric
+from eigenveil.tasks.base import Question
+from eigenveil.tasks.segments import Segments, SegmentsState
+
+EXACT = Exact(because="tests compare with the exact answer")
+
+
+def some_rows(count: int = 300, dim: int = 12, seed: int = 0) -> Array:
+    rng = np.random.default_rng(seed)
+    turn = orthonormal(rng.standard_normal((dim, dim)))
+    return rng.standard_normal((count, dim)) * 0.6 ** np.arange(dim) @ turn
+
+
+def a_task(dim: int = 12, *, rank: int = 3, turns: int = 201, radius: float = 1e3, **more: Any) -> Segments:
+    shares = (1 / (rank * turns),) * (rank * turns)
+    given: dict[str, Any] = {"noise": Noise.seeded(3), "deviation": 0.1, "clip": 0.2, "tolerance": 1e-9} | more
+    return Segments(Domain(dim, radius), Neighbours.ADD_REMOVE, rank, turns, shares, **given)
+
+
+def run_peers(
+    tasks: list[Segments], parts: list[Array], *, jitter: float = 0.0
+) -> tuple[Subspace, list[SegmentsState]]:
+    """Each peer with its own instance and own state; sums differ between peers by `jitter`, relatively."""
+    rng = np.random.default_rng(9)
+    states = [task.start() for task in tasks]
+    while (result := tasks[0].result(states[0])) is None:
+        asked = [task.ask(state) for task, state in zip(tasks, states, strict=True)]
+        for task, question in zip(tasks, asked, strict=True):
+            task.require_question(question)
+        sent = [
+            task.work(question, DenseRows(rows), EXACT)
+            for task, question, rows in zip(tasks, asked, parts, strict=True)
+        ]
+        total = np.sum(sent, axis=0)
+        states = [
+            task.advance(state, total * (1 + jitter * rng.standard_normal(total.shape)), EXACT)
+            for task, state in zip(tasks, states, strict=True)
+        ]
+    return result, states
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_exact_runs_find_the_singular_vectors(sparse: bool) -> None:
+    rows = some_rows()
+    table = SparseRows(sp.csr_array(rows)) if sparse else DenseRows(rows)
+    task = a_task()
+    found = run_pooled(task, table, EXACT)
+    values, vectors = top_eigen(rows.T @ rows, rank=3)
+    for one in range(3):
+        assert sines(found.basis[:, [one]], vectors[:, [one]])[0] < 1e-7
+    np.testing.assert_allclose(found.values, np.sqrt(values), rtol=1e-9)
+    # What each peer keeps, its rows' scores over the value, is its part of the left singular vectors.
+    left = np.linalg.svd(rows, full_matrices=False)[0][:, :3]
+    assert sines(orthonormal(rows @ found.basis / found.values), left).max() < 1e-7
+
+
+def test_rows_are_centered_and_scaled_by_the_domain_in_either_storage() -> None:
+    rows = some_rows() + 0.3
+    domain = Domain(12, 1e3, center=rows.mean(axis=0), scale=np.linspace(1.0, 2.0, 12))
+    moved = (rows - rows.mean(axis=0)) / np.linspace(1.0, 2.0, 12)
+    _, vectors = top_eigen(moved.T @ moved, rank=3)
+    for table in (DenseRows(rows), SparseRows(sp.csr_array(rows))):
+        found = run_pooled(replace(a_task(), domain=domain, noise=Noise.seeded(1)), table, EXACT)
+        assert sines(found.basis, vectors).max() < 1e-7
+
+
+def test_several_peers_find_what_one_would() -> None:
+    rows = some_rows()
+    tasks = [a_task(noise=Noise.seeded(seed)) for seed in range(4)]
+    found, states = run_peers(tasks, np.array_split(rows, 4))
+    _, vectors = top_eigen(rows.T @ rows, rank=3)
+    assert sines(found.basis, vectors).max() < 1e-7
+    assert all(task.at_rest(state) for task, state in zip(tasks, states, strict=True))
+
+
+def test_peers_whose_sums_differ_by_rounding_agree() -> None:
+    rows = some_rows()
+    rows -= rows @ np.outer(np.ones(12), np.ones(12)) / 12
+    # Of rank 2 with four asked for: what the last two are is up to the peers, and they must agree on it.
+    rows = rows[:, :] @ (top := top_eigen(rows.T @ rows, rank=2)[1]) @ top.T
+    tasks = [a_task(rank=4, noise=Noise.seeded(seed)) for seed in range(3)]
+    found, states = run_peers(tasks, np.array_split(rows, 3), jitter=1e-12)
+    for task, state in zip(tasks, states, strict=True):
+        mine = task.result(state)
+        assert mine is not None
+        assert sines(mine.basis, found.basis).max() < 1e-6
+        assert np.abs(state.found.T @ state.found - np.eye(4)).max() < 1e-12
+    assert found.values[2] < 1e-6 * found.values[0]
+
+
+@pytest.mark.parametrize("rows", [np.zeros((5, 4)), np.zeros((0, 4)), np.eye(4)[:1], 1e-180 * np.eye(4)])
+def test_where_nothing_is_left_some_direction_is_found(rows: Array) -> None:
+    found = run_pooled(a_task(4, rank=4, turns=5), DenseRows(rows), EXACT)
+    assert np.abs(found.basis.T @ found.basis - np.eye(4)).max() < 1e-12
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_found_directions_are_orthonormal_under_any_noise(seed: int) -> None:
+    task = a_task(12, rank=12, turns=3, radius=1.0, tolerance=0.0)
+    state, ledger = task.start(), Ledger(epsilon=math.inf, delta=1e-6)
+    mechanism = Gaussian(1e6, ledger, Noise.seeded(seed))
+    while task.result(state) is None:
+        task.require_question(task.ask(state))
+        state = task.advance(state, task.work(task.ask(state), DenseRows(some_rows()), EXACT), mechanism)
+        gap = state.found.T @ state.found - np.eye(state.found.shape[1])
+        assert np.abs(gap).max(initial=0.0) < 1e-12
+        assert np.abs(state.found.T @ state.current).max(initial=0.0) < 1e-12
+        estimate = task.estimate(state)
+        assert estimate is not None and estimate.rank == state.found.shape[1] + state.current.shape[1]
+    assert task.at_rest(state) is None
+
+
+def test_a_whole_run_spends_the_budget_and_finds_what_stands_out() -> None:
+    rows = some_rows(20_000)
+    rows /= np.linalg.norm(rows, axis=1).max()
+    budget = Budget(2.0, 1e-6)
+    task = a_task(rank=2, turns=5, radius=1.0, tolerance=0.0)
+    ledger = Ledger(epsilon=budget.epsilon, delta=budget.delta)
+    found = run_pooled(task, DenseRows(rows), Gaussian(1 / budget.mu, ledger, Noise.seeded(5)))
+    assert math.isclose(ledger.spent_mu, budget.mu, rel_tol=1e-12)
+    assert ledger.epsilon() <= budget.epsilon
+    assert [charge.label for charge in ledger.charges][5] == "component 2, turn 1 of 5"
+    assert captured_variance(rows.T @ rows, found.basis) > 0.9
+
+
+def test_a_component_at_rest_makes_way_for_the_next() -> None:
+    task = a_task(rank=2)
+    state, steps = task.start(), []
+    while task.result(state) is None:
+        steps.append(state.step)
+        state = task.advance(state, task.work(task.ask(state), DenseRows(some_rows()), EXACT), EXACT)
+    assert steps.index(201) < 150
+    assert task.at_rest(state) is True
+    few = a_task(rank=2, turns=4)
+    state = few.start()
+    while few.result(state) is None:
+        state = few.advance(state, few.work(few.ask(state), DenseRows(some_rows()), EXACT), EXACT)
+    assert few.at_rest(state) is False
+
+
+def test_a_start_is_hidden_and_never_drawn_twice() -> None:
+    task = a_task()
+    question = task.ask(task.start())
+    one, two = (task.private(question, DenseRows(some_rows())).value for _ in range(2))
+    assert not np.allclose(one, two)
+
+
+def test_a_matrix_in_place_of_rows_cannot_start() -> None:
+    task = a_task(2, rank=1)
+    with pytest.raises(ValueError, match="hidden scores"):
+        task.work(task.ask(task.start()), Symmetric(np.eye(2), people=3), EXACT)
+
+
+NOTHING, AXIS = np.zeros((12, 0)), np.eye(12)[:, :1]
+
+
+@pytest.mark.parametrize(
+    ("question", "message"),
+    [
+        (Question(603, (NOTHING, NOTHING)), "step 603"),
+        (Question(-1, (NOTHING, NOTHING)), "step -1"),
+        (Question(0, (NOTHING,)), "2 arrays"),
+        (Question(0, (NOTHING, AXIS)), "current must have shape"),
+        (Question(1, (NOTHING, NOTHING)), "current must have shape"),
+        (Question(201, (NOTHING, NOTHING)), "found must have shape"),
+        (Question(1, (NOTHING, 1.1 * AXIS)), "spectral norm"),
+        (Question(1, (NOTHING, np.nan * AXIS)), "finite"),
+        (Question(201, (1.1 * AXIS, NOTHING)), "spectral norm"),
+        (Question(201, (0.5 * AXIS, NOTHING)), "orthonormal"),
+        (Question(402, (np.hstack([AXIS, AXIS]) / 2**0.5, NOTHING)), "orthonormal"),
+    ],
+)
+def test_questions_that_it_would_not_ask_are_refused(question: Question, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        a_task().require_question(question)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"rank": 13}, "rank"),
+        ({"turns": 1}, "turns"),
+        ({"shares": (1.0,)}, "one share for each turn"),
+        ({"shares": (0.1,) * 603}, "sum to at most one"),
+        ({"deviation": 0.0}, "deviation"),
+        ({"clip": math.inf}, "clip"),
+        ({"tolerance": 1.0}, "tolerance"),
+        ({"neighbours": Neighbours.ENTRY}, "entry-level"),
+    ],
+)
+def test_bad_settings_are_refused(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        replace(a_task(), **wrong)

@@ -1,0 +1,70 @@
+"""The plan of components between peers: public guesses only, shares that add up and fall to the components as proved."""
+
+import math
+
+import numpy as np
+import pytest
+
+from eigenveil.plan_gossip import guessed_eigenvalues, plan_segments
+from eigenveil.privacy import Budget, Domain, Neighbours, Noise
+from eigenveil.tasks.published_segments import PublishedSegments
+from eigenveil.tasks.segments import Segments
+
+BUDGET = Budget(1.0, 1e-6)
+
+
+@pytest.mark.parametrize("budget", [None, BUDGET])
+@pytest.mark.parametrize(("dim", "rank", "people"), [(1, 1, 1), (5, 5, 3), (100, 7, 10**6)])
+def test_both_tasks_take_the_plan(budget: Budget | None, dim: int, rank: int, people: int) -> None:
+    plan = plan_segments(dim=dim, rank=rank, people=people, budget=budget, rounds=None)
+    domain = Domain(dim, 1.0)
+    Segments(domain, Neighbours.ADD_REMOVE, rank, plan.turns, plan.shares, Noise.seeded(0), plan.deviation, plan.clip)
+    PublishedSegments(domain, rank, plan.turns, plan.alpha, plan.deviation, plan.schedule, Noise.seeded(0))
+    assert sum(plan.shares) == pytest.approx(1.0, abs=1e-12)
+
+
+def test_shares_grow_within_a_component_and_as_roots_over_components() -> None:
+    plan = plan_segments(dim=30, rank=4, people=1000, budget=BUDGET, rounds=None)
+    shares = np.array(plan.shares).reshape(4, plan.turns)
+    assert (np.diff(shares, axis=1) > 0).all()
+    np.testing.assert_allclose(shares.sum(axis=1) / shares[0].sum(), np.sqrt(np.arange(1, 5)))
+    np.testing.assert_allclose(shares[:, 0] / shares.sum(axis=1), 0.02)
+
+
+def test_no_other_split_over_components_loses_less_by_the_guess() -> None:
+    plan = plan_segments(dim=30, rank=4, people=1000, budget=BUDGET, rounds=1)
+    values = guessed_eigenvalues(dim=30, people=1000)[:4]
+    chosen = np.array(plan.shares).reshape(4, 2).sum(axis=1)
+    least = (1 / (chosen * values)).sum()
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        other = chosen * np.exp(0.1 * rng.standard_normal(4))
+        assert (1 / (other / other.sum() * values)).sum() >= least
+
+
+def test_alpha_and_schedule_are_those_of_the_corollary_for_the_guess() -> None:
+    plan = plan_segments(dim=3, rank=1, people=100, budget=BUDGET, rounds=3)
+    first, second, _ = guessed_eigenvalues(dim=3, people=100)
+    assert 1 / first < plan.alpha < 1 / second
+    assert plan.alpha == pytest.approx(1 / math.sqrt(first * second))
+    assert plan.deviation == 0.1
+    np.testing.assert_allclose(plan.schedule, [0.05, 0.025, 0.0125, 0.00625])
+    assert all(sigma <= (second / first) ** t for t, sigma in enumerate(plan.schedule, start=1))
+
+
+def test_rounds_are_products_and_reasons_say_so() -> None:
+    plan = plan_segments(dim=10, rank=1, people=10, budget=BUDGET, rounds=7)
+    assert plan.turns == 8 and "7 products" in plan.reason and "below the noise" in plan.reason
+    many = plan_segments(dim=10, rank=1, people=10**7, budget=BUDGET, rounds=None)
+    assert "above the noise" in many.reason
+    exact = plan_segments(dim=10, rank=1, people=10, budget=None, rounds=None)
+    assert (exact.turns, exact.tolerance) == (201, 1e-8) and "rest" in exact.reason
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"), [({"rank": 6}, "rank"), ({"people": 0}, "people"), ({"rounds": 0}, "rounds")]
+)
+def test_bad_numbers_are_refused(wrong: dict[str, int], message: str) -> None:
+    given = {"dim": 5, "rank": 1, "people": 10, "rounds": 2} | wrong
+    with pytest.raises(ValueError, match=message):
+        plan_segments(budget=None, **given)
