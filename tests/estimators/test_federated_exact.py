@@ -486,3 +486,9 @@ def test_draws_are_not_taken_for_an_answer_at_rest() -> None:
         federated(2, method="power", participation=("without-replacement", 1), tolerance=1e-4).fit(EVEN)
     drawn = federated(2, method="power", participation=("without-replacement", 1), rounds=5).fit(EVEN)
     assert drawn.converged_ is None
+
+
+@pytest.mark.parametrize("neighbours", ["zero-out", "replace-one"])
+def test_without_a_budget_it_makes_no_difference_what_would_be_protected(neighbours: str) -> None:
+    sites = cut(pooled_rows(), 100, 200)
+    assert same_bits(federated(neighbours=neighbours).fit(sites), federated().fit(sites))

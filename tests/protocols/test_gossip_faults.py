@@ -138,7 +138,8 @@ def test_when_the_graph_falls_apart_the_larger_side_goes_on_and_the_other_says_w
             error = ending.errors[name]
             assert isinstance(error, PeersLost)
             assert set(error.missing) == {"p2", "p3", "p4", "p5", "p6"}
-            assert "2 peers are left that can reach each other, and 4 must be" in str(error)
+            assert "2 peers" in str(error)
+            assert "4 must be" in str(error)
 
 
 @pytest.mark.parametrize("consensus", CONSENSUS)

@@ -127,7 +127,7 @@ def test_who_has_a_result_begins_no_turn_after_the_last(seed: int, kind: str, di
 
 def test_the_smallest_case_of_a_turn_after_the_last() -> None:
     # BUG: as above. p1, which has its result, stops and says so; p0, which has one too, need not begin anything.
-    these = circle("complete", 4, task="covariance", noise="independent", consensus="tree", restarts=3)
+    these = circle("complete", 4, task="power", noise="independent", consensus="tree", restarts=3)
     ending = run(these)
     p0 = ending.done[0]
     p0.receive(Envelope("p1", "p0", Leave(p0._turn, ("p1",), these.terms.digest)))

@@ -353,7 +353,9 @@ class FederatedPCA(FittedPCA):
         require(self.faults is None or isinstance(self.faults, Faults), "faults must be an eigenveil.runtimes.Faults")
         private, published = at_sites is not None or at_hub is not None, self.calibration == "paper"
         dim = next(iter(sites.values())).shape[1]
-        rank, near = rank_of(self.n_components, dim), Neighbours(self.neighbours)
+        rank = rank_of(self.n_components, dim)
+        # Without a budget nobody is protected, and the number of people is gathered like any other sum.
+        near = Neighbours(self.neighbours) if private else Neighbours.ADD_REMOVE
         budget = at_sites if at_sites is not None else at_hub
         plan = plan_sites(
             dim=dim,

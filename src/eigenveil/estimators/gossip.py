@@ -48,7 +48,7 @@ class Gossip:
         self._places = {name: 1 + place for place, name in enumerate(self._names)}
         self._split = self._split_budget()
         self._begin = self._first_basis()
-        identities = {name: Identity.fresh() for name in self._names} if request.noise == "pairwise" else {}
+        identities = {name: self._identity(name) for name in self._names} if request.noise == "pairwise" else {}
         self.terms = self._terms(identities)
         # Refused here, before anybody has said a word, if it cannot be.
         self._among = self.terms.among(())
@@ -195,10 +195,16 @@ class Gossip:
         if identity is None:
             return Plain(Gaussian(self.multiplier, ledger, own))
         assert self._among.pairing is not None
-        seed = request.seed
-        private = os.urandom(32) if seed is None else hashlib.sha256(f"peer key {seed} {name}".encode()).digest()
-        keys = PairKeys(name, identity, self.terms, private, reproducible=seed is not None)
+        keys = PairKeys(name, identity, self.terms, self._secret("key", name), reproducible=request.seed is not None)
         return Paired(PairedPart(self._among.pairing, name, ledger, own, self.multiplier), keys)
+
+    def _identity(self, name: str) -> Identity:
+        return Identity(self._secret("identity", name))
+
+    def _secret(self, what: str, name: str) -> bytes:
+        """32 bytes that nobody can guess, or who knows the seed can."""
+        seed = self.request.seed
+        return os.urandom(32) if seed is None else hashlib.sha256(f"{what} {seed} {name}".encode()).digest()
 
     def _note(self, peer: Peer, turn: PeerTurn) -> None:
         """Write down a turn, as the first peer that got to its end saw it."""

@@ -364,7 +364,9 @@ class GossipPCA(FittedPCA):
             require_integer("colluders", self.colluders, least=1, most=max(1, len(names) - 2), optional=False)
         else:
             require(self.noise_graph is None, "noise_graph is for noise='pairwise' and a budget")
-        private, near = budget is not None, Neighbours(self.neighbours)
+        private = budget is not None
+        # Without a budget nobody is protected, and the number of people is gathered like any other sum.
+        near = Neighbours(self.neighbours) if private else Neighbours.ADD_REMOVE
         dim = next(iter(peers.values())).shape[1]
         rank = rank_of(self.n_components, dim)
         public = not private or near.count_is_public

@@ -1,0 +1,231 @@
+"""Privacy laws of peers: nothing leaves but through the ledger, within the sensitivity that is stated, under the noise that is stated."""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.stats
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from eigenveil import GossipPCA
+from eigenveil.errors import EigenveilError
+from eigenveil.graphs import Graph
+from eigenveil.linalg import Array
+from eigenveil.privacy import Bounded, Domain, gram_sensitivity
+from eigenveil.protocols import Envelope
+from eigenveil.protocols.gossip import Outgoing, PairKeys, PeerNoise, Plain
+from eigenveil.protocols.gossip.outgoing import Paired
+from eigenveil.protocols.messages import Pass
+from eigenveil.runtimes import Faults
+from eigenveil.tasks import CovarianceSum
+from protocols.companies import NEAR
+from protocols.gossip_circles import BUDGET, circle, names_of, run
+
+LEVEL = 1e-6
+
+
+@settings(max_examples=60)
+@given(
+    st.sampled_from(["independent", "pairwise"]),
+    st.sampled_from(["covariance", "power"]),
+    st.sampled_from(["ring", "complete"]),
+    st.integers(0, 4),
+    st.dictionaries(st.sampled_from(names_of(5)), st.integers(0, 40), max_size=2),
+    st.sampled_from([(0.0, 0.0), (0.1, 12.0), (0.2, 40.0)]),
+    st.integers(0, 2**16),
+)
+def test_what_leaves_a_peer_has_a_line_in_its_ledger_and_lines_never_add_up_to_more_than_the_budget(
+    noise: PeerNoise, task: str, kind: str, restarts: int, dies: dict[str, int], network: tuple[float, float], seed: int
+) -> None:
+    sent: defaultdict[str, set[bytes]] = defaultdict(set)
+
+    def see(mail: Envelope) -> Iterable[Envelope]:
+        if isinstance(mail.body, Pass) and mail.body.step == 0:
+            # Before the first step a peer sends its part as it let it out.
+            sent[mail.sender].add(mail.body.values.tobytes())
+        return [mail]
+
+    pairs: dict[str, Any] = {"noise_graph": Graph.named("complete", names_of(5))} if noise == "pairwise" else {}
+    steps: dict[str, Any] = {"steps": 25} if kind == "ring" and noise == "independent" else {}
+    these = circle(
+        kind, 5, task=task, noise=noise, consensus="metropolis", restarts=restarts, quorum=2, **pairs, **steps
+    )
+    run(these, Faults(loss=network[0], delay=network[1], dies=dies, meddle=see), seed=seed, most=90_000)
+    for name, ledger in these.ledgers.items():
+        assert len(sent[name]) <= len(ledger.charges)
+        assert math.fsum(charge.mu**2 for charge in ledger.charges) <= BUDGET.mu**2 * (1 + 1e-9)
+        assert ledger.epsilon() <= BUDGET.epsilon * (1 + 1e-9)
+
+
+SIZE = 150
+COLLUDER = "p2"
+
+
+def view(kind: str, *, own: float = 1.0, between: float = 1.0) -> tuple[Array, Array]:
+    """What the honest peers send less all noise that the colluder knows, (honest, n), and its covariance as stated.
+
+    All rows are zero, so what is sent is noise. `own` and `between` make the stated deviations wrong.
+    """
+    parts: dict[str, Array] = {}
+    asked: dict[str, dict[str, Any]] = {}
+    stream = PairKeys.stream
+
+    def see(mail: Envelope) -> Iterable[Envelope]:
+        if isinstance(mail.body, Pass) and mail.body.step == 0:
+            parts[mail.sender] = mail.body.values
+        return [mail]
+
+    def note(keys: PairKeys, other: str, **which: Any) -> Any:
+        if keys._name == COLLUDER:
+            asked[other] = which
+        return stream(keys, other, **which)
+
+    domain = Domain(dim=SIZE, radius=1.0)
+    names = names_of(6)
+    nothing = {name: np.zeros((3, SIZE)) for name in names}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PairKeys, "stream", note)
+        these = circle(
+            kind,
+            6,
+            noise="pairwise",
+            consensus="metropolis",
+            seed=11,
+            rows=nothing,
+            made=lambda: CovarianceSum(domain, NEAR),
+        )
+        assert len(run(these, Faults(meddle=see)).done) == 6
+    pairing = these.terms.among(()).pairing
+    assert pairing is not None
+    mu, sensitivity = BUDGET.mu, gram_sensitivity(1.0, NEAR)
+    s_own, s_between = own * pairing.own(sensitivity, mu), between * pairing.between(sensitivity, mu)
+    keys = these.peers[COLLUDER]._outgoing.keys
+    assert keys is not None
+    honest = [name for name in names if name != COLLUDER]
+    left = []
+    for name in honest:
+        rest = np.array(parts[name])
+        if name in asked:
+            known = stream(keys, name, **asked[name]).normal(rest.shape) * pairing.between(sensitivity, mu)
+            rest -= known if names.index(name) < names.index(COLLUDER) else -known
+        left.append(rest)
+    laplacian = these.terms.graph.without([COLLUDER]).laplacian()
+    return np.array(left), s_own**2 * np.eye(len(honest)) + s_between**2 * laplacian
+
+
+def fits(left: Array, covariance: Array) -> bool:
+    """Whether columns are normal with this covariance: every eigendirection's length, and every pair of them, at 1e-6."""
+    values, vectors = np.linalg.eigh(covariance)
+    white = (vectors.T @ left) / np.sqrt(values)[:, None]
+    h, n = white.shape
+    tests = h + h * (h - 1) // 2
+    lengths = (white**2).sum(axis=1)
+    low, high = scipy.stats.chi2.ppf([LEVEL / tests / 2, 1 - LEVEL / tests / 2], n)
+    across = (white @ white.T)[np.triu_indices(h, 1)] / math.sqrt(n)
+    reach = scipy.stats.norm.isf(LEVEL / tests / 2) * 1.01
+    return bool(((lengths >= low) & (lengths <= high)).all() and np.abs(across).max() <= reach)
+
+
+@pytest.mark.parametrize("kind", ["ring", "complete", "random-regular:4"])
+def test_the_noise_that_a_colluder_does_not_know_is_as_stated(kind: str) -> None:
+    assert fits(*view(kind))
+    # A tenth more or less of either kind is seen.
+    for wrong in ({"own": 1.1}, {"own": 0.9}, {"between": 1.1}, {"between": 0.9}):
+        assert not fits(*view(kind, **wrong))
+
+
+def test_pair_noise_leaves_the_sum() -> None:
+    """With nothing but noise at all peers, what is in the sum is m times own noise squared, and none of the pairs'."""
+    domain = Domain(dim=SIZE, radius=1.0)
+    for kind in ("ring", "complete"):
+        nothing = {name: np.zeros((3, SIZE)) for name in names_of(6)}
+        these = circle(
+            kind, 6, noise="pairwise", consensus="tree", seed=5, rows=nothing, made=lambda: CovarianceSum(domain, NEAR)
+        )
+        done = run(these).done
+        pairing = these.terms.among(()).pairing
+        assert pairing is not None
+        scale = math.sqrt(6) * pairing.own(gram_sensitivity(1.0, NEAR), BUDGET.mu)
+        # On the diagonal a symmetric matrix has its noise as it is, beside it over the root of two.
+        square = float((done[0].result ** 2).sum()) / scale**2
+        low, high = scipy.stats.chi2.ppf([LEVEL / 2, 1 - LEVEL / 2], SIZE * (SIZE + 1) // 2)
+        assert low <= square <= high
+        assert not low <= square * 1.1**2 <= high
+
+
+@contextmanager
+def first_parts() -> Iterator[dict[str, tuple[Array, Bounded, float]]]:
+    """By ledger's place: what a peer let out first, what it was before, and its noise's part."""
+    found: dict[str, tuple[Array, Bounded, float]] = {}
+    kinds: tuple[type[Outgoing], ...] = (Plain, Paired)
+    with pytest.MonkeyPatch.context() as patch:
+        for kind in kinds:
+            whole: Any = kind.part
+
+            def part(self: Outgoing, private: Bounded, *, whole: Any = whole, **more: Any) -> Array:
+                sent: Array = whole(self, private, **more)
+                key = str(id(self))
+                found.setdefault(key, (sent, private, more["share"]))
+                return sent
+
+            patch.setattr(kind, "part", part)
+        yield found
+
+
+def first_of(tables: list[Array], **choices: Any) -> list[tuple[Array, Bounded, float]]:
+    with first_parts() as found:
+        plan: dict[str, Any] = {"epsilon": 2.0, "delta": 1e-6, "row_bound": 2.0, "random_state": 3, "rounds": 2}
+        if choices["method"] == "covariance":
+            plan.pop("rounds")
+        pca = GossipPCA(1, graph="complete", consensus="metropolis", **plan, **choices)
+        try:
+            pca.fit(tables)
+        except EigenveilError as error:
+            raise AssertionError(str(error)) from error
+    assert len(found) == len(tables)
+    return list(found.values())
+
+
+@settings(max_examples=40)
+@given(
+    st.sampled_from(["power", "krylov", "covariance", "segments"]),
+    st.sampled_from(["independent", "pairwise"]),
+    st.sampled_from(["add-remove", "zero-out", "replace-one"]),
+    st.sampled_from([None, "private"]),
+    st.integers(0, 2**16),
+    st.sampled_from([0.3, 2.0, 50.0]),
+)
+def test_a_neighbouring_table_moves_one_peers_first_part_by_no_more_than_is_stated(
+    method: str, noise: str, neighbours: str, center: str | None, seed: int, size: float
+) -> None:
+    rng = np.random.default_rng(seed)
+    tables = [rng.standard_normal((7, 4)) for _ in range(4)]
+    at = int(rng.integers(4))
+    tables[at][-1] *= size
+    other = list(tables)
+    if neighbours == "add-remove":
+        other[at] = tables[at][:-1]
+    else:
+        row = np.zeros(4) if neighbours == "zero-out" else rng.standard_normal(4) * size
+        other[at] = np.vstack([tables[at][:-1], row])
+    choices: dict[str, Any] = {"method": method, "noise": noise, "neighbours": neighbours, "center": center}
+    before, after = first_of(tables, **choices), first_of(other, **choices)
+    moved = 0
+    for place, (one, two) in enumerate(zip(before, after, strict=True)):
+        (sent, private, share), (sent_too, private_too, share_too) = one, two
+        assert private.sensitivity == private_too.sensitivity
+        assert share == share_too
+        gap = float(np.linalg.norm(sent - sent_too))
+        if place != at:
+            assert gap == 0.0
+        else:
+            # Pair noise is a thousand times as large, and rounds.
+            slack = 1e-9 * max(1.0, float(np.abs(sent).max()))
+            assert gap <= private.sensitivity * (1 + 1e-9) + slack
+            moved += gap > slack
+    assert moved <= 1
