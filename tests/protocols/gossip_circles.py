@@ -93,7 +93,10 @@ def circle(
     made: Callable[[], AnyTask] | None = None,
     **terms: Any,
 ) -> Circle:
-    """Peers on a graph, each with the task of this name, or with one that `made` makes. `mine` gives some of them a smaller budget; `terms` goes to `GossipTerms`."""
+    """Peers on a graph, each with the task of this name, or with one that `made` makes.
+
+    `mine` gives some of them a smaller budget; `terms` goes to `GossipTerms`.
+    """
     graph = Graph.named(graph, names_of(count)) if isinstance(graph, str) else graph
     names = graph.names
     rng = np.random.default_rng(seed)
@@ -121,7 +124,9 @@ def circle(
         return Paired(PairedPart(pairing, name, ledgers[name], own, multiplier), keys)
 
     peers = {
-        name: Peer(name, terms=agreed, task=(made or TASKS[task])(), rows=DenseRows(rows[name]), outgoing=outgoing(place, name))
+        name: Peer(
+            name, terms=agreed, task=(made or TASKS[task])(), rows=DenseRows(rows[name]), outgoing=outgoing(place, name)
+        )
         for place, name in enumerate(names)
     }
     return Circle(agreed, peers, dict(rows), ledgers)

@@ -244,12 +244,15 @@ def test_random_networks_with_loss_lateness_and_the_dead(seed: int) -> None:
         count = int(rng.integers(4, 8))
         noise: PeerNoise = ("none", "none", "independent", "pairwise")[rng.integers(4)]
         kind = ("ring", "complete", "random-regular:4" if count > 4 else "ring")[rng.integers(3)]
-        complete = {"noise_graph": Graph.named("complete", names_of(count))} if noise == "pairwise" else {}
+        pairs = Graph.named("complete", names_of(count))
+        complete: dict[str, Any] = {"noise_graph": pairs} if noise == "pairwise" else {}
         consensus, task = str(rng.choice(CONSENSUS)), "study" if noise == "none" else "covariance"
         these = circle(
             kind, count, consensus=consensus, task=task, noise=noise, restarts=0 if noise == "none" else 5, **complete
         )
-        dead = {f"p{place}": int(rng.integers(0, 40)) for place in rng.choice(count, int(rng.integers(0, 3)), replace=False)}
+        dead = {
+            f"p{place}": int(rng.integers(0, 40)) for place in rng.choice(count, int(rng.integers(0, 3)), replace=False)
+        }
         loss, delay = float(rng.uniform(0, 0.15)), float((0.0, 8.0, 25.0)[rng.integers(3)])
         faults = Faults(loss=loss, duplicate=0.2, delay=delay, dies=dead)
         require_right(run(these, faults, seed=seed, most=60_000), exact=noise == "none")

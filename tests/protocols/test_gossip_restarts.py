@@ -29,10 +29,10 @@ Key = tuple[frozenset[str], int]
 
 @dataclass
 class Seen:
-    """What every peer multiplied its rows by, for each part that it let out, and what its question was when it used one."""
+    """For each peer and turn the part that it let out last and what it was asked then, and where an old part was used again
+    for another question."""
 
-    made: dict[tuple[str, Key], list[Array]] = field(default_factory=dict)
-    used: defaultdict[Key, dict[str, list[Array]]] = field(default_factory=lambda: defaultdict(dict))
+    made: dict[tuple[str, Key], tuple[Array, list[Array]]] = field(default_factory=dict)
     stale: list[tuple[str, Key]] = field(default_factory=list)
 
 
@@ -42,12 +42,13 @@ def watched() -> Iterator[Seen]:
     seen, before = Seen(), Peer._part
 
     def part(peer: Peer, summed: Any, asked: Any, fraction: float) -> Array:
-        key = (peer._gone, peer._turn)
+        key = (peer.name, (peer._gone, peer._turn))
         sent = before(peer, summed, asked, fraction)
-        made = seen.made.setdefault((peer.name, key), list(asked.arrays))
-        if any(not np.array_equal(one, two) for one, two in zip(made, asked.arrays, strict=True)):
-            seen.stale.append((peer.name, key))
-        seen.used[key][peer.name] = made
+        known, question = seen.made.get(key, (None, []))
+        if known is not sent:
+            seen.made[key] = sent, list(asked.arrays)
+        elif any(not np.array_equal(one, two) for one, two in zip(question, asked.arrays, strict=True)):
+            seen.stale.append(key)
         return sent
 
     with pytest.MonkeyPatch.context() as patch:
@@ -55,13 +56,13 @@ def watched() -> Iterator[Seen]:
         yield seen
 
 
-def require_one_question(seen: Seen) -> None:
+def require_one_question(seen: Seen, done: list[Peer]) -> None:
+    """No part was used for another question, and whoever is done was asked the same in the last turn."""
     assert not seen.stale, f"parts made for another question were added up: {seen.stale}"
-    for key, questions in seen.used.items():
-        first = next(iter(questions.values()))
-        for other in questions.values():
-            for one, two in zip(first, other, strict=True):
-                assert np.abs(one - two).max(initial=0) < 1e-6, key
+    asked = [seen.made[(peer.name, (peer._gone, peer._turn - 1))][1] for peer in done]
+    for other in asked:
+        for one, two in zip(asked[0], other, strict=True):
+            assert np.abs(one - two).max(initial=0) < 1e-6
 
 
 @pytest.mark.parametrize("noise", ["independent", "pairwise"])
@@ -72,12 +73,12 @@ def test_all_parts_of_a_turn_are_for_the_same_question(noise: PeerNoise, consens
     complete = Graph.named("complete", names_of(5))
     for seed in (8, 21):
         for kind in ("complete", "ring"):
-            pairs = {"noise_graph": complete} if noise == "pairwise" else {}
+            pairs: dict[str, Any] = {"noise_graph": complete} if noise == "pairwise" else {}
             these = circle(kind, task="power", noise=noise, consensus=consensus, restarts=40, quorum=3, **pairs)
             faults = Faults(dies={"p2": 3 + 2 * seed}, delay=45.0, loss=0.2)
             with watched() as seen:
-                run(these, faults, seed=seed, most=60_000)
-            require_one_question(seen)
+                ending = run(these, faults, seed=seed, most=60_000)
+            require_one_question(seen, ending.done)
 
 
 def test_a_peer_that_goes_back_lets_out_no_part_for_a_question_that_it_no_longer_has() -> None:
@@ -116,7 +117,9 @@ def test_a_peer_that_goes_back_lets_out_no_part_for_a_question_that_it_no_longer
         (12, "complete", 27, {"delay": 10.0, "loss": 0.3}),
     ],
 )
-def test_who_has_a_result_begins_no_turn_after_the_last(seed: int, kind: str, dies: int, faults: dict[str, float]) -> None:
+def test_who_has_a_result_begins_no_turn_after_the_last(
+    seed: int, kind: str, dies: int, faults: dict[str, Any]
+) -> None:
     # BUG: a peer with a result that is told to stop says `Leave` of the turn after the last; another with a result then begins
     # that turn, which is none: "the question is for step 3, and the task has steps 0 to 2".
     these = circle(kind, task="power", noise="independent", consensus="tree", restarts=40, quorum=3)
@@ -189,18 +192,18 @@ def test_without_a_reserve_the_error_says_what_to_do(noise: PeerNoise) -> None:
 
 @dataclass
 class Streams:
-    """Every part that left a peer, by the pair noise in it."""
+    """How often a peer drew each pair noise: by whose it is, with whom, and all that it is bound to."""
 
-    asked: defaultdict[tuple[str, str, Key], int] = field(default_factory=lambda: defaultdict(int))
+    asked: defaultdict[tuple[str, str, Any], int] = field(default_factory=lambda: defaultdict(int))
 
 
 @contextmanager
 def counted_streams() -> Iterator[Streams]:
     streams, before = Streams(), PairKeys.stream
 
-    def stream(keys: PairKeys, other: str, *, gone: frozenset[str], turn: int, **more: Any) -> Noise:
-        streams.asked[(keys._name, other, (gone, turn))] += 1
-        return before(keys, other, gone=gone, turn=turn, **more)
+    def stream(keys: PairKeys, other: str, **which: Any) -> Noise:
+        streams.asked[(keys._name, other, tuple(sorted(which.items())))] += 1
+        return before(keys, other, **which)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(PairKeys, "stream", stream)
@@ -244,12 +247,14 @@ def test_no_mail_makes_a_peer_use_the_same_pair_noise_for_two_parts(
             assert mine is not None
             mine.take(name, card.card, card.signature, passed_on_by=name)
         p0._begin()
-        sent: dict[Key, set[bytes]] = defaultdict(set)
+        sent: set[bytes] = set()
         for what, sender, turn, names in letters:
             bodies: list[tuple[str, Any]] = []
             if what == "sum":
                 # All that is missing in this turn, so that it gets on.
-                bodies = [(other, attacks(these)["pass"](p0._turn, p0._without)) for other in p0.counted if other != "p0"]
+                bodies = [
+                    (other, attacks(these)["pass"](p0._turn, p0._without)) for other in p0.counted if other != "p0"
+                ]
             elif what != "wait":
                 bodies = [(sender, attacks(these)[what](turn, names))]
             answers = p0.timeout() if what == "wait" and not p0.over else []
@@ -260,10 +265,10 @@ def test_no_mail_makes_a_peer_use_the_same_pair_noise_for_two_parts(
                     continue
             for answer in answers:
                 if isinstance(answer.body, Pass) and answer.body.step == 0:
-                    sent[(frozenset(answer.body.without), answer.body.turn)].add(answer.body.values.tobytes())
+                    sent.add(answer.body.values.tobytes())
     assert all(times == 1 for times in streams.asked.values())
-    assert all(len(parts) == 1 for parts in sent.values())
     charges = these.ledgers["p0"].charges
+    assert len(sent) <= len(charges)
     assert len(charges) == len({key for name, _, key in streams.asked if name == "p0"})
     assert sum(charge.mu**2 for charge in charges) <= BUDGET.mu**2 * (1 + 1e-9)
 

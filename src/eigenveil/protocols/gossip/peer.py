@@ -132,8 +132,9 @@ class Peer(Party):
         if not isinstance(body, Here) and body.terms != self._terms.digest:
             raise PeerError(mail.sender, "works under other terms: another graph, weights, noise, steps or study")
         if mail.sender in self._gone:
-            # It may be alive and only slow; it should know that nobody waits for it.
-            return [] if self.error is not None else self._leaves((mail.sender,))
+            # It may be alive and only slow; it should know that nobody waits for it. Two who gave up on each other need not tell.
+            silent = self.error is not None or isinstance(body, Leave)
+            return [] if silent else self._leaves((mail.sender,))
         if self.error is not None:
             return []
         match body:
