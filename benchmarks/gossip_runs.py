@@ -190,5 +190,5 @@ def delta_of(found: Sequence[InstanceLeakage], epsilon: float) -> float:
 def _kept(table: Table, tuned: Tuned, *, share: float) -> int:
     """r of (43): how many eigenvalues of the view's covariance, as printed, are at least this share of the largest."""
     law = observed_law(table.parts, RING, as_printed=True, **tuned.law)
-    values = np.linalg.svd(law.root, compute_uv=False) ** 2
-    return max(1, int((values >= share * values[0]).sum()))
+    values = np.linalg.eigvalsh(law.root @ law.root.T)
+    return max(1, int((values >= share * values[-1]).sum()))

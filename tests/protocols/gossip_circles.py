@@ -208,7 +208,7 @@ def look(peer: Peer) -> dict[str, Any]:
     outgoing = peer._outgoing
     if isinstance(outgoing, Paired):
         seen["_outgoing"] = (
-            picture((outgoing._gone, outgoing._used, outgoing._part.ledger, outgoing.keys._agreed)),
+            picture((outgoing._epoch, outgoing._used, outgoing._part.ledger, outgoing.keys._agreed)),
             outgoing._part.pairing.graph.names,
         )
     else:

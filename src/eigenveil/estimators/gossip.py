@@ -9,6 +9,7 @@ from typing import Final, final
 
 import numpy as np
 
+from eigenveil.errors import ProtocolError
 from eigenveil.estimators.curator import noise_floor
 from eigenveil.estimators.federated_request import iterates
 from eigenveil.estimators.gossip_request import PeersRequest, directions_of
@@ -65,6 +66,9 @@ class Gossip:
         self._meeting = Meeting(self.peers.values(), faults=faults, seed=self.request.seed)
         try:
             self.done = self._meeting.run()
+        except ValueError as error:
+            # It is somebody's rows, and `require_sound_peers` says whose.
+            raise ProtocolError("a peer could not give its part") from error
         finally:
             self.refused = tuple(self._meeting.refused)
             self.stopped = dict(self._meeting.errors)
@@ -72,6 +76,12 @@ class Gossip:
         self._add_bytes()
         found: Found = self.done[0].result
         return found
+
+    def require_sound_peers(self) -> None:
+        """Raise what is wrong with a peer's rows, naming it, if anything is: others would go on without it."""
+        for name, error in self.stopped.items():
+            if isinstance(error, ValueError):
+                raise ValueError(f"{name}: {error}") from None
 
     @property
     def disagreement(self) -> float:

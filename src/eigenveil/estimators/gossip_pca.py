@@ -203,15 +203,12 @@ class GossipPCA(FittedPCA):
         try:
             found = gossip.run(faults=self.faults)
         except EigenveilError:
-            self.unfinished_ = Unfinished(tuple(gossip.rounds), dict(gossip.ledgers), gossip.refused)
+            gossip.require_sound_peers()
             raise
-        except ValueError:
+        finally:
+            # What was spent and said is there to be seen, however it ended.
             self.unfinished_ = Unfinished(tuple(gossip.rounds), dict(gossip.ledgers), gossip.refused)
-            # Where a peer broke, the reason is what broke it.
-            for name, error in gossip.stopped.items():
-                if isinstance(error, ValueError):
-                    raise ValueError(f"{name}: {error}") from None
-            raise
+        gossip.require_sound_peers()
         return self._finish(gossip, found)
 
     def prepare(self, peers: Any, *, watch: Watch | None = None) -> Gossip:
@@ -302,6 +299,13 @@ class GossipPCA(FittedPCA):
             settings=self._settings(gossip),
         )
         self._keep_scores(gossip)
+        if len(self.peers_) < len(request.graph.names):
+            lost = [name for name in request.graph.names if name not in self.peers_]
+            warnings.warn(
+                f"the answer is that of {len(self.peers_)} of {len(request.graph.names)} peers, without {', '.join(lost[:5])}",
+                UserWarning,
+                stacklevel=3,
+            )
         if self.disagreement_ > _APART:
             warnings.warn(
                 f"peers have come to answers that are up to a sine of {self.disagreement_:.2g} apart: {self.consensus} in "

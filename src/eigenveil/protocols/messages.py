@@ -135,8 +135,9 @@ class Masked:
 class Pass:
     """Peer to neighbour: its numbers, (n,), in one `step` of adding up a turn.
 
-    `stage` says what the turn is about, `without` which peers no longer count, and `terms` is a digest of what all peers have
-    agreed on: whoever adds up something else, or otherwise, is not one of them.
+    `stage` says what the turn is about, `without` which peers no longer count, `base` the turn that was begun again when they
+    were left behind, and `terms` is a digest of what all peers have agreed on: whoever adds up something else, or otherwise, is
+    not one of them.
     """
 
     turn: int
@@ -145,9 +146,10 @@ class Pass:
     stage: str
     without: tuple[str, ...]
     terms: bytes
+    base: int = 0
 
     def __post_init__(self) -> None:
-        require(self.turn >= 0 and self.step >= 0, "turn and step count from zero")
+        require(min(self.turn, self.step, self.base) >= 0, "turn, step and base count from zero")
 
 
 @final
@@ -159,9 +161,10 @@ class Again:
     step: int
     without: tuple[str, ...]
     terms: bytes
+    base: int = 0
 
     def __post_init__(self) -> None:
-        require(self.turn >= 0 and self.step >= 0, "turn and step count from zero")
+        require(min(self.turn, self.step, self.base) >= 0, "turn, step and base count from zero")
 
 
 @final

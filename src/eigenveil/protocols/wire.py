@@ -109,8 +109,8 @@ _MORE: Final = {
     "brief": ("step", "names", "lengths"),
     "return": ("step", "names", "lengths"),
     "masked": ("lengths",),
-    "pass": ("step", "stage", "without", "lengths"),
-    "again": ("step", "without", "lengths"),
+    "pass": ("step", "stage", "without", "base", "lengths"),
+    "again": ("step", "without", "base", "lengths"),
     "here": (),
     "leave": ("gone", "lengths"),
     "card": ("origin", "target", "again", "lengths"),
@@ -164,9 +164,9 @@ def _head(mail: Envelope) -> tuple[dict[str, Any], tuple[NDArray[Any], ...]]:
             head |= {"step": body.step, "names": [name for name, _ in body.table]}
         case Pass():
             arrays = (body.values,)
-            head |= {"step": body.step, "stage": body.stage, "without": body.without}
+            head |= {"step": body.step, "stage": body.stage, "without": body.without, "base": body.base}
         case Again():
-            head |= {"step": body.step, "without": body.without}
+            head |= {"step": body.step, "without": body.without, "base": body.base}
         case Leave():
             head |= {"gone": body.gone}
         case Card():
@@ -218,9 +218,10 @@ def _between_peers(
         case "pass":
             if arrays[0].ndim != 1:
                 raise ValueError("what is passed on is one row of numbers")
-            return Pass(turn, _whole(head["step"]), arrays[0], _stage(head), _names(head["without"]), pieces[0])
+            step, without, base = _whole(head["step"]), _names(head["without"]), _whole(head["base"])
+            return Pass(turn, step, arrays[0], _stage(head), without, pieces[0], base)
         case "again":
-            return Again(turn, _whole(head["step"]), _names(head["without"]), pieces[0])
+            return Again(turn, _whole(head["step"]), _names(head["without"]), pieces[0], _whole(head["base"]))
         case "leave":
             return Leave(turn, _names(head["gone"]), pieces[0])
         case "card":

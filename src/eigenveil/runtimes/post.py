@@ -141,13 +141,12 @@ class Post:
         return True
 
     def _wake(self) -> bool:
-        """Nothing is on its way: let the clock run on to the first who has waited long enough."""
+        """Nothing is on its way: set everybody's clock. Whoever waits for something else by then is passed over."""
         waiting = [(party.waiting, name) for name, party in self.parties.items() if self.alive(name)]
-        due = min(((wait.seconds, name, wait.number) for wait, name in waiting if wait is not None), default=None)
-        if due is None:
-            return False
-        heapq.heappush(self._heap, (self.now + due[0], self._next(), (due[1], due[2])))
-        return True
+        for wait, name in waiting:
+            if wait is not None:
+                heapq.heappush(self._heap, (self.now + wait.seconds, self._next(), (name, wait.number)))
+        return bool(self._heap)
 
     def _deliver(self, mail: Envelope) -> None:
         party = self.parties.get(mail.receiver)

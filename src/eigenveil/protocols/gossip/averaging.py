@@ -73,11 +73,10 @@ class _Mixed(Averaging):
         self._last: dict[int, Array] = {0: part}
         self._inbox: dict[int, dict[str, Array]] = {0: {}, 1: {}}
         self._factor = 1.0
-        self._advance = self._chebyshev if self._accelerated(mixing) else self._plain
-
-    @staticmethod
-    def _accelerated(mixing: Mixing) -> bool:
-        return mixing.consensus == "chebyshev" and mixing.high - mixing.low > 1e-14
+        self._advance = self._chebyshev if mixing.consensus == "chebyshev" else self._plain
+        if not self._others:
+            # Nobody to wait for: its own numbers are the sum.
+            self._step = mixing.steps
 
     def start(self) -> Sends:
         return self._sends()
@@ -130,10 +129,11 @@ class _Mixed(Averaging):
     def _chebyshev(self, mixed: Array) -> Array:
         low, high = self._mixing.low, self._mixing.high
         middle, half = (high + low) / 2, (high - low) / 2
-        mean = (1 - middle) / half
-        shifted: Array = (mixed - middle * self._now) / (half * mean)
-        if self._step == 0:
+        shifted: Array = (mixed - middle * self._now) / (1 - middle)
+        if self._step == 0 or half <= 5e-15:
+            # With one eigenvalue beside that of the mean the first step takes all differences away, and more do no harm.
             return shifted
+        mean = (1 - middle) / half
         square = mean * mean
         self._factor = 2 * square / (2 * square - 1) if self._step == 1 else 1 / (1 - self._factor / (4 * square))
         following: Array = self._factor * (shifted - self._before) + self._before

@@ -18,12 +18,12 @@ class Outgoing(ABC):
     """How a peer's part leaves it. Changes in place: it spends."""
 
     @abstractmethod
-    def count(self, among: Among, gone: frozenset[str]) -> None:
-        """From now on these peers count, the others having `gone`."""
+    def count(self, among: Among, gone: frozenset[str], base: int) -> None:
+        """From now on, and from turn `base` on, these peers count, the others having `gone`."""
 
     @abstractmethod
     def part(self, private: Bounded, *, label: str, share: float, turn: int) -> Array:
-        """The part that may leave, (n,), packed, for a `share` of the budget. Asked once for each turn and set of peers."""
+        """The part that may leave, (n,), packed, for a `share` of the budget. Asked once for each turn of what was counted."""
 
     @property
     def keys(self) -> "PairKeys | None":
@@ -38,7 +38,7 @@ class Plain(Outgoing):
     def __init__(self, mechanism: Mechanism) -> None:
         self._mechanism = mechanism
 
-    def count(self, among: Among, gone: frozenset[str]) -> None:
+    def count(self, among: Among, gone: frozenset[str], base: int) -> None:
         """Makes no difference."""
 
     def part(self, private: Bounded, *, label: str, share: float, turn: int) -> Array:
@@ -82,13 +82,14 @@ class PairKeys:
             self._private, card, self._terms.digest + digest("pair", *sorted((self._name, origin)))
         )
 
-    def stream(self, other: str, *, gone: frozenset[str], turn: int, label: str, size: int) -> Noise:
-        """The noise shared with another peer in one turn, for one release of `size` numbers, among those who have not `gone`.
+    def stream(self, other: str, *, gone: frozenset[str], base: int, turn: int, label: str, size: int) -> Noise:
+        """The noise shared with another peer in one turn, for one release of `size` numbers, among those who have not `gone` and
+        who began again at turn `base`.
 
         Both ends have the same. Where they were led to differ in any of this, their noises have nothing to do with each other,
         which protects no less (docs/pairwise-noise.md). Two lengths of normals from the same words would be something between.
         """
-        key = digest("pair noise", self._agreed[other], turn, label, size, *sorted(gone))
+        key = digest("pair noise", self._agreed[other], base, turn, label, size, *sorted(gone))
         return Noise(key, reproducible=self._reproducible)
 
     def _statement(self, name: str, card: bytes) -> bytes:
@@ -101,29 +102,30 @@ class Paired(Outgoing):
 
     def __init__(self, part: PairedPart, keys: PairKeys) -> None:
         self._part, self._keys = part, keys
-        self._gone: frozenset[str] = frozenset()
-        self._used: set[tuple[frozenset[str], int]] = set()
+        self._epoch: tuple[frozenset[str], int] = (frozenset(), 0)
+        self._used: set[tuple[frozenset[str], int, int]] = set()
 
     @property
     def keys(self) -> PairKeys:
         """Those of the pairs."""
         return self._keys
 
-    def count(self, among: Among, gone: frozenset[str]) -> None:
+    def count(self, among: Among, gone: frozenset[str], base: int) -> None:
         """Noise for this set of peers: others mean other pairs, and more noise for each."""
         require(among.pairing is not None, "pairwise noise needs terms with pairs")
         assert among.pairing is not None
-        self._part.pairing, self._gone = among.pairing, gone
+        self._part.pairing, self._epoch = among.pairing, (gone, base)
 
     def part(self, private: Bounded, *, label: str, share: float, turn: int) -> Array:
-        """Charged before anything is drawn. Never twice for one turn and set of peers: between two parts with the same pair noise
-        that noise would cancel, and what is left of the noise is too little."""
-        if (self._gone, turn) in self._used:
+        """Charged before anything is drawn. Never twice for one turn of the same count: between two parts with the same pair
+        noise that noise would cancel, and what is left is too little."""
+        gone, base = self._epoch
+        if (gone, base, turn) in self._used:
             raise ProtocolError(f"a second part was asked for in turn {turn} among the same peers")
-        self._used.add((self._gone, turn))
+        self._used.add((gone, base, turn))
         size = packed_size(np.shape(private.value), symmetric=private.symmetric)
         pairs = {
-            other: self._keys.stream(other, gone=self._gone, turn=turn, label=label, size=size)
+            other: self._keys.stream(other, gone=gone, base=base, turn=turn, label=label, size=size)
             for other in self._part.pairing.graph.neighbours(self._part.name)
         }
         return self._part.of(private, label=label, share=share, pairs=pairs)

@@ -15,7 +15,7 @@ import numpy as np
 
 from eigenveil.errors import BudgetExceeded, PeerError, PeersLost, ProtocolError, require
 from eigenveil.linalg import Array, Subspace, sines
-from eigenveil.privacy import Exact, unpack
+from eigenveil.privacy import Exact, packed_size, unpack
 from eigenveil.protocols.gossip.averaging import Averaging, Sends, averaging
 from eigenveil.protocols.gossip.outgoing import Outgoing
 from eigenveil.protocols.gossip.terms import Among, GossipTerms
@@ -27,6 +27,8 @@ from eigenveil.tasks.base import require_array
 
 __all__ = ["Peer", "PeerTurn"]
 
+# Numbers that may come a turn early, whatever this turn is about.
+_EARLY: Final = 1 << 16
 _ADDED: Final = Exact(because="peers have added whatever noise there is before they were added up")
 
 
@@ -70,7 +72,7 @@ class Peer(Party):
         self._near = terms.graph.neighbours(name)
         self._gone: frozenset[str] = frozenset()
         self._among: Among = terms.among(())
-        self._outgoing.count(self._among, self._gone)
+        self._outgoing.count(self._among, self._gone, 0)
         self._phase: Literal["keys", "sum", "settling", "over"] = "keys"
         self._turn, self._base, self._waits = 0, 0, 0
         self._restarted, self._in_vain = False, 0
@@ -142,12 +144,16 @@ class Peer(Party):
                 self._silent[mail.sender] = 0
                 return []
             case Leave(turn=turn, gone=gone):
-                return self._told(mail.sender, turn, gone)
+                return self._told(mail.sender, turn, turn, gone)
             case Card():
                 return self._card(mail.sender, body)
-            case Pass(turn=turn, without=without) | Again(turn=turn, without=without):
-                if frozenset(without) != self._gone or turn < self._base:
-                    return self._told(mail.sender, turn, without)
+            case Pass(turn=turn, without=without, base=base) | Again(turn=turn, without=without, base=base):
+                if turn < base:
+                    raise PeerError(
+                        mail.sender, f"speaks of turn {turn}, before the turn {base} that it began again at"
+                    )
+                if frozenset(without) != self._gone or base != self._base:
+                    return self._told(mail.sender, turn, base, without)
                 return self._passed(mail.sender, body) if isinstance(body, Pass) else self._asked(mail.sender, body)
 
     def timeout(self) -> list[Envelope]:
@@ -160,10 +166,12 @@ class Peer(Party):
         if self._phase not in ("keys", "sum"):
             return []
         missing = self._keys_wanted() if self._phase == "keys" else self._sums[self._turn].missing
+        # Cards of far ones come through others, of whom the next one can be asked whether it is there.
+        between = [] if self._phase == "sum" else [hop for hop in map(self._hop, missing) if hop not in missing]
         given_up = []
-        for other in missing:
+        for other in (*missing, *dict.fromkeys(between)):
             self._silent[other] = self._silent.get(other, 0) + 1
-            self._late[other] = self._late.get(other, 0) + 1
+            self._late[other] = self._late.get(other, 0) + (other in missing)
             # Who is waiting for somebody else gets the time to find out; far ones have as many neighbours between that do.
             patience = (1 + self._terms.retries) * self._steps_to(other)
             if self._silent[other] > patience - 1 or self._late[other] > 2 * patience:
@@ -171,9 +179,8 @@ class Peer(Party):
         if given_up:
             return self._leave_behind(self._gone | set(given_up), self._turn)
         if self._phase == "keys":
-            return self._cards(missing, again=True)
-        ask = Again(self._turn, self._sums[self._turn].step, self._without, self._terms.digest)
-        return [Envelope(self._name, other, ask) for other in missing]
+            return [*self._cards(missing, again=True), *self._again(tuple(dict.fromkeys(between)), 0)]
+        return self._again(missing, self._sums[self._turn].step)
 
     # What comes in.
 
@@ -183,7 +190,7 @@ class Peer(Party):
         if body.turn < self._turn or (body.turn == self._turn and self.over):
             return []
         ahead = body.turn > self._turn or self._phase != "sum"
-        values = self._checked(sender, body, None if ahead else self._size())
+        values = self._checked(sender, body)
         if ahead:
             waiting = self._early.setdefault(sender, [])
             if len(waiting) < 2 and not any((one.turn, one.step) == (body.turn, body.step) for one in waiting):
@@ -197,16 +204,19 @@ class Peer(Party):
         now = self._sums[self._turn]
         step = now.step
         sends = now.take(sender, body.step, values)
-        self._silent[sender] = self._late[sender] = 0
+        # Who has sent what was waited for is no longer missing; old numbers over and over are not that.
+        self._silent[sender] = 0
         if now.step != step:
             self._waits += 1
             self._late.clear()
         return [*self._mails(self._turn, sends), *self._go_on()]
 
-    def _checked(self, sender: str, body: Pass, size: int | None) -> Array:
-        values = body.values
+    def _checked(self, sender: str, body: Pass) -> Array:
+        values, size = body.values, self._size()
         flat = isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype == np.float64
-        if not flat or (size is not None and len(values) != size):
+        # What the next turn asks for is not known yet; of all questions a product of as many numbers is the largest.
+        most = size if body.turn == self._turn else max(size * size, _EARLY)
+        if not flat or len(values) > most or (body.turn == self._turn and len(values) != size):
             raise PeerError(sender, f"sent numbers of another shape in turn {body.turn}")
         try:
             return require_array(values, values.shape)
@@ -223,23 +233,30 @@ class Peer(Party):
             return [Envelope(self._name, sender, Here(self._turn))]
         return self._mails(body.turn, [(sender, body.step, values)])
 
-    def _told(self, sender: str, turn: int, names: tuple[str, ...]) -> list[Envelope]:
-        """Another has left peers behind, or is behind itself."""
+    def _told(self, sender: str, turn: int, base: int, names: tuple[str, ...]) -> list[Envelope]:
+        """Another counts other peers, or the same from another turn on: its `turn` now and the `base` that it began again at.
+
+        Whoever has left more behind is ahead, and among the same peers whoever has gone back further: others follow.
+        """
         told = frozenset(names)
         if not told <= set(self._terms.graph.names):
             raise PeerError(sender, "left behind peers that do not exist")
-        if sender in told and sender not in self._gone:
-            # It says that it stops.
-            return self._leave_behind(self._gone | told, max(turn, min(self._states)))
-        if told < self._gone:
-            return self._leaves((sender,))
-        if told == self._gone and turn >= self._base:
+        if self.result is not None and turn >= self._turn:
+            # All turns are done, and nobody needs this peer for another.
             return []
-        if self._task.without(self.state) is None and turn not in self._states and turn <= self._turn:
+        if told < self._gone or (told == self._gone and base > self._base):
+            return self._leaves((sender,))
+        if told == self._gone and base == self._base:
+            return []
+        back = base if told >= self._gone else turn
+        if sender in told:
+            # It says that it stops, and what turn it is in matters to nobody any more.
+            back = max(turn, min(self._states))
+        elif self._task.without(self.state) is None and back not in self._states and back <= self._turn:
             raise PeerError(
-                sender, f"wants to go back to turn {turn}, and turn {min(self._states)} is the oldest that is kept"
+                sender, f"wants to go back to turn {back}, and turn {min(self._states)} is the oldest that is kept"
             )
-        return self._leave_behind(self._gone | told, turn)
+        return self._leave_behind(self._gone | told, back)
 
     def _card(self, sender: str, body: Card) -> list[Envelope]:
         names, keys = self._terms.graph.names, self._outgoing.keys
@@ -248,7 +265,7 @@ class Peer(Party):
         if body.origin in self._gone or body.target in self._gone:
             return []
         if body.target != self._name:
-            onward = self._among.graph.next_hop(self._name, body.target)
+            onward = self._hop(body.target)
             # Back to where it came from is no way on: the sender goes by another graph.
             return [] if onward == sender else [Envelope(self._name, onward, body)]
         keys.take(body.origin, body.key, body.signature, passed_on_by=sender)
@@ -278,7 +295,7 @@ class Peer(Party):
         return [*self._mails(self._turn, now.start()), *self._catch_up(), *self._go_on()]
 
     def _part(self, summed: SumTask[Any, Any], asked: Question, fraction: float) -> Array:
-        """One part for each turn among the same peers, however often it is begun."""
+        """One part for each turn of the same count, however often it is begun."""
         known = self._parts.get(self._turn)
         if known is None:
             private = summed.private(asked, self._rows)
@@ -361,22 +378,20 @@ class Peer(Party):
             )
         mine = next(group for group in self._terms.graph.without(gone).components() if self._name in group)
         whole = frozenset(self._terms.graph.names) - set(mine)
-        new = whole != self._gone
-        base = min(turn, self._turn) if new else min(turn, self._base)
+        base = min(turn, self._turn) if whole != self._gone else min(turn, self._base)
         missing = self._in_order(whole)
         if len(mine) < self._terms.quorum:
             left = "one peer is" if len(mine) == 1 else f"{len(mine)} peers that can reach each other are"
             why = f"{left} left, and {self._terms.quorum} must be"
             return self._stop(PeersLost(missing, turn=base, why=why), gone=whole)
-        if new:
-            # Parts of turns that begin again were sent, and paid for, in vain.
-            self._in_vain += sum(number >= base for number in self._parts)
+        # Parts of turns that begin again were sent, and paid for, in vain.
+        self._in_vain += sum(number >= base for number in self._parts)
         if self._terms.restarts is not None and self._in_vain > self._terms.restarts:
             why = "its noise has been paid for, and the budget has no room to pay again. restarts= keeps some for that"
             return self._stop(PeersLost(missing, turn=base, why=why), gone=whole)
         try:
             self._among = self._terms.among(whole)
-            self._outgoing.count(self._among, whole)
+            self._outgoing.count(self._among, whole, base)
         except ValueError as error:
             return self._stop(PeersLost(missing, turn=base, why=str(error)), gone=whole)
         fresh = self._task.without(self._states[max(base, min(self._states))])
@@ -384,9 +399,9 @@ class Peer(Party):
             # Nothing was spent, so all begins anew, and the answer is that of those who are left.
             base, self._states = 0, {0: fresh}
         self._states = {number: state for number, state in self._states.items() if number <= base}
-        self._parts = {} if new else {number: part for number, part in self._parts.items() if fresh is None}
         self._gone, self._turn, self._base = whole, base, base
-        self._sums, self._stages, self._early, self._silent, self._late = {}, {}, {}, {}, {}
+        self._parts, self._sums, self._stages = {}, {}, {}
+        self._early, self._silent, self._late = {}, {}, {}
         self._phase, self._waits, self.result, self._restarted = "settling", self._waits + 1, None, True
         self._estimate = None if fresh is not None else self._estimate
         return self._leaves(self._near)
@@ -419,7 +434,12 @@ class Peer(Party):
         return tuple(name for name in self._terms.graph.names if name in names)
 
     def _size(self) -> int:
-        return len(self._parts[self._turn])
+        """How many numbers a part of this turn has."""
+        known = self._parts.get(self._turn)
+        if known is not None:
+            return len(known)
+        summed, asked, _ = self._task.as_sum(self._task.ask(self.state))
+        return packed_size(summed.shape(asked), symmetric=summed.symmetric)
 
     def _keys_wanted(self) -> tuple[str, ...]:
         """Whose cards must come first: of those it shares noise with, and of neighbours, so that one that is dead is noticed."""
@@ -433,15 +453,21 @@ class Peer(Party):
         keys = self._outgoing.keys
         if keys is None:
             return []
-        graph = self._among.graph
         return [
             Envelope(
                 self._name,
-                graph.next_hop(self._name, other),
+                self._hop(other),
                 Card(0, self._name, other, keys.card, keys.signature, self._terms.digest, again),
             )
             for other in to
         ]
+
+    def _again(self, to: tuple[str, ...], step: int) -> list[Envelope]:
+        body = Again(self._turn, step, self._without, self._terms.digest, self._base)
+        return [Envelope(self._name, other, body) for other in to]
+
+    def _hop(self, other: str) -> str:
+        return self._among.graph.next_hop(self._name, other)
 
     def _steps_to(self, other: str) -> int:
         return self._among.graph.distances(self._name).get(other, 1)
@@ -452,6 +478,7 @@ class Peer(Party):
         for receiver, step, values in sends:
             key = (step, id(values))
             if key not in bodies:
-                bodies[key] = Pass(turn, step, values, self._stages[turn], self._without, self._terms.digest)
+                stage, digest = self._stages[turn], self._terms.digest
+                bodies[key] = Pass(turn, step, values, stage, self._without, digest, self._base)
             mails.append(Envelope(self._name, receiver, bodies[key]))
         return mails

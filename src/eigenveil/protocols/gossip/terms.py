@@ -66,6 +66,8 @@ class GossipTerms:
         if self.noise_graph is not None:
             same = self.noise_graph.names == self.graph.names
             require(same, "the noise graph must be of the same peers as the graph, in the same order")
+        known = self.noise != "pairwise" or set(self.roster) == set(self.graph.names)
+        require(known, "pairwise noise needs the public identity of every peer in the roster")
         object.__setattr__(self, "digest", self._digest())
 
     def among(self, gone: Iterable[str]) -> "Among":
