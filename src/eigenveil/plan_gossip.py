@@ -12,7 +12,7 @@ import numpy as np
 
 from eigenveil.errors import require
 from eigenveil.linalg import Array
-from eigenveil.plan import GROWTH, TURNS
+from eigenveil.plan import GROWTH
 from eigenveil.privacy import Budget
 from eigenveil.tasks import geometric_shares
 
@@ -21,6 +21,8 @@ __all__ = ["SegmentsPlan", "guessed_eigenvalues", "plan_segments"]
 # Without noise: how many products a component may take before it is left as it is, and when it is good enough.
 _MOST_PRODUCTS: Final = 200
 _TOLERANCE: Final = 1e-8
+# With noise: the fewest and the most that are planned.
+_FEWEST_NOISY, _MOST_NOISY = 6, 12
 # What a start gets of its component's share. Noise that drowned it would still leave a random start, which is all that is needed.
 _START: Final = 0.02
 # A start is cut at this many deviations: 8% of its variance, for noise a third less than at three.
@@ -49,7 +51,7 @@ class SegmentsPlan:
 def plan_segments(*, dim: int, rank: int, people: int, budget: Budget | None, rounds: int | None) -> SegmentsPlan:
     """The plan for `rank` components of `dim` columns of about `people` people, a public guess.
 
-    `rounds` is the number of products per component, after its start: by default few under noise, because each gets only a
+    `rounds` is the number of products per component, after its start: by default 6 to 12 under noise, because each gets only a
     part of the budget, and as many as a tolerance takes without.
 
     Components share the budget in proportion to 1 / sqrt(eigenvalue), so as sqrt(l) for the l-th. Proof that this loses
@@ -64,7 +66,7 @@ def plan_segments(*, dim: int, rank: int, people: int, budget: Budget | None, ro
 
     >>> plan = plan_segments(dim=20, rank=2, people=1000, budget=Budget(1.0, 1e-6), rounds=None)
     >>> plan.turns, len(plan.shares), plan.tolerance
-    (5, 10, 0.0)
+    (7, 14, 0.0)
     >>> plan_segments(dim=20, rank=2, people=1000, budget=None, rounds=None).turns
     201
     """
@@ -73,7 +75,7 @@ def plan_segments(*, dim: int, rank: int, people: int, budget: Budget | None, ro
     # The guess goes on beyond the last column, so that there is a second eigenvalue also for one.
     values = guessed_eigenvalues(dim=dim, people=people)
     first, second = float(values[0]), float(values[0]) / 2
-    products = rounds if rounds is not None else (_MOST_PRODUCTS if budget is None else TURNS)
+    products = rounds if rounds is not None else (_MOST_PRODUCTS if budget is None else _products(values, rank, budget))
     turns = products + 1
     deviation = 1.0 / math.sqrt(people)
     return SegmentsPlan(
@@ -101,10 +103,26 @@ def guessed_eigenvalues(*, dim: int, people: int) -> Array:
     return guess
 
 
+def _products(values: Array, rank: int, budget: Budget) -> int:
+    """Two more products than bring a random start down to the noise, if each halves what is off, as the guessed spectrum does.
+
+    With growing shares the last product has much the same share however many there are, so that more of them cost little, and
+    eigenvalues closer together than was guessed cost much.
+    """
+    share = (1 - 1 / GROWTH) * float(_across(values[:rank])[-1])
+    noise = math.sqrt(len(values) / share) / budget.mu / float(values[rank - 1])
+    return min(_MOST_NOISY, max(_FEWEST_NOISY, 2 + math.ceil(-math.log2(noise))))
+
+
+def _across(values: Array) -> Array:
+    """What each component gets."""
+    across: Array = values**-0.5 / (values**-0.5).sum()
+    return across
+
+
 def _shares(values: Array, products: int, *, growth: float) -> tuple[float, ...]:
     within = np.array([_START, *((1 - _START) * np.array(geometric_shares(products, growth=growth)))])
-    across = values**-0.5 / (values**-0.5).sum()
-    shares = np.outer(across, within).ravel()
+    shares = np.outer(_across(values), within).ravel()
     return tuple((shares / shares.sum()).tolist())
 
 
@@ -113,7 +131,11 @@ def _reason(values: Array, rank: int, products: int, budget: Budget | None, *, a
     if budget is None:
         why = "as was asked for" if asked else "enough for eigenvalues a tenth apart"
         return f"up to {products} products per component, {why}; each stops when it has come to rest"
-    why = "as was asked for" if asked else "few, because each one gets only a part of the budget"
+    why = (
+        "as was asked for"
+        if asked
+        else "more than bring a start down to the noise if eigenvalues fall like 1, 1/2, 1/3"
+    )
     share = _shares(values[:rank], products, growth=GROWTH)[-1]
     noise = math.sqrt(len(values) / share) / budget.mu
     stands = "above" if values[rank - 1] > noise else "below"
