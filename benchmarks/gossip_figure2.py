@@ -16,7 +16,7 @@ case, neighbours zero-out. LDP as printed is at the paper's delta; "noisy q" is 
 To reach: the covariance with pairwise noise, c = 1, within 1.3 of a curator's error (ratio of means; its noise is sqrt(4/3) =
 1.155 of the curator's); power is shown beside it, with fewer seeds. Where both right errors are above 0.9 it says nothing.
 
-About 15 minutes; --quick, one data set and few seeds, about one.
+About 25 minutes; --quick, one data set and few seeds, half a minute.
 
     python benchmarks/gossip_figure2.py [--quick] [--data diabetes "breast cancer" wine] [--seeds 20] [--many 200]
 """

@@ -94,7 +94,7 @@ def test_less_dropped_is_more_leaked() -> None:
 def test_one_person_alone_in_a_column_is_seen_with_certainty_and_dropping_hides_it() -> None:
     table = small()
     tuned = runs.Tuned.by_corollary(table, turns=3, scale=0.1)
-    assert "infinite divergence" in figure3.infinite(table, tuned)
+    assert "infinite divergence" in figure3.infinite(table, tuned, share=1e-2)
     alone = figure3.with_a_column_of_one(table)
     assert np.linalg.norm(alone.rows, axis=1).max() <= 1
     assert np.count_nonzero(alone.rows[:, -1]) == 1

@@ -22,7 +22,7 @@ __all__ = ["SegmentsPlan", "guessed_eigenvalues", "plan_segments"]
 _MOST_PRODUCTS: Final = 200
 _TOLERANCE: Final = 1e-8
 # With noise: the fewest and the most that are planned.
-_FEWEST_NOISY, _MOST_NOISY = 6, 12
+_FEWEST_NOISY, _MOST_NOISY = 4, 12
 # What a start gets of its component's share. Noise that drowned it would still leave a random start, which is all that is needed.
 _START: Final = 0.02
 # A start is cut at this many deviations: 8% of its variance, for noise a third less than at three.
@@ -51,7 +51,7 @@ class SegmentsPlan:
 def plan_segments(*, dim: int, rank: int, people: int, budget: Budget | None, rounds: int | None) -> SegmentsPlan:
     """The plan for `rank` components of `dim` columns of about `people` people, a public guess.
 
-    `rounds` is the number of products per component, after its start: by default 6 to 12 under noise, because each gets only a
+    `rounds` is the number of products per component, after its start: by default 4 to 12 under noise, because each gets only a
     part of the budget, and as many as a tolerance takes without.
 
     Components share the budget in proportion to 1 / sqrt(eigenvalue), so as sqrt(l) for the l-th. Proof that this loses

@@ -12,7 +12,7 @@ from eigenveil.estimators.checks import is_real, require_integer, require_one_of
 from eigenveil.graphs import Graph
 from eigenveil.linalg import Array
 from eigenveil.privacy import Budget
-from eigenveil.protocols.gossip import Mixing
+from eigenveil.protocols.gossip import Mixing, steps_for
 
 __all__ = ["NoiseKind", "agree_to_stop", "noise_of", "quorum_of", "require_words"]
 
@@ -90,10 +90,10 @@ def agree_to_stop(pca: Any, graph: Graph, weights: Array | None) -> bool:
         return True
     mixing = Mixing.over(graph, pca.consensus, weights=weights, steps=int(pca.steps))
     agree = mixing.left * len(graph.names) <= _AGREE
-    require(
-        agree or pca.method != "krylov",
-        f"method='krylov' keeps all products, and with steps={pca.steps} peers would keep different ones: "
-        f"{Mixing.over(graph, pca.consensus, weights=weights, left=_AGREE / len(graph.names)).steps} steps are enough, and so "
-        "is method='power' or 'covariance'",
-    )
+    if not agree and pca.method == "krylov":
+        enough = steps_for(pca.consensus, mixing.low, mixing.high, _AGREE / len(graph.names))
+        raise ValueError(
+            f"method='krylov' keeps all products, and with steps={pca.steps} peers would keep different ones: {enough} steps are "
+            "enough, and so is method='power' or 'covariance'"
+        )
     return agree

@@ -1,6 +1,13 @@
 """Peers without a hub: sums over all of them by talking to neighbours, with noise that may cancel between pairs."""
 
-from eigenveil.protocols.gossip.mixing import Consensus, Mixing, graph_of_weights, metropolis, require_weights
+from eigenveil.protocols.gossip.mixing import (
+    Consensus,
+    Mixing,
+    graph_of_weights,
+    metropolis,
+    require_weights,
+    steps_for,
+)
 from eigenveil.protocols.gossip.outgoing import Outgoing, Paired, PairKeys, Plain
 from eigenveil.protocols.gossip.peer import Peer, PeerTurn
 from eigenveil.protocols.gossip.terms import GossipTerms, PeerNoise
@@ -19,4 +26,5 @@ __all__ = [
     "graph_of_weights",
     "metropolis",
     "require_weights",
+    "steps_for",
 ]

@@ -145,7 +145,8 @@ class _Tree(Averaging):
     """Parts are added on the way up a spanning tree, in the order of names, and the total goes down as it is."""
 
     def __init__(self, mixing: Mixing, name: str, part: Array) -> None:
-        tree = mixing.graph.spanning_tree()
+        tree = mixing.tree
+        assert tree is not None
         self._above, self._below = tree.above.get(name), tree.below[name]
         self._part = part
         self._heard: dict[str, Array] = {}

@@ -10,10 +10,10 @@ from typing import Any, Final, Literal, final
 import numpy as np
 
 from eigenveil.errors import require
-from eigenveil.graphs import Graph
+from eigenveil.graphs import Graph, SpanningTree
 from eigenveil.linalg import Array
 
-__all__ = ["Consensus", "Mixing", "contraction", "graph_of_weights", "metropolis", "require_weights"]
+__all__ = ["Consensus", "Mixing", "contraction", "graph_of_weights", "metropolis", "require_weights", "steps_for"]
 
 Consensus = Literal["metropolis", "chebyshev", "tree"]
 # Weights are doubly stochastic and symmetric up to this.
@@ -26,7 +26,7 @@ _MOST_STEPS: Final = 20_000
 @dataclass(frozen=True, slots=True, eq=False)
 class Mixing:
     """`steps` exchanges in which x_i becomes the sum of w_ij x_j ("metropolis"), the same with Chebyshev's weights over the steps
-    ("chebyshev"), or one way up and one way down a spanning tree ("tree", which has no `weights`).
+    ("chebyshev"), or one way up and one way down a spanning `tree` ("tree", which has no `weights`).
 
     `low` and `high` bound the eigenvalues of the weights but for the one of the mean. `left` is the part of the differences
     between peers that is left after all steps, in the norm over all peers.
@@ -46,6 +46,7 @@ class Mixing:
     low: float
     high: float
     left: float
+    tree: SpanningTree | None = None
 
     @classmethod
     def over(
@@ -64,7 +65,8 @@ class Mixing:
             require(
                 steps is None, "steps has no meaning with consensus='tree': a sum takes one way up and one way down"
             )
-            return cls(graph, consensus, None, 2 * max(1, graph.spanning_tree().depth), 0.0, 0.0, 0.0)
+            tree = graph.spanning_tree()
+            return cls(graph, consensus, None, 2 * max(1, tree.depth), 0.0, 0.0, 0.0, tree)
         weights = metropolis(graph) if weights is None else weights
         values = np.linalg.eigvalsh(weights)
         low, high = (0.0, 0.0) if len(values) == 1 else (float(values[0]), float(values[-2]))
@@ -73,7 +75,7 @@ class Mixing:
             "the weights do not mix: an eigenvalue besides that of the mean has size one. Give every peer some weight of its own",
         )
         if steps is None:
-            steps = _steps_for(consensus, low, high, left)
+            steps = steps_for(consensus, low, high, left)
             require(
                 steps <= _MOST_STEPS,
                 f"consensus={consensus!r} would take {steps} steps in every turn on this graph, and {_MOST_STEPS} are the most "
@@ -170,7 +172,12 @@ def contraction(consensus: Consensus, low: float, high: float, steps: int) -> fl
     return 0.0 if growth > 700 else 1 / math.cosh(growth)
 
 
-def _steps_for(consensus: Consensus, low: float, high: float, left: float) -> int:
+def steps_for(consensus: Consensus, low: float, high: float, left: float) -> int:
+    """The fewest steps whose `contraction` is no more than `left`.
+
+    >>> steps_for("metropolis", -0.5, 0.5, 1e-3), steps_for("chebyshev", -0.5, 0.5, 1e-3)
+    (10, 6)
+    """
     if consensus == "metropolis":
         rate = max(abs(low), abs(high))
         return 1 if rate < 1e-15 else max(1, math.ceil(math.log(left) / math.log(rate)))

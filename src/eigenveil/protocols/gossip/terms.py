@@ -11,7 +11,7 @@ from eigenveil.errors import require
 from eigenveil.graphs import Graph
 from eigenveil.linalg import Array
 from eigenveil.privacy import Pairing
-from eigenveil.protocols.gossip.mixing import Consensus, Mixing
+from eigenveil.protocols.gossip.mixing import Consensus, Mixing, steps_for
 from eigenveil.protocols.keys import digest
 
 __all__ = ["GossipTerms", "PeerNoise"]
@@ -95,8 +95,7 @@ class GossipTerms:
             require(
                 rest <= _LEFT_OF_PAIRS,
                 f"steps={self.steps} would leave pair noise in the sum, {rest:.2g} times the noise that is meant to be in it: "
-                f"{Mixing.over(graph, self.consensus, weights=self._weights(graph), left=left).steps} steps leave none to "
-                "speak of",
+                f"{steps_for(self.consensus, mixing.low, mixing.high, left)} steps leave none to speak of",
             )
         return Among(graph, mixing, pairing)
 
