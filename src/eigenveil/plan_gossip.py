@@ -66,7 +66,7 @@ def plan_segments(*, dim: int, rank: int, people: int, budget: Budget | None, ro
 
     >>> plan = plan_segments(dim=20, rank=2, people=1000, budget=Budget(1.0, 1e-6), rounds=None)
     >>> plan.turns, len(plan.shares), plan.tolerance
-    (7, 14, 0.0)
+    (5, 10, 0.0)
     >>> plan_segments(dim=20, rank=2, people=1000, budget=None, rounds=None).turns
     201
     """
