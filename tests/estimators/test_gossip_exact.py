@@ -147,3 +147,29 @@ def test_traffic_of_a_peer_does_not_depend_on_how_many_there_are(consensus: str)
 
     # Names have a digit more, and nothing else has.
     assert bytes_of(24) / bytes_of(12) < 1.02
+
+
+@pytest.mark.parametrize("consensus", WAYS)
+@pytest.mark.parametrize("method", METHODS)
+def test_directions_that_tie_leave_no_peer_behind(method: str, consensus: str) -> None:
+    """Rounding decides which of four like directions come first; it must decide the same at all peers."""
+    balanced = np.eye(4)[np.random.default_rng(0).permutation(np.arange(400) % 4)]
+    for seed in range(4):
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="the variances of components")
+            found = GossipPCA(2, graph="ring", epsilon=None, method=method, consensus=consensus, random_state=seed)
+            found.fit(np.array_split(balanced, 4))
+        assert found.peers_ == ("peer 0", "peer 1", "peer 2", "peer 3")
+        assert found.disagreement_ < 1e-12
+        assert found.explained_variance_.sum() == pytest.approx(200 / 399, rel=1e-9)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_fewer_directions_than_were_asked_for_are_the_same_at_all_peers(method: str) -> None:
+    rng = np.random.default_rng(1)
+    flat = rng.standard_normal((100, 3)) @ rng.standard_normal((3, 8))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="the variances of components")
+        found = GossipPCA(5, graph="ring", epsilon=None, method=method, random_state=0).fit(np.array_split(flat, 4))
+    assert found.disagreement_ < 1e-12
+    assert np.allclose(found.explained_variance_[3:], 0, atol=1e-9)

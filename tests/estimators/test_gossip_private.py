@@ -2,6 +2,7 @@
 
 import math
 import pickle
+import warnings
 from typing import Any
 
 import numpy as np
@@ -198,3 +199,38 @@ def test_a_seed_fixes_everything_and_none_fixes_nothing() -> None:
 def test_a_fitted_one_can_be_copied() -> None:
     plain = GossipPCA(2, graph="ring", epsilon=None).fit(PEERS)
     assert same_bits(pickle.loads(pickle.dumps(plain)), plain)  # noqa: S301
+
+
+def test_scores_are_published_as_the_fit_was_whatever_is_set_afterwards() -> None:
+    one, other = private(neighbours="replace-one").fit(PEERS), private(neighbours="replace-one").fit(PEERS)
+    changed: Any = other
+    changed.set_params(neighbours="zero-out", random_state=None)
+    first, second = (fitted.publish_scores(epsilon=1.0, delta=1e-5).scores["peer 0"] for fitted in (one, other))
+    assert np.array_equal(first, second)
+    hidden: Any = private().fit(PEERS)
+    hidden.set_params(neighbours="zero-out")
+    with pytest.raises(ValueError, match="says how many there are"):
+        hidden.publish_scores(epsilon=1.0, delta=1e-5)
+    # Published twice, they have noise of their own each time, and both are paid for.
+    again = one.publish_scores(epsilon=1.0, delta=1e-5)
+    assert not np.allclose(again.scores["peer 0"], first)
+    assert len(again.guarantee.charges) == len(other.guarantee_.charges) + 1
+
+
+def test_a_public_number_of_people_goes_with_the_peers_that_variances_are_of() -> None:
+    """One of four peers dies before the last turn, which asks for the trace alone."""
+    plan: dict[str, Any] = {"noise": "independent", "graph": "complete", "consensus": "tree", "neighbours": "zero-out"}
+    plan |= {"restarts": 2, "epsilon": 1e7, "delta": 1e-3}
+    whole = private(**plan).fit(PEERS)
+    letters = {len(done.answered) for done in whole.transcript_}
+    assert letters == {4}
+    for count in range(2, 14):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            found = private(**plan, faults=Faults(dies={"peer 3": count})).fit(PEERS)
+        last = [done for done in found.transcript_ if done.stage.startswith("power")][-1]
+        if len(last.answered) == 4 and len(found.peers_) == 3:
+            assert np.allclose(found.explained_variance_, whole.explained_variance_, rtol=1e-3)
+            assert np.allclose(found.explained_variance_ratio_, whole.explained_variance_ratio_, rtol=0.1)
+            return
+    raise AssertionError("nobody died between the components and the totals")

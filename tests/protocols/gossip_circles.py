@@ -14,6 +14,7 @@ from eigenveil.linalg import Array
 from eigenveil.privacy import Budget, Exact, Gaussian, Ledger, Noise, PairedPart
 from eigenveil.protocols import Envelope
 from eigenveil.protocols.gossip import GossipTerms, Outgoing, Paired, PairKeys, Peer, PeerNoise, Plain
+from eigenveil.protocols.gossip.averaging import _Agreed
 from eigenveil.protocols.keys import Identity
 from eigenveil.protocols.messages import Again, Card, Leave, Message, Pass
 from eigenveil.rows import DenseRows
@@ -203,7 +204,8 @@ def look(peer: Peer) -> dict[str, Any]:
     seen = {what: picture(thing) for what, thing in vars(peer).items() if what not in _APART}
     seen["_among"] = peer.counted
     for turn, now in peer._sums.items():
-        kept = {what: thing for what, thing in vars(now).items() if what not in ("_mixing", "_advance")}
+        held = vars(now) | (vars(now._mixed) if isinstance(now, _Agreed) else {})
+        kept = {what: thing for what, thing in held.items() if what not in ("_mixing", "_advance", "_mixed")}
         seen[f"sum of turn {turn}"] = picture(kept)
     outgoing = peer._outgoing
     if isinstance(outgoing, Paired):

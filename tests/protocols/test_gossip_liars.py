@@ -11,6 +11,7 @@ import pytest
 from eigenveil.errors import PeerError, PeersLost
 from eigenveil.protocols import Ask, Decline, Done, Envelope, Give, Party
 from eigenveil.protocols.gossip import Peer, PeerNoise
+from eigenveil.protocols.gossip.averaging import _Agreed
 from eigenveil.protocols.messages import Again, Card, Here, Leave, Pass
 from eigenveil.protocols.party import Wait
 from eigenveil.runtimes import Faults, Post
@@ -46,6 +47,9 @@ def test_bad_mail_names_its_sender_and_changes_nothing(noise: PeerNoise, task: s
                     # What comes before its time is kept, and looked at when its time comes.
                     continue
                 if isinstance(letter.body, Card) and what == "a question for a turn to come":
+                    continue
+                if what == "another step" and isinstance(peer._sums.get(peer._turn), _Agreed):
+                    # On a complete graph the step after the only one is the root's copy of the sum, which may overtake.
                     continue
                 require_refused(peer, replace(letter, body=bad), what)
             for stranger in ("nobody", peer.name):
@@ -199,7 +203,9 @@ def test_a_flood_of_early_mail_takes_no_more_room_than_two_letters_of_each_neigh
     for step in range(2, 2000):
         with pytest.raises(PeerError):
             peer.receive(Envelope("p3", "p0", Pass(0, step, np.zeros(peer._size()), peer._stages[0], (), terms)))
-    assert not any(vars(peer._sums[0])["_inbox"].values())
+    now = peer._sums[0]
+    assert isinstance(now, _Agreed)
+    assert not any(now._mixed._inbox.values())
 
 
 def test_nobody_is_made_to_go_back_more_often_than_there_are_turns() -> None:

@@ -99,7 +99,7 @@ def test_a_peer_with_a_result_goes_on_when_others_must_begin_again() -> None:
     def cut(mail: Envelope) -> Iterable[Envelope]:
         return [] if mail.sender == "p3" and mail.receiver in ("p2", "p0") else [mail]
 
-    these = circle("complete", 4, consensus="metropolis")
+    these = circle("complete", 4, consensus="metropolis", steps=1)
     meeting = Meeting(these.peers.values(), faults=Faults(meddle=cut, dies={"p3": 1}), seed=0)
     done = meeting.run()
     assert [peer.name for peer in done] == ["p0", "p1", "p2"]

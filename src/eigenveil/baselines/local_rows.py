@@ -57,6 +57,8 @@ def local_rows_pca(
     (3.7306, 1.0, (2, 1))
     """
     require(len(peers) > 0, "peers must be at least one, got none")
+    peers = [np.asarray(rows, dtype=np.float64) for rows in peers]
+    require(peers[0].ndim == 2, f"peer 0 must hold rows, (n, d), got shape {peers[0].shape}")
     require(
         neighbours in (Neighbours.ZERO_OUT, Neighbours.REPLACE_ONE),
         f"neighbours must be zero-out or replace-one, since everybody sees how many rows there are; got {neighbours.value!r}",

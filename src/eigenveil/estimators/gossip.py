@@ -9,7 +9,7 @@ from typing import Final, final
 
 import numpy as np
 
-from eigenveil.errors import ProtocolError
+from eigenveil.errors import ProtocolError, require
 from eigenveil.estimators.curator import noise_floor
 from eigenveil.estimators.federated_request import iterates
 from eigenveil.estimators.gossip_request import PeersRequest, directions_of
@@ -62,7 +62,8 @@ class Gossip:
         self._counted = self._names
 
     def run(self, *, faults: Faults | None = None) -> Found:
-        """The result of the first peer that has one. What the first peer that stopped says is raised if none has."""
+        """The result of the first peer that has one, once. What the first peer that stopped says is raised if none has."""
+        require(self._meeting is None, "these peers have met: what they spent is spent, and another fit needs others")
         self._meeting = Meeting(self.peers.values(), faults=faults, seed=self.request.seed)
         try:
             self.done = self._meeting.run()
@@ -85,7 +86,7 @@ class Gossip:
 
     @property
     def disagreement(self) -> float:
-        """The largest sine between the directions that any two peers have come to, from that of each to the first."""
+        """The largest sine between the directions of the first peer and those that any other has come to."""
         first: Found = self.done[0].result
         return max(float(sines(first.subspace.basis, peer.result.subspace.basis)[0]) for peer in self.done)
 
@@ -97,7 +98,7 @@ class Gossip:
         multiplier = self._total_noise(counted, self._excess(self.done[0]))
         found = replace(found, scale=found.scale * multiplier / self.studies[self.done[0].name].multiplier)
         if isinstance(plan, SegmentsPlan):
-            return noise_floor(found, "power", width=1, last=plan.shares[-1])
+            return noise_floor(found, "power", width=1, last=min(plan.shares[plan.turns - 1 :: plan.turns]))
         return noise_floor(found, plan.method, width=plan.width, last=plan.shares[-1])
 
     def _excess(self, peer: Peer) -> float | None:
@@ -124,8 +125,11 @@ class Gossip:
     def _terms(self, identities: Mapping[str, Identity]) -> GossipTerms:
         request = self.request
         noise: PeerNoise = "none" if request.noise == "published" else request.noise
-        begin = b"" if self._begin is None else self._begin.tobytes()
-        asked = repr((request.rank, request.center, request.neighbours, request.plan, request.budget, request.restarts))
+        bounds, public = request.bounds, request.sizes if request.people is not None else None
+        words = repr((request.rank, request.neighbours, request.plan, request.budget, request.restarts, public))
+        numbers = repr((bounds.dim, bounds.row_bound, bounds.mean_bound, bounds.search))
+        center = request.center if isinstance(request.center, str) else ""
+        given = (None if center else request.center, bounds.origin, bounds.scale, bounds.low, bounds.high, self._begin)
         return GossipTerms(
             request.graph,
             request.consensus,
@@ -138,7 +142,7 @@ class Gossip:
             restarts=request.restarts if request.private else None,
             deadline=request.deadline,
             retries=request.retries,
-            study=digest("study", asked, repr(request.bounds), begin),
+            study=digest("study", words, numbers, center, *map(_as_bytes, given)),
             roster={name: identity.public for name, identity in identities.items()},
         )
 
@@ -258,3 +262,11 @@ class Gossip:
         lines = self.ledgers[name].charges
         new, self._lines[name] = lines[self._lines.get(name, 0) :], len(lines)
         return new
+
+
+def _as_bytes(array: object) -> bytes:
+    """Every digit of an array, which its text would not show."""
+    if array is None:
+        return b"none"
+    numbers = np.ascontiguousarray(array, dtype="<f8")
+    return repr(numbers.shape).encode() + numbers.tobytes()

@@ -8,7 +8,6 @@ from typing import Any, Literal, cast, final
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from eigenveil.errors import EigenveilError, require
@@ -21,7 +20,8 @@ from eigenveil.estimators.gossip_graphs import read_graph
 from eigenveil.estimators.gossip_plans import peers_plan
 from eigenveil.estimators.gossip_promise import gossip_promise
 from eigenveil.estimators.gossip_request import PeersRequest
-from eigenveil.estimators.gossip_rules import NoiseKind, noise_of, quorum_of, require_words
+from eigenveil.estimators.gossip_rules import NoiseKind, noise_of, quorum_of, require_people, require_words
+from eigenveil.estimators.gossip_warnings import warnings_of
 from eigenveil.estimators.rounds import Unfinished, Watch
 from eigenveil.estimators.sites import people_at, read_sites
 from eigenveil.estimators.study import Found
@@ -47,8 +47,8 @@ from eigenveil.tasks import PublishedSegments
 __all__ = ["GossipPCA", "PublishedScores"]
 
 
-# Peers whose answers are further apart than this are told so.
-_APART = 0.01
+# Who has to wait for more steps than this in every sum is told so.
+_MANY_STEPS = 1000
 
 
 @final
@@ -220,7 +220,17 @@ class GossipPCA(FittedPCA):
         require_integer("rounds", self.rounds, least=1, most=10_000 if budget is None else 200)
         require(self.faults is None or isinstance(self.faults, Faults), "faults must be an eigenveil.runtimes.Faults")
         rows, columns = read_sites(self, peers, word="peer")
-        return Gossip(self._request(rows, budget, noise), rows, columns, watch=watch)
+        require_people(rows)
+        gossip = Gossip(self._request(rows, budget, noise), rows, columns, watch=watch)
+        steps = gossip.terms.among(()).mixing.steps
+        if self.consensus == "metropolis" and self.steps is None and steps > _MANY_STEPS:
+            warnings.warn(
+                f"every sum takes {steps} exchanges with neighbours on this graph; consensus='chebyshev' takes about the root of "
+                "that many, and 'tree' twice the way across",
+                UserWarning,
+                stacklevel=3,
+            )
+        return gossip
 
     def publish_scores(self, *, epsilon: float, delta: float) -> PublishedScores:
         """Scores of everybody, with noise, for all to see: an explicit choice with a budget of its own.
@@ -231,7 +241,8 @@ class GossipPCA(FittedPCA):
         """
         check_is_fitted(self)
         budget = budget_of(epsilon, delta)
-        near, fitted = Neighbours(self.neighbours), self.guarantee_
+        # As it was fitted: parameters may have been set to others since.
+        (near, grouped, seed), fitted = self._fitted_as, self.guarantee_
         require(budget is not None, "epsilon is required: publishing scores without noise would be publishing rows")
         assert budget is not None
         require(fitted.epsilon is not None, "the fit promised nothing, so there is no guarantee to add to")
@@ -240,19 +251,19 @@ class GossipPCA(FittedPCA):
             "a score for each person says how many there are, which neighbours='add-remove' protects: fit with "
             "neighbours='zero-out' or 'replace-one'",
         )
-        require(self.person is None, "people with several rows have several scores: publish_scores is for one row each")
+        require(not grouped, "people with several rows have several scores: publish_scores is for one row each")
         reach = self._domain.radius
         sensitivity = reach if near is Neighbours.ZERO_OUT else 2 * reach
         scores: dict[str, Array] = {}
         for place, (name, own) in enumerate(self.scores_.items()):
             ledger = Ledger(epsilon=budget.epsilon, delta=budget.delta)
-            seed = seed_of(self.random_state)
-            noise = Noise.fresh() if seed is None else Noise.seeded((seed << 34) + (place << 2) + 2)
+            noise = Noise.fresh() if seed is None else Noise.seeded((((seed << 34) + place) << 20) + self._published)
             lengths = np.sqrt(np.einsum("ij,ij->i", own, own))
             with np.errstate(divide="ignore"):
                 cut = own * np.minimum(1.0, reach / lengths * (1 - 1e-15))[:, None]
             release = Gaussian((1 + 1e-10) / budget.mu, ledger, noise)
             scores[name] = release.release(Bounded(cut, sensitivity), label=f"scores of {len(own)} people")
+        self._published += 1
         mu = compose_mu([Budget(cast("float", fitted.epsilon), cast("float", fitted.delta)).mu, budget.mu])
         together = replace(
             fitted,
@@ -287,7 +298,11 @@ class GossipPCA(FittedPCA):
         self.disagreement_ = gossip.disagreement
         self.tied_ = found.tied
         self.converged_ = None if request.private or request.published else found.at_rest
-        self._domain = found.domain
+        self._domain, self._fitted_as, self._published = (
+            found.domain,
+            (request.neighbours, request.grouped, request.seed),
+            1,
+        )
         self._show(
             found.subspace,
             trace=found.trace,
@@ -299,27 +314,8 @@ class GossipPCA(FittedPCA):
             settings=self._settings(gossip),
         )
         self._keep_scores(gossip)
-        if len(self.peers_) < len(request.graph.names):
-            lost = [name for name in request.graph.names if name not in self.peers_]
-            warnings.warn(
-                f"the answer is that of {len(self.peers_)} of {len(request.graph.names)} peers, without {', '.join(lost[:5])}",
-                UserWarning,
-                stacklevel=3,
-            )
-        if self.disagreement_ > _APART:
-            warnings.warn(
-                f"peers have come to answers that are up to a sine of {self.disagreement_:.2g} apart: {self.consensus} in "
-                f"steps={self.steps} does not bring their sums together on this graph. More steps do, or steps=None",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
-        if self.converged_ is False and self.rounds is None:
-            warnings.warn(
-                f"{request.method} did not come to rest within the tolerance. More rounds or a larger tolerance help, or "
-                "method='krylov' or 'covariance'",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
+        for message, kind in warnings_of(self, gossip, found):
+            warnings.warn(message, kind, stacklevel=3)
         return self
 
     def _keep_scores(self, gossip: Gossip) -> None:
@@ -382,7 +378,7 @@ class GossipPCA(FittedPCA):
             bounds=self._bounds(dim, private=private, sparse=any(rows.sparse for rows in peers.values())),
             center=self._center_given(dim),
             neighbours=near,
-            plan=peers_plan(self, dim, rank, budget, people=known, graph=graph, weights=weights),
+            plan=peers_plan(self, dim, rank, budget, people=known, peers=len(names)),
             budget=budget,
             noise=noise,
             graph=graph,

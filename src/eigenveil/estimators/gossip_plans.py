@@ -5,16 +5,14 @@ from typing import Any, Final, cast
 
 from eigenveil.estimators.federated_terms import tolerance_of
 from eigenveil.estimators.gossip_rules import agree_to_stop
-from eigenveil.graphs import Graph
-from eigenveil.linalg import Array
 from eigenveil.plan_gossip import SegmentsPlan, plan_segments
 from eigenveil.plan_sites import Method, SitesPlan, plan_sites
 from eigenveil.privacy import Budget, Neighbours
 
 __all__ = ["peers_plan"]
 
-# Rounds where peers do not agree well enough to see for themselves when to stop; and those of the published form, in which
-# D-DP-PM's Figure 3 has come to rest on most data.
+# Rounds where peers go on from different sums and cannot see for themselves when to stop; and those of the published form, after
+# which D-DP-PM's Figure 3 has come to rest on most data.
 _FIXED_ROUNDS: Final = 30
 _PUBLISHED_ROUNDS: Final = 5
 # A guess at the people of one peer, where nobody says. It matters to hidden starts alone, and little to those.
@@ -22,18 +20,18 @@ _PEOPLE_OF_A_PEER: Final = 1000
 
 
 def peers_plan(
-    pca: Any, dim: int, rank: int, budget: Budget | None, *, people: float | None, graph: Graph, weights: Array | None
+    pca: Any, dim: int, rank: int, budget: Budget | None, *, people: float | None, peers: int
 ) -> SitesPlan | SegmentsPlan:
     """The plan of a fit. `people` is their number where it is public; `pca` the estimator, as the caller wrote it."""
     tolerance, rounds = tolerance_of(pca.tolerance), pca.rounds
-    sees = agree_to_stop(pca, graph, weights)
+    sees = agree_to_stop(pca)
     if not sees:
         tolerance = 0.0 if pca.method != "covariance" else tolerance
         if rounds is None and budget is None and pca.method in ("power", "segments"):
             rounds = _FIXED_ROUNDS
     if pca.method == "segments":
         guess = pca.people if pca.people is not None else people
-        guess = _PEOPLE_OF_A_PEER * len(graph.names) if guess is None else guess
+        guess = _PEOPLE_OF_A_PEER * peers if guess is None else guess
         rounds = _PUBLISHED_ROUNDS if pca.noise == "published" and rounds is None else rounds
         plan = plan_segments(dim=dim, rank=rank, people=max(2, int(guess)), budget=budget, rounds=rounds)
         if pca.noise == "published":

@@ -5,20 +5,18 @@ Each function is given the estimator, whose parameters are still as the caller w
 
 import math
 import numbers
+from collections.abc import Mapping
 from typing import Any, Final, Literal
 
 from eigenveil.errors import require
 from eigenveil.estimators.checks import is_real, require_integer, require_one_of
-from eigenveil.graphs import Graph
-from eigenveil.linalg import Array
 from eigenveil.privacy import Budget
-from eigenveil.protocols.gossip import Mixing, steps_for
+from eigenveil.protocols.messages import LONGEST_NAME
+from eigenveil.rows import Rows, Symmetric
 
-__all__ = ["NoiseKind", "agree_to_stop", "noise_of", "quorum_of", "require_words"]
+__all__ = ["NoiseKind", "agree_to_stop", "noise_of", "quorum_of", "require_people", "require_words"]
 
 _METHODS: Final = ("power", "krylov", "covariance", "segments")
-# Peers whose sums differ by more than this, over all of them, come to different ends in what keeps all products.
-_AGREE: Final = 1e-9
 
 NoiseKind = Literal["none", "independent", "pairwise", "published"]
 
@@ -84,16 +82,25 @@ def quorum_of(pca: Any, peers: int) -> int:
     return int(value)
 
 
-def agree_to_stop(pca: Any, graph: Graph, weights: Array | None) -> bool:
-    """Whether the sums of peers agree well enough for them to decide alike when to stop; refused where they must and do not."""
-    if pca.steps is None:
-        return True
-    mixing = Mixing.over(graph, pca.consensus, weights=weights, steps=int(pca.steps))
-    agree = mixing.left * len(graph.names) <= _AGREE
-    if not agree and pca.method == "krylov":
-        enough = steps_for(pca.consensus, mixing.low, mixing.high, _AGREE / len(graph.names))
-        raise ValueError(
-            f"method='krylov' keeps all products, and with steps={pca.steps} peers would keep different ones: {enough} steps are "
-            "enough, and so is method='power' or 'covariance'"
+def require_people(peers: Mapping[str, Rows]) -> None:
+    """Refuse what has no people to keep scores of, and names that no message could carry."""
+    for name, rows in peers.items():
+        require(
+            not isinstance(rows, Symmetric),
+            f"{name}: a peer keeps the scores of its own people, and a Symmetric has none; give rows, or take FederatedPCA",
         )
-    return agree
+        try:
+            short = 0 < len(name) <= LONGEST_NAME and len(name.encode()) > 0
+        except UnicodeEncodeError:
+            short = False
+        require(short, f"names of peers must be text of 1 to {LONGEST_NAME} characters, got {name[:20]!a}")
+
+
+def agree_to_stop(pca: Any) -> bool:
+    """Whether peers go on from one and the same sum, and so decide alike when to stop; refused where they must and do not."""
+    require(
+        pca.steps is None or pca.method != "krylov",
+        f"method='krylov' keeps all products, and with steps={pca.steps} peers would keep different ones: leave steps open, or "
+        "take method='power' or 'covariance'",
+    )
+    return pca.steps is None

@@ -51,7 +51,8 @@ class Found:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class StudyState:
-    """How far a study has come. `inner` is the state of the stage's own task."""
+    """How far a study has come. `inner` is the state of the stage's own task, and `people` how many the components are of, where
+    that is public: sites may be gone when totals are asked for."""
 
     stage: Stage
     inner: Any
@@ -61,6 +62,7 @@ class StudyState:
     tied: bool | None = None
     at_rest: bool | None = None
     spread: float | None = None
+    people: float | None = None
 
 
 @final
@@ -206,6 +208,10 @@ class Study(Task[StudyState, Any, Found]):
             case _:
                 people = state.center.people if result.count is None else result.count
                 trace = state.trace if result.trace is None else result.trace
+                if state.people is not None and people is not None and people != state.people:
+                    # The components are of more people than the trace, whose share for each is taken for all of them.
+                    trace = None if trace is None or people == 0 else trace * state.people / people
+                    people = state.people
                 return replace(
                     state, stage="done", inner=None, center=replace(state.center, people=people), trace=trace
                 )
@@ -274,7 +280,8 @@ class Study(Task[StudyState, Any, Found]):
             state = replace(state, tied=self._ties(result))
             subspace = Subspace.of_gram(result, rank=self.rank if self.rank is not None else self.bounds.dim)
             trace = float(np.trace(result))
-        done = replace(state, stage="done", inner=None, subspace=subspace, trace=trace)
+        people = state.center.people if self.sizes is not None else None
+        done = replace(state, stage="done", inner=None, subspace=subspace, trace=trace, people=people)
         return self._begun("totals", done) if self.needs_trace or not self._counted() else done
 
     def _ties(self, gram: Array) -> bool | None:

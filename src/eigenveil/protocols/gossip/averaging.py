@@ -1,9 +1,12 @@
 """How one sum over all peers comes about at one of them: by mixing with neighbours, or up and down a spanning tree.
 
+Where peers mix until nothing is left of their differences but rounding, all go on from one copy of the sum.
+
 Numbers in, numbers out: what to send to whom. The order in which mail comes makes no difference to the last bit, because what has
 come is added up in the order of names.
 """
 
+import math
 from abc import ABC, abstractmethod
 from typing import Final, final
 
@@ -19,6 +22,8 @@ __all__ = ["Averaging", "Sends", "averaging"]
 Sends = list[tuple[str, int, Array]]
 _UP: Final = 0
 _DOWN: Final = 1
+# Rounding makes copies of one sum differ by far less than this, over the largest part times the number of peers.
+_NEAR: Final = 1e-9
 
 
 class Averaging(ABC):
@@ -54,7 +59,9 @@ class Averaging(ABC):
 
 def averaging(mixing: Mixing, name: str, part: Array) -> Averaging:
     """The sum of all parts, of which this peer's is `part`, (n,), at the peer of this name."""
-    return _Tree(mixing, name, part) if mixing.consensus == "tree" else _Mixed(mixing, name, part)
+    if mixing.consensus == "tree":
+        return _Tree(mixing, name, part)
+    return _Mixed(mixing, name, part) if mixing.tree is None else _Agreed(mixing, name, part)
 
 
 @final
@@ -138,6 +145,83 @@ class _Mixed(Averaging):
         self._factor = 2 * square / (2 * square - 1) if self._step == 1 else 1 / (1 - self._factor / (4 * square))
         following: Array = self._factor * (shifted - self._before) + self._before
         return following
+
+
+@final
+class _Agreed(Averaging):
+    """A sum by mixing, of which all take one copy in the end: that of a spanning tree's root, passed on down the tree.
+
+    Copies differ by rounding, and rounding decides where directions tie, or whether an answer is at rest. A copy that is not a
+    peer's own sum but for that is refused.
+    """
+
+    def __init__(self, mixing: Mixing, name: str, part: Array) -> None:
+        tree = mixing.tree
+        assert tree is not None
+        self._mixed, self._last = _Mixed(mixing, name, part), mixing.steps
+        self._above, self._below = tree.above.get(name), tree.below[name]
+        self._copy: Array | None = None
+        self._total: Array | None = None
+        # Over the largest number that comes by here, times the number of peers: rounding, and what mixing leaves on purpose.
+        self._count = len(mixing.graph.names)
+        self._slack = _NEAR + 2 * math.sqrt(self._count) * mixing.left
+        self._size = self._count * float(np.abs(part).max(initial=0.0))
+
+    def start(self) -> Sends:
+        return [*self._mixed.start(), *self._end()]
+
+    def take(self, sender: str, step: int, values: Array) -> Sends:
+        if step != self._last:
+            sends = self._mixed.take(sender, step, values)
+            self._size = max(self._size, self._count * float(np.abs(values).max(initial=0.0)))
+            return [*sends, *self._end()]
+        if sender != self._above:
+            raise PeerError(sender, "sent a total that does not come this way in the tree")
+        if self._total is not None:
+            return []
+        own = self._mixed.total
+        if self._mixed.step < self._last - 1:
+            # Who has its sum has heard of all steps but the last from here.
+            raise PeerError(sender, f"sent a total in step {self._mixed.step}")
+        if own is not None and not self._near(values, own):
+            raise PeerError(sender, "sent another total than mixing comes to here")
+        self._copy = values
+        return self._end()
+
+    def sent(self, receiver: str, step: int) -> Array | None:
+        if step != self._last:
+            return self._mixed.sent(receiver, step)
+        return self._total if receiver in self._below else None
+
+    @property
+    def step(self) -> int:
+        return self._mixed.step
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        if self._mixed.total is None:
+            return self._mixed.missing
+        return (self._above,) if self._total is None and self._above is not None else ()
+
+    @property
+    def total(self) -> Array | None:
+        return self._total
+
+    def _end(self) -> Sends:
+        own = self._mixed.total
+        if self._total is not None or own is None:
+            return []
+        if self._above is not None:
+            if self._copy is None or not self._near(self._copy, own):
+                # One that came early and is not near will be asked for again, and refused.
+                self._copy = None
+                return []
+            own = self._copy
+        self._total = own
+        return [(other, self._last, own) for other in self._below]
+
+    def _near(self, copy: Array, own: Array) -> bool:
+        return bool(np.abs(copy - own).max(initial=0.0) <= self._slack * self._size)
 
 
 @final

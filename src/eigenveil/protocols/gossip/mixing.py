@@ -28,6 +28,7 @@ class Mixing:
     """`steps` exchanges in which x_i becomes the sum of w_ij x_j ("metropolis"), the same with Chebyshev's weights over the steps
     ("chebyshev"), or one way up and one way down a spanning `tree` ("tree", which has no `weights`).
 
+    Where no number of steps was given, all take the copy of the sum at the root of `tree` in the end, after checking it.
     `low` and `high` bound the eigenvalues of the weights but for the one of the mean. `left` is the part of the differences
     between peers that is left after all steps, in the norm over all peers.
 
@@ -74,6 +75,7 @@ class Mixing:
             max(-low, high) < 1 - 1e-12,
             "the weights do not mix: an eigenvalue besides that of the mean has size one. Give every peer some weight of its own",
         )
+        found: SpanningTree | None = None
         if steps is None:
             steps = steps_for(consensus, low, high, left)
             require(
@@ -81,7 +83,8 @@ class Mixing:
                 f"consensus={consensus!r} would take {steps} steps in every turn on this graph, and {_MOST_STEPS} are the most "
                 f"unless steps says so; {_ADVICE[consensus]}",
             )
-        return cls(graph, consensus, weights, steps, low, high, contraction(consensus, low, high, steps))
+            found = graph.spanning_tree()
+        return cls(graph, consensus, weights, steps, low, high, contraction(consensus, low, high, steps), found)
 
     def row(self, name: str) -> tuple[float, dict[str, float]]:
         """The weight of a peer's own numbers, and that of each of its neighbours'."""

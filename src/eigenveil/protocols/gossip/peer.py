@@ -366,7 +366,7 @@ class Peer(Party):
     def _apart(self) -> int:
         """How many turns peers can be apart: neighbours are at most one step, so others no more steps than the way to them."""
         mixing = self._among.mixing
-        return 2 if mixing.consensus == "tree" else 2 + (len(self.counted) - 1) // mixing.steps
+        return 3 if mixing.tree is not None else 2 + (len(self.counted) - 1) // mixing.steps
 
     # Those who are gone.
 
