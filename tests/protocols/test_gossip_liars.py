@@ -14,7 +14,7 @@ from eigenveil.protocols.gossip import Peer, PeerNoise
 from eigenveil.protocols.gossip.averaging import _Agreed
 from eigenveil.protocols.messages import Again, Card, Here, Leave, Pass
 from eigenveil.protocols.party import Wait
-from eigenveil.runtimes import Faults, Post
+from eigenveil.runtimes import Faults, Meeting, Post
 from eigenveil.tasks import Question
 from protocols.gossip_circles import CONSENSUS, Circle, circle, identity_of, look, require_refused, run, spoil
 from protocols.test_gossip_faults import require_right
@@ -310,3 +310,28 @@ def test_no_number_of_anybody_is_in_what_is_said_about_refused_mail() -> None:
     assert not any("8675309" in words for words in said)
     for error in ending.errors.values():
         assert isinstance(error, PeersLost)
+
+
+@pytest.mark.parametrize("consensus", ["metropolis", "chebyshev"])
+@pytest.mark.parametrize("graph", ["ring", "complete"])
+@pytest.mark.parametrize("to_all", [True, False])
+def test_a_root_that_passes_on_another_sum_is_left_behind(graph: str, consensus: str, to_all: bool) -> None:
+    these = circle(graph, 5, consensus=consensus, quorum=3)
+    mixing = these.terms.among(()).mixing
+    assert mixing.tree is not None
+    root, below = mixing.tree.root, mixing.tree.below[mixing.tree.root]
+
+    def lie(mail: Envelope) -> Iterable[Envelope]:
+        body = mail.body
+        told = to_all or mail.receiver == below[0]
+        if mail.sender != root or not told or not isinstance(body, Pass) or body.step != mixing.steps or body.without:
+            return [mail]
+        return [replace(mail, body=replace(body, values=body.values * 1.001 + 0.01))]
+
+    meeting = Meeting(these.peers.values(), faults=Faults(meddle=lie), seed=0)
+    done = meeting.run()
+    assert any(refusal.peer == root and "another total" in refusal.why for refusal in meeting.refused)
+    others = tuple(name for name in these.terms.graph.names if name != root)
+    assert {peer.counted for peer in done} == {others}
+    for peer in done:
+        assert np.allclose(peer.result, these.gram(others), rtol=1e-9, atol=1e-9)
