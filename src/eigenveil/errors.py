@@ -63,7 +63,7 @@ class PeersLost(ProtocolError):
 
     def __init__(self, missing: tuple[str, ...], *, turn: int, why: str) -> None:
         shown = ", ".join(missing[:10]) + (f" and {len(missing) - 10} more" if len(missing) > 10 else "")
-        super().__init__(f"without {shown}, turn {turn} cannot be begun again: {why}")
+        super().__init__(f"without {shown}, round {turn + 1} cannot be begun again: {why}")
         self.missing, self.turn = missing, turn
 
 

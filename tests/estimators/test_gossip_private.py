@@ -95,7 +95,7 @@ def test_the_promise_says_against_whom_and_who_was_counted() -> None:
     assert "together with one peer that tells them everything" in pairwise.against
     assert "X25519" in pairwise.words() and "X25519" not in independent.words()
     assert "all other peers together" in independent.against
-    assert "counted were all 4 peers, in every turn" in pairwise.words()
+    assert "counted were all 4 peers, in every round" in pairwise.words()
     assert "1.155 times a curator's noise" in pairwise.calibration
     assert "2 times a curator's" in independent.calibration
     assert not pairwise.private, "a known seed protects nobody"

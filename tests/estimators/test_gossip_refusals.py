@@ -165,11 +165,11 @@ NOISE: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "published, of another method": (
         {"epsilon": None, "noise": "published", "method": "power", "center": None, "row_bound": 5.0},
-        "noise='published' is D-DP-PM's Alg. 1, method='segments', got 'power'",
+        "noise='published' needs method='segments', as it is D-DP-PM's Alg. 1, and the method is 'power'",
     ),
     "published, with a mean": (
         {"epsilon": None, "noise": "published", "method": "segments", "row_bound": 5.0},
-        "noise='published' has no private mean: give center=None",
+        "noise='published' needs center=None or public numbers",
     ),
     "published, without a bound": (
         {"epsilon": None, "noise": "published", "method": "segments", "center": None},

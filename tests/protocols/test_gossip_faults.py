@@ -279,7 +279,7 @@ def test_the_guarantee_names_who_was_counted() -> None:
     rows = {f"peer {place}": table(rng, 12) for place in range(5)}
     plan: dict[str, Any] = {"graph": "complete", "epsilon": 3.0, "delta": 1e-6, "row_bound": 20.0, "random_state": 0}
     whole = GossipPCA(2, **plan).fit(rows)
-    assert any("counted were all 5 peers, in every turn" in line for line in whole.guarantee_.assumptions)
+    assert any("counted were all 5 peers, in every round" in line for line in whole.guarantee_.assumptions)
     plan |= {"restarts": 2, "faults": Faults(dies={"peer 3": 9})}
     fewer = GossipPCA(2, **plan).fit(rows)
     assert fewer.peers_ == ("peer 0", "peer 1", "peer 2", "peer 4")

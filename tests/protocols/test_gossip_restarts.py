@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eigenveil.errors import BudgetExceeded, PeerError, PeersLost
+from eigenveil.estimators.gossip_pca import GossipPCA
 from eigenveil.graphs import Graph
 from eigenveil.linalg import Array, Subspace, orthonormal, sines
 from eigenveil.privacy import Exact, Noise
@@ -284,3 +285,34 @@ def test_a_second_part_for_the_same_peers_and_turn_is_refused_by_what_makes_it()
     with pytest.raises(ProtocolError, match="a second part was asked for in turn 0"):
         outgoing.part(Bounded(np.zeros(15), 1.0), label="again", share=0.1, turn=0)
     assert len(these.ledgers["p0"].charges) == before
+
+
+def test_two_groups_that_end_apart_are_told_apart() -> None:
+    """The link from the root to a majority fails while the last sum goes down the tree: nobody can rule that out."""
+    names = ("r", "l", "a1", "a2", "x1", "x2", "x3")
+    edges = [("r", "l"), ("r", "a1"), ("a1", "a2"), ("l", "x1"), ("l", "x2"), ("l", "x3")]
+    rng = np.random.default_rng(0)
+    rows = {name: rng.standard_normal((20, 4)) * [4, 2, 1, 1] for name in names}
+    cut: list[bool] = []
+
+    def fails(mail: Envelope) -> list[Envelope]:
+        body, between = mail.body, (mail.sender, mail.receiver)
+        if isinstance(body, Pass) and body.stage.startswith("totals") and body.step == 1 and between == ("r", "l"):
+            cut.append(True)
+        return [] if cut and {mail.sender, mail.receiver} == {"r", "l"} else [mail]
+
+    pca: Any = GossipPCA(
+        2,
+        graph=edges,
+        epsilon=1.0,
+        delta=1e-5,
+        row_bound=9.0,
+        noise="independent",
+        consensus="tree",
+        restarts=1,
+    )
+    pca.set_params(faults=Faults(meddle=fails))
+    with pytest.warns(UserWarning, match="r, a1, a2 ended with another answer"):
+        pca.fit(rows)
+    assert pca.peers_ == ("l", "x1", "x2", "x3")
+    assert "4 of 7 peers, without r, a1, a2" in pca.guarantee_.words()

@@ -245,6 +245,8 @@ def _fitted(job: _Job) -> tuple[Parted, "Estimator"]:
     dead = simulating.dead_from(job.dead, list(parted.sites), stem=job.rule.stem, rng=rng)
     try:
         pca = _estimator(job, parted, dead)
+        if not job.hub:
+            peers.say_how_long(pca)
         with _watching(len(parted.sites), hub=job.hub) as view, warnings.catch_warnings():
             # What the estimator would warn of, the summary says.
             warnings.simplefilter("ignore", UserWarning)

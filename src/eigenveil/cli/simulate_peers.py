@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from eigenveil.cli.options import in_option_words
+from eigenveil.cli.terminal import output
 from eigenveil.errors import PeersLost, require
 
 if TYPE_CHECKING:
@@ -15,10 +16,13 @@ __all__ = [
     "peers_settings",
     "refuse_hub_options",
     "refuse_peers_options",
+    "say_how_long",
     "traffic",
     "with_graphs",
 ]
 
+# More exchanges than this in every sum are worth a word before they begin.
+_MANY_STEPS: Final = 1000
 _METHODS: Final = ("power", "krylov", "covariance", "segments")
 # Options of a fit around a hub: what they are when nobody gives them, and why they mean nothing between peers.
 _HUB: Final[dict[str, tuple[object, str]]] = {
@@ -107,6 +111,21 @@ def with_graphs(settings: Mapping[str, Any], names: Sequence[str]) -> dict[str, 
 
     texts = {name: settings[name] for name in ("graph", "noise_graph") if settings[name] is not None}
     return {**settings, **{name: read_graph(name, text, tuple(names))[0] for name, text in texts.items()}}
+
+
+def say_how_long(pca: Any) -> None:
+    """A line on stderr where every sum takes many exchanges: nothing else would be seen for a while."""
+    import numpy as np
+
+    from eigenveil.protocols.gossip import metropolis, steps_for
+
+    if pca.consensus != "metropolis" or pca.steps is not None or not pca.graph.connected:
+        return
+    values = np.linalg.eigvalsh(metropolis(pca.graph))
+    steps = steps_for("metropolis", float(values[0]), float(values[-2]), 1e-16 / len(values)) if len(values) > 1 else 1
+    if steps > _MANY_STEPS:
+        line = f"every sum takes some {steps} exchanges on this graph; --consensus chebyshev or tree takes far fewer"
+        output(stderr=True).print(line, style="dim", soft_wrap=True)
 
 
 def facts(pca: "GossipPCA", *, split: str, asked: str) -> Iterator[tuple[str, str]]:

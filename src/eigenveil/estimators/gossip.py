@@ -45,6 +45,8 @@ class Gossip:
         self.stopped: dict[str, Exception] = {}
         self.sent: dict[str, int] = {}
         self.done: list[Peer] = []
+        # Peers that ended with the answer of another count.
+        self.apart: tuple[str, ...] = ()
         self._names = tuple(peers)
         self._places = {name: 1 + place for place, name in enumerate(self._names)}
         self._split = self._split_budget()
@@ -66,7 +68,7 @@ class Gossip:
         require(self._meeting is None, "these peers have met: what they spent is spent, and another fit needs others")
         self._meeting = Meeting(self.peers.values(), faults=faults, seed=self.request.seed)
         try:
-            self.done = self._meeting.run()
+            self._take(self._meeting.run())
         except ValueError as error:
             # It is somebody's rows, and `require_sound_peers` says whose.
             raise ProtocolError("a peer could not give its part") from error
@@ -77,6 +79,14 @@ class Gossip:
         self._add_bytes()
         found: Found = self.done[0].result
         return found
+
+    def _take(self, done: list[Peer]) -> None:
+        """Keep the answer that most peers hold: where a link fails in the last turn, one of two groups may begin it again."""
+        groups: dict[tuple[str, ...], list[Peer]] = {}
+        for peer in done:
+            groups.setdefault(peer.counted, []).append(peer)
+        self.done = max(groups.values(), key=len)
+        self.apart = tuple(peer.name for peer in done if peer.counted != self.done[0].counted)
 
     def require_sound_peers(self) -> None:
         """Raise what is wrong with a peer's rows, naming it, if anything is: others would go on without it."""

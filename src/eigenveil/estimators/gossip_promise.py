@@ -52,7 +52,7 @@ def _against(gossip: Gossip) -> str:
     peers = "one peer that tells" if request.colluders == 1 else f"up to {request.colluders} peers that tell"
     return (
         f"{everybody}, together with {peers} them everything and may say what they like to others; with more of them on one side "
-        "there is less noise than was promised. Only a person's own peer sees their rows"
+        "the noise is less than the promise needs. Only a person's own peer sees their rows"
     )
 
 
@@ -86,7 +86,7 @@ def _assumptions(gossip: Gossip, found: Found) -> list[str]:
     lines += [
         f"rows are cut to length {found.domain.radius:g} around the center, a bound that was not read from these rows",
         "that all entries are finite, and the number, names and types of the columns, are public",
-        "which peers there are, who talks to whom, and which were counted in which turn, is public",
+        "which peers there are, who talks to whom, and which were counted in which round, is public",
         _who_counted(gossip),
         "this fit alone: another fit on the same people is a further cost",
     ]
@@ -107,7 +107,7 @@ def _who_counted(gossip: Gossip) -> str:
     """Who was counted in the end, and where others were left behind."""
     everybody, counted = gossip.request.graph.names, gossip.done[0].counted
     if len(counted) == len(everybody):
-        return f"counted were all {len(everybody)} peers, in every turn"
+        return f"counted were all {len(everybody)} peers, in every round"
     gone = [name for name in everybody if name not in counted]
     shown = ", ".join(gone[:10]) + (f" and {len(gone) - 10} more" if len(gone) > 10 else "")
     turn = next((done.number for done in gossip.rounds if set(done.answered) <= set(counted)), 0)

@@ -46,14 +46,14 @@ def require_words(pca: Any) -> None:
 def noise_of(pca: Any, budget: Budget | None) -> NoiseKind:
     """What is added to what leaves a peer."""
     if pca.noise == "published":
-        require(
-            pca.method == "segments", f"noise='published' is D-DP-PM's Alg. 1, method='segments', got {pca.method!r}"
-        )
-        require(
-            not (pca.center is True or isinstance(pca.center, str)),
-            "noise='published' has no private mean: give center=None, or public numbers",
-        )
-        require(pca.row_bound is not None, "noise='published' needs a row_bound, which its scaling is in units of")
+        needs = []
+        if pca.method != "segments":
+            needs.append(f"method='segments', as it is D-DP-PM's Alg. 1, and the method is {pca.method!r}")
+        if pca.center is True or isinstance(pca.center, str):
+            needs.append("center=None or public numbers, as it has no private mean")
+        if pca.row_bound is None:
+            needs.append("a row_bound, which its scaling is in units of")
+        require(not needs, f"noise='published' needs {'; '.join(needs)}")
         require(pca.restarts == 0, "restarts is for a budget, and noise='published' has none")
         return "published"
     if budget is None:

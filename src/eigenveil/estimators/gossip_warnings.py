@@ -31,6 +31,18 @@ def warnings_of(pca: Any, gossip: Gossip, found: Found) -> Iterator[tuple[str, t
         kept = request.private and len(gossip.rounds[0].answered) > len(counted)
         text = f"the answer is that of {len(counted)} of {len(everybody)} peers, without {', '.join(lost[:5])}"
         yield text + (_KEPT if kept else ""), UserWarning
+    if gossip.apart:
+        text = (
+            f"{', '.join(gossip.apart[:5])} ended with another answer, of other peers: mail was lost in the last round, and they "
+            "did not hear that the others began it again"
+        )
+        yield text, UserWarning
+    ended = [name for name in counted if name in gossip.stopped]
+    if ended:
+        yield (
+            f"{', '.join(ended[:5])} were counted and ended without an answer: mail was lost in the last round",
+            UserWarning,
+        )
     if request.published:
         guess = guessed_eigenvalues(dim=request.bounds.dim, people=max(2, int(found.people)))[0]
         if found.subspace.values[0] ** 2 < _FAR_BELOW * guess * found.domain.radius**2:
@@ -47,7 +59,7 @@ def warnings_of(pca: Any, gossip: Gossip, found: Found) -> Iterator[tuple[str, t
             "answer is not the only one"
         )
         yield text, UserWarning
-    if pca.disagreement_ > _APART:
+    if pca.disagreement_ > _APART and request.steps is not None:
         text = (
             f"peers have come to answers that are up to a sine of {pca.disagreement_:.2g} apart: {request.consensus} in "
             f"steps={request.steps} does not bring their sums together on this graph. More steps do, or steps=None"

@@ -208,7 +208,8 @@ def _require_honest(graph: Graph, colluders: int) -> None:
     require(colluders >= 1, f"colluders must be at least 1, as everybody knows their own noise, got {colluders}")
     require(
         m >= colluders + 2,
-        f"{m} peers are too few against {colluders} colluders: two others, at least, must be there to hide each other",
+        f"{m} peers are too few against {colluders} colluder{'s' * (colluders != 1)}: two others, at least, must be there to "
+        "hide each other. noise='independent' needs nobody else",
     )
 
 

@@ -22,8 +22,10 @@ __all__ = ["Averaging", "Sends", "averaging"]
 Sends = list[tuple[str, int, Array]]
 _UP: Final = 0
 _DOWN: Final = 1
-# Rounding makes copies of one sum differ by far less than this, over the largest part times the number of peers.
-_NEAR: Final = 1e-9
+# Copies of one sum differ by far less than this, over the largest number that comes by times the number of peers: numbers that
+# cancel elsewhere may be larger, and only what is left of them comes by.
+_NEAR: Final = 1e-6
+_SMALLEST: Final = float(np.finfo(float).tiny)
 
 
 class Averaging(ABC):
@@ -221,7 +223,8 @@ class _Agreed(Averaging):
         return [(other, self._last, own) for other in self._below]
 
     def _near(self, copy: Array, own: Array) -> bool:
-        return bool(np.abs(copy - own).max(initial=0.0) <= self._slack * self._size)
+        # Below the least normal number rounding is no longer relative.
+        return bool(np.abs(copy - own).max(initial=0.0) <= self._slack * self._size + _SMALLEST)
 
 
 @final

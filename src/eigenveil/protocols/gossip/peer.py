@@ -301,8 +301,8 @@ class Peer(Party):
             private = summed.private(asked, self._rows)
             share = summed.share(asked) * fraction
             known = self._outgoing.part(private, label=summed.label(asked), share=share, turn=self._turn)
-            # What neighbours would refuse is known here first, with the reason.
-            require_array(known, known.shape)
+            # What neighbours would refuse, also of the sum, is known here first, with the reason.
+            require_array(known * (4.0 * len(self.counted)), known.shape)
             self._parts[self._turn] = known
         return known
 

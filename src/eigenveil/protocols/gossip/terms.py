@@ -95,7 +95,7 @@ class GossipTerms:
             require(
                 rest <= _LEFT_OF_PAIRS,
                 f"steps={self.steps} would leave pair noise in the sum, {rest:.2g} times the noise that is meant to be in it: "
-                f"{steps_for(self.consensus, mixing.low, mixing.high, left)} steps leave none to speak of",
+                f"{steps_for(self.consensus, mixing.low, mixing.high, left)} steps leave none to speak of; None takes as many",
             )
         return Among(graph, mixing, pairing)
 
