@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eigenveil.graphs import Graph, _separator
+from eigenveil.graph_cuts import separator
+from eigenveil.graphs import Graph
 
 KINDS = ["ring", "path", "grid", "star", "complete"]
 
@@ -118,7 +119,7 @@ def test_the_search_for_ways_finds_what_stands_between_without_looking_at_degree
         return
     near = [[graph.names.index(other) for other in graph.neighbours(name)] for name in graph.names]
     order = np.random.default_rng(seed).permutation(len(near)).tolist()
-    found = _separator(near, order, size + 1)
+    found = separator(near, order, size + 1)
     assert (found is not None) == slow_cut(graph, size)
     if found is not None:
         assert len(found) <= size

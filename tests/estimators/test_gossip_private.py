@@ -165,6 +165,14 @@ def test_published_scores_are_cut_to_the_bound_before_they_leave() -> None:
     assert float(np.linalg.norm(near[0] - moved[0])) <= 2 * BUDGET["row_bound"] * (1 + 1e-9)
 
 
+def test_no_row_is_so_large_that_its_score_is_no_number() -> None:
+    far = [rows.copy() for rows in PEERS]
+    far[0][0] = 1e308 * np.resize([1, -1], far[0].shape[1])
+    with np.errstate(over="ignore", invalid="ignore"):
+        given = private(neighbours="zero-out").fit(far).publish_scores(epsilon=1.0, delta=1e-5)
+    assert all(np.isfinite(scores).all() for scores in given.scores.values())
+
+
 def test_scores_are_not_published_where_no_promise_could_be_kept() -> None:
     with pytest.raises(ValueError, match="says how many there are"):
         private().fit(PEERS).publish_scores(epsilon=1.0, delta=1e-5)

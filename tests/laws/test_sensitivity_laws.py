@@ -18,6 +18,7 @@ from eigenveil.privacy import (
     bounded_count,
     bounded_gram,
     bounded_gram_times,
+    bounded_scores,
     bounded_sum,
     bounded_trace,
     gram_sensitivity,
@@ -63,6 +64,43 @@ def test_every_bounded_sum_keeps_its_sensitivity(name: str, case: Case) -> None:
         # zero-out keeps the blanked person in the count, which is public and not taken from these rows.
         return
     check(RELEASES[name], case)
+
+
+@settings(max_examples=200)
+@given(
+    seed=st.integers(0, 2**32),
+    near=st.sampled_from([Neighbours.ZERO_OUT, Neighbours.REPLACE_ONE]),
+    sizes=st.tuples(*[st.sampled_from([0.0, 1.0, 1e8, 1e200, 1e308])] * 2),
+    sparse=st.booleans(),
+)
+def test_scores_of_one_person_move_by_no_more_than_they_say(
+    seed: int, near: Neighbours, sizes: tuple[float, float], sparse: bool
+) -> None:
+    rng = np.random.default_rng(seed)
+    center = None if rng.random() < 0.5 else rng.standard_normal(4)
+    domain, basis = Domain(4, 2.0, center=center), np.linalg.qr(rng.standard_normal((4, 2)))[0]
+    rows = rng.standard_normal((5, 4))
+    one, other = rows.copy(), rows.copy()
+    one[2] = np.clip(rng.standard_normal(4), -1, 1) * sizes[0]
+    other[2] = np.clip(rng.standard_normal(4), -1, 1) * sizes[1]
+    if near is Neighbours.ZERO_OUT:
+        # A blanked row is at the center, where it has no scores.
+        other[2] = 0.0 if center is None else center
+    kinds = [SparseRows(sp.csr_array(held)) if sparse else DenseRows(held) for held in (one, other)]
+    here, there = (bounded_scores(held, basis=basis, domain=domain, neighbours=near) for held in kinds)
+    assert here.value.shape == (5, 2)
+    assert gap(here, there) <= here.sensitivity * TOLERANCE
+
+
+def test_scores_reach_their_sensitivity_and_are_refused_where_they_would_count_people() -> None:
+    domain, basis = Domain(2, 3.0), np.eye(2)
+    one, other = (DenseRows(np.array([[sign * 9.0, 0.0]])) for sign in (1, -1))
+    sides = [
+        bounded_scores(side, basis=basis, domain=domain, neighbours=Neighbours.REPLACE_ONE) for side in (one, other)
+    ]
+    assert gap(*sides) == pytest.approx(sides[0].sensitivity, rel=1e-7)
+    with pytest.raises(ValueError, match="says how many there are"):
+        bounded_scores(one, basis=basis, domain=domain, neighbours=Neighbours.ADD_REMOVE)
 
 
 @settings(max_examples=150)

@@ -2,6 +2,7 @@
 what it would take."""
 
 import os
+import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -353,6 +354,7 @@ class _View:
         self.last: Round | None = None
         self._sites, self._bytes = sites, 0
         self._word = "sites" if hub else "peers"
+        self._began = time.monotonic()
 
     def see(self, done: "Round") -> None:
         """Take note of a round."""
@@ -365,10 +367,13 @@ class _View:
         from eigenveil.report import in_bytes
 
         if self.last is None:
-            return Text(f"{self._sites} {self._word}, no round has ended yet")
+            return Text(f"{self._sites} {self._word}, no round has ended in {self._seconds()} s")
         moved = "" if self.last.movement is None else f", moved by {self.last.movement:.1e}"
         answered = f"{len(self.last.answered)} of {self._sites} {self._word} answered"
-        return Text(f"{_named(self.last)}: {answered}{moved}, {in_bytes(self._bytes)} so far")
+        return Text(f"{_named(self.last)}: {answered}{moved}, {in_bytes(self._bytes)} in {self._seconds()} s")
+
+    def _seconds(self) -> int:
+        return int(time.monotonic() - self._began)
 
 
 def _show(console: "Console", job: _Job, pca: "Estimator", model: "Model", compared: str | None) -> None:

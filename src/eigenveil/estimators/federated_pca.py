@@ -13,7 +13,15 @@ from sklearn.utils.validation import check_is_fitted
 
 from eigenveil.errors import ProtocolError, require
 from eigenveil.estimators.bounds import RowBounds
-from eigenveil.estimators.checks import budget_of, center_of, is_real, rank_of, require_integer, require_one_of, seed_of
+from eigenveil.estimators.checks import (
+    budget_of,
+    is_real,
+    mean_or_numbers,
+    rank_of,
+    require_integer,
+    require_one_of,
+    seed_of,
+)
 from eigenveil.estimators.federated_masks import Declared
 from eigenveil.estimators.federated_promise import federated_promise
 from eigenveil.estimators.federated_request import SitesRequest
@@ -375,7 +383,7 @@ class FederatedPCA(FittedPCA):
             plan = replace(plan, tolerance=0.0)
         masks = masks_of(self, plan, len(sites))
         require_legal(self, plan, participation, at_sites, at_hub, private=private)
-        center = self._center_given(dim)
+        center = mean_or_numbers(self.center, dim)
         sparse = any(rows.sparse for rows in sites.values())
         public = not private or near.count_is_public or published
         sizes = {name: people_at(rows) for name, rows in sites.items()} if public else None
@@ -434,12 +442,6 @@ class FederatedPCA(FittedPCA):
         fewest = self.survivors if self.trust == "masked" else self.quorum
         name = "survivors" if self.trust == "masked" else "quorum"
         return Terms(share_of(name, fewest, sites), float(self.deadline), int(self.retries))
-
-    def _center_given(self, dim: int) -> Any:
-        if self.center is True:
-            return "private"
-        require(self.center is not False, "center must be 'private', True, None or numbers, got False")
-        return center_of(self.center, dim)
 
 
 def _place_of_noise(request: SitesRequest) -> str:

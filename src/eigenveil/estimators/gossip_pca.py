@@ -3,8 +3,8 @@
 import math
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Literal, cast, final
+from dataclasses import replace
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from eigenveil.errors import EigenveilError, require
 from eigenveil.estimators.bounds import RowBounds
-from eigenveil.estimators.checks import budget_of, center_of, rank_of, require_integer, seed_of
+from eigenveil.estimators.checks import budget_of, mean_or_numbers, rank_of, require_integer, seed_of
 from eigenveil.estimators.federated_rules import require_enough
 from eigenveil.estimators.fitted import FittedPCA
 from eigenveil.estimators.gossip import Gossip
@@ -21,6 +21,7 @@ from eigenveil.estimators.gossip_plans import peers_plan
 from eigenveil.estimators.gossip_promise import gossip_promise
 from eigenveil.estimators.gossip_request import PeersRequest
 from eigenveil.estimators.gossip_rules import NoiseKind, noise_of, quorum_of, require_people, require_words
+from eigenveil.estimators.gossip_scores import PublishedScores, ReadyScores
 from eigenveil.estimators.gossip_warnings import warnings_of
 from eigenveil.estimators.rounds import Unfinished, Watch
 from eigenveil.estimators.sites import people_at, read_sites
@@ -29,35 +30,18 @@ from eigenveil.graphs import Graph
 from eigenveil.linalg import Array
 from eigenveil.plan_sites import SitesPlan
 from eigenveil.privacy import (
-    Bounded,
     Budget,
-    Charge,
-    Gaussian,
-    Guarantee,
-    Ledger,
     Neighbours,
-    Noise,
-    compose_mu,
-    epsilon_of,
 )
 from eigenveil.rows import Rows, counts_people
 from eigenveil.runtimes import Faults
 from eigenveil.tasks import PublishedSegments
 
-__all__ = ["GossipPCA", "PublishedScores"]
+__all__ = ["GossipPCA"]
 
 
 # Who has to wait for more steps than this in every sum is told so.
 _MANY_STEPS = 1000
-
-
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class PublishedScores:
-    """Scores of each peer's people with noise, (n, k) by name, and the guarantee of the fit and the scores together."""
-
-    scores: dict[str, Array]
-    guarantee: Guarantee
 
 
 class GossipPCA(FittedPCA):
@@ -235,46 +219,18 @@ class GossipPCA(FittedPCA):
     def publish_scores(self, *, epsilon: float, delta: float) -> PublishedScores:
         """Scores of everybody, with noise, for all to see: an explicit choice with a budget of its own.
 
-        Each person's scores, k numbers cut to length row_bound, get noise against whoever sees them: local privacy of a score,
-        which costs far more accuracy than the components did. What was promised before is no longer all there is: the guarantee
-        of both together is returned, and becomes `guarantee_`.
+        Each person's scores, k numbers of a row cut to length row_bound, get noise against whoever sees them: local privacy of a
+        score, which costs far more accuracy than the components did. What was promised before is no longer all there is: the
+        guarantee of both together is returned, and becomes `guarantee_`.
         """
         check_is_fitted(self)
         budget = budget_of(epsilon, delta)
-        # As it was fitted: parameters may have been set to others since.
-        (near, grouped, seed), fitted = self._fitted_as, self.guarantee_
         require(budget is not None, "epsilon is required: publishing scores without noise would be publishing rows")
         assert budget is not None
-        require(fitted.epsilon is not None, "the fit promised nothing, so there is no guarantee to add to")
-        require(
-            near.count_is_public,
-            "a score for each person says how many there are, which neighbours='add-remove' protects: fit with "
-            "neighbours='zero-out' or 'replace-one'",
-        )
-        require(not grouped, "people with several rows have several scores: publish_scores is for one row each")
-        reach = self._domain.radius
-        sensitivity = reach if near is Neighbours.ZERO_OUT else 2 * reach
-        scores: dict[str, Array] = {}
-        for place, (name, own) in enumerate(self.scores_.items()):
-            ledger = Ledger(epsilon=budget.epsilon, delta=budget.delta)
-            noise = Noise.fresh() if seed is None else Noise.seeded((((seed << 34) + place) << 20) + self._published)
-            lengths = np.sqrt(np.einsum("ij,ij->i", own, own))
-            with np.errstate(divide="ignore"):
-                cut = own * np.minimum(1.0, reach / lengths * (1 - 1e-15))[:, None]
-            release = Gaussian((1 + 1e-10) / budget.mu, ledger, noise)
-            scores[name] = release.release(Bounded(cut, sensitivity), label=f"scores of {len(own)} people")
-        self._published += 1
-        mu = compose_mu([Budget(cast("float", fitted.epsilon), cast("float", fitted.delta)).mu, budget.mu])
-        together = replace(
-            fitted,
-            epsilon=epsilon_of(mu, cast("float", fitted.delta)),
-            released=(*fitted.released, "every person's scores with noise of their own"),
-            # One line, because each person is at one peer.
-            charges=(*fitted.charges, Charge("scores of the people of a peer", budget.mu)),
-        )
-        self.guarantee_ = together
-        self.model_ = replace(self.model_, guarantee=together)
-        return PublishedScores(scores, together)
+        given = self._ready.publish(budget, self.guarantee_)
+        self.guarantee_ = given.guarantee
+        self.model_ = replace(self.model_, guarantee=given.guarantee)
+        return given
 
     def __sklearn_is_fitted__(self) -> bool:
         """What is known of a fit that did not end is no fit."""
@@ -313,18 +269,20 @@ class GossipPCA(FittedPCA):
             scale=request.bounds.scale,
             settings=self._settings(gossip),
         )
-        self._keep_scores(gossip)
+        self._keep_scores(gossip, found)
         for message, kind in warnings_of(self, gossip, found):
             warnings.warn(message, kind, stacklevel=3)
         return self
 
-    def _keep_scores(self, gossip: Gossip) -> None:
+    def _keep_scores(self, gossip: Gossip, found: Found) -> None:
         """Each peer's scores of its own people, which are that peer's alone."""
         self.scores_: dict[str, Array] = {}
         for name in self.peers_:
             blocks = gossip.peers[name].rows.blocks(1 << 14)
             parts = [self.model_.transform(block.values) for block in blocks]
             self.scores_[name] = np.vstack(parts) if parts else np.empty((0, self.n_components_))
+        rows = {name: gossip.peers[name].rows for name in self.peers_}
+        self._ready = ReadyScores.of(gossip.request, rows, found)
         if gossip.request.method != "segments":
             return
         self.segments_: dict[str, Array] = {}
@@ -376,7 +334,7 @@ class GossipPCA(FittedPCA):
         return PeersRequest(
             rank=rank,
             bounds=self._bounds(dim, private=private, sparse=any(rows.sparse for rows in peers.values())),
-            center=self._center_given(dim),
+            center=mean_or_numbers(self.center, dim),
             neighbours=near,
             plan=peers_plan(self, dim, rank, budget, people=known, peers=len(names)),
             budget=budget,
@@ -417,9 +375,3 @@ class GossipPCA(FittedPCA):
         if private:
             bounds.require_addable()
         return bounds
-
-    def _center_given(self, dim: int) -> Any:
-        if self.center is True:
-            return "private"
-        require(self.center is not False, "center must be 'private', True, None or numbers, got False")
-        return center_of(self.center, dim)

@@ -31,6 +31,7 @@ __all__ = [
     "bounded_count",
     "bounded_gram",
     "bounded_gram_times",
+    "bounded_scores",
     "bounded_sum",
     "bounded_trace",
     "gram_columns",
@@ -187,6 +188,36 @@ def gram_columns(block: Block, *, width: int, domain: Domain) -> Iterator[Array]
             here = slice(start, start + width)
             piece -= np.outer(pull, center[here]) + np.outer(center, pull[here] - weight * center[here])
         yield piece
+
+
+def bounded_scores(rows: Rows, *, basis: Array, domain: Domain, neighbours: Neighbours) -> Bounded:
+    """The scores, (n, k), of the rows in `domain` on `basis`, (d, k): one row for each person, who holds one row.
+
+    Sensitivity, for ||basis||_2 <= 1 + 1e-8: as of a sum, see `sum_sensitivity`. Proof. Only the row of scores of the person who
+    changes is another one, since bounds, center and basis are public. A row x in the ball has ||basis^T x|| <= ||basis||_2 B,
+    and a blanked one has none; two rows have scores no further apart than twice that. How many rows there are is seen, so that
+    neighbours must be zero-out or replace-one.
+
+    >>> from eigenveil.rows import DenseRows
+    >>> rows, domain = DenseRows(np.array([[3.0, 4.0]])), Domain(dim=2, radius=1.0)
+    >>> bounded_scores(rows, basis=np.eye(2)[:, 1:], domain=domain, neighbours=Neighbours.ZERO_OUT).value.round(9).tolist()
+    [[0.8]]
+    """
+    require_contraction(basis, dim=domain.dim)
+    require(
+        neighbours in (Neighbours.ZERO_OUT, Neighbours.REPLACE_ONE),
+        f"a score for each person says how many there are: neighbours must declare that public, got {neighbours.value!r}",
+    )
+    require(not isinstance(rows, Symmetric), "a Symmetric has no people to give scores to")
+    center, parts = domain.shifted_center, [np.zeros((0, basis.shape[1]))]
+    for block in rows.blocks(block_size(rows)):
+        require(block.weights is None, "people with several rows have several scores: one row for each is needed")
+        if block.sparse:
+            part = domain.sparse(block)
+            parts.append(part.rows @ basis - (0.0 if center is None else np.outer(part.shift, center @ basis)))
+        else:
+            parts.append(domain.dense(block) @ basis)
+    return Bounded(np.vstack(parts), CONTRACTION * sum_sensitivity(domain.radius, neighbours))
 
 
 def bounded_gram_times(rows: Rows, *, basis: Array, domain: Domain, neighbours: Neighbours) -> Bounded:
