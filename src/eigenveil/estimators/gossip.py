@@ -161,7 +161,10 @@ class Gossip:
         """Which part of mu^2 a fit may spend when no turn is begun again: the rest pays for the dearest turn so many times."""
         if self.request.restarts == 0:
             return 1.0
-        dearest = max(*self._split.mean, self._split.extra, self._split.main(0) * self.request.largest, 0.0)
+        split = self._split
+        # The number of people is found beside the first step of the mean.
+        means = [share + (split.count if step == 0 else 0.0) for step, share in enumerate(split.mean)]
+        dearest = max(*means, split.extra, split.main(0) * self.request.largest, 0.0)
         return 1.0 / (1.0 + self.request.restarts * dearest)
 
     @property
