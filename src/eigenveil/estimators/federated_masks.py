@@ -9,9 +9,8 @@ from typing import Any, Final, Literal, Self, final
 import numpy as np
 
 from eigenveil.errors import require
-from eigenveil.estimators.study import Study
+from eigenveil.estimators.whole_fit import WholeFit
 from eigenveil.linalg import Array
-from eigenveil.plan_sites import SitesPlan
 from eigenveil.privacy import Budget, Lattice
 from eigenveil.privacy.domain import LARGEST, SMALLEST
 from eigenveil.protocols.masked import MaskedTerms, mask_graph
@@ -30,8 +29,7 @@ _MARGIN = 1e-10
 
 
 def masked_terms(
-    study: Study,
-    plan: SitesPlan,
+    study: WholeFit[Any, Any, Any],
     roster: Mapping[str, bytes],
     *,
     budget: Budget | None,
@@ -44,7 +42,8 @@ def masked_terms(
 
     `people` is the most that any site has, where that is public.
     """
-    sites, turns = len(roster), len(study.split.mean) + plan.rounds + 1
+    sites, extent = len(roster), study.extent()
+    turns = extent.turns
     # A fit without privacy begins again when a site has gone that was counted, at most once for each that may go.
     again = 2 if budget is not None else sites - survivors + 2
     most, each = again * turns + 8 + colluders, min(turns, _TURNS)
@@ -62,7 +61,10 @@ def masked_terms(
     if budget is not None:
         lattice = Lattice.within(
             budget,
-            **_sizes(study, plan, several),
+            # Twice what is planned: a turn that fails costs no less than one that does not.
+            coordinates=2 * extent.coordinates * several,
+            entries=extent.entries,
+            smallest=extent.smallest,
             sites=sites,
             survivors=survivors,
             colluders=colluders,
@@ -87,17 +89,6 @@ def masked_terms(
         checks=checks,
         sessions=sessions,
     )
-
-
-def _sizes(study: Study, plan: SitesPlan, several: int) -> dict[str, Any]:
-    """How many numbers are released in all and at once, and the least share of mu^2 that a release has."""
-    dim, split = study.bounds.dim, study.split
-    size = dim * (dim + 1) // 2 if plan.method == "covariance" else dim * plan.width
-    main = study.components_share(len(split.mean))
-    shares = [*split.mean, *(main * share for share in plan.shares), *([split.extra] if split.extra > 0 else [])]
-    planned = len(split.mean) * (dim + 1) + plan.rounds * size + 2
-    # Twice what is planned: a turn that fails costs no less than one that does not.
-    return {"coordinates": 2 * planned * several, "entries": max(size, dim + 1), "smallest": min(shares)}
 
 
 @final

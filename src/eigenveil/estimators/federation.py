@@ -5,9 +5,9 @@ sites, under masks ("masked").
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import final
+from typing import Any, final
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from eigenveil.estimators.federated_request import SitesRequest, components_of, 
 from eigenveil.estimators.rounds import Round, Watch
 from eigenveil.estimators.sites import Columns
 from eigenveil.estimators.study import Found, Study
+from eigenveil.estimators.whole_fit import Setting, WholeFit
 from eigenveil.linalg import orthonormal
 from eigenveil.plan import split_budget
 from eigenveil.privacy import (
@@ -39,8 +40,9 @@ from eigenveil.rows import Rows, Symmetric
 from eigenveil.runtimes import Faults, InProcess, Refusal
 from eigenveil.tasks.base import GRID_COST
 
-__all__ = ["NOTHING_ASKED", "Federation"]
+__all__ = ["NOTHING_ASKED", "Design", "Federation"]
 
+Design = Callable[[Setting], WholeFit[Any, Any, Any]]
 NOTHING_ASKED = "exact PCA was asked for"
 # What is spent stays this far below what may be, relatively, so that rounding in either account never refuses the last release.
 _MARGIN = 1e-10
@@ -50,11 +52,18 @@ _MARGIN = 1e-10
 class Federation:
     """The parties of one fit and what they have done. Changes in place: it spends.
 
-    After a lost quorum `run(resume=True)` goes on where it stopped, with sites that may have been put right (`repair`).
+    After a lost quorum `run(resume=True)` goes on where it stopped, with sites that may have been put right (`repair`). `design`
+    makes the fit that is carried out, where that is another one than principal components of rows within bounds.
     """
 
     def __init__(
-        self, request: SitesRequest, sites: Mapping[str, Rows], columns: Columns, *, watch: Watch | None = None
+        self,
+        request: SitesRequest,
+        sites: Mapping[str, Rows],
+        columns: Columns,
+        *,
+        watch: Watch | None = None,
+        design: Design | None = None,
     ) -> None:
         self.request, self.columns, self.watch = request, columns, watch
         self.rounds: list[Round] = []
@@ -67,14 +76,14 @@ class Federation:
         self._layout = star(self._names) if request.fanout is None else tree(self._names, fanout=request.fanout)
         self._identities = {name: Identity.fresh() for name in self._names} if request.masks is not None else {}
         self.masked: MaskedTerms | None = None
-        self.study = self._study()
+        self.study: WholeFit[Any, Any, Any] = (self._study if design is None else design)(self._setting())
         if request.masks is not None:
             self.masked = self._masked_terms(*request.masks)
-            self.study = replace(self.study, multiplier=self._total_noise(1.0, math.sqrt(len(self._names))))
+            self.study = self.study.with_noise(self._total_noise(1.0, math.sqrt(len(self._names))))
         self._masking = None if self.masked is None else Masking(self.masked, self.study)
         self._above = self._layout.above()
         self.members: dict[str, Member | MaskedMember] = {name: self._member(name, r) for name, r in sites.items()}
-        self.hub: Hub[Found] = self._hub()
+        self.hub: Hub[Any] = self._hub()
         self._lines: dict[str, int] = {}
         self._runtime: InProcess | None = None
         self._missing: tuple[str, ...] = ()
@@ -82,7 +91,7 @@ class Federation:
         self._anew = False
         self.refused: tuple[Refusal, ...] = ()
 
-    def run(self, *, faults: Faults | None = None, resume: bool = False) -> Found:
+    def run(self, *, faults: Faults | None = None, resume: bool = False) -> Any:
         """The result. A lost quorum passes through and can be resumed."""
         if resume and self.request.private and self.hub.paid_in_vain:
             raise BudgetExceeded(
@@ -93,7 +102,7 @@ class Federation:
         others: list[Party] = [*nodes, *self.members.values()]
         self._runtime = InProcess(self.hub, others, faults=faults, seed=self.request.seed)
         try:
-            found: Found = self._runtime.run(resume=resume, anew=self._anew)
+            found = self._runtime.run(resume=resume, anew=self._anew)
         except QuorumLost as error:
             self._missing = error.missing
             raise
@@ -161,7 +170,16 @@ class Federation:
                 kind = ValueError if isinstance(member.error, ValueError) else type(member.error)
                 raise kind(f"{name}: {member.error}") from None
 
-    def _study(self) -> Study:
+    def _setting(self) -> Setting:
+        request = self.request
+        parts = max(len(children) for children in self._layout.below.values())
+        return Setting(
+            multiplier=self._total_noise(1.0, math.sqrt(len(self._names))),
+            grid=parts if request.at_hub is not None and not request.published else 0,
+            rounding=self._rounding(),
+        )
+
+    def _study(self, setting: Setting) -> Study:
         request = self.request
         method = request.plan.method
         products = method not in ("covariance",)
@@ -172,9 +190,9 @@ class Federation:
             count=count,
             trace=products and not request.published,
         )
-        parts = max(len(children) for children in self._layout.below.values())
+        dim, width = request.bounds.dim, request.plan.width
         rng = np.random.default_rng(request.seed)
-        begin = orthonormal(rng.standard_normal((request.bounds.dim, request.plan.width))) if iterates(method) else None
+        begin = orthonormal(rng.standard_normal((dim, width))) if iterates(method) else None
         return Study(
             bounds=request.bounds,
             neighbours=request.neighbours,
@@ -191,20 +209,24 @@ class Federation:
             ),
             split=split,
             people=request.people,
-            multiplier=self._total_noise(1.0, math.sqrt(len(self._names))),
+            multiplier=setting.multiplier,
             rank=request.rank,
             needs_trace=products and not request.published,
             begins_again=not request.private and request.participation is None,
             sizes=request.sizes if request.people is not None else None,
-            grid=parts if request.at_hub is not None and not request.published else 0,
-            rounding=self._rounding(),
+            grid=setting.grid,
+            rounding=setting.rounding,
+            products=(
+                request.plan.shares,
+                request.plan.rounds,
+                dim * (dim + 1) // 2 if method == "covariance" else dim * width,
+            ),
         )
 
     def _masked_terms(self, survivors: int, colluders: int) -> MaskedTerms:
         request = self.request
         return masked_terms(
             self.study,
-            request.plan,
             {name: identity.public for name, identity in self._identities.items()},
             budget=request.at_sites,
             survivors=survivors,
@@ -359,7 +381,7 @@ class Federation:
         levels, terms = self._layout.levels, self.request.terms
         return replace(terms, deadline=terms.deadline * 2 ** (max(levels.values()) - levels[name]))
 
-    def _hub(self) -> Hub[Found]:
+    def _hub(self) -> Hub[Any]:
         request, sampling = self.request, None
         if request.participation is not None:
             scheme, count = request.participation

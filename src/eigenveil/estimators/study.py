@@ -14,6 +14,7 @@ import numpy as np
 from eigenveil.errors import require
 from eigenveil.estimators.bounds import RowBounds
 from eigenveil.estimators.center import Center, CenterSearch
+from eigenveil.estimators.whole_fit import Extent, WholeFit
 from eigenveil.linalg import Array, Subspace, top_eigen
 from eigenveil.plan import Split
 from eigenveil.privacy import Domain, Exact, Mechanism, Neighbours, Portion, gram_sensitivity
@@ -67,12 +68,13 @@ class StudyState:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Study(Task[StudyState, Any, Found]):
+class Study(WholeFit[StudyState, Any, Found]):
     """Rows within `bounds`, moved to `center`; `components` makes the task that finds the directions in a domain.
 
     `split` says what each stage may spend; the components take no more than `at_most`. `people` is the number of people where
     that is public, and `sizes` that of each site. `multiplier` is the noise on totals over their sensitivity, at a share of one,
-    and `begins_again` says that sites that have gone can be left out by starting anew, as where nothing is spent.
+    and `begins_again` says that sites that have gone can be left out by starting anew, as where nothing is spent. `products` are
+    the shares of the components' releases, in how many turns they are at most, and how many numbers each has.
 
     Where noise is added to a sum of parts that others sent, `grid` is how many they are at most: they are rounded so that they
     add up exactly, which costs `rounding` of the sensitivity (`eigenveil.tasks.base.on_grid`).
@@ -92,6 +94,7 @@ class Study(Task[StudyState, Any, Found]):
     sizes: Mapping[str, float] | None = None
     grid: int = 0
     rounding: float = 0.0
+    products: tuple[tuple[float, ...], int, int] = ((), 0, 0)
     _made: dict[str, tuple[Array | None, AnyTask]] = field(init=False, default_factory=dict)
     _good: list[Question] = field(init=False, default_factory=list)
 
@@ -264,6 +267,18 @@ class Study(Task[StudyState, Any, Found]):
     def without(self, state: StudyState) -> StudyState | None:
         """Anew, where nothing was spent: rows that have gone are in the center and in every product so far."""
         return self.start() if self.begins_again else None
+
+    def extent(self) -> Extent:
+        """The search for the mean in all its steps, the components, and totals."""
+        split, (shares, rounds, size) = self.split, self.products
+        main = self.components_share(len(split.mean))
+        each = [*split.mean, *(main * share for share in shares), *([split.extra] if split.extra > 0 else [])]
+        planned = len(split.mean) * (self.bounds.dim + 1) + rounds * size + 2
+        return Extent(len(split.mean) + rounds + 1, planned, max(size, self.bounds.dim + 1), min(each))
+
+    def with_noise(self, multiplier: float) -> "Study":
+        """The same study, where the noise is known to be of this size."""
+        return replace(self, multiplier=multiplier)
 
     def components_share(self, steps: int) -> float:
         """What the components may spend of the budget, when the mean was found in this many steps."""

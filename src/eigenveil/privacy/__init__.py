@@ -13,8 +13,9 @@ from eigenveil.privacy.bounded import (
     gram_columns,
     require_contraction,
 )
-from eigenveil.privacy.domain import Domain
+from eigenveil.privacy.domain import Domain, Region
 from eigenveil.privacy.guarantee import Guarantee
+from eigenveil.privacy.histories import Histories
 from eigenveil.privacy.lattice import Lattice, pack, packed_size, unpack
 from eigenveil.privacy.ledger import Charge, Ledger, Slot
 from eigenveil.privacy.mechanism import Exact, Gaussian, Mechanism, Portion
@@ -40,6 +41,7 @@ __all__ = [
     "Exact",
     "Gaussian",
     "Guarantee",
+    "Histories",
     "Lattice",
     "Ledger",
     "Loss",
@@ -49,6 +51,7 @@ __all__ = [
     "PairedPart",
     "Pairing",
     "Portion",
+    "Region",
     "Share",
     "Skellam",
     "Slot",

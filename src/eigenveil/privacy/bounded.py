@@ -14,15 +14,8 @@ import numpy as np
 
 from eigenveil.errors import require
 from eigenveil.linalg.kernel import Array, shared_work, spectral_norm
-from eigenveil.privacy.domain import Domain
-from eigenveil.privacy.sensitivity import (
-    Neighbours,
-    count_sensitivity,
-    gram_sensitivity,
-    gram_times_sensitivity,
-    sum_sensitivity,
-    trace_sensitivity,
-)
+from eigenveil.privacy.domain import Domain, Region
+from eigenveil.privacy.sensitivity import Neighbours, count_sensitivity, sum_sensitivity
 from eigenveil.rows import Block, Rows, Symmetric, block_size
 
 __all__ = [
@@ -75,7 +68,7 @@ class Bounded:
         return f"Bounded(shape={np.shape(self.value)}, sensitivity={self.sensitivity})"
 
 
-def bounded_sum(rows: Rows, *, domain: Domain, neighbours: Neighbours) -> Bounded:
+def bounded_sum(rows: Rows, *, domain: Region, neighbours: Neighbours) -> Bounded:
     """The sum, (d,), of the rows in `domain`: sensitivity B or 2B, see `sum_sensitivity`.
 
     >>> from eigenveil.rows import DenseRows
@@ -92,7 +85,7 @@ def bounded_sum(rows: Rows, *, domain: Domain, neighbours: Neighbours) -> Bounde
     total = workers[0].total
     for worker in workers[1:]:
         total += worker.total
-    return Bounded(total, sum_sensitivity(domain.radius, neighbours))
+    return Bounded(total, domain.sum_sensitivity(neighbours))
 
 
 def bounded_count(rows: Rows, *, neighbours: Neighbours) -> Bounded:
@@ -108,7 +101,7 @@ def bounded_count(rows: Rows, *, neighbours: Neighbours) -> Bounded:
     return Bounded(np.asarray(math.fsum(weights)), count_sensitivity(neighbours))
 
 
-def bounded_trace(rows: Rows, *, domain: Domain, neighbours: Neighbours) -> Bounded:
+def bounded_trace(rows: Rows, *, domain: Region, neighbours: Neighbours) -> Bounded:
     """The total sum of squares of the rows in `domain`, a scalar: sensitivity B^2, see `trace_sensitivity`.
 
     >>> from eigenveil.rows import DenseRows
@@ -118,7 +111,7 @@ def bounded_trace(rows: Rows, *, domain: Domain, neighbours: Neighbours) -> Boun
     """
     if isinstance(rows, Symmetric):
         trace = np.asarray(np.trace(_as_vouched(rows, domain)))
-        return Bounded(trace, trace_sensitivity(domain.radius, neighbours))
+        return Bounded(trace, domain.trace_sensitivity(neighbours))
     squares = []
     center = domain.shifted_center
     for block in rows.blocks(block_size(rows)):
@@ -131,10 +124,10 @@ def bounded_trace(rows: Rows, *, domain: Domain, neighbours: Neighbours) -> Boun
         else:
             values = domain.dense(block, squared=True)
             squares.append(float(np.einsum("ij,ij->", values, values)))
-    return Bounded(np.asarray(math.fsum(squares)), trace_sensitivity(domain.radius, neighbours))
+    return Bounded(np.asarray(math.fsum(squares)), domain.trace_sensitivity(neighbours))
 
 
-def bounded_gram(rows: Rows, *, domain: Domain, neighbours: Neighbours) -> Bounded:
+def bounded_gram(rows: Rows, *, domain: Region, neighbours: Neighbours) -> Bounded:
     """The Gram matrix, (d, d), of the rows in `domain`: sensitivity B^2 or sqrt(2) B^2, see `gram_sensitivity`.
 
     >>> from eigenveil.rows import DenseRows
@@ -145,7 +138,7 @@ def bounded_gram(rows: Rows, *, domain: Domain, neighbours: Neighbours) -> Bound
     if isinstance(rows, Symmetric):
         # A copy, because whoever gets a sum may add to it in place.
         gram = np.array(_as_vouched(rows, domain))
-        return Bounded(gram, gram_sensitivity(domain.radius, neighbours), symmetric=True)
+        return Bounded(gram, domain.gram_sensitivity(neighbours), symmetric=True)
     size = block_size(rows)
     if rows.sparse:
         total = _SparseGram(domain)
@@ -159,7 +152,7 @@ def bounded_gram(rows: Rows, *, domain: Domain, neighbours: Neighbours) -> Bound
         gram = workers[0].total
         for worker in workers[1:]:
             gram += worker.total
-    return Bounded(gram, gram_sensitivity(domain.radius, neighbours), symmetric=True)
+    return Bounded(gram, domain.gram_sensitivity(neighbours), symmetric=True)
 
 
 def gram_columns(block: Block, *, width: int, domain: Domain) -> Iterator[Array]:
@@ -220,7 +213,7 @@ def bounded_scores(rows: Rows, *, basis: Array, domain: Domain, neighbours: Neig
     return Bounded(np.vstack(parts), CONTRACTION * sum_sensitivity(domain.radius, neighbours))
 
 
-def bounded_gram_times(rows: Rows, *, basis: Array, domain: Domain, neighbours: Neighbours) -> Bounded:
+def bounded_gram_times(rows: Rows, *, basis: Array, domain: Region, neighbours: Neighbours) -> Bounded:
     """The Gram matrix times `basis`, (d, p), without the Gram matrix: see `gram_times_sensitivity`.
 
     Whoever holds the rows checks ||basis||_2 <= 1 + 1e-8 itself and refuses a larger one; the sensitivity is stated for that
@@ -232,7 +225,7 @@ def bounded_gram_times(rows: Rows, *, basis: Array, domain: Domain, neighbours: 
     Bounded(shape=(2, 1), sensitivity=1.00000001)
     """
     require_contraction(basis, dim=domain.dim)
-    sensitivity = gram_times_sensitivity(domain.radius, neighbours, basis=basis, basis_norm=CONTRACTION)
+    sensitivity = domain.gram_times_sensitivity(neighbours, basis=basis, basis_norm=CONTRACTION)
     if isinstance(rows, Symmetric):
         return Bounded(_as_vouched(rows, domain) @ basis, sensitivity)
     total = np.zeros(basis.shape)
@@ -258,9 +251,11 @@ def bounded_gram_times(rows: Rows, *, basis: Array, domain: Domain, neighbours: 
     return Bounded(total, sensitivity)
 
 
-def _as_vouched(rows: Symmetric, domain: Domain) -> Array:
+def _as_vouched(rows: Symmetric, domain: Region) -> Array:
     """The matrix, (d, d), in the units of `domain`. What moves or cuts rows is refused: their sum of products does not tell
     what would come of it. Nor is anything brought into the ball, whose radius is the holder's word (`Symmetric`)."""
+    require(isinstance(domain, Domain), "a Symmetric has no histories of users, only a sum of products of rows")
+    assert isinstance(domain, Domain)
     require(rows.shape[1] == domain.dim, f"a Symmetric must have {domain.dim} columns, got {rows.shape[1]}")
     require(
         domain.center is None and domain.low is None,
@@ -275,12 +270,14 @@ def _as_vouched(rows: Symmetric, domain: Domain) -> Array:
     return np.asarray(Symmetric(scaled, people=rows.people).matrix)
 
 
-def _product_as_they_are(block: Block, basis: Array, domain: Domain, pull: Array | None) -> Array | None:
+def _product_as_they_are(block: Block, basis: Array, domain: Region, pull: Array | None) -> Array | None:
     """The product, (d, p), of rows that need no change but for the center, without a copy of the rows; None for all others.
 
     Only where nothing is claimed: rows that are cut or scaled down must be so before any product. A center so far out that
     subtracting it from products would lose digits is taken off the rows instead.
     """
+    if not isinstance(domain, Domain):
+        return None
     plain = math.isinf(domain.radius) and domain.low is None and domain.scale is None and block.weights is None
     if not plain or block.values.dtype != np.float64:
         return None
@@ -335,7 +332,7 @@ def require_contraction(basis: Array, *, dim: int) -> float:
 class _Sum:
     """One worker's share of a sum of rows. Changes in place."""
 
-    domain: Domain
+    domain: Region
     total: Array = field(init=False)
     scratch: Array = field(init=False)
 
@@ -361,7 +358,7 @@ class _Sum:
 class _DenseGram:
     """One worker's share of a dense Gram matrix. Changes in place."""
 
-    domain: Domain
+    domain: Region
     size: int
     total: Array = field(init=False)
     product: Array = field(init=False)
@@ -389,7 +386,7 @@ class _SparseGram:
     (R - s c^T)^T (R - s c^T) = R^T R - (R^T s) c^T - c (R^T s)^T + (s^T s) c c^T.
     """
 
-    domain: Domain
+    domain: Region
     total: Array = field(init=False)
     pull: Array = field(init=False)
     weight: float = field(init=False, default=0.0)

@@ -7,6 +7,7 @@ sparse rows, and only while it is near (`Domain.require_near`).
 """
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -15,9 +16,16 @@ import scipy.sparse as sp
 
 from eigenveil.errors import require
 from eigenveil.linalg import Array
+from eigenveil.privacy.sensitivity import (
+    Neighbours,
+    gram_sensitivity,
+    gram_times_sensitivity,
+    sum_sensitivity,
+    trace_sensitivity,
+)
 from eigenveil.rows import Block
 
-__all__ = ["FARTHEST", "LARGEST", "SMALLEST", "Domain", "SparseBlock"]
+__all__ = ["FARTHEST", "LARGEST", "SMALLEST", "Domain", "Region", "SparseBlock"]
 
 # Squares of bounds must neither overflow nor vanish, or a norm computed in floating point would mean nothing.
 SMALLEST, LARGEST = 1e-100, 1e100
@@ -36,9 +44,53 @@ class SparseBlock:
     shift: Array
 
 
+class Region(ABC):
+    """What rows of a table become before they are multiplied with anything, and how far neighbours can then move their sums.
+
+    A row has `dim` columns and a length of at most `radius` in the end.
+    """
+
+    __slots__ = ()
+    dim: int
+    radius: float
+
+    @property
+    @abstractmethod
+    def shifted_center(self) -> Array | None:
+        """What is taken off sparse rows only in their sums, (d,), or None."""
+
+    @abstractmethod
+    def dense(self, block: Block, *, out: Array | None = None, squared: bool = False) -> Array:
+        """The bounded rows, (b, d), of a dense block, in `out` if given. `squared` says that they are for a product."""
+
+    @abstractmethod
+    def moved(self, block: Block, *, out: Array, squared: bool = False) -> tuple[Array, Array]:
+        """The rows of a dense block, written to `out`, (b, d), and the factor, (b,), that makes each a bounded one."""
+
+    @abstractmethod
+    def sparse(self, block: Block, *, squared: bool = False) -> SparseBlock:
+        """The bounded rows of a sparse block, in implicit form: no zero is ever stored."""
+
+    @abstractmethod
+    def sum_sensitivity(self, neighbours: Neighbours) -> float:
+        """How far neighbours move the sum of rows."""
+
+    @abstractmethod
+    def gram_sensitivity(self, neighbours: Neighbours) -> float:
+        """How far neighbours move the Gram matrix."""
+
+    @abstractmethod
+    def gram_times_sensitivity(self, neighbours: Neighbours, *, basis: Array, basis_norm: float) -> float:
+        """How far neighbours move the Gram matrix times a public `basis`, (d, p), of norm at most `basis_norm`."""
+
+    @abstractmethod
+    def trace_sensitivity(self, neighbours: Neighbours) -> float:
+        """How far neighbours move the total sum of squares."""
+
+
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Domain:
+class Domain(Region):
     """x becomes w * ball((cut(x, low, high) - center) / scale), where ball(v) = v min(1, radius / ||v||).
 
     `center`, `scale`, `low` and `high` are (d,) in the units of the columns; `radius` is in scaled units, and infinite
@@ -144,6 +196,22 @@ class Domain:
                 f"sparse rows cannot be centered further than {FARTHEST:g} times their bound from zero without losing the "
                 "guarantee to rounding; give a larger bound, a center nearer to zero, or dense rows",
             )
+
+    def sum_sensitivity(self, neighbours: Neighbours) -> float:
+        """As of rows in the ball."""
+        return sum_sensitivity(self.radius, neighbours)
+
+    def gram_sensitivity(self, neighbours: Neighbours) -> float:
+        """As of rows in the ball."""
+        return gram_sensitivity(self.radius, neighbours)
+
+    def gram_times_sensitivity(self, neighbours: Neighbours, *, basis: Array, basis_norm: float) -> float:
+        """As of rows in the ball."""
+        return gram_times_sensitivity(self.radius, neighbours, basis=basis, basis_norm=basis_norm)
+
+    def trace_sensitivity(self, neighbours: Neighbours) -> float:
+        """As of rows in the ball."""
+        return trace_sensitivity(self.radius, neighbours)
 
     @property
     def shifted_center(self) -> Array | None:

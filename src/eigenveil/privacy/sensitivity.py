@@ -24,11 +24,13 @@ __all__ = [
 
 
 class Neighbours(Enum):
-    """Which two tables must be hard to tell apart. The last two are the papers' entry-level notions: no person is protected."""
+    """Which two tables must be hard to tell apart. Of the last three none protects a person: one item of a user's history
+    (`eigenveil.privacy.Histories`), and the papers' entry-level notions."""
 
     ADD_REMOVE = "add-remove"
     ZERO_OUT = "zero-out"
     REPLACE_ONE = "replace-one"
+    INTERACTION = "interaction"
     ENTRY = "entry"
     SYMMETRIC_UPDATE = "symmetric-update"
 
@@ -40,7 +42,7 @@ class Neighbours(Enum):
     @property
     def protects_a_person(self) -> bool:
         """Whether all that a person contributed may change between neighbours."""
-        return self not in (Neighbours.ENTRY, Neighbours.SYMMETRIC_UPDATE)
+        return self in (Neighbours.ADD_REMOVE, Neighbours.ZERO_OUT, Neighbours.REPLACE_ONE)
 
     @property
     def words(self) -> str:
@@ -55,6 +57,8 @@ _WORDS = {
     "which is public, stays (zero-out)",
     Neighbours.REPLACE_ONE: "one person's rows are replaced by any other person's, and the number of people, "
     "which is public, stays (replace-one)",
+    Neighbours.INTERACTION: "one user has one item more in one table than in the other, and all else is the same, the number of "
+    "users, which is public, among it (one interaction)",
     Neighbours.ENTRY: "the Gram matrices differ by at most 1 in a single entry (PPM (6)); no person is protected",
     Neighbours.SYMMETRIC_UPDATE: "the Gram matrices differ by a symmetric C with sqrt(sum_i ||C_i||_1^2) <= 1 (PPM (7)); "
     "no person is protected",
@@ -132,6 +136,8 @@ def trace_sensitivity(row_bound: float, neighbours: Neighbours) -> float:
 
 
 def _check(row_bound: float, neighbours: Neighbours) -> None:
+    # How far one entry moves sums depends on how rows are made of entries, which a bound does not say.
+    require(neighbours is not Neighbours.INTERACTION, "neighbours='interaction' is for the rows of `Histories` alone")
     if neighbours.protects_a_person:
         # An infinite bound gives an infinite sensitivity, which every noise mechanism refuses: rows of an exact run.
         require(row_bound > 0, f"row_bound must be positive, got {row_bound}")

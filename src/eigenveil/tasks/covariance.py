@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import final
 
 from eigenveil.linalg import Array
-from eigenveil.privacy import Bounded, Domain, Neighbours, bounded_gram, gram_sensitivity
+from eigenveil.privacy import Bounded, Neighbours, Region, bounded_gram
 from eigenveil.rows import Rows
 from eigenveil.tasks.base import Question, SumTask, require_step
 
@@ -17,14 +17,14 @@ class CovarianceSum(SumTask[Array | None, Array]):
     """The Gram matrix, (d, d), of the rows in `domain`, with symmetric noise (Dwork et al. 2014, "Analyze Gauss").
 
     >>> import numpy as np
-    >>> from eigenveil.privacy import Exact
+    >>> from eigenveil.privacy import Domain, Exact
     >>> from eigenveil.rows import DenseRows
     >>> task = CovarianceSum(Domain(dim=2, radius=10.0), Neighbours.ADD_REMOVE)
     >>> task.work(task.ask(None), DenseRows(np.eye(2)), Exact(because="doctest")).tolist()
     [[1.0, 0.0], [0.0, 1.0]]
     """
 
-    domain: Domain
+    domain: Region
     neighbours: Neighbours
 
     def start(self) -> Array | None:
@@ -45,7 +45,7 @@ class CovarianceSum(SumTask[Array | None, Array]):
 
     def sensitivity(self, question: Question) -> float:
         """As one site's."""
-        return gram_sensitivity(self.domain.radius, self.neighbours)
+        return self.domain.gram_sensitivity(self.neighbours)
 
     def shape(self, question: Question) -> tuple[int, ...]:
         """All pairs of columns."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace, complement, orthonormal, signed, sines, top_eigen
-from eigenveil.privacy import Domain, Neighbours, require_contraction
+from eigenveil.privacy import Neighbours, Region, require_contraction
 from eigenveil.tasks.base import Question
 from eigenveil.tasks.power import ritz
 from eigenveil.tasks.products import ProductTask, require_shares
@@ -45,7 +45,7 @@ class KeptProducts(ProductTask[KeptState]):
     X becomes the Ritz vectors of the last product, and the answer those of `ritz_of_all`. With a `tolerance` it
     stops when that has turned by no more than so much, as a sine, since the turn before: released numbers only.
 
-    >>> from eigenveil.privacy import Exact
+    >>> from eigenveil.privacy import Domain, Exact
     >>> from eigenveil.protocols import run_pooled
     >>> from eigenveil.rows import DenseRows
     >>> begin = orthonormal(np.random.default_rng(0).standard_normal((4, 2)))
@@ -54,7 +54,7 @@ class KeptProducts(ProductTask[KeptState]):
     [4.0]
     """
 
-    domain: Domain
+    domain: Region
     neighbours: Neighbours
     begin: Array
     shares: tuple[float, ...]

@@ -11,7 +11,7 @@ import numpy as np
 
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace, blas_threads, orthonormal, signed
-from eigenveil.privacy import Domain, Neighbours, require_contraction
+from eigenveil.privacy import Neighbours, Region, require_contraction
 from eigenveil.tasks.base import Question
 from eigenveil.tasks.products import ProductTask, require_shares
 
@@ -64,7 +64,7 @@ class KrylovSum(ProductTask[KrylovState]):
     over gap, which by Davis and Kahan (1970) estimates the largest sine to the true space, is no larger than that.
     `shares` of the budget are equal unless given.
 
-    >>> from eigenveil.privacy import Exact
+    >>> from eigenveil.privacy import Domain, Exact
     >>> from eigenveil.protocols import run_pooled
     >>> from eigenveil.rows import DenseRows
     >>> begin = orthonormal(np.random.default_rng(0).standard_normal((6, 2)))
@@ -73,7 +73,7 @@ class KrylovSum(ProductTask[KrylovState]):
     [6.0]
     """
 
-    domain: Domain
+    domain: Region
     neighbours: Neighbours
     begin: Array
     turns: int

@@ -11,7 +11,7 @@ import numpy as np
 
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace, complement, orthonormal, signed, sines, top_eigen
-from eigenveil.privacy import Domain, Neighbours, require_contraction
+from eigenveil.privacy import Neighbours, Region, require_contraction
 from eigenveil.tasks.base import Question
 from eigenveil.tasks.products import ProductTask, require_shares
 
@@ -41,7 +41,7 @@ class PowerIteration(ProductTask[PowerState]):
     FedPower Alg. 1 where the rows are at many sites. With a `tolerance` it stops when the leading directions of the product
     have turned by no more than that, as a sine, since the turn before: released numbers only.
 
-    >>> from eigenveil.privacy import Exact
+    >>> from eigenveil.privacy import Domain, Exact
     >>> from eigenveil.rows import DenseRows
     >>> begin = np.eye(3)[:, :1]
     >>> task = PowerIteration(Domain(dim=3, radius=9.0), Neighbours.ADD_REMOVE, begin, shares=(1.0,))
@@ -49,7 +49,7 @@ class PowerIteration(ProductTask[PowerState]):
     [4.0, 0.0, 0.0]
     """
 
-    domain: Domain
+    domain: Region
     neighbours: Neighbours
     begin: Array
     shares: tuple[float, ...]

@@ -7,10 +7,9 @@ from eigenveil.linalg import Subspace
 from eigenveil.privacy import (
     CONTRACTION,
     Bounded,
-    Domain,
     Neighbours,
+    Region,
     bounded_gram_times,
-    gram_times_sensitivity,
     require_contraction,
 )
 from eigenveil.rows import Rows
@@ -24,7 +23,7 @@ State = TypeVar("State")
 class ProductTask(SumTask[State, Subspace]):
     """A task whose questions carry one basis, (d, p), with ||basis||_2 <= 1 + 1e-8, and whose parts are the product with it."""
 
-    domain: Domain
+    domain: Region
     neighbours: Neighbours
 
     def private(self, question: Question, rows: Rows) -> Bounded:
@@ -34,7 +33,7 @@ class ProductTask(SumTask[State, Subspace]):
     def sensitivity(self, question: Question) -> float:
         """As one site's, for this basis."""
         basis = question.arrays[0]
-        return gram_times_sensitivity(self.domain.radius, self.neighbours, basis=basis, basis_norm=CONTRACTION)
+        return self.domain.gram_times_sensitivity(self.neighbours, basis=basis, basis_norm=CONTRACTION)
 
     def shape(self, question: Question) -> tuple[int, ...]:
         """As the basis."""

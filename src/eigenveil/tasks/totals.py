@@ -14,14 +14,12 @@ from eigenveil.errors import require
 from eigenveil.linalg import Array
 from eigenveil.privacy import (
     Bounded,
-    Domain,
     Neighbours,
+    Region,
     bounded_count,
     bounded_sum,
     bounded_trace,
     count_sensitivity,
-    sum_sensitivity,
-    trace_sensitivity,
 )
 from eigenveil.rows import Rows
 from eigenveil.tasks.base import Question, SumTask, require_step
@@ -52,7 +50,7 @@ class Totals(SumTask[TotalsResult | None, TotalsResult]):
     and entries v_j / s_j, where one person moves v_j by at most s_j, the vector moves by at most
     sqrt(sum_j (w_j / sum w) 1^2) = 1.
 
-    >>> from eigenveil.privacy import Exact
+    >>> from eigenveil.privacy import Domain, Exact
     >>> from eigenveil.rows import DenseRows
     >>> task = Totals(Domain(dim=2, radius=2.0), Neighbours.ADD_REMOVE, sum_weight=3.0, count_weight=1.0)
     >>> total = task.work(task.ask(None), DenseRows(np.eye(2)), Exact(because="doctest"))
@@ -60,7 +58,7 @@ class Totals(SumTask[TotalsResult | None, TotalsResult]):
     2.0
     """
 
-    domain: Domain
+    domain: Region
     neighbours: Neighbours
     sum_weight: float = 0.0
     count_weight: float = 0.0
@@ -83,9 +81,9 @@ class Totals(SumTask[TotalsResult | None, TotalsResult]):
             factors = tuple(float(weight > 0) for weight in weights)
         else:
             bounds = (
-                sum_sensitivity(self.domain.radius, self.neighbours),
+                self.domain.sum_sensitivity(self.neighbours),
                 count_sensitivity(self.neighbours),
-                trace_sensitivity(self.domain.radius, self.neighbours),
+                self.domain.trace_sensitivity(self.neighbours),
             )
             total = sum(weights)
             factors = tuple(

@@ -1,0 +1,189 @@
+"""`Histories`: the region of users' histories, each a set of items, divided by the root of how many there are.
+
+A row becomes r / sqrt(max(deg, m)), where r is 1 at every entry that is not zero, deg counts them, and m is a public number
+(ERRATA of PPM, item 3). Whatever was stored, the result is such a row, so what is proved here needs no promise about data.
+"""
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, final
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from eigenveil.errors import require
+from eigenveil.linalg import Array
+from eigenveil.privacy.domain import Region, SparseBlock
+from eigenveil.privacy.sensitivity import (
+    Neighbours,
+    gram_sensitivity,
+    gram_times_sensitivity,
+    sum_sensitivity,
+    trace_sensitivity,
+)
+from eigenveil.rows import Block
+
+__all__ = [
+    "Histories",
+    "interaction_gram_sensitivity",
+    "interaction_products_sensitivity",
+    "interaction_sum_sensitivity",
+    "interaction_trace_sensitivity",
+]
+
+# Keeps a row that was rounded onto the sphere from landing outside it.
+_INSIDE = 1 - 1e-15
+# Degrees are counted exactly and their roots taken up to here, far beyond any history.
+_MOST = 2**53
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Histories(Region):
+    """Rows of zeros and ones of `dim` items, divided by sqrt(max(degree, least)); of `columns` alone where those are given.
+
+    Degrees are then counted within the columns, so a user's items outside of them count for nothing. A user is a row of length at
+    most one: all that is proved of persons in `eigenveil.privacy.sensitivity` holds with the bound B = 1.
+
+    >>> Histories(3, least=4).dense(Block(np.array([[0.0, 1.0, 1.0], [7.0, 0.0, 0.0]]))).round(9).tolist()
+    [[0.0, 0.5, 0.5], [0.5, 0.0, 0.0]]
+    """
+
+    dim: int
+    least: int = 1
+    columns: NDArray[np.int64] | None = None
+    radius: float = field(init=False, default=1.0)
+
+    def __post_init__(self) -> None:
+        require(1 <= self.least <= _MOST, f"least must lie between 1 and 2^53, got {self.least}")
+        if self.columns is not None:
+            require(
+                self.columns.shape == (self.dim,), f"there must be {self.dim} columns, got shape {self.columns.shape}"
+            )
+            rising = len(self.columns) == 0 or (self.columns[0] >= 0 and bool((np.diff(self.columns) > 0).all()))
+            require(rising, "columns must be numbers from 0 in rising order, none of them twice")
+
+    @property
+    def shifted_center(self) -> Array | None:
+        """None: histories are not centred, or every zero would have to be stored."""
+        return None
+
+    def dense(self, block: Block, *, out: Array | None = None, squared: bool = False) -> Array:
+        """The rows, (b, dim), of a dense block, in `out` if given."""
+        rows, factor = self.moved(block, out=np.empty((len(block), self.dim)) if out is None else out, squared=squared)
+        rows *= factor[:, None]
+        return rows
+
+    def moved(self, block: Block, *, out: Array, squared: bool = False) -> tuple[Array, Array]:
+        """Ones and zeros, written to `out`, (b, dim), and what each row is multiplied with, (b,)."""
+        _require_whole(block)
+        held = block.values if self.columns is None else block.values[:, self.columns]
+        rows = out[: len(block)]
+        np.not_equal(held, 0, out=rows)
+        return rows, self._factors(rows.sum(axis=1))
+
+    def sparse(self, block: Block, *, squared: bool = False) -> SparseBlock:
+        """The rows of a sparse block; what is stored as zero is no item of the user's."""
+        _require_whole(block)
+        matrix: Any = block.values if self.columns is None else block.values[:, self.columns]
+        there = matrix.data != 0
+        counts = np.diff(np.concatenate([[0], np.cumsum(there)])[matrix.indptr]).astype(np.float64)
+        values = np.repeat(self._factors(counts), np.diff(matrix.indptr)) * there
+        rows = sp.csr_array((values, matrix.indices, matrix.indptr), shape=matrix.shape)
+        return SparseBlock(rows, np.zeros(len(block)))
+
+    def sum_sensitivity(self, neighbours: Neighbours) -> float:
+        """As of rows in the unit ball, or `interaction_sum_sensitivity`."""
+        if neighbours is Neighbours.INTERACTION:
+            return interaction_sum_sensitivity(self.least)
+        return sum_sensitivity(self.radius, neighbours)
+
+    def gram_sensitivity(self, neighbours: Neighbours) -> float:
+        """As of rows in the unit ball, or `interaction_gram_sensitivity`."""
+        if neighbours is Neighbours.INTERACTION:
+            return interaction_gram_sensitivity(self.least)
+        return gram_sensitivity(self.radius, neighbours)
+
+    def gram_times_sensitivity(self, neighbours: Neighbours, *, basis: Array, basis_norm: float) -> float:
+        """As of rows in the unit ball, or `interaction_products_sensitivity`."""
+        if neighbours is Neighbours.INTERACTION:
+            longest = float(np.sqrt(np.einsum("ij,ij->i", basis, basis).max()))
+            return interaction_products_sensitivity(self.least, longest_row=longest, basis_norm=basis_norm)
+        return gram_times_sensitivity(self.radius, neighbours, basis=basis, basis_norm=basis_norm)
+
+    def trace_sensitivity(self, neighbours: Neighbours) -> float:
+        """As of rows in the unit ball, or `interaction_trace_sensitivity`."""
+        if neighbours is Neighbours.INTERACTION:
+            return interaction_trace_sensitivity(self.least)
+        return trace_sensitivity(self.radius, neighbours)
+
+    def _factors(self, degrees: Array) -> Array:
+        return np.asarray(_INSIDE / np.sqrt(np.maximum(degrees, self.least)))
+
+
+# What follows bounds the effect of one interaction. A user has n items, one of them k, in one table and not in the other; r and
+# r' = r - e_k are the two rows of ones, m is `least`, and C = r r^T / max(n, m) - r' r'^T / max(n - 1, m) is what changes.
+
+
+def interaction_sum_sensitivity(least: int) -> float:
+    """Euclidean sensitivity of the sum of rows to one interaction: 1 / sqrt(m).
+
+    Proof. For n <= m the change is e_k / sqrt(m). For n > m it is r / sqrt(n) - r' / sqrt(n - 1), whose square is
+    2 - 2 r.r' / sqrt(n (n - 1)) = 2 - 2 sqrt(1 - 1/n). As sqrt(1 - x) >= 1 - x/2 - x^2/2 on [0, 1], that is at most
+    1/n + 1/n^2 = (n + 1) / n^2, which with n >= m + 1 is at most (m + 2) / (m + 1)^2 < 1/m.
+
+    >>> interaction_sum_sensitivity(4)
+    0.5
+    """
+    return 1.0 / math.sqrt(least)
+
+
+def interaction_trace_sensitivity(least: int) -> float:
+    """Sensitivity of the total sum of squares to one interaction: 1/m.
+
+    Proof. A user adds n / max(n, m), which is 1 from m items on and 1/m less for each one below.
+
+    >>> interaction_trace_sensitivity(4)
+    0.25
+    """
+    return 1.0 / least
+
+
+def interaction_gram_sensitivity(least: int) -> float:
+    """Frobenius sensitivity of the Gram matrix to one interaction: sqrt(2 m - 1) / m.
+
+    Proof. The products' bound for the identity, whose rows have length one and whose norm is one. Reached by a user with m items.
+
+    >>> interaction_gram_sensitivity(1), round(interaction_gram_sensitivity(20), 3)
+    (1.0, 0.312)
+    """
+    return interaction_products_sensitivity(least, longest_row=1.0, basis_norm=1.0)
+
+
+def interaction_products_sensitivity(least: int, *, longest_row: float, basis_norm: float) -> float:
+    """Frobenius sensitivity of the Gram matrix times Z to one interaction, for rows of Z no longer than rho and ||Z||_2 <= s:
+
+        sqrt( min(rho^2, s^2 / m) + (m - 1) rho^2 / m^2 ),
+
+    which is rho for m = 1; PPM Lemma 6.1 has sqrt(2) rho there.
+
+    Proof. Let a = Z_k be row k of Z, and c the sum of the rows of Z that r' names. For n <= m, C = (r r^T - r' r'^T) / m, so row
+    k of C Z is (c + a) / m, the n - 1 rows that r' names are a / m, and all others are zero. Now c + a = Z^T r, no longer than
+    n rho, nor than s sqrt(n), and the sum of squares, at most (min(n^2 rho^2, n s^2) + (n - 1) rho^2) / m^2, is largest at n = m.
+
+    For n > m, C = r r^T / n - r' r'^T / (n - 1). With b = c / (n - 1), row k of C Z is ((n - 1) b + a) / n, and each row that r'
+    names is (a - b) / n. The squares add up to ((n - 1) |b|^2 + |a|^2) / n: the products of a and b cancel. |b| is at most rho and
+    at most s / sqrt(n - 1), so the sum is at most min(rho^2, (s^2 + rho^2) / n) with n >= m + 1. That is less than for n = m: if
+    rho^2 <= s^2 / m the first term alone is rho^2; if not, s^2 / m + (m - 1) rho^2 / m^2 - (s^2 + rho^2) / (m + 1) =
+    (s^2 - rho^2 / m) / (m (m + 1)) >= 0, since no row of Z is longer than s. (A rho larger than s is brought down to it.)
+
+    >>> interaction_products_sensitivity(1, longest_row=0.25, basis_norm=1.0)
+    0.25
+    """
+    square = min(longest_row, basis_norm) ** 2
+    return math.sqrt(min(square, basis_norm**2 / least) + (least - 1) * square / least**2)
+
+
+def _require_whole(block: Block) -> None:
+    require(block.weights is None, "a user is one row: rows of histories cannot be weighted")
