@@ -1,13 +1,15 @@
 """PPM's Figure 2: how many times the earlier sensitivity exceeds PPM's at a random start, against Approximation 6.2.
 
-For a random orthonormal Q, (n, k), the earlier bound is sqrt(k) max |Q_ij| and PPM's is max_i ||Q_i:||; r(k, n) is the ratio of their
-means over t = 5 draws, n = 8000 and 12000, k = 64, 128, .., 4000. Beside it (13), and the same with exact laws in place
-of its Gaussian ones: Q_ij^2 is Beta(1/2, (n-1)/2) and ||Q_i:||^2 is Beta(k/2, (n-k)/2), and the mean of the largest of N is near
-their quantile 1 - exp(-0.577) / N (Gumbel). Tails of the first are far heavier than Gaussian ones: that is what (13) misses.
+For a random orthonormal Q, (n, k), the earlier bound is sqrt(k) max |Q_ij| and PPM's is max_i ||Q_i:||; r(k, n) is the
+ratio of their means over t = 5 draws, n = 8000 and 12000, k = 64, 128, .., 4000. Beside it (13), and the same with exact
+laws in place of its Gaussian ones: Q_ij^2 is Beta(1/2, (n-1)/2) and ||Q_i:||^2 is Beta(k/2, (n-k)/2), and the mean of the
+largest of N is near their quantile 1 - exp(-0.577) / N (Gumbel). Tails of the first are far heavier than Gaussian ones:
+that is what (13) misses.
 
-Two savings, neither of which changes a law. The Q of a Gaussian matrix G is G R^{-1} with R^T R = G^T G by Cholesky, at half the
-work of reflections; G has a condition below 6 here, so no digits are lost. And the first k columns of Q are the Q of the first
-k columns of G: one factorisation a draw serves every k. So the points of one draw depend on each other; draws do not.
+Two savings, neither of which changes a law. The Q of a Gaussian matrix G is G R^{-1} with R^T R = G^T G by Cholesky, at
+half the work of reflections; G has a condition below 6 here, so no digits are lost. And the first k columns of Q are the Q
+of the first k columns of G: one factorisation a draw serves every k. So the points of one draw depend on each other; draws
+do not.
 
 To check: the paper's word that (13) is conservative, r never below it.
 
@@ -85,7 +87,9 @@ def measure(rows: int, counts: Sequence[int], draws: int, shown: int) -> bool:
                 cells += [f"{guess:.3f}", f"{guess / ratio - 1:+.1%}"]
             line([str(count), *cells])
     printed, exact = np.array(shares).T
-    print(f"\n(13) is {printed.min():.3f} to {printed.max():.3f} of r, exact laws {exact.min():.3f} to {exact.max():.3f}")
+    print(
+        f"\n(13) is {printed.min():.3f} to {printed.max():.3f} of r, exact laws {exact.min():.3f} to {exact.max():.3f}"
+    )
     return bool(printed.max() <= 1)
 
 
@@ -104,7 +108,9 @@ def main() -> None:
     said = {rows: measure(rows, counts, options.draws, options.every) for rows in options.sizes}
     print()
     for rows, good in said.items():
-        print(f"target {'reached' if good else 'NOT REACHED'}: n = {rows}, Approximation 6.2 is nowhere above the ratio")
+        print(
+            f"target {'reached' if good else 'NOT REACHED'}: n = {rows}, Approximation 6.2 is nowhere above the ratio"
+        )
 
 
 if __name__ == "__main__":

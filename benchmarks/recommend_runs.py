@@ -1,16 +1,15 @@
 """PPM's application to recommendation: data, published baselines, the error of a filtered matrix. Shared by recommend_*.py.
 
-R, (n, d), has a one where a user met an item; D holds the items' degrees; P = sum_u r_u r_u^T / deg_u. A basis U, (d, p), of P filters
-R to R D^{-1/2} U U^T D^{1/2}, PPM (75), and what noise does is ||R~_p - R_p||_F / ||R_p||_F against the exact top p, (76).
-True degrees D are taken as public there, as the paper does. They are private, so every error is also to be had without D.
+R, (n, d), has a one where a user met an item; D holds the items' degrees; P = sum_u r_u r_u^T / deg_u. A basis U, (d, p),
+of P filters R to R D^{-1/2} U U^T D^{1/2}, PPM (75), and what noise does is ||R~_p - R_p||_F / ||R_p||_F against the exact
+top p, (76). True degrees D are taken as public there, as the paper does. They are private, so every error is also to be had
+without D.
 
-The paper's data sets are not at hand. Stand-ins: jester1, liked where the rating is above 0, for Jester; ml100k, any rating, for
-MovieLens-10M and EachMovie; gowalla, any visit, for Amazon-book. Users without any item are left out.
+The paper's data sets are not at hand. Stand-ins: jester1, liked where the rating is above 0, for Jester; ml100k, any
+rating, for MovieLens-10M and EachMovie; gowalla, any visit, for Amazon-book. Users without any item are left out.
 """
 
-import importlib.util
 import math
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, final
@@ -22,6 +21,7 @@ import datasets
 from eigenveil.linalg import Array, orthonormal, top_eigen
 from eigenveil.privacy import Budget
 from eigenveil.privacy.published import balcan_scale, fedpower_multiplier, ppm_multiplier, ppm_scale
+from eigenveil.recommend import PrivateRecommender
 
 __all__ = [
     "DELTA",
@@ -29,10 +29,10 @@ __all__ = [
     "LEAST_DEGREE",
     "STAND_INS",
     "Filtered",
-    "Interactions",
     "Run",
+    "Scale",
+    "Table",
     "analyze_gauss",
-    "have_ours",
     "mean_and_interval",
     "noisy_power",
     "ours",
@@ -44,8 +44,9 @@ __all__ = [
 DELTA: Final = 1e-4
 ITERATIONS: Final = 3
 STAND_INS: Final = {"jester1": "Jester", "ml100k": "MovieLens-10M and EachMovie", "gowalla": "Amazon-book"}
-# A public number below which users' degrees count as this. Nobody has fewer than 20 in ml100k, as its authors say, nor fewer than 9
-# in gowalla; in jester1 many do, and lose a little weight.
+# m, a public number, and a user's degree counts as at least that. Every m keeps the promise; only accuracy depends on it. Nobody
+# has fewer than 20 in ml100k, as its authors say; gowalla's least degree is 9, READ FROM THE DATA; in jester1 some have fewer
+# than 20, and weigh less.
 LEAST_DEGREE: Final = {"jester1": 20, "ml100k": 20, "gowalla": 9}
 # Lemma 6.1: one interaction removed changes P by C with sqrt(sum_i ||C_i:||_1^2) <= sqrt(2).
 _LEMMA: Final = math.sqrt(2.0)
@@ -55,7 +56,7 @@ _DENSE: Final = 5000
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Interactions:
+class Table:
     """R and its rows divided to length one, both (n, d) and sparse; D, (d,); where d is small also R^T R and P, both (d, d)."""
 
     name: str
@@ -66,7 +67,7 @@ class Interactions:
     covariance: Array | None
 
     @classmethod
-    def load(cls, name: str) -> "Interactions":
+    def load(cls, name: str) -> "Table":
         """A stand-in, from the folder of data sets."""
         if name == "jester1":
             return cls.of(name, sp.csr_array((datasets.dense(name) > 0).astype(np.float64)))
@@ -75,7 +76,7 @@ class Interactions:
         return cls.of(name, rows)
 
     @classmethod
-    def of(cls, name: str, rows: Any) -> "Interactions":
+    def of(cls, name: str, rows: Any) -> "Table":
         """Zeros and ones; users without any item are left out."""
         rows = sp.csr_array(rows)
         rows = rows[np.flatnonzero(rows.sum(axis=1))]
@@ -125,14 +126,14 @@ class Filtered:
     <R_A, R_B>_F = sum of (A^T H B) o (A^T D B), with H = D^{-1/2} R^T R D^{-1/2}; without degrees D = I throughout.
     """
 
-    data: Interactions
+    data: Table
     basis: Array
     weights: Array
     image: Array
     length: float
 
     @classmethod
-    def of(cls, data: Interactions, basis: Array, *, degrees: bool) -> "Filtered":
+    def of(cls, data: Table, basis: Array, *, degrees: bool) -> "Filtered":
         """Keep what does not change from basis to basis: H U and ||R_p||_F^2."""
         weights = data.degrees if degrees else np.ones(data.items)
         image = _filtered_gram(data, weights, basis)
@@ -147,7 +148,7 @@ class Filtered:
         return math.sqrt(max(0.0, float(own - 2 * shared + self.length)) / self.length)
 
 
-def _filtered_gram(data: Interactions, weights: Array, basis: Array) -> Array:
+def _filtered_gram(data: Table, weights: Array, basis: Array) -> Array:
     """H Z, (d, p). An item that nobody met has no weight and no entry in R, and stays out."""
     roots = np.sqrt(np.divide(1.0, weights, out=np.zeros_like(weights), where=weights > 0))[:, None]
     return roots * data.gram_times(roots * basis)
@@ -172,8 +173,8 @@ def published_scales(budget: Budget, *, users: int, iterations: int = ITERATIONS
         return _LEMMA * ppm_scale(budget, iterations=iterations, basis=basis)
 
     def balcan(basis: Array) -> float:
-        # Their sqrt(p) max |Z_ij| is for a change of one entry by 1. For Lemma 6.1's C, |(C Z)_ij| <= ||C_i:||_1 max |Z_ij|, so that
-        # ||C Z||_F <= sqrt(2) sqrt(p) max |Z_ij|: the same factor sqrt(2) as PPM's.
+        # Their sqrt(p) max |Z_ij| is for a change of one entry by 1. For Lemma 6.1's C, |(C Z)_ij| <= ||C_i:||_1 max |Z_ij|, and
+        # so ||C Z||_F <= sqrt(2) sqrt(p) max |Z_ij|: the same factor sqrt(2) as PPM's.
         return _LEMMA * balcan_scale(budget, iterations=iterations, basis=basis)
 
     def balcan_local(basis: Array) -> float:
@@ -184,11 +185,11 @@ def published_scales(budget: Budget, *, users: int, iterations: int = ITERATIONS
         return float(np.abs(basis).max()) * fedpower_worst(basis)
 
     def fedpower_worst(basis: Array) -> float:
-        # FedPower Alg. 2 with one user per device, s_i = 1 and p_i = 1/s, all turns synchronous (PPM B.1: I_T = L). On the sum, that
-        # is s times the average, s devices add sigma max |Z_ij| each and the server sigma max |Z_ij| once more: sqrt(s + 1). The input
-        # (epsilon, delta) is taken as it is, although Theorem 4 promises (2 epsilon, 2 delta) for it, and no sqrt(p) is put in
-        # where its proof leaves it out. The sqrt(2) is Lemma 6.1's, as above. Alg. 2 as printed follows the largest entry; PPM
-        # speaks of a worst-case sensitivity that does not, which is 1, the largest an orthonormal basis can have.
+        # FedPower Alg. 2 with one user per device, s_i = 1 and p_i = 1/s, and all turns synchronous (PPM B.1: I_T = L). On the
+        # sum, which is s times the average, each of s devices adds sigma max |Z_ij| and the server once more: sqrt(s + 1). The
+        # input (epsilon, delta) is taken as it is, although Theorem 4 promises (2 epsilon, 2 delta) for it, and no sqrt(p) is put
+        # in where its proof leaves it out: both in its favour. The sqrt(2) is Lemma 6.1's, as above. Alg. 2 as printed follows
+        # the largest entry; PPM speaks of a worst case that does not, which is 1, the most an orthonormal basis can have.
         return _LEMMA * math.sqrt(users + 1) * fedpower_multiplier(budget, rounds=iterations)
 
     return {
@@ -214,7 +215,7 @@ def start(items: int, rank: int, *, seed: int) -> Array:
     return orthonormal(np.random.default_rng((seed, 0)).standard_normal((items, rank)))
 
 
-def noisy_power(data: Interactions, basis: Array, *, scale: Scale, seed: int, iterations: int = ITERATIONS) -> Run:
+def noisy_power(data: Table, basis: Array, *, scale: Scale, seed: int, iterations: int = ITERATIONS) -> Run:
     """PPM Alg. 1: Z <- QR(P Z + scale(Z) N), N standard Gaussian and, for one seed, the same for every method and epsilon."""
     rng = np.random.default_rng((seed, 1))
     norms = []
@@ -224,7 +225,7 @@ def noisy_power(data: Interactions, basis: Array, *, scale: Scale, seed: int, it
     return Run(basis, tuple(norms))
 
 
-def analyze_gauss(data: Interactions, budget: Budget, *, rank: int, seed: int) -> Array:
+def analyze_gauss(data: Table, budget: Budget, *, rank: int, seed: int) -> Array:
     """Dwork et al. (2014): the top `rank` of P plus a symmetric Gaussian matrix, drawn on and above the diagonal and mirrored.
 
     The paper does not say how it calibrated it. Here: what its own analysis gives for one release, sigma with L = 1, times
@@ -238,25 +239,16 @@ def analyze_gauss(data: Interactions, budget: Budget, *, rank: int, seed: int) -
     return top_eigen(noise, rank=rank, overwrite=True)[1]
 
 
-def have_ours() -> bool:
-    """Whether there is a private recommender to measure; says so where there is none."""
-    there = importlib.util.find_spec("eigenveil.recommend") is not None and hasattr(_recommend(), "PrivateRecommender")
-    if not there:
-        print("skipped our own lines: no eigenveil.recommend.PrivateRecommender")
-    return there
-
-
-def _recommend() -> Any:
-    return importlib.import_module("eigenveil.recommend")
-
-
-def ours(data: Interactions, *, rank: int, epsilon: float, seed: int, **settings: Any) -> Array:
+def ours(data: Table, *, rank: int, epsilon: float, seed: int, **settings: Any) -> Array:
     """The basis, (d, p), of `PrivateRecommender` with a trusted curator; `settings` are unit, min_degree and mechanism."""
-    with warnings.catch_warnings():
-        # That much of the answer is noise at a small epsilon is what the figure shows.
-        warnings.simplefilter("ignore")
-        terms = {"item_degrees": None, "trust": "curator", "random_state": seed, "on_noise": "warn", **settings}
-        fitted = _recommend().PrivateRecommender(rank, epsilon=epsilon, delta=DELTA, **terms).fit(data.rows)
+    terms: dict[str, Any] = {
+        "item_degrees": None,
+        "trust": "curator",
+        "random_state": seed,
+        "on_noise": "warn",
+        **settings,
+    }
+    fitted = PrivateRecommender(rank, epsilon=epsilon, delta=DELTA, **terms).fit(data.rows)
     return np.ascontiguousarray(np.asarray(fitted.components_, dtype=np.float64).T)
 
 

@@ -1,19 +1,22 @@
 """PPM's Table 2 on stand-ins: how far the eigenvectors of P are spread out, and what each sensitivity makes of it.
 
-P = sum_u r_u r_u^T / deg_u over users, d x d over items (the paper's n), with eigenvectors U. mu_0 = max |U_ij| and mu_1 = max_i ||U_i:||;
-the earlier bound on the sensitivity is mu_0 sqrt(log d) sqrt(p), PPM's is mu_1 (Theorem 4.1).
+P = sum_u r_u r_u^T / deg_u over users, d x d over items (the paper's n), with eigenvectors U. mu_0 = max |U_ij| and mu_1 =
+max_i ||U_i:||; the earlier bound on the sensitivity is mu_0 sqrt(log d) sqrt(p), PPM's is mu_1 (Theorem 4.1).
 
 Over all d eigenvectors U is square and orthogonal, so that mu_1 = 1 whatever the data are. Where P has no full rank, mu_0
-over all of them depends on the basis that a solver picks in the null space; so both are also shown over eigenvectors of non-zero
-eigenvalue, where ||U_i:||^2 is the leverage of item i among users' rows, and over the leading 32, which is what a good run ends at.
-gowalla's items by items matrix is never formed: the leading --leading are shown, which bound both numbers from below, and for
-mu_1 over non-zero eigenvalues least squares at the most popular items: 1 - ||e_i - R^T y||^2 is at most the leverage for every y.
+over all of them depends on the basis that a solver picks in the null space; so both are also shown over eigenvectors of
+non-zero eigenvalue, where ||U_i:||^2 is the leverage of item i among users' rows, and over the leading 32, which is what a
+good run ends at. gowalla's items by items matrix is never formed: the leading --leading are shown, which bound both numbers
+from below, and for mu_1 over non-zero eigenvalues least squares at the most popular items: 1 - ||e_i - R^T y||^2 is at most
+the leverage for every y.
 
-Then rho, the largest row norm in PPM's real runs as published (p = 32, L = 3, delta = 1e-4), the bound that depends on the run; and what
-one interaction may change: P Z by sqrt(2) rho (Lemma 6.1) or sqrt(min(rho^2, 1/m) + (m-1) rho^2 / m^2) (ours, rho itself for
-m = 1), and P by sqrt(2m-1) / m, where a user's degree counts as at least m. A whole user changes both by at most 1.
+Then rho, the largest row norm in PPM's real runs as published (p = 32, L = 3, delta = 1e-4), the bound that depends on the
+run; and what one interaction may change: P Z by sqrt(2) rho (Lemma 6.1) or sqrt(min(rho^2, 1/m) + (m-1) rho^2 / m^2) (ours,
+rho itself for m = 1), and P by sqrt(2m-1) / m, where a user's degree counts as at least m. A whole user changes both by at
+most 1. For P Z an m above 1 only helps where rho exceeds about 1 / sqrt(m): below, one interaction of a user with m items
+moves the most.
 
-About a minute.
+About two minutes.
 
     python benchmarks/recommend_table2.py [--data jester1 ml100k gowalla] [--runs 10] [--leading 128]
 """
@@ -29,8 +32,9 @@ from scipy.sparse.linalg import lsqr
 from datasets import skipped
 from eigenveil.linalg import Array, blas_threads
 from eigenveil.privacy import Budget
+from eigenveil.privacy.histories import interaction_gram_sensitivity, interaction_products_sensitivity
 from fed_runs import heading, line
-from recommend_runs import DELTA, LEAST_DEGREE, STAND_INS, Interactions, noisy_power, published_scales, start
+from recommend_runs import DELTA, LEAST_DEGREE, STAND_INS, Scale, Table, noisy_power, published_scales, start
 
 # Users, items, interactions, mu_0, mu_1 and the bounds, as the paper prints them.
 PAPER: Final = {
@@ -45,7 +49,7 @@ EPSILONS: Final = (1.0, 3.0, 10.0)
 _POPULAR, _STEPS = 10, 300
 
 
-def spreads(data: Interactions, leading: int) -> dict[str, Array]:
+def spreads(data: Table, leading: int) -> dict[str, Array]:
     """Eigenvectors, (d, k), by the words that say which."""
     if data.covariance is None:
         vectors = data.leading(leading)[1]
@@ -63,7 +67,7 @@ def coherences(vectors: Array) -> tuple[float, float]:
     return float(np.abs(vectors).max()), float(np.linalg.norm(vectors, axis=1).max())
 
 
-def leverage_from_below(data: Interactions) -> float:
+def leverage_from_below(data: Table) -> float:
     """A number that mu_1 over non-zero eigenvalues is at least, by least squares at the most popular items."""
     turned, best = data.unit.T.tocsr(), 0.0
     for item in np.argsort(-data.degrees)[:_POPULAR]:
@@ -74,7 +78,7 @@ def leverage_from_below(data: Interactions) -> float:
     return math.sqrt(best)
 
 
-def describe(data: Interactions, leading: int) -> None:
+def describe(data: Table, leading: int) -> None:
     """The lines of one data set in Table 2."""
     facts = [str(data.users), str(data.items), str(int(data.rows.sum()))]
     for words, vectors in spreads(data, leading).items():
@@ -86,39 +90,35 @@ def describe(data: Interactions, leading: int) -> None:
         line([data.name, "non-zero", *facts, "at least the above", least, "at least the above", least])
 
 
-def largest_row_norms(data: Interactions, runs: int) -> dict[str, float]:
+def largest_row_norms(data: Table, runs: int) -> dict[str, float]:
     """rho over runs and iterations of PPM as published, at each epsilon and without noise."""
+    scales: dict[str, Scale] = {
+        f"epsilon = {epsilon:g}": published_scales(Budget(epsilon, DELTA), users=data.users)["PPM"]
+        for epsilon in EPSILONS
+    }
+    scales["no noise"] = lambda _: 0.0
     found = {}
-    for epsilon in (*EPSILONS, math.inf):
-        norms: list[float] = []
-        for seed in range(runs):
-            scale = (lambda _: 0.0) if math.isinf(epsilon) else _ppm(data, epsilon)
-            done = noisy_power(data, start(data.items, RANK, seed=seed), scale=scale, seed=seed)
-            norms += done.row_norms
-        found["no noise" if math.isinf(epsilon) else f"epsilon = {epsilon:g}"] = max(norms)
+    for words, scale in scales.items():
+        done = [
+            noisy_power(data, start(data.items, RANK, seed=seed), scale=scale, seed=seed).row_norms
+            for seed in range(runs)
+        ]
+        found[words] = float(np.max(done))
     return found
 
 
-def _ppm(data: Interactions, epsilon: float):  # type: ignore[no-untyped-def]
-    return published_scales(Budget(epsilon, DELTA), users=data.users)["PPM"]
-
-
-def product_sensitivity(row_norm: float, least: int) -> float:
-    """One interaction's share in P Z: sqrt(min(rho^2, 1/m) + (m-1) rho^2 / m^2)."""
-    return math.sqrt(min(row_norm**2, 1 / least) + (least - 1) * row_norm**2 / least**2)
-
-
-def sensitivities(data: Interactions, runs: int) -> None:
+def sensitivities(data: Table, runs: int) -> None:
     """What one interaction may change, by the row norms of real runs."""
     least = LEAST_DEGREE[data.name]
     for words, norm in largest_row_norms(data, runs).items():
-        cells = [norm, math.sqrt(2) * norm, norm, product_sensitivity(norm, least), 1.0, math.sqrt(2 * least - 1) / least]
+        both = [interaction_products_sensitivity(count, longest_row=norm, basis_norm=1.0) for count in (1, least)]
+        cells = [norm, math.sqrt(2) * norm, *both, *(interaction_gram_sensitivity(count) for count in (1, least))]
         line([data.name, words, str(least), *(f"{value:.3f}" for value in cells), "1"])
 
 
 def show(names: Sequence[str], runs: int, leading: int) -> None:
     """Both tables."""
-    present = [Interactions.load(name) for name in names if not skipped(name)]
+    present = [Table.load(name) for name in names if not skipped(name)]
     print("\nTable 2\n")
     facts = ["users", "items", "interactions", "mu_0", "mu_1"]
     heading(["data", "eigenvectors", *facts, "earlier bound", "PPM's bound"])
@@ -141,7 +141,7 @@ def main() -> None:
     options = parser.parse_args()
     for name in options.data:
         print(f"{name} stands in for {STAND_INS[name]}")
-    with blas_threads(2):
+    with blas_threads(1):
         show(options.data, options.runs, options.leading)
 
 

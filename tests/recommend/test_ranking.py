@@ -9,10 +9,10 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from recommend.histories_of_users import histories, random_histories, tastes
 
 from eigenveil.linalg import Array
 from eigenveil.recommend.ranking import Quality, evaluate, ndcg, popularity_scores, recall, split, top_items
+from recommend.histories_of_users import histories, random_histories, tastes
 
 
 def obvious_top(scores: Array, seen: Array, n: int) -> list[list[int]]:

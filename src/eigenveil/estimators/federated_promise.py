@@ -8,8 +8,12 @@ from eigenveil.estimators.study import Found
 from eigenveil.privacy import Charge, Guarantee
 from eigenveil.privacy.guarantee import plain
 
-__all__ = ["federated_promise"]
+__all__ = ["CALIBRATION", "against", "assumed_of_sites", "caveats_of", "charged", "federated_promise", "integers"]
 
+CALIBRATION = (
+    "exact Gaussian composition (Balle and Wang 2018); the epsilon is the budget fixed before the fit, reserved for the largest "
+    "number of rounds"
+)
 _RELEASED = ("components", "mean", "spectrum", "explained variance and its ratio", "the transcript")
 
 
@@ -31,13 +35,12 @@ def federated_promise(federation: Federation, found: Found) -> Guarantee:
         delta=outside.delta,
         unit=_unit(request),
         neighbours=request.neighbours.words,
-        against=_against(federation),
+        against=against(federation),
         released=_released(request),
         assumptions=tuple(_assumptions(federation, found)),
-        calibration="exact Gaussian composition (Balle and Wang 2018); the epsilon is the budget fixed before the fit, "
-        "reserved for the largest number of rounds" + _integers(federation),
-        caveats=tuple(_caveats(request)),
-        charges=_charges(federation),
+        calibration=CALIBRATION + integers(federation),
+        caveats=tuple(caveats_of(request)),
+        charges=charged(federation),
     )
 
 
@@ -47,7 +50,7 @@ def _released(request: SitesRequest) -> tuple[str, ...]:
     return _RELEASED if request.at_sites is None else (*_RELEASED, "every number that leaves a site")
 
 
-def _integers(federation: Federation) -> str:
+def integers(federation: Federation) -> str:
     """What it costs that the noise is made of integers and hidden by masks, where it is."""
     if federation.masked is None:
         return ""
@@ -74,7 +77,8 @@ def _unit(request: SitesRequest) -> str:
     return "each person, who holds one row at one site"
 
 
-def _against(federation: Federation) -> str:
+def against(federation: Federation) -> str:
+    """From whom people are protected, and who must be trusted with what."""
     request = federation.request
     everybody = "anybody who sees the released numbers and knows everything but one person's rows"
     if request.masks is not None:
@@ -120,6 +124,20 @@ def _assumptions(federation: Federation, found: Found) -> list[str]:
         )
     lines += [
         "that all entries are finite, and the number, names and types of the columns, are public",
+        *assumed_of_sites(federation),
+    ]
+    if request.participation is not None:
+        lines.append("drawing the sites of a round is public and is not counted on for privacy")
+    bounds = request.bounds
+    if bounds.scale is not None or bounds.origin is not None or not isinstance(request.center, str):
+        lines.append("origin, scale, column bounds and a given center are public")
+    return lines
+
+
+def assumed_of_sites(federation: Federation) -> list[str]:
+    """What is assumed of sites, channels and keys, whatever is fitted."""
+    request = federation.request
+    lines = [
         "which sites there are, and which answered in which round, is public",
         "this fit alone: another fit on the same people is a further cost",
     ]
@@ -134,15 +152,11 @@ def _assumptions(federation: Federation, found: Found) -> list[str]:
         lines.append("nobody but the hub reads what sites send: channels are secure")
     elif request.at_hub is not None:
         lines.append("nobody but the hub reads what sites send, or the promise against the hub is all there is")
-    if request.participation is not None:
-        lines.append("drawing the sites of a round is public and is not counted on for privacy")
-    bounds = request.bounds
-    if bounds.scale is not None or bounds.origin is not None or not isinstance(request.center, str):
-        lines.append("origin, scale, column bounds and a given center are public")
     return lines
 
 
-def _caveats(request: SitesRequest) -> list[str]:
+def caveats_of(request: SitesRequest) -> list[str]:
+    """What the promise does not cover."""
     caveats = ["floating-point noise stands in for real-valued noise; see docs/sharp-edges.md"]
     if request.masks is not None:
         caveats = [
@@ -154,7 +168,7 @@ def _caveats(request: SitesRequest) -> list[str]:
     return caveats
 
 
-def _charges(federation: Federation) -> tuple[Charge, ...]:
+def charged(federation: Federation) -> tuple[Charge, ...]:
     """The hub's lines where it adds noise, or those of the site that spent most, once for each site a person may be at."""
     request, ledgers = federation.request, federation.ledgers
     if request.at_hub is not None and (request.at_sites is None or ledgers["hub"].spent_mu <= request.at_sites.mu):

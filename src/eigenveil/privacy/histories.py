@@ -173,9 +173,9 @@ def interaction_products_sensitivity(least: int, *, longest_row: float, basis_no
     n rho, nor than s sqrt(n), and the sum of squares, at most (min(n^2 rho^2, n s^2) + (n - 1) rho^2) / m^2, is largest at n = m.
 
     For n > m, C = r r^T / n - r' r'^T / (n - 1). With b = c / (n - 1), row k of C Z is ((n - 1) b + a) / n, and each row that r'
-    names is (a - b) / n. The squares add up to ((n - 1) |b|^2 + |a|^2) / n: the products of a and b cancel. |b| is at most rho and
-    at most s / sqrt(n - 1), so the sum is at most min(rho^2, (s^2 + rho^2) / n) with n >= m + 1. That is less than for n = m: if
-    rho^2 <= s^2 / m the first term alone is rho^2; if not, s^2 / m + (m - 1) rho^2 / m^2 - (s^2 + rho^2) / (m + 1) =
+    names is (a - b) / n. The squares add up to ((n - 1) |b|^2 + |a|^2) / n: the products of a and b cancel. |b| is at most rho,
+    and at most s / sqrt(n - 1), so the sum is at most min(rho^2, (s^2 + rho^2) / n) with n >= m + 1. That is less than for n = m:
+    if rho^2 <= s^2 / m the first term alone is rho^2; if not, s^2 / m + (m - 1) rho^2 / m^2 - (s^2 + rho^2) / (m + 1) =
     (s^2 - rho^2 / m) / (m (m + 1)) >= 0, since no row of Z is longer than s. (A rho larger than s is brought down to it.)
 
     >>> interaction_products_sensitivity(1, longest_row=0.25, basis_norm=1.0)

@@ -1,1 +1,19 @@
-"""Private recommendations from who has what: interactions in, a filter and its guarantee out."""
+"""Recommendations from histories that nobody shares: a private item space, learned once, and a filter on the user's device."""
+
+from eigenveil.recommend.interactions import Interactions, read_interactions
+from eigenveil.recommend.item_space import ItemSpace
+from eigenveil.recommend.plan import ItemPlan
+from eigenveil.recommend.ranking import Quality, evaluate, popularity_scores, split
+from eigenveil.recommend.recommender import PrivateRecommender
+
+__all__ = [
+    "Interactions",
+    "ItemPlan",
+    "ItemSpace",
+    "PrivateRecommender",
+    "Quality",
+    "evaluate",
+    "popularity_scores",
+    "read_interactions",
+    "split",
+]

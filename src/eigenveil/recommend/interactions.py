@@ -117,7 +117,11 @@ class Interactions:
         return self.matrix[[index]]
 
     def columns(self, items: Sequence[str | int]) -> Any:
-        """The columns of `items`, an integer array: strings are names, whole numbers count the columns from 0."""
+        """The columns of `items`, an integer array: strings are names, whole numbers count the columns from 0.
+
+        >>> Interactions(np.eye(2), items=("jazz", "rock")).columns(["rock", 0]).tolist()
+        [1, 0]
+        """
         require(not isinstance(items, str), "items must be a list of names, not a single string")
         known = {} if self.items is None else {name: index for index, name in enumerate(self.items)}
         dim = self.matrix.shape[1]
@@ -181,6 +185,14 @@ def read_interactions(
     they are the columns, in this order, and lines with other items are left out without a word, because how many there are
     is private. Without it the columns are the items in the file, and **which items occur at all is thereby taken as public**,
     even one that a single user has: a guarantee must then say so. A public list is better. For npz it names the columns.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "plays.csv")
+    ...     _ = path.write_text("user,item\\nbob,rock\\nann,jazz\\nbob,jazz\\n")
+    ...     plays = read_interactions(path, items=["jazz", "rock", "soul"])
+    >>> plays.users, plays.matrix.toarray().tolist()
+    (('ann', 'bob'), [[1.0, 0.0, 0.0], [1.0, 1.0, 0.0]])
     """
     path = Path(path)
     require(path.is_file(), f"{path} does not exist or is not a file")
@@ -220,10 +232,13 @@ def read_interactions(
 def _binary(given: Any, name: str, is_one: Callable[[Any], Any]) -> sp.csr_array:
     """Ones where `is_one`, a function of arrays, says so: of what is stored in a sparse matrix, of all entries elsewhere."""
     if hasattr(given, "iloc") and getattr(given, "ndim", 0) == 2:
-        given = _from_pandas(given)
+        given = _from_pandas(given, name)
     if is_arrow_like(given):
         given = as_arrow(given)
-        require_numbers(given.schema)
+        try:
+            require_numbers(given.schema)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
     else:
         require(
             sp.issparse(given) or isinstance(given, np.ndarray),
@@ -275,11 +290,12 @@ def _entries(given: Any, name: str) -> Any:
     return whole.tocoo(copy=False)
 
 
-def _from_pandas(frame: Any) -> Any:
+def _from_pandas(frame: Any, name: str) -> Any:
     """A pandas frame as an array, or as a sparse matrix if every column is sparse. What is missing is NaN."""
-    bad = [f"{name} ({kind})" for name, kind in frame.dtypes.items() if kind.kind not in "biuf"]
+    bad = [f"{column} ({kind})" for column, kind in frame.dtypes.items() if kind.kind not in "biuf"]
     require(
-        not bad, f"columns must hold numbers; these do not: {', '.join(bad)}; leave them out or code them as numbers"
+        not bad,
+        f"{name}: columns must hold numbers; these do not: {', '.join(bad)}; leave them out or code them as numbers",
     )
     if frame.shape[1] and all(getattr(kind, "fill_value", None) == 0 for kind in frame.dtypes):
         return frame.sparse.to_coo()

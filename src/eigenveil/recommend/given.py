@@ -1,0 +1,99 @@
+"""What a caller gives a recommender, read and checked: histories at one place or many, lists of items, item degrees."""
+
+import numbers
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from eigenveil.errors import require
+from eigenveil.estimators.checks import is_real
+from eigenveil.linalg import Array
+from eigenveil.recommend.interactions import Interactions, checked_interactions
+from eigenveil.recommend.item_study import Items
+from eigenveil.rows import Rows, SparseRows
+
+__all__ = ["degrees_of", "items_of", "read_histories"]
+
+Names = tuple[str, ...] | None
+
+
+def read_histories(R: Any) -> tuple[dict[str, Rows], int, Names]:
+    """The histories of each site by name, the number of items, and their names. One matrix is one site, called R."""
+    several = isinstance(R, Mapping) or (isinstance(R, Sequence) and not isinstance(R, str | bytes))
+    named = (
+        {"R": R} if not several else dict(R) if isinstance(R, Mapping) else {f"site {i}": X for i, X in enumerate(R)}
+    )
+    require(len(named) > 0, "there must be at least one site, got none")
+    require(all(isinstance(name, str) for name in named), "names of sites must be text")
+    rows: dict[str, Rows] = {}
+    dim, items, first = 0, None, ""
+    for name, X in named.items():
+        held = X.matrix if isinstance(X, Interactions) else checked_interactions(_two_dimensional(X, name), name=name)
+        listed = _names(X)
+        if not first:
+            dim, first = held.shape[1], name
+            require(dim >= 2, f"{name} has {dim} item, and a recommender needs at least 2")
+        require(
+            held.shape[1] == dim,
+            f"{name} has {held.shape[1]} items, and {first} has {dim}: sites need the same columns",
+        )
+        require(
+            items is None or listed is None or items == listed,
+            f"{name} has other items than the sites before it, or in another order; read all of them with one list of items",
+        )
+        items = items if items is not None else listed
+        rows[name] = SparseRows(held)
+    return rows, dim, items
+
+
+def items_of(items: Any, dim: int, names: Names) -> tuple[Items | None, int | None]:
+    """A public list of items as rising numbers of columns, or how many are to be kept by private counts; None for neither."""
+    if items is None:
+        return None, None
+    if is_real(items) and isinstance(items, numbers.Integral):
+        require(2 <= int(items) <= dim, f"items must be from 2 to the {dim} items there are, got {items!r}")
+        return None, int(items)
+    listed = isinstance(items, Sequence | np.ndarray) and not isinstance(items, str | bytes)
+    require(listed, f"items must be None, a list of items or how many to keep, got {type(items).__name__}")
+    places = Interactions(sp.csr_array((0, dim)), items=names).columns(list(items))
+    found = np.unique(np.asarray(places, dtype=np.int64))
+    require(len(found) == len(places), "items names one of them twice")
+    require(len(found) >= 2, f"items must list at least 2, got {len(found)}")
+    return found, None
+
+
+def degrees_of(degrees: Any, dim: int) -> Array | None:
+    """Public item degrees, (d,), zeros counted as ones; None where they are left out or to be released."""
+    if degrees is None or (isinstance(degrees, str) and degrees == "private"):
+        return None
+    words = f"item_degrees must be None, 'private' or {dim} numbers that are not negative"
+    require(not isinstance(degrees, str), f"{words}, got {degrees!r}")
+    try:
+        array = np.array(degrees, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(f"{words}, got {type(degrees).__name__}") from None
+    require(array.shape == (dim,), f"{words}, got shape {array.shape}")
+    require(bool((np.isfinite(array) & (array >= 0)).all()), f"{words}")
+    array[array == 0] = 1.0
+    return array
+
+
+def _two_dimensional(X: Any, name: str) -> Any:
+    flat = not sp.issparse(X) and not hasattr(X, "columns") and np.ndim(X) != 2
+    require(
+        not flat,
+        f"{name} must be a matrix of users and items. A list is one of sites, each with a matrix of its own; a single user is a "
+        "matrix of one row",
+    )
+    return X if sp.issparse(X) or hasattr(X, "columns") else np.asarray(X)
+
+
+def _names(X: Any) -> Names:
+    if isinstance(X, Interactions):
+        return X.items
+    columns = getattr(X, "columns", None)
+    if columns is None or sp.issparse(X):
+        return None
+    return tuple(str(name) for name in (X.schema.names if hasattr(X, "schema") else columns))

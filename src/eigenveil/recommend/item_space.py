@@ -1,0 +1,190 @@
+"""`ItemSpace`: what a private recommender's fit leaves behind, its file, and what a user's own device does with it.
+
+All of it was released and is covered by the guarantee. Recommendations are made from a user's own history, on the side of
+whoever holds that, and are for that user: together with the space that is joint differential privacy.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+import scipy.sparse as sp
+
+from eigenveil.errors import ModelFileError, require
+from eigenveil.files import ArchiveKind
+from eigenveil.linalg import Array, Subspace
+from eigenveil.privacy import Guarantee
+from eigenveil.recommend.interactions import checked_interactions
+from eigenveil.recommend.item_study import Items
+from eigenveil.recommend.ranking import top_items
+
+__all__ = ["FOR_THAT_USER", "ItemSpace"]
+
+_KIND = ArchiveKind("eigenveil-items", 1, "an Eigenveil item space", ModelFileError)
+_ARRAYS, _MORE = ("components", "values"), ("columns", "degrees")
+FOR_THAT_USER = (
+    "The guarantee covers this file. Recommendations are made from one user's own history and are for that user alone (joint "
+    "differential privacy): shown to anybody else they tell about the history."
+)
+# Users whose filtered histories are dense at once.
+_BLOCK = 256
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class ItemSpace:
+    """The leading directions, `components` (p, c) with `values` (p,), of `dim` items or of those in `columns`, (c,).
+
+    A history r is filtered to r D^(-1/2) V V^T D^(1/2), where V are the directions and D the positive `degrees`, (c,), or none
+    (PPM (76), GF-CF's ideal low-pass filter). `items` are the names of all `dim` items, where they have any.
+
+    >>> space = ItemSpace(np.array([[0.8, 0.6, 0.0]]), np.array([2.0]), 3, Guarantee.none("doctest"))
+    >>> space.top(np.array([1, 0, 0]), n=1).tolist()
+    [1]
+    """
+
+    components: Array
+    values: Array
+    dim: int
+    guarantee: Guarantee
+    columns: Items | None = None
+    degrees: Array | None = None
+    items: tuple[str, ...] | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        require(self.components.ndim == 2, f"components must have two dimensions, got {self.components.shape}")
+        count = self.components.shape[1]
+        if self.columns is None:
+            require(count == self.dim, f"components must have {self.dim} columns, one for each item, got {count}")
+        else:
+            require(self.columns.shape == (count,), f"columns must have shape ({count},), got {self.columns.shape}")
+            inside = len(self.columns) == 0 or (self.columns[0] >= 0 and self.columns[-1] < self.dim)
+            require(
+                bool(inside and (np.diff(self.columns) > 0).all()), "columns must be numbers of items in rising order"
+            )
+        if self.degrees is not None:
+            require(self.degrees.shape == (count,), f"degrees must have shape ({count},), got {self.degrees.shape}")
+            sound = bool((np.isfinite(self.degrees) & (self.degrees > 0)).all())
+            require(sound, "degrees must be positive and finite")
+        require(
+            self.items is None or len(self.items) == self.dim,
+            f"there must be {self.dim} names of items, got {len(self.items or ())}",
+        )
+        # Checks orthonormality and order.
+        Subspace(self.components.T, self.values)
+
+    def history(self, items: Sequence[Any]) -> Any:
+        """The row, (1, dim), of a user who has these `items`, given by name where items have names, or by number."""
+        known = {name: at for at, name in enumerate(self.items or ())}
+        places = set()
+        for item in items:
+            at = known.get(str(item)) if self.items is not None else item
+            whole = isinstance(at, int | np.integer) and not isinstance(at, bool) and 0 <= int(at) < self.dim
+            if not whole or at is None:
+                kind = (
+                    "the name of an item" if self.items is not None else f"the number of an item, 0 to {self.dim - 1}"
+                )
+                raise ValueError(f"{item!r} is not {kind} that this space knows")
+            places.add(int(at))
+        row = np.zeros((1, self.dim))
+        row[0, sorted(places)] = 1.0
+        return sp.csr_array(row)
+
+    def rows(self, rows: Any) -> Any:
+        """Histories as a CSR matrix, (b, dim), from one row or several, dense or sparse."""
+        given = rows if sp.issparse(rows) else np.asarray(rows) if not hasattr(rows, "columns") else rows
+        if getattr(given, "ndim", 2) == 1:
+            given = given.reshape(1, -1)
+        checked = checked_interactions(given, name="row")
+        require(
+            checked.shape[1] == self.dim, f"row must have {self.dim} entries, one for each item, got {checked.shape[1]}"
+        )
+        return checked
+
+    def scores(self, rows: Any) -> Array:
+        """Filtered histories, (b, c), of `rows`, (b, dim): private, for the users whose rows they are.
+
+        Who has none of the items gets the popular ones: the degrees where they are known, else the leading direction, which is
+        nearly that, since nobody has less than none of an item.
+        """
+        held = self.rows(rows)
+        inner = held if self.columns is None else held[:, self.columns]
+        root = None if self.degrees is None else np.sqrt(self.degrees)
+        weights = self.components.T if root is None else self.components.T / root[:, None]
+        found: Array = np.asarray(inner @ weights) @ self.components
+        if root is not None:
+            found *= root
+        empty = np.diff(inner.indptr) == 0
+        if empty.any():
+            found[empty] = self._popular()
+        return found
+
+    def top(self, rows: Any, *, n: int = 20) -> Any:
+        """The numbers of the `n` best items that are not in the history, best first: (n,) for one row, (b, n) for several.
+
+        Where fewer are left, one row gets fewer, and several are filled up with -1.
+        """
+        whole = isinstance(n, int | np.integer) and not isinstance(n, bool) and n >= 1
+        require(whole, f"n must be an integer of at least 1, got {n!r}")
+        one = getattr(rows, "ndim", None) == 1 or (not hasattr(rows, "ndim") and np.ndim(rows) == 1)
+        held = self.rows(rows)
+        parts = [np.empty((0, n), dtype=np.int64)]
+        for start in range(0, held.shape[0], _BLOCK):
+            block = held[start : start + _BLOCK]
+            seen = block if self.columns is None else block[:, self.columns]
+            best = top_items(self.scores(block), seen, n=n)
+            parts.append(best if self.columns is None else np.where(best < 0, -1, self.columns[best]))
+        found = np.vstack(parts)
+        return found[0][found[0] >= 0] if one else found
+
+    def _popular(self) -> Array:
+        if self.degrees is not None:
+            return self.degrees
+        first: Array = self.components[0]
+        return first if first.sum() >= 0 else -first
+
+    def save(self, path: str | Path) -> None:
+        """Write the space to `path`, whole or not at all."""
+        arrays = {name: np.ascontiguousarray(getattr(self, name)) for name in _ARRAYS}
+        arrays |= {name: np.ascontiguousarray(v) for name in _MORE if (v := getattr(self, name)) is not None}
+        header = {
+            "guarantee": self.guarantee.to_dict(),
+            "guarantee_in_words": self.guarantee.words(),
+            "recommendations": FOR_THAT_USER,
+            "dim": self.dim,
+            "items": list(self.items) if self.items is not None else None,
+            "settings": dict(self.settings),
+        }
+        # Made to be handed to every device.
+        _KIND.write(Path(path), arrays, header, readable=True)
+
+    @classmethod
+    def load(cls, path: str | Path) -> "ItemSpace":
+        """Read a space; a file that is not one, is damaged or of another version raises `ModelFileError`."""
+        arrays, header = _KIND.read(Path(path))
+        try:
+            return cls._from_parts(arrays, header)
+        except (ValueError, TypeError, KeyError, ArithmeticError) as error:
+            raise ModelFileError(f"{path} is damaged: {error}") from error
+
+    @classmethod
+    def _from_parts(cls, arrays: Mapping[str, Any], header: Mapping[str, Any]) -> "ItemSpace":
+        require(set(_ARRAYS) <= set(arrays) <= {*_ARRAYS, *_MORE}, f"its arrays are {sorted(arrays)}")
+        for name, array in arrays.items():
+            kind = np.int64 if name == "columns" else np.float64
+            require(array.dtype == kind, f"{name} is of type {array.dtype}, not {np.dtype(kind)}")
+        items, settings, dim = header["items"], header["settings"], header["dim"]
+        named = items is None or (isinstance(items, list) and all(isinstance(name, str) for name in items))
+        require(named, "its items are not a list of names")
+        require(isinstance(settings, dict), "its settings are not a table")
+        require(isinstance(dim, int) and not isinstance(dim, bool), "its number of items is not a number")
+        return cls(
+            **arrays,
+            dim=dim,
+            guarantee=Guarantee.from_dict(header["guarantee"]),
+            items=None if items is None else tuple(items),
+            settings=settings,
+        )

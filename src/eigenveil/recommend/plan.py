@@ -1,0 +1,211 @@
+"""The recommender's planner: from public numbers alone, how a fit is done, what to expect of it, and what else would work.
+
+It never sees a history. How many users there are enters only where that is public.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final, Literal, final
+
+import numpy as np
+
+from eigenveil.errors import require
+from eigenveil.linalg import Array
+from eigenveil.plan import EXACT_TURNS, GROWTH, MEMORY_LIMIT, TURNS
+from eigenveil.plan_sites import SitesPlan
+from eigenveil.privacy import Budget, Histories, Neighbours
+from eigenveil.privacy.histories import interaction_products_sensitivity
+from eigenveil.tasks import constant_steps, geometric_shares
+
+__all__ = ["DEGREES_SHARE", "Expected", "ItemPlan", "ItemTerms", "plan_items"]
+
+Mechanisms = Literal["auto", "covariance", "power"]
+# Of the budget, what item degrees get where they are released.
+DEGREES_SHARE: Final = 0.05
+# How many items a user has, where the caller does not say, for the guess at what to expect alone.
+_HISTORY: Final = 40
+# The leading eigenvalue of the item-item matrix is about this many times users * history / items, and at most half of all.
+_CONCENTRATION, _MOST = 3.0, 0.5
+# Where even eigenvalues so many times the guessed ones would leave less than the least share, a fit is of noise.
+_OPTIMISM, LEAST, FAIR = 2.0, 0.15, 0.5
+# Rows of a basis in use are longer than those of a random one, by about so much.
+_LOCALISED: Final = 8.0
+_EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
+_KEPT = (5000, 2000, 1000, 500, 200, 100)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ItemTerms:
+    """What a fit is asked for, in public terms: `rank` directions of `dim` items, of which `kept` are used.
+
+    `users` is None where their number is private. `degrees` says that item degrees are released, and `history` how many items
+    a user has, roughly, where the caller knows.
+    """
+
+    dim: int
+    kept: int
+    rank: int
+    users: int | None
+    budget: Budget | None
+    neighbours: Neighbours
+    least: int
+    mechanism: Mechanisms
+    degrees: bool
+    history: float | None = None
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What to expect of the answer: the share of the filter that is found, if eigenvalues are as guessed and if they are twice
+    that; and how many directions stand above the noise. A guess from public numbers, and no promise."""
+
+    share: float
+    at_best: float
+    above: int
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ItemPlan:
+    """What was decided and why: the method with its `width`, `shares` and `turns`, the share of the budget for item degrees, and
+    what to expect, None where nobody can say."""
+
+    method: Literal["covariance", "power", "krylov"]
+    width: int
+    shares: tuple[float, ...]
+    degrees_share: float
+    expected: Expected | None
+    reason: str
+    advice: tuple[str, ...] = ()
+
+    @property
+    def turns(self) -> int:
+        """How often the components ask."""
+        return len(self.shares)
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether what would come out is noise, as far as anybody can tell beforehand."""
+        return self.expected is not None and self.expected.at_best < LEAST
+
+    def for_sites(self) -> SitesPlan:
+        """The plan as carriers of sites know it."""
+        steps = () if self.method == "covariance" else constant_steps(1, self.turns)
+        return SitesPlan(self.method, self.width, self.turns, self.shares, steps, 0.0, self.reason)
+
+
+def plan_items(terms: ItemTerms) -> ItemPlan:
+    """How to do it, and what would work where it cannot.
+
+    >>> terms = ItemTerms(1000, 1000, 8, 10**6, Budget(1.0, 1e-7), Neighbours.ZERO_OUT, 1, "auto", degrees=False)
+    >>> plan_items(terms).method, plan_items(terms).hopeless
+    ('covariance', False)
+    >>> few = plan_items(replace(terms, users=100))
+    >>> few.hopeless, few.advice[-1]
+    (True, '...')
+    """
+    plan = _planned(terms)
+    if plan.expected is None or plan.expected.share >= FAIR:
+        return plan
+    return replace(plan, advice=tuple(_advice(terms)))
+
+
+def _planned(terms: ItemTerms) -> ItemPlan:
+    require(1 <= terms.rank <= terms.kept, f"n_components must lie in 1..{terms.kept}, the items, got {terms.rank}")
+    method, reason = _chosen(terms)
+    width, shares = terms.rank, geometric_shares(1, growth=1.0)
+    if method == "krylov":
+        width = min(terms.kept, terms.rank + max(10, terms.rank))
+        shares = geometric_shares(EXACT_TURNS, growth=1.0)
+    elif method == "power":
+        width = min(terms.kept, 4 * terms.rank)
+        shares = geometric_shares(TURNS, growth=GROWTH)
+    part = DEGREES_SHARE if terms.degrees else 0.0
+    plan = ItemPlan(method, width, shares, part, None, reason)
+    return replace(plan, expected=_expected(terms, plan))
+
+
+def _chosen(terms: ItemTerms) -> tuple[Literal["covariance", "power", "krylov"], str]:
+    memory = 4 * terms.kept * terms.kept * 8
+    if terms.mechanism != "auto":
+        if terms.mechanism == "power" and terms.budget is None:
+            return "krylov", "products without noise, all of which are kept"
+        return terms.mechanism, f"{terms.mechanism} was asked for"
+    if memory <= MEMORY_LIMIT:
+        return "covariance", f"covariance: one release of all pairs of items, which fit ({memory / 2**20:.1f} MiB)"
+    why = (
+        f"all pairs of items would need {memory / 2**20:.0f} MiB, more than the {MEMORY_LIMIT / 2**20:.0f} MiB allowed"
+    )
+    return ("krylov" if terms.budget is None else "power"), f"power: {why}"
+
+
+def _expected(terms: ItemTerms, plan: ItemPlan) -> Expected | None:
+    if terms.users is None or terms.budget is None:
+        return None
+    guess = _eigenvalues(terms)
+    entry = _entry_noise(terms, plan)
+    found = [_found(factor * guess, entry, terms) for factor in (1.0, _OPTIMISM)]
+    above = int((guess**2 > terms.kept * entry**2).sum())
+    return Expected(found[0], found[1], above)
+
+
+def _eigenvalues(terms: ItemTerms) -> Array:
+    """Guessed eigenvalues, (rank,), of the item-item matrix."""
+    assert terms.users is not None
+    history = max(_HISTORY if terms.history is None else terms.history, 1.0)
+    # Of popular items, people have more than their share: as the harmonic sums of a Zipf law.
+    history *= math.log(1 + terms.kept) / math.log(1 + terms.dim)
+    leading = terms.users * min(_MOST, _CONCENTRATION * history / terms.kept) * min(1.0, history / terms.least)
+    return np.asarray(leading / np.arange(1, terms.rank + 1))
+
+
+def _entry_noise(terms: ItemTerms, plan: ItemPlan) -> float:
+    """The deviation of the noise on an entry of the item-item matrix, or of the last product."""
+    assert terms.budget is not None
+    sigma = 1.0 / (terms.budget.mu * math.sqrt(1 - plan.degrees_share))
+    near = Histories(terms.kept, terms.least)
+    if plan.method == "covariance":
+        return sigma * near.gram_sensitivity(terms.neighbours) / math.sqrt(2)
+    sensitivity = 1.0
+    if terms.neighbours is Neighbours.INTERACTION:
+        longest = math.sqrt(min(1.0, _LOCALISED * plan.width / terms.kept))
+        sensitivity = interaction_products_sensitivity(terms.least, longest_row=longest, basis_norm=1.0)
+    return sigma * sensitivity / math.sqrt(plan.shares[-1])
+
+
+def _found(eigenvalues: Array, entry: float, terms: ItemTerms) -> float:
+    """The share of the eigenvalues' sum along what is found: 1 - d entry^2 / v^2 of a direction of eigenvalue v, at least 0."""
+    kept = np.maximum(0.0, 1 - terms.kept * entry**2 / np.square(eigenvalues))
+    return float((kept * eigenvalues).sum() / eigenvalues.sum())
+
+
+def _advice(terms: ItemTerms) -> Iterator[str]:
+    """What would make the expected share a fair one, one change at a time."""
+    assert terms.budget is not None and terms.users is not None
+
+    def fair(other: ItemTerms) -> bool:
+        expected = _planned(other).expected
+        return expected is not None and expected.share >= FAIR
+
+    for kept in _KEPT:
+        fewer = replace(terms, kept=kept, degrees=True)
+        if terms.rank <= kept < terms.kept and fair(fewer):
+            yield (
+                f"{kept} items: those of a public list (items=[...]), or the most popular by counts that are released for a "
+                f"share of the budget (items={kept})"
+            )
+            break
+    for epsilon in _EPSILONS:
+        if epsilon > terms.budget.epsilon and fair(replace(terms, budget=Budget(epsilon, terms.budget.delta))):
+            yield f"epsilon={epsilon:g}"
+            break
+    more = next((f for f in (2, 3, 5, 10, 20, 50, 100, 1000) if fair(replace(terms, users=f * terms.users))), None)
+    if more is not None:
+        yield f"about {more} times as many users"
+    if terms.rank > 8 and fair(replace(terms, rank=8)):
+        yield "n_components=8"
+    if terms.neighbours is not Neighbours.INTERACTION and fair(replace(terms, neighbours=Neighbours.INTERACTION)):
+        yield "unit='item', a weaker promise: one interaction of a user and not all of them"

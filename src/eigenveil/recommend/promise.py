@@ -1,0 +1,95 @@
+"""What a private recommender promises, to whom and against whom, in words."""
+
+from eigenveil.estimators.federated_promise import (
+    CALIBRATION,
+    against,
+    assumed_of_sites,
+    caveats_of,
+    charged,
+    integers,
+)
+from eigenveil.estimators.federation import Federation
+from eigenveil.privacy import Guarantee, Neighbours
+from eigenveil.recommend.item_study import FoundItems, ItemStudy
+
+__all__ = ["recommender_promise"]
+
+_JOINT = (
+    "a user's recommendations are made from the released item space and that user's own history, and are for that user alone. "
+    "That is joint differential privacy: whatever all other users see, put together, is covered by this promise; the "
+    "recommendations of a user, shown to somebody else, tell about that user's history"
+)
+
+
+def recommender_promise(federation: Federation, found: FoundItems) -> Guarantee:
+    """The guarantee of a finished fit, from what its ledgers say."""
+    request, study = federation.request, federation.study
+    assert isinstance(study, ItemStudy)
+    budget = request.at_hub if request.at_hub is not None else request.at_sites
+    if budget is None:
+        return Guarantee.none("an exact item space was asked for")
+    return Guarantee(
+        epsilon=budget.epsilon,
+        delta=budget.delta,
+        unit=_unit(study),
+        neighbours=_neighbours(study),
+        against=_against(federation),
+        released=_released(federation, found),
+        assumptions=(*_assumptions(study), *assumed_of_sites(federation)),
+        calibration=CALIBRATION + integers(federation),
+        caveats=(_JOINT, *caveats_of(request)) if request.seed is None else (*caveats_of(request), _JOINT),
+        charges=charged(federation),
+    )
+
+
+def _unit(study: ItemStudy) -> str:
+    if study.neighbours is Neighbours.INTERACTION:
+        return "each single interaction of a user with an item (not a user's whole history)"
+    return "each user, with their whole history"
+
+
+def _neighbours(study: ItemStudy) -> str:
+    match study.neighbours:
+        case Neighbours.ZERO_OUT:
+            return "one user's whole history is blanked, and the number of users, which is public, stays (zero-out)"
+        case Neighbours.ADD_REMOVE:
+            return "one user is there in one table and not in the other (add/remove); the number of users is itself protected"
+        case other:
+            return other.words
+
+
+def _against(federation: Federation) -> str:
+    if len(federation.members) == 1:
+        return (
+            "anybody who sees the released numbers and knows everything but what is protected, all other users together among "
+            "them; whoever holds the histories and runs this program sees them"
+        )
+    return against(federation)
+
+
+def _released(federation: Federation, found: FoundItems) -> tuple[str, ...]:
+    study = federation.study
+    assert isinstance(study, ItemStudy)
+    lines = ["the item space: components and their values"]
+    if found.degrees is not None:
+        lines.append("item degrees, with every user's vote divided by the root of their degree")
+    if study.keep is not None:
+        lines.append(f"which {study.keep} items were kept")
+    if federation.request.masks is not None:
+        lines.append("the sum over the survivors of each round")
+    elif federation.request.at_sites is not None:
+        lines.append("every number that leaves a site")
+    return (*lines, "the transcript")
+
+
+def _assumptions(study: ItemStudy) -> list[str]:
+    lines = [
+        f"a history is divided by the root of how many items it has, or of {study.least} if it has fewer: a number that was not "
+        "read from these histories",
+        "a user is one row" + ("" if study.neighbours is Neighbours.INTERACTION else " at one site"),
+        "which items there are is public" + ("" if study.columns is None else ", and which of them are used"),
+        "that all entries are zeros and ones is public",
+    ]
+    if study.neighbours is not Neighbours.ADD_REMOVE:
+        lines.append("how many users there are, at each site, is public")
+    return lines

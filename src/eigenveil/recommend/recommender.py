@@ -1,0 +1,379 @@
+"""`PrivateRecommender`: items that go together, learned from histories that nobody shares; recommendations on the user's side."""
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from eigenveil.errors import ProtocolError, require
+from eigenveil.estimators.bounds import RowBounds
+from eigenveil.estimators.checks import budget_of, is_real, rank_of, require_integer, require_one_of, seed_of
+from eigenveil.estimators.federated_request import SitesRequest
+from eigenveil.estimators.federated_terms import share_of
+from eigenveil.estimators.federation import Federation
+from eigenveil.estimators.rounds import Unfinished, Watch
+from eigenveil.estimators.sites import Columns
+from eigenveil.estimators.whole_fit import Setting
+from eigenveil.linalg import Array, orthonormal
+from eigenveil.privacy import Budget, Histories, Neighbours
+from eigenveil.protocols import Terms
+from eigenveil.protocols.masked import require_survivors
+from eigenveil.recommend.given import degrees_of, items_of, read_histories
+from eigenveil.recommend.item_space import ItemSpace
+from eigenveil.recommend.item_study import FoundItems, ItemStudy
+from eigenveil.recommend.plan import FAIR, ItemPlan, ItemTerms, plan_items
+from eigenveil.recommend.promise import recommender_promise
+from eigenveil.rows import Rows
+from eigenveil.runtimes import Faults
+from eigenveil.tasks import CovarianceSum, KrylovSum, PowerIteration, SumTask
+
+__all__ = ["PrivateRecommender"]
+
+# Where nothing is added the answer is as good as rounding allows.
+_TOLERANCE = 1e-8
+
+
+class PrivateRecommender(BaseEstimator):
+    """The leading directions of items in users' histories, differentially private, and what they recommend. `fit` spends.
+
+    Parameters
+    ----------
+    n_components : int
+        How many directions: p in PPM, the pass band of the filter.
+    epsilon, delta : float
+        The budget of one fit. `epsilon=None` must be written out and gives the exact filter with no privacy. `delta=None` is
+        1 / (10 n) where the number n of users is public.
+    unit : "user" or "item"
+        What is protected: a user's whole history, or one interaction of a user with an item, PPM's weaker promise.
+    min_degree : int
+        Histories are divided by the root of how many items they have, but at least of this. You must know it without looking;
+        a larger one makes single items count for less, which at item level is less noise.
+    item_degrees : None, array of d or "private"
+        How popular items are, for the filter's normalisation: left out, public numbers (zero counts as one), or released for a
+        share of the budget.
+    items : None, list or int
+        Which items to use: all, a public list of names or numbers, or the so many most popular by private counts.
+    trust : "curator", "site" or "masked"
+        Who adds the noise where histories are at many sites: the hub, which sees raw sums; every site; or the sites together
+        under masks, where the hub sees nothing but the noisy sum.
+    mechanism : "auto", "covariance" or "power"
+        One noisy matrix of all pairs of items, or noisy products with a block of vectors, which never needs that matrix.
+    neighbours : "zero-out", "add-remove" or "replace-one"
+        At unit="user": the history is blanked, and the number of users is public; the user is not there, and the number is
+        protected, so that nobody can say beforehand whether the budget will do; or the history is another one.
+    survivors, colluders : int or float in (0, 1], int
+        With trust="masked", as in `FederatedPCA`.
+    quorum : None, int or float in (0, 1]
+        How many sites must answer; None is all. With trust="masked" give survivors.
+    on_noise : "raise" or "warn"
+        What to do where the planner expects nothing but noise. Nothing has been spent then.
+    history : float
+        About how many items a user has, if you know it without looking. For what the planner expects alone.
+    faults : Faults
+        What a simulated network does to mail. None carries everything.
+    random_state : None or int
+        None draws noise from the operating system. A seed makes the fit reproducible and not private.
+
+    Attributes
+    ----------
+    components_, singular_values_ : arrays (p, c), (p,)
+        Directions of the c items in use, and their weight; c is d unless `items` says otherwise.
+    columns_, item_degrees_, items_ : arrays (c,), (c,) or None, tuple or None
+        The numbers of the items in use; their degrees as public or released; the names of all d items.
+    guarantee_, space_, plan_ : Guarantee, ItemSpace, ItemPlan
+        The promise; all that a device needs to recommend, with `save` and `load`; what was decided and what to expect.
+    transcript_, ledgers_, refused_, unfinished_
+        As in `FederatedPCA`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> R = np.kron(np.eye(2), np.ones((2000, 3)))  # Half of the users have items 0 to 2, half have items 3 to 5.
+    >>> recommender = PrivateRecommender(2, epsilon=1.0, delta=1e-6, random_state=0).fit(R)
+    >>> recommender.recommend([1, 0, 1, 0, 0, 0], n=1).tolist()
+    [1]
+    >>> recommender.guarantee_.unit
+    'each user, with their whole history'
+    """
+
+    def __init__(
+        self,
+        n_components: int,
+        *,
+        epsilon: float | None,
+        delta: float | None = None,
+        unit: Literal["user", "item"] = "user",
+        min_degree: int = 1,
+        item_degrees: ArrayLike | Literal["private"] | None = None,
+        items: Sequence[Any] | int | None = None,
+        trust: Literal["curator", "site", "masked"] = "curator",
+        mechanism: Literal["auto", "covariance", "power"] = "auto",
+        neighbours: Literal["zero-out", "add-remove", "replace-one"] = "zero-out",
+        survivors: int | float | None = None,
+        colluders: int = 1,
+        quorum: int | float | None = None,
+        on_noise: Literal["raise", "warn"] = "raise",
+        history: float | None = None,
+        faults: Faults | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.epsilon = epsilon
+        self.delta = delta
+        self.unit = unit
+        self.min_degree = min_degree
+        self.item_degrees = item_degrees
+        self.items = items
+        self.trust = trust
+        self.mechanism = mechanism
+        self.neighbours = neighbours
+        self.survivors = survivors
+        self.colluders = colluders
+        self.quorum = quorum
+        self.on_noise = on_noise
+        self.history = history
+        self.faults = faults
+        self.random_state = random_state
+
+    def fit(self, R: Any, y: Any = None, *, watch: Watch | None = None) -> "PrivateRecommender":
+        """Fit on `R`, users x items of zeros and ones, sparse, dense or `Interactions`; or a list or mapping of such, one a site.
+
+        Users without interactions count for nothing, and items that nobody has are never recommended but by chance of the noise.
+        `watch` is called after each round with what happened in it. Nothing is spent before all is checked and planned.
+        """
+        federation = self._prepare(R, watch)
+        try:
+            found: FoundItems = federation.run(faults=self.faults)
+        except ProtocolError:
+            federation.require_sound_sites()
+            raise
+        finally:
+            # What was spent and said is there to be seen, however it ended.
+            self.unfinished_ = Unfinished(tuple(federation.rounds), dict(federation.ledgers), federation.refused)
+        del self.unfinished_
+        return self._show(federation, found)
+
+    def recommend(self, row: Any, n: int = 20) -> Any:
+        """The numbers of the `n` best items for the user whose history is `row`, (d,), best first, without those already there.
+
+        Several rows, (b, d), give (b, n). The answer is for that user alone. Who has none of the items gets popular ones; see
+        `ItemSpace` for that and for what a device does without this class.
+        """
+        check_is_fitted(self, "space_")
+        return self.space_.top(row, n=n)
+
+    def history_of(self, items: Sequence[Any]) -> Any:
+        """The row, (1, d), of a user who has these items, by name where items have names, or by number."""
+        check_is_fitted(self, "space_")
+        return self.space_.history(items)
+
+    def save(self, path: Any) -> None:
+        """Write `space_` to a safetensors file; `eigenveil.recommend.ItemSpace.load` reads it back."""
+        check_is_fitted(self, "space_")
+        self.space_.save(path)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        """What is known of a fit that did not end is no fit."""
+        return hasattr(self, "space_")
+
+    def _prepare(self, R: Any, watch: Watch | None) -> Federation:
+        """The parties of a fit, checked, planned and ready. Nothing is spent yet."""
+        self._require_words()
+        sites, dim, names = read_histories(R)
+        columns, keep = items_of(self.items, dim, names)
+        self._public_degrees, self._names = degrees_of(self.item_degrees, dim), names
+        near = Neighbours.INTERACTION if self.unit == "item" else Neighbours(self.neighbours)
+        users = sum(rows.shape[0] for rows in sites.values()) if near.count_is_public else None
+        budget = self._budget(users)
+        kept = dim if columns is None else len(columns)
+        kept = kept if keep is None else keep
+        private_degrees = isinstance(self.item_degrees, str) or keep is not None
+        terms = ItemTerms(
+            dim=dim,
+            kept=kept,
+            rank=rank_of(self.n_components, kept),
+            users=users,
+            budget=budget,
+            neighbours=near,
+            least=int(self.min_degree),
+            mechanism=self.mechanism,
+            degrees=private_degrees,
+            history=None if self.history is None else float(self.history),
+        )
+        plan = plan_items(terms)
+        self._require_use(plan)
+        request = self._request(terms, plan, sites)
+        self._plan = plan
+        begin = np.random.default_rng(request.seed).standard_normal((kept, plan.width))
+
+        def design(setting: Setting) -> ItemStudy:
+            return ItemStudy(
+                dim=dim,
+                least=terms.least,
+                neighbours=near,
+                components=lambda domain: _components(plan, terms, domain, begin),
+                rank=terms.rank,
+                releases=(
+                    plan.shares,
+                    plan.turns,
+                    kept * (kept + 1) // 2 if plan.method == "covariance" else kept * plan.width,
+                ),
+                multiplier=setting.multiplier,
+                grid=setting.grid,
+                rounding=setting.rounding,
+                degrees_share=plan.degrees_share,
+                keep=keep,
+                columns=columns,
+                begins_again=budget is None,
+            )
+
+        return Federation(request, sites, Columns(dim, next(iter(sites))), watch=watch, design=design)
+
+    def _require_words(self) -> None:
+        require_one_of("unit", self.unit, ("user", "item"))
+        require_one_of("trust", self.trust, ("curator", "site", "masked"))
+        require_one_of("mechanism", self.mechanism, ("auto", "covariance", "power"))
+        require_one_of("neighbours", self.neighbours, ("zero-out", "add-remove", "replace-one"))
+        require_one_of("on_noise", self.on_noise, ("raise", "warn"))
+        require(
+            self.unit == "user" or self.neighbours == "zero-out",
+            f"neighbours is for unit='user': at item level one interaction differs; got {self.neighbours!r}",
+        )
+        require_integer("min_degree", self.min_degree, least=1, most=10**9, optional=False)
+        long = self.history is None or (is_real(self.history) and 0 < float(self.history) < 1e12)
+        require(long, f"history must be None or a positive number of items, got {self.history!r}")
+        require(self.faults is None or isinstance(self.faults, Faults), "faults must be an eigenveil.runtimes.Faults")
+
+    def _budget(self, users: int | None) -> Budget | None:
+        if self.epsilon is not None and self.delta is None and users is not None:
+            return budget_of(self.epsilon, 1 / (10 * max(users, 1)))
+        return budget_of(self.epsilon, self.delta)
+
+    def _require_use(self, plan: ItemPlan) -> None:
+        """Say, before anything is spent, where a fit would be of noise or of little else."""
+        expected = plan.expected
+        if expected is None or expected.share >= FAIR:
+            return
+        instead = "; or ".join(plan.advice) if plan.advice else "nothing that is tried here: far more users"
+        if plan.hopeless:
+            why = (
+                f"the noise this budget asks for hides what histories of so many users and items usually hold: about "
+                f"{expected.share:.0%} of the filter would be found, at best {expected.at_best:.0%}. What would do, as far as "
+                f"can be told beforehand: {instead}"
+            )
+            if self.on_noise == "raise":
+                raise ValueError(f"{why}. Nothing was spent; on_noise='warn' goes on all the same")
+            warnings.warn(why, UserWarning, stacklevel=4)
+            return
+        warnings.warn(
+            f"about {expected.above} of {self.n_components} directions will stand above the noise, and {expected.share:.0%} of "
+            f"the filter be found, as far as can be told beforehand. More would need: {instead}",
+            UserWarning,
+            stacklevel=4,
+        )
+
+    def _request(self, terms: ItemTerms, plan: ItemPlan, sites: Mapping[str, Rows]) -> SitesRequest:
+        count, masks = len(sites), None
+        if self.trust == "masked":
+            require(
+                count >= 2,
+                "trust='masked' needs at least 2 sites, a list of matrices; where every user is one, [R[[u]] for u in range(n)]",
+            )
+            require(
+                self.quorum is None, "quorum is not for trust='masked': give survivors, how many must be in each sum"
+            )
+            require_integer("colluders", self.colluders, least=1, most=max(1, count - 1), optional=False)
+            survivors = share_of("survivors", self.survivors, count)
+            survivors = count if survivors is None else survivors
+            require_survivors(count, survivors=survivors, colluders=int(self.colluders))
+            masks = (survivors, int(self.colluders))
+        else:
+            require(self.survivors is None, "survivors is for trust='masked'; for other trust there is quorum")
+            require(self.colluders == 1, "colluders is for trust='masked'")
+        fewest = share_of("quorum", self.quorum, count) if masks is None else masks[0]
+        public = terms.users is not None
+        return SitesRequest(
+            rank=terms.rank,
+            bounds=RowBounds(terms.dim, 1.0, 1.0, False, None, None, None, None),
+            center=None,
+            neighbours=terms.neighbours,
+            plan=plan.for_sites(),
+            at_sites=terms.budget if self.trust != "curator" else None,
+            at_hub=terms.budget if self.trust == "curator" else None,
+            published=False,
+            fanout=None,
+            align="procrustes",
+            participation=None,
+            terms=Terms(fewest),
+            person_sites=1,
+            grouped=False,
+            people=None,
+            sizes={name: float(rows.shape[0]) for name, rows in sites.items()} if public else None,
+            seed=seed_of(self.random_state),
+            masks=masks,
+        )
+
+    def _show(self, federation: Federation, found: FoundItems) -> "PrivateRecommender":
+        study = federation.study
+        assert isinstance(study, ItemStudy)
+        columns = np.arange(study.dim) if found.columns is None else found.columns
+        degrees = None if self._public_degrees is None else self._public_degrees[columns]
+        if isinstance(self.item_degrees, str):
+            degrees = _positive(found, study)
+        self.plan_ = self._plan
+        self.guarantee_ = recommender_promise(federation, found)
+        self.space_ = ItemSpace(
+            components=found.subspace.basis.T,
+            values=found.subspace.values,
+            dim=study.dim,
+            guarantee=self.guarantee_,
+            columns=found.columns,
+            degrees=degrees,
+            items=self._names,
+            settings=self._settings(federation),
+        )
+        self.components_, self.singular_values_ = self.space_.components, self.space_.values
+        self.columns_, self.item_degrees_, self.items_ = columns, degrees, self._names
+        self.n_features_in_ = study.dim
+        self.transcript_, self.ledgers_ = tuple(federation.rounds), dict(federation.ledgers)
+        self.refused_, self.sites_ = federation.refused, federation.hub.sites
+        return self
+
+    def _settings(self, federation: Federation) -> dict[str, Any]:
+        plan = self.plan_
+        return {
+            "mechanism": plan.method,
+            "why": plan.reason,
+            "unit": self.unit,
+            "trust": self.trust if self.epsilon is not None else "none",
+            "min_degree": int(self.min_degree),
+            "neighbours": federation.request.neighbours.value,
+            "width": plan.width,
+            "rounds": len(federation.rounds),
+            "sites": len(federation.hub.sites),
+        }
+
+
+def _components(plan: ItemPlan, terms: ItemTerms, domain: Histories, begin: Array) -> SumTask[Any, Any]:
+    match plan.method:
+        case "covariance":
+            return CovarianceSum(domain, terms.neighbours)
+        case "krylov":
+            start = orthonormal(begin)
+            return KrylovSum(domain, terms.neighbours, start, plan.turns, terms.rank, _TOLERANCE, plan.shares)
+        case _:
+            return PowerIteration(domain, terms.neighbours, orthonormal(begin), plan.shares, terms.rank)
+
+
+def _positive(found: FoundItems, study: ItemStudy) -> Array:
+    """The released degrees of the items in use, raised to what can be told from noise: post-processing."""
+    assert found.degrees is not None
+    degrees = found.degrees if study.keep is None or found.columns is None else found.degrees[found.columns]
+    floor = found.degrees_noise
+    if floor == 0:
+        floor = float(degrees[degrees > 0].min(initial=1.0))
+    return np.maximum(degrees, floor)
