@@ -9,6 +9,7 @@ from eigenveil.cli.account import account
 from eigenveil.cli.demo import demo
 from eigenveil.cli.fit import fit
 from eigenveil.cli.inspect import inspect
+from eigenveil.cli.recommend import recommend
 from eigenveil.cli.simulate import simulate
 from eigenveil.cli.stream import stream
 from eigenveil.cli.transform import transform
@@ -24,6 +25,7 @@ app = typer.Typer(
 )
 for _command in (fit, stream, simulate, transform, inspect, account, demo):
     app.command()(_command)
+app.add_typer(recommend)
 
 
 def _show_version(wanted: bool) -> None:

@@ -12,25 +12,33 @@ import numpy as np
 
 from eigenveil.errors import require
 from eigenveil.linalg import Array
-from eigenveil.plan import EXACT_TURNS, GROWTH, MEMORY_LIMIT, TURNS
+from eigenveil.plan import MEMORY_LIMIT
 from eigenveil.plan_sites import SitesPlan
 from eigenveil.privacy import Budget, Histories, Neighbours
 from eigenveil.privacy.histories import interaction_products_sensitivity
 from eigenveil.tasks import constant_steps, geometric_shares
 
-__all__ = ["DEGREES_SHARE", "Expected", "ItemPlan", "ItemTerms", "plan_items"]
+__all__ = ["FAIR", "LEAST", "Expected", "ItemPlan", "ItemTerms", "plan_items"]
 
 Mechanisms = Literal["auto", "covariance", "power"]
-# Of the budget, what item degrees get where they are released.
-DEGREES_SHARE: Final = 0.05
+# Of the budget, what item degrees get where they are released: more where they decide which items are used.
+_DEGREES_SHARE, _CHOICE_SHARE = 0.05, 0.1
+# Noisy products, all of which are kept: how many, and how their shares grow. Where rows are capped the block is narrow.
+_TURNS, _CAPPED_TURNS, _KEPT_GROWTH, _WIDER = 4, 8, 1.3, 2
+# Rows of a basis are capped where there are so many items to a direction.
+_ENOUGH: Final = 20
+# Without noise: the most products, of which few are needed.
+_EXACT_TURNS: Final = 60
 # How many items a user has, where the caller does not say, for the guess at what to expect alone.
 _HISTORY: Final = 40
 # The leading eigenvalue of the item-item matrix is about this many times users * history / items, and at most half of all.
 _CONCENTRATION, _MOST = 3.0, 0.5
 # Where even eigenvalues so many times the guessed ones would leave less than the least share, a fit is of noise.
 _OPTIMISM, LEAST, FAIR = 2.0, 0.15, 0.5
-# Rows of a basis in use are longer than those of a random one, by about so much.
-_LOCALISED: Final = 8.0
+# Of interactions, the most popular c of d items have about (c / d) to this power.
+_POPULAR: Final = 0.4
+# With fewer items, what is expected of them may be a little less: what they leave out is lost as well.
+_FAIR_OF_FEWER: Final = 0.35
 _EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 _KEPT = (5000, 2000, 1000, 500, 200, 100)
 
@@ -71,7 +79,7 @@ class Expected:
 @dataclass(frozen=True, slots=True)
 class ItemPlan:
     """What was decided and why: the method with its `width`, `shares` and `turns`, the share of the budget for item degrees, and
-    what to expect, None where nobody can say."""
+    what to expect, None where nobody can say. Rows of bases are capped at `longest`."""
 
     method: Literal["covariance", "power", "krylov"]
     width: int
@@ -79,6 +87,7 @@ class ItemPlan:
     degrees_share: float
     expected: Expected | None
     reason: str
+    longest: float = math.inf
     advice: tuple[str, ...] = ()
 
     @property
@@ -118,13 +127,16 @@ def _planned(terms: ItemTerms) -> ItemPlan:
     method, reason = _chosen(terms)
     width, shares = terms.rank, geometric_shares(1, growth=1.0)
     if method == "krylov":
-        width = min(terms.kept, terms.rank + max(10, terms.rank))
-        shares = geometric_shares(EXACT_TURNS, growth=1.0)
-    elif method == "power":
-        width = min(terms.kept, 4 * terms.rank)
-        shares = geometric_shares(TURNS, growth=GROWTH)
-    part = DEGREES_SHARE if terms.degrees else 0.0
-    plan = ItemPlan(method, width, shares, part, None, reason)
+        width = min(terms.kept, terms.rank + 5)
+        shares = geometric_shares(_EXACT_TURNS, growth=1.0)
+    longest = math.inf
+    if method == "power":
+        capped = terms.neighbours is Neighbours.INTERACTION and terms.kept >= _ENOUGH * terms.rank
+        width = min(terms.kept, terms.rank if capped else _WIDER * terms.rank)
+        shares = geometric_shares(_CAPPED_TURNS if capped else _TURNS, growth=_KEPT_GROWTH)
+        longest = math.sqrt(width / terms.kept) if capped else math.inf
+    part = (_CHOICE_SHARE if terms.kept < terms.dim else _DEGREES_SHARE) if terms.degrees else 0.0
+    plan = ItemPlan(method, width, shares, part, None, reason, longest)
     return replace(plan, expected=_expected(terms, plan))
 
 
@@ -156,8 +168,7 @@ def _eigenvalues(terms: ItemTerms) -> Array:
     """Guessed eigenvalues, (rank,), of the item-item matrix."""
     assert terms.users is not None
     history = max(_HISTORY if terms.history is None else terms.history, 1.0)
-    # Of popular items, people have more than their share: as the harmonic sums of a Zipf law.
-    history *= math.log(1 + terms.kept) / math.log(1 + terms.dim)
+    history *= (terms.kept / terms.dim) ** _POPULAR
     leading = terms.users * min(_MOST, _CONCENTRATION * history / terms.kept) * min(1.0, history / terms.least)
     return np.asarray(leading / np.arange(1, terms.rank + 1))
 
@@ -171,8 +182,8 @@ def _entry_noise(terms: ItemTerms, plan: ItemPlan) -> float:
         return sigma * near.gram_sensitivity(terms.neighbours) / math.sqrt(2)
     sensitivity = 1.0
     if terms.neighbours is Neighbours.INTERACTION:
-        longest = math.sqrt(min(1.0, _LOCALISED * plan.width / terms.kept))
-        sensitivity = interaction_products_sensitivity(terms.least, longest_row=longest, basis_norm=1.0)
+        # Without a cap, rows of a basis that has found something are as long as they can be.
+        sensitivity = interaction_products_sensitivity(terms.least, longest_row=min(1.0, plan.longest), basis_norm=1.0)
     return sigma * sensitivity / math.sqrt(plan.shares[-1])
 
 
@@ -186,13 +197,13 @@ def _advice(terms: ItemTerms) -> Iterator[str]:
     """What would make the expected share a fair one, one change at a time."""
     assert terms.budget is not None and terms.users is not None
 
-    def fair(other: ItemTerms) -> bool:
+    def fair(other: ItemTerms, share: float = FAIR) -> bool:
         expected = _planned(other).expected
-        return expected is not None and expected.share >= FAIR
+        return expected is not None and expected.share >= share
 
     for kept in _KEPT:
         fewer = replace(terms, kept=kept, degrees=True)
-        if terms.rank <= kept < terms.kept and fair(fewer):
+        if terms.rank <= kept < terms.kept and fair(fewer, _FAIR_OF_FEWER):
             yield (
                 f"{kept} items: those of a public list (items=[...]), or the most popular by counts that are released for a "
                 f"share of the budget (items={kept})"

@@ -29,7 +29,7 @@ from eigenveil.recommend.plan import FAIR, ItemPlan, ItemTerms, plan_items
 from eigenveil.recommend.promise import recommender_promise
 from eigenveil.rows import Rows
 from eigenveil.runtimes import Faults
-from eigenveil.tasks import CovarianceSum, KrylovSum, PowerIteration, SumTask
+from eigenveil.tasks import CovarianceSum, KeptProducts, KrylovSum, SumTask
 
 __all__ = ["PrivateRecommender"]
 
@@ -366,7 +366,8 @@ def _components(plan: ItemPlan, terms: ItemTerms, domain: Histories, begin: Arra
             start = orthonormal(begin)
             return KrylovSum(domain, terms.neighbours, start, plan.turns, terms.rank, _TOLERANCE, plan.shares)
         case _:
-            return PowerIteration(domain, terms.neighbours, orthonormal(begin), plan.shares, terms.rank)
+            start = orthonormal(begin)
+            return KeptProducts(domain, terms.neighbours, start, plan.shares, terms.rank, longest=plan.longest)
 
 
 def _positive(found: FoundItems, study: ItemStudy) -> Array:

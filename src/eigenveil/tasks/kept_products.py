@@ -4,6 +4,7 @@ Under noise new blocks orthogonal to the old ones would multiply mostly noise, s
 far; and what all products together say of the Gram matrix is worth more than the last one alone (docs/decisions/0009).
 """
 
+import math
 from dataclasses import dataclass
 from typing import final
 
@@ -45,6 +46,9 @@ class KeptProducts(ProductTask[KeptState]):
     X becomes the Ritz vectors of the last product, and the answer those of `ritz_of_all`. With a `tolerance` it
     stops when that has turned by no more than so much, as a sine, since the turn before: released numbers only.
 
+    Rows of X that are longer than `longest` are scaled down to it before X is asked about. X is public, and still no direction
+    is stretched; where one interaction is protected, the noise is for the longest row, and few long ones would make it all of it.
+
     >>> from eigenveil.privacy import Domain, Exact
     >>> from eigenveil.protocols import run_pooled
     >>> from eigenveil.rows import DenseRows
@@ -60,8 +64,10 @@ class KeptProducts(ProductTask[KeptState]):
     shares: tuple[float, ...]
     rank: int
     tolerance: float = 0.0
+    longest: float = math.inf
 
     def __post_init__(self) -> None:
+        require(self.longest > 0, f"longest must be positive, got {self.longest}")
         require_contraction(self.begin, dim=self.domain.dim)
         width = self.begin.shape[1]
         require(1 <= self.rank <= width, f"rank must lie in 1..{width}, the width, got {self.rank}")
@@ -69,7 +75,7 @@ class KeptProducts(ProductTask[KeptState]):
 
     def start(self) -> KeptState:
         """The given basis."""
-        return KeptState((), (), self.begin)
+        return KeptState((), (), self._capped(self.begin))
 
     def ask(self, state: KeptState) -> Question:
         """For the product with the next basis."""
@@ -91,12 +97,10 @@ class KeptProducts(ProductTask[KeptState]):
     def update(self, state: KeptState, released: Array) -> KeptState:
         """One product more, and what all of them say now."""
         bases, products = (*state.bases, state.basis), (*state.products, released)
-        space = ritz_of_all(bases, products, self.shares[: len(bases)], rank=self.rank)
+        space = ritz_of_all(bases, products, self._precisions(bases), rank=self.rank)
         still = state.space is not None and sines(state.space.basis, space.basis)[0] <= self.tolerance
         done = len(bases) == len(self.shares) or (self.tolerance > 0 and still)
-        following = state.basis
-        if not done:
-            following = orthonormal(ritz(state.basis, released, rank=self.begin.shape[1]).basis)
+        following = state.basis if done else self._capped(self._improved(state.basis, released))
         return KeptState(bases, products, following, space, done)
 
     def result(self, state: KeptState) -> Subspace | None:
@@ -111,13 +115,36 @@ class KeptProducts(ProductTask[KeptState]):
         """What the products so far say."""
         return state.space
 
+    def _improved(self, basis: Array, product: Array) -> Array:
+        """The directions that the last product says are leading, as many as the block is wide."""
+        width = self.begin.shape[1]
+        if math.isinf(self.longest):
+            return orthonormal(ritz(basis, product, rank=width).basis)
+        return ritz_of_all((basis,), (product,), (1.0,), rank=width).basis
+
+    def _capped(self, basis: Array) -> Array:
+        """A basis with no row longer than `longest`. A diagonal matrix of factors up to one stretches nothing."""
+        if math.isinf(self.longest):
+            return basis
+        lengths = np.sqrt(np.einsum("ij,ij->i", basis, basis))
+        with np.errstate(divide="ignore"):
+            return np.asarray(basis * np.minimum(1.0, self.longest / lengths)[:, None])
+
+    def _precisions(self, bases: tuple[Array, ...]) -> tuple[float, ...]:
+        """One over the variance of the noise on each product, up to a factor: public numbers."""
+        if math.isinf(self.domain.radius):
+            return self.shares[: len(bases)]
+        scales = [self.sensitivity(Question(at, (basis,))) for at, basis in enumerate(bases)]
+        return tuple(share * (scales[0] / scale) ** 2 for share, scale in zip(self.shares, scales, strict=False))
+
 
 def ritz_of_all(
     bases: tuple[Array, ...], products: tuple[Array, ...], shares: tuple[float, ...], *, rank: int
 ) -> Subspace:
     """The `rank` leading directions of the symmetric G that best fits all products Y_t ~ G X_t, (d, p) each, all public.
 
-    G minimises sum_t r_t ||G X_t - Y_t||_F^2 + (c/2) ||G||_F^2, where r_t is the share of turn t over that of the first. With
+    G minimises sum_t r_t ||G X_t - Y_t||_F^2 + (c/2) ||G||_F^2, where r_t is the precision of turn t, one over the variance of its
+    noise, over that of the first (`shares`, where all are equally sensitive). With
     A = sum r_t X_t X_t^T = U diag(a) U^T and B = sum r_t Y_t X_t^T the gradient vanishes where
     G A + A G + c G = B + B^T: on U an entry is (U^T (B + B^T) U)_ij / (a_i + a_j + c), between U and the rest it is
     that of B over a_j + c, and on the rest, of which nothing is known, zero. For one product and c = 0 that is `ritz`.
@@ -169,6 +196,8 @@ def _variances(bases: tuple[Array, ...], products: tuple[Array, ...], relative: 
     skew = [
         float(np.square((m := basis.T @ product) - m.T).sum()) for basis, product in zip(bases, products, strict=True)
     ]
-    noise = float(np.mean(relative * skew)) / (2 * width * (width - 1))
+    # Entries of the skew part have the variances of both columns; those of an orthonormal basis come to its width in all.
+    sizes = [float(np.square(basis).sum()) for basis in bases]
+    noise = float(np.mean(relative * skew / np.array(sizes))) / (2 * (width - 1))
     total = float(np.square(products[0]).sum())
-    return noise, _BOLD * max(total / (width * dim) - noise, _LEAST_SIGNAL * noise)
+    return noise, _BOLD * max((total / dim - noise * width) / sizes[0], _LEAST_SIGNAL * noise)

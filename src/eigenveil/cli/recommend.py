@@ -1,0 +1,325 @@
+"""`eigenveil recommend`: a private item space from histories, what it recommends to a user, and how good that is."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from eigenveil.cli import options as option
+from eigenveil.cli import recommend_options as choice
+from eigenveil.cli.files import require_output
+from eigenveil.cli.recommend_evaluate import fitted_on, given_split, held_out, judged, progress, show_quality
+from eigenveil.cli.terminal import errors_as_lines, output, wrote
+from eigenveil.errors import require
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from eigenveil.recommend import Interactions, ItemSpace, PrivateRecommender
+
+__all__ = ["recommend"]
+
+recommend = typer.Typer(name="recommend", no_args_is_help=True)
+
+_FOR_THAT_USER: Final = (
+    "for this user alone: the list was made from their own history, and shown to anybody else it tells about that"
+)
+
+
+@recommend.callback()
+def group() -> None:
+    """Recommendations from histories that nobody shares.
+
+    Learn once, with a guarantee, which items go together; then each user's
+    own device makes recommendations from that user's own history:
+
+      eigenveil recommend fit plays.csv -k 16 --epsilon 1
+      eigenveil recommend top items.safetensors --have jazz --have soul
+
+    And how good are they? For the holder of the histories only:
+
+      eigenveil recommend evaluate plays.csv -k 16 --epsilon 1
+    """
+
+
+@recommend.command()
+@errors_as_lines
+def fit(
+    context: typer.Context,
+    files: choice.Files,
+    components: choice.Components,
+    epsilon: option.Epsilon = None,
+    delta: choice.Delta = None,
+    no_privacy: choice.NoPrivacy = False,
+    unit: choice.Unit = "user",
+    neighbours: choice.NeighboursName = "zero-out",
+    trust: choice.Trust = "curator",
+    survivors: choice.Survivors = None,
+    colluders: choice.Colluders = None,
+    user: choice.User = "user",
+    item: choice.Item = "item",
+    value: choice.Value = None,
+    at_least: choice.AtLeast = None,
+    items_file: choice.ItemsFile = None,
+    keep_items: choice.KeepItems = None,
+    min_degree: choice.MinDegree = 1,
+    item_degrees: choice.ItemDegrees = "none",
+    normalise: choice.Normalise = None,
+    mechanism: choice.MechanismName = "auto",
+    history: choice.HistoryLength = None,
+    even_if_noise: choice.EvenIfNoise = False,
+    seed: option.Seed = None,
+    target: choice.Output = Path("items.safetensors"),
+    force: option.Force = False,
+) -> None:
+    """Learn which items go together, with a privacy guarantee.
+
+    Example: lines of user and item, the whole history of each user
+    protected, at epsilon 1:
+
+      eigenveil recommend fit plays.csv -k 16 --epsilon 1
+
+    Example: ratings of which 4 and 5 count, items from a public list, and
+    the 500 most popular of them in use:
+
+      eigenveil recommend fit ratings.parquet -k 16 --epsilon 1 \\
+        --user person --item film --value stars --at-least 4 \\
+        --items-file catalogue.txt --keep-items 500
+
+    Example: three shops, and nobody who sees the sums of any one:
+
+      eigenveil recommend fit north.csv south.csv west.csv -k 8 \\
+        --items-file catalogue.txt --epsilon 1 --trust masked
+
+    Before anything is spent, the plan says from public numbers what to
+    expect; a budget that would give noise is refused, with what would do.
+    The result may be handed to everybody. Fitting the same users again is
+    a further cost.
+    """
+    # fit and evaluate share most of their options, which are read from the context.
+    settings = choice.estimator_settings(context.params)
+    require_output(
+        target, endings=(".safetensors",), force=force, inputs=files if items_file is None else [*files, items_file]
+    )
+    reading = {"user": user, "item": item, "value": value, "at_least": at_least}
+    with progress("reading histories") as view:
+        sites = choice.read_sites(files, items=items_file, **reading)
+        fitted, notes = fitted_on(sites, settings, item_degrees, view)
+    fitted.save(target)
+    wrote(target)
+    from eigenveil.report import warning_panel
+
+    console = output()
+    _show(console, sites, fitted, notes)
+    if choice.items_were_read(files, items_file) and epsilon is not None:
+        console.print(warning_panel(choice.ITEMS_READ))
+    console.print(f"\nitem space written to {target}", soft_wrap=True)
+    console.print(f"use it with: eigenveil recommend top {target} --have ITEM", style="dim", soft_wrap=True)
+
+
+@recommend.command()
+@errors_as_lines
+def top(
+    model: Annotated[
+        Path, typer.Argument(metavar="ITEMS", help="An item space that `recommend fit` wrote.", show_default=False)
+    ],
+    have: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ITEM", help="An item that the user has; repeat it for several.", show_default=False),
+    ] = None,
+    history: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The user's items, one on each line.", show_default=False)
+    ] = None,
+    source: Annotated[
+        Path | None,
+        typer.Option(
+            "--from", metavar="FILE", help="Histories as for `recommend fit`; with --who.", show_default=False
+        ),
+    ] = None,
+    who: Annotated[
+        str | None,
+        typer.Option(
+            metavar="USER", help="Whose history in --from: a name, or in npz a row from 0.", show_default=False
+        ),
+    ] = None,
+    user: choice.User = "user",
+    item: choice.Item = "item",
+    value: choice.Value = None,
+    at_least: choice.AtLeast = None,
+    n: choice.Number = 20,
+    as_json: choice.AsJson = False,
+) -> None:
+    """The best items for one user, best first, without those they have.
+
+    Say what the user has, one by one, in a file, or in a table:
+
+      eigenveil recommend top items.safetensors --have jazz --have soul
+      eigenveil recommend top items.safetensors --history mine.txt -n 5
+      eigenveil recommend top items.safetensors --from plays.csv --who ann
+
+    Who has nothing gets popular items. THE LIST IS FOR THAT USER ALONE:
+    the guarantee covers the item space, and not what somebody's own
+    history makes of it.
+    """
+    from eigenveil.recommend import ItemSpace
+
+    given = [name for name, it in (("--have", have), ("--history", history), ("--from", source)) if it]
+    require(len(given) > 0, "say what the user has: --have ITEM, --history FILE, or --from FILE --who USER")
+    require(len(given) == 1, f"{' and '.join(given)} both say what the user has; give one of them")
+    require((source is None) == (who is None), "--from and --who go together: a table of histories, and whose it is")
+    space = ItemSpace.load(model)
+    if source is not None:
+        reading = {"user": user, "item": item, "value": value, "at_least": at_least}
+        row = _row_of(str(who), source, space, reading)
+    else:
+        row = _history(_given(have, history), space)
+    _show_top(space, row, n, as_json=as_json)
+
+
+@recommend.command()
+@errors_as_lines
+def evaluate(
+    context: typer.Context,
+    files: choice.Files,
+    components: choice.Components,
+    epsilon: option.Epsilon = None,
+    delta: choice.Delta = None,
+    no_privacy: choice.NoPrivacy = False,
+    unit: choice.Unit = "user",
+    neighbours: choice.NeighboursName = "zero-out",
+    trust: choice.Trust = "curator",
+    survivors: choice.Survivors = None,
+    colluders: choice.Colluders = None,
+    user: choice.User = "user",
+    item: choice.Item = "item",
+    value: choice.Value = None,
+    at_least: choice.AtLeast = None,
+    items_file: choice.ItemsFile = None,
+    keep_items: choice.KeepItems = None,
+    min_degree: choice.MinDegree = 1,
+    item_degrees: choice.ItemDegrees = "none",
+    normalise: choice.Normalise = None,
+    mechanism: choice.MechanismName = "auto",
+    history: choice.HistoryLength = None,
+    even_if_noise: choice.EvenIfNoise = False,
+    share: choice.Share = None,
+    test: choice.TestFile = None,
+    n: choice.Number = 20,
+    seed: choice.SeedOfEvaluation = None,
+    as_json: choice.AsJson = False,
+) -> None:
+    """How good recommendations are at a budget. For the holder only.
+
+    Example: a fifth of each user's items are held out, and the rest fitted:
+
+      eigenveil recommend evaluate plays.csv -k 16 --epsilon 1
+
+    Example: a given split:
+
+      eigenveil recommend evaluate train.csv --test test.csv -k 16 --epsilon 1
+
+    Shows which share of the held-out items is among the first N (recall),
+    and how far up (ndcg), of the private filter, of the exact one and of
+    popularity. The options are those of `recommend fit`. THESE FIGURES ARE
+    NOT COVERED BY THE GUARANTEE: never publish them.
+    """
+    # fit and evaluate share most of their options, which are read from the context.
+    settings = choice.estimator_settings(context.params)
+    require(share is None or test is None, "--test says what is held out, and so does --share; give one of them")
+    require(share is None or 0 < share < 1, f"--share must lie between 0 and 1, got {share}")
+    reading = {"user": user, "item": item, "value": value, "at_least": at_least}
+    with progress("reading histories") as view:
+        sites = choice.read_sites(files, items=items_file, **reading)
+        parts = held_out(sites, share or 0.2, seed) if test is None else given_split(sites, test, reading)
+        found, notes = judged(parts, settings, item_degrees, n, view)
+    show_quality(found, notes, n=n, as_json=as_json)
+
+
+def _show(
+    console: "Console", sites: Mapping[str, "Interactions"], fitted: "PrivateRecommender", notes: Sequence[str]
+) -> None:
+    from eigenveil.report import guarantee_panel, labelled, rounds_table, warning_panel
+
+    if fitted.random_state is not None and fitted.epsilon is not None:
+        console.print(warning_panel(option.SEEDED))
+    if len(sites) > 1:
+        console.print(rounds_table(fitted.transcript_))
+        console.print()
+    console.print(labelled(_facts(sites, fitted)))
+    for note in notes:
+        console.print(note, style="yellow")
+    console.print()
+    console.print(guarantee_panel(fitted.guarantee_))
+
+
+def _facts(sites: Mapping[str, "Interactions"], fitted: "PrivateRecommender") -> Iterator[tuple[str, str]]:
+    space, plan = fitted.space_, fitted.plan_
+    rank, count = space.components.shape
+    yield "method", plan.reason
+    yield "directions", str(rank)
+    yield "items", f"{space.dim}" if count == space.dim else f"the {count} most popular of {space.dim}"
+    if fitted.unit == "item" or fitted.neighbours != "add-remove":
+        yield "users", str(sum(plays.matrix.shape[0] for plays in sites.values()))
+    if len(sites) > 1:
+        yield "sites", ", ".join(sites)
+    if fitted.epsilon is None:
+        return
+    if plan.expected is None:
+        yield "expected", "nobody can say beforehand, because the number of users is private"
+        return
+    yield (
+        "expected",
+        f"about {plan.expected.share:.0%} of the filter is found, with {plan.expected.above} of {rank} directions above the noise, "
+        "as far as public numbers tell",
+    )
+
+
+def _given(have: Sequence[str] | None, history: Path | None) -> list[tuple[str, str]]:
+    """Items that the user has, each after where that is said: a message may show what was typed, and no line of a file."""
+    if history is None:
+        return [(f"--have {item}", item) for item in have or ()]
+    try:
+        lines = history.read_text(encoding="utf-8-sig").splitlines()
+    except UnicodeDecodeError:
+        raise ValueError(f"{history} is not UTF-8 text") from None
+    return [(f"line {at} of {history}", line.strip()) for at, line in enumerate(lines, start=1) if line.strip()]
+
+
+def _history(given: Sequence[tuple[str, str]], space: "ItemSpace") -> Any:
+    """The row, (1, d), of a user who has these items."""
+    known = set(space.items if space.items is not None else map(str, range(space.dim)))
+    kind = "the name of an item" if space.items is not None else f"the number of an item, 0 to {space.dim - 1},"
+    for where, item in given:
+        require(item in known, f"{where}: that is not {kind} in this item space")
+    return space.history([item if space.items is not None else int(item) for _, item in given])
+
+
+def _row_of(who: str, source: Path, space: "ItemSpace", reading: Mapping[str, Any]) -> Any:
+    """The row, (1, d), of a user in a table of histories."""
+    from eigenveil.recommend import read_interactions
+
+    numbers = None if source.suffix.lower() == ".npz" else range(space.dim)
+    plays = read_interactions(source, items=space.items if space.items is not None else numbers, **reading)
+    return plays.row(int(who) if plays.users is None and who.isdecimal() else who)
+
+
+def _show_top(space: "ItemSpace", row: Any, n: int, *, as_json: bool) -> None:
+    from rich.text import Text
+
+    from eigenveil.report import plain
+
+    numbers = [int(at) for at in space.top(row, n=n)[0] if at >= 0]
+    items = numbers if space.items is None else [space.items[at] for at in numbers]
+    popular = (row if space.columns is None else row[:, space.columns]).nnz == 0
+    if as_json:
+        typer.echo(json.dumps({"items": items, "popular": popular, "note": _FOR_THAT_USER}, indent=2))
+        return
+    said = output(stderr=True)
+    if popular:
+        said.print("this user has none of the items in use, so these are popular ones", style="yellow", soft_wrap=True)
+    said.print(_FOR_THAT_USER, style="dim", soft_wrap=True)
+    for item in items:
+        # A model may come from a stranger, and a terminal obeys control characters.
+        output().print(Text(plain(item)), soft_wrap=True)

@@ -1,0 +1,162 @@
+"""`Histories` and what it refuses: other regions at the level of one interaction, weights, lists of columns that are none."""
+
+import math
+from dataclasses import FrozenInstanceError
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from eigenveil.privacy import (
+    Domain,
+    Histories,
+    Neighbours,
+    bounded_gram,
+    bounded_gram_times,
+    bounded_sum,
+    bounded_trace,
+    gram_sensitivity,
+    sum_sensitivity,
+    trace_sensitivity,
+)
+from eigenveil.privacy.histories import (
+    interaction_gram_sensitivity,
+    interaction_products_sensitivity,
+    interaction_sum_sensitivity,
+    interaction_trace_sensitivity,
+)
+from eigenveil.rows import Block, DenseRows, SparseRows, Symmetric, WeightedRows
+
+TABLE = np.array([[1.0, 0, 1, 1], [0, 0, 0, 0], [1, 1, 1, 1]])
+
+
+@pytest.mark.parametrize("kind", [np.float64, np.float32, np.int64, np.uint8, np.bool_])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_every_type_of_number_makes_the_same_rows(kind: Any, sparse: bool) -> None:
+    region = Histories(4, 2)
+    wanted = TABLE / np.sqrt(np.maximum(TABLE.sum(axis=1, keepdims=True), 2))
+    block = Block(sp.csr_array(TABLE.astype(kind)) if sparse else TABLE.astype(kind))
+    found = region.sparse(block).rows.toarray() if sparse else region.dense(block)
+    assert found.dtype == np.float64
+    np.testing.assert_allclose(found, wanted, rtol=1e-14)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_items_outside_of_the_columns_count_for_nothing(sparse: bool) -> None:
+    region = Histories(2, 1, np.array([1, 2]))
+    rows = SparseRows(sp.csr_array(TABLE)) if sparse else DenseRows(TABLE)
+    near = Neighbours.ZERO_OUT
+    found = bounded_sum(rows, domain=region, neighbours=near).value
+    np.testing.assert_allclose(found, [math.sqrt(0.5), 1 + math.sqrt(0.5)], rtol=1e-14)
+    gram = bounded_gram(rows, domain=region, neighbours=near).value
+    np.testing.assert_allclose(gram, [[0.5, 0.5], [0.5, 1.5]], rtol=1e-14)
+    np.testing.assert_allclose(
+        bounded_gram_times(rows, basis=np.eye(2)[:, :1], domain=region, neighbours=near).value, gram[:, :1], rtol=1e-14
+    )
+    assert float(bounded_trace(rows, domain=region, neighbours=near).value) == pytest.approx(2.0)
+
+
+def test_the_table_is_not_changed_and_out_is_used() -> None:
+    kept, out = TABLE.copy(), np.full((5, 4), 7.0)
+    found = Histories(4).dense(Block(TABLE), out=out)
+    assert np.shares_memory(found, out)
+    assert (out[3:] == 7).all()
+    assert np.array_equal(TABLE, kept)
+    matrix = sp.csr_array(TABLE)
+    Histories(4).sparse(Block(matrix))
+    assert np.array_equal(matrix.toarray(), kept)
+
+
+def test_no_row_is_longer_than_one() -> None:
+    for degree in [*range(1, 400), 4001, 99_991]:
+        entry = Histories(degree).dense(Block(np.ones((1, degree))))[0, 0]
+        # In fractions, because floating point has no room for what it may be too long by.
+        assert degree * Fraction(float(entry)) ** 2 <= 1
+
+
+def test_one_interaction_is_for_histories_alone() -> None:
+    near, rows, domain = Neighbours.INTERACTION, DenseRows(np.eye(3)), Domain(3, 1.0)
+    for refused in (
+        lambda: bounded_sum(rows, domain=domain, neighbours=near),
+        lambda: bounded_trace(rows, domain=domain, neighbours=near),
+        lambda: bounded_gram(rows, domain=domain, neighbours=near),
+        lambda: bounded_gram_times(rows, basis=np.eye(3), domain=domain, neighbours=near),
+        lambda: sum_sensitivity(1.0, near),
+        lambda: trace_sensitivity(1.0, near),
+        lambda: gram_sensitivity(1.0, near),
+    ):
+        with pytest.raises(ValueError, match="for the rows of `Histories` alone"):
+            refused()
+    assert not near.protects_a_person
+    assert near.count_is_public
+
+
+def test_levels_of_single_entries_are_not_for_histories() -> None:
+    for near in (Neighbours.ENTRY, Neighbours.SYMMETRIC_UPDATE):
+        with pytest.raises(ValueError, match="no entry-level form"):
+            Histories(3).trace_sensitivity(near)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_users_cannot_be_weighted(sparse: bool) -> None:
+    inner = SparseRows(sp.csr_array(TABLE)) if sparse else DenseRows(TABLE)
+    rows = WeightedRows(inner, np.full(3, 0.5))
+    for release in (bounded_sum, bounded_gram, bounded_trace):
+        with pytest.raises(ValueError, match="cannot be weighted"):
+            release(rows, domain=Histories(4), neighbours=Neighbours.ZERO_OUT)
+
+
+def test_a_matrix_without_rows_has_no_histories() -> None:
+    for release in (bounded_gram, bounded_trace):
+        with pytest.raises(ValueError, match="no histories"):
+            release(Symmetric(np.eye(3), people=3), domain=Histories(3), neighbours=Neighbours.ZERO_OUT)
+
+
+@pytest.mark.parametrize("least", [0, -1, 2**54])
+def test_a_least_degree_that_is_none_is_refused(least: int) -> None:
+    with pytest.raises(ValueError, match="least must lie between 1"):
+        Histories(3, least)
+
+
+@pytest.mark.parametrize("columns", [[2, 1], [1, 1], [-1, 2], [[0, 1]], [0, 1, 2], []])
+def test_columns_that_are_no_list_of_columns_are_refused(columns: list[Any]) -> None:
+    with pytest.raises(ValueError, match="columns"):
+        Histories(2, 1, np.array(columns, dtype=np.int64))
+
+
+def test_a_region_is_frozen_and_has_no_center() -> None:
+    region = Histories(3)
+    assert region.shifted_center is None
+    assert region.radius == 1.0
+    with pytest.raises(FrozenInstanceError):
+        region.least = 2  # type: ignore[misc]
+
+
+def test_golden_numbers_of_one_interaction() -> None:
+    """ERRATA of PPM, item 3: 0.312 at m = 20, where the paper's covariance costs one."""
+    assert round(interaction_gram_sensitivity(20), 3) == 0.312
+    assert interaction_gram_sensitivity(1) == 1.0
+    assert interaction_sum_sensitivity(4) == 0.5
+    assert interaction_trace_sensitivity(4) == 0.25
+
+
+@pytest.mark.parametrize("least", [1, 2, 3, 7, 20, 1000])
+def test_the_bound_of_products_is_sensible(least: int) -> None:
+    lengths = np.linspace(0.001, 1.0, 200)
+    found = [interaction_products_sensitivity(least, longest_row=rho, basis_norm=1.0) for rho in lengths]
+    # It grows with the longest row, never exceeds the Gram matrix's, and for rows longer than the norm is that of the norm.
+    assert (np.diff(found) > 0).all()
+    assert max(found) <= interaction_gram_sensitivity(least) * (1 + 1e-12)
+    beyond = interaction_products_sensitivity(least, longest_row=3.0, basis_norm=1.0)
+    assert beyond == interaction_gram_sensitivity(least)
+    # Twice the basis is twice the product.
+    half = interaction_products_sensitivity(least, longest_row=0.1, basis_norm=0.5)
+    assert 2 * half == pytest.approx(interaction_products_sensitivity(least, longest_row=0.2, basis_norm=1.0))
+
+
+def test_the_relation_says_in_words_what_it_protects() -> None:
+    words = Neighbours.INTERACTION.words
+    assert "one item more" in words
+    assert "number of users, which is public" in words
