@@ -11,7 +11,7 @@ from typing import Any, final
 
 from eigenveil.errors import EigenveilError, require
 
-__all__ = ["ArchiveKind", "whole_file"]
+__all__ = ["ArchiveKind", "format_of", "whole_file"]
 
 _KEY = "eigenveil"
 
@@ -34,6 +34,17 @@ def whole_file(path: Path) -> Iterator[Path]:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def format_of(path: Path) -> str | None:
+    """What the header of an archive calls it; None where there is no such header to be read."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="numpy") as file:
+            return str(json.loads((file.metadata() or {})[_KEY])["format"])
+    except (SafetensorError, OSError, KeyError, ValueError, TypeError, RecursionError):
+        return None
 
 
 @final

@@ -1,6 +1,7 @@
-"""`eigenveil inspect`: what is in a model file, for people or, with --json, for programs."""
+"""`eigenveil inspect`: what is in a file that a fit wrote, for people or, with --json, for programs."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,18 +10,30 @@ import typer
 from eigenveil.cli.terminal import errors_as_lines, output
 
 if TYPE_CHECKING:
+    from rich.console import Group
+
     from eigenveil.model import Model
+    from eigenveil.recommend import ItemSpace
 
 __all__ = ["inspect"]
 
 
 @errors_as_lines
 def inspect(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model that `fit` wrote.", show_default=False)],
+    model: Annotated[
+        Path,
+        typer.Argument(
+            metavar="MODEL",
+            help="A model that `fit` wrote, or an item space that `recommend fit` wrote.",
+            show_default=False,
+        ),
+    ],
     as_json: Annotated[bool, typer.Option("--json", help="Everything in the file, as JSON.")] = False,
-    loadings: Annotated[int, typer.Option(min=1, metavar="N", help="How many columns to show of each component.")] = 5,
+    loadings: Annotated[
+        int, typer.Option(min=1, metavar="N", help="How many columns, or items, to show of each component.")
+    ] = 5,
 ) -> None:
-    """Show a model: its components, its spectrum and what it promises.
+    """Show a model or an item space: its components and what it promises.
 
     Examples:
 
@@ -29,15 +42,19 @@ def inspect(
 
     Opening a model runs no code, wherever the file came from.
     """
+    from eigenveil.files import format_of
     from eigenveil.model import Model
-
-    learned = Model.load(model)
-    if as_json:
-        typer.echo(json.dumps(_as_values(learned), indent=2, allow_nan=False))
-        return
+    from eigenveil.recommend import ItemSpace
     from eigenveil.report import model_details
 
-    output().print(model_details(learned, largest=loadings))
+    learned = ItemSpace.load(model) if format_of(model) == "eigenveil-items" else Model.load(model)
+    if as_json:
+        values = _as_values(learned) if isinstance(learned, Model) else _space_values(learned)
+        typer.echo(json.dumps(values, indent=2, allow_nan=False))
+    elif isinstance(learned, Model):
+        output().print(model_details(learned, largest=loadings))
+    else:
+        output().print(_space_details(learned, largest=loadings))
 
 
 def _as_values(model: "Model") -> dict[str, Any]:
@@ -60,3 +77,59 @@ def _as_values(model: "Model") -> dict[str, Any]:
         "settings": dict(model.settings),
         "scores": SCORES_ARE_RAW,
     }
+
+
+def _space_values(space: "ItemSpace") -> dict[str, Any]:
+    """The whole item space in plain values."""
+    from eigenveil.recommend.item_space import FOR_THAT_USER
+
+    return {
+        "items": None if space.items is None else list(space.items),
+        "dim": space.dim,
+        "columns": None if space.columns is None else space.columns.tolist(),
+        "components": space.components.tolist(),
+        "values": space.values.tolist(),
+        "degrees": None if space.degrees is None else space.degrees.tolist(),
+        "private": space.guarantee.private,
+        "guarantee": space.guarantee.to_dict(),
+        "guarantee_in_words": space.guarantee.words(),
+        "settings": dict(space.settings),
+        "recommendations": FOR_THAT_USER,
+    }
+
+
+def _space_details(space: "ItemSpace", *, largest: int) -> "Group":
+    """Everything in an item space that a person can read."""
+    from rich.console import Group
+    from rich.text import Text
+
+    from eigenveil.recommend.item_space import FOR_THAT_USER
+    from eigenveil.report import Bar, BarChart, guarantee_panel, labelled
+
+    rank, count = space.components.shape
+    used = f"{count} items" if count == space.dim else f"{count} of {space.dim} items"
+    bars = tuple(
+        Bar(f"{at:>{len(str(rank))}}", float(value), f"{value:.4g}") for at, value in enumerate(space.values, 1)
+    )
+    settings = [(name.replace("_", " "), str(value)) for name, value in space.settings.items()]
+    return Group(
+        Text(f"{rank} direction{'s' * (rank != 1)} of {used}: how much of the histories lies along each", style="bold"),
+        BarChart(bars),
+        Text(""),
+        Text("items that weigh most in each direction", style="bold"),
+        labelled(_weights(space, largest)),
+        Text(""),
+        Text("settings", style="bold"),
+        labelled([*settings, ("item degrees", "none" if space.degrees is None else "one public number per item")]),
+        Text(""),
+        guarantee_panel(space.guarantee),
+        Text(FOR_THAT_USER, style="yellow"),
+    )
+
+
+def _weights(space: "ItemSpace", largest: int) -> Iterator[tuple[str, str]]:
+    columns = range(space.dim) if space.columns is None else space.columns.tolist()
+    names = [f"item {at}" if space.items is None else space.items[at] for at in columns]
+    for number, weights in enumerate(space.components, start=1):
+        order = (-abs(weights)).argsort(kind="stable")[:largest]
+        yield str(number), ", ".join(f"{names[at]}={weights[at]:+.3f}" for at in order)

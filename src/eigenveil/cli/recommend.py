@@ -247,7 +247,7 @@ def _show(
     if len(sites) > 1:
         console.print(rounds_table(fitted.transcript_))
         console.print()
-    console.print(labelled(_facts(sites, fitted)))
+    console.print(labelled([*_facts(sites, fitted), *([] if notes else _expected(fitted))]))
     for note in notes:
         console.print(note, style="yellow")
     console.print()
@@ -255,25 +255,28 @@ def _show(
 
 
 def _facts(sites: Mapping[str, "Interactions"], fitted: "PrivateRecommender") -> Iterator[tuple[str, str]]:
-    space, plan = fitted.space_, fitted.plan_
+    space = fitted.space_
     rank, count = space.components.shape
-    yield "method", plan.reason
+    yield "method", fitted.plan_.reason
     yield "directions", str(rank)
     yield "items", f"{space.dim}" if count == space.dim else f"the {count} most popular of {space.dim}"
     if fitted.unit == "item" or fitted.neighbours != "add-remove":
         yield "users", str(sum(plays.matrix.shape[0] for plays in sites.values()))
     if len(sites) > 1:
         yield "sites", ", ".join(sites)
-    if fitted.epsilon is None:
-        return
-    if plan.expected is None:
+
+
+def _expected(fitted: "PrivateRecommender") -> Iterator[tuple[str, str]]:
+    """What was to be expected of a private fit, where the planner has not said it in a warning."""
+    expected = fitted.plan_.expected
+    if expected is not None:
+        yield (
+            "expected",
+            f"about {expected.share:.0%} of the filter is found, with {expected.above} of {fitted.n_components} directions above "
+            "the noise, as far as public numbers tell",
+        )
+    elif fitted.epsilon is not None:
         yield "expected", "nobody can say beforehand, because the number of users is private"
-        return
-    yield (
-        "expected",
-        f"about {plan.expected.share:.0%} of the filter is found, with {plan.expected.above} of {rank} directions above the noise, "
-        "as far as public numbers tell",
-    )
 
 
 def _given(have: Sequence[str] | None, history: Path | None) -> list[tuple[str, str]]:

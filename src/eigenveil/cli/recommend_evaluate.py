@@ -21,13 +21,14 @@ if TYPE_CHECKING:
     from rich.status import Status
 
     from eigenveil.estimators.rounds import Round
+    from eigenveil.linalg import Array
     from eigenveil.recommend import Interactions, ItemSpace, PrivateRecommender, Quality
 
 __all__ = ["Parts", "fitted_on", "given_split", "held_out", "judged", "progress", "show_quality"]
 
 NOT_COVERED: Final = (
-    "NOT COVERED BY THE GUARANTEE: these figures were computed from the histories themselves. They are for whoever may see those; "
-    "never publish them. Settings that are chosen by them tell about the histories, too."
+    "NOT COVERED BY THE GUARANTEE: these figures were computed from the histories themselves. They are for whoever may see "
+    "those; never publish them. Settings that are chosen by them tell about the histories, too."
 )
 SPENT: Final = (
     "The private item space of this evaluation was thrown away. Had it been used, its budget would be spent; "
@@ -168,7 +169,9 @@ def judged(
 
     from eigenveil.recommend import Interactions, evaluate, popularity_scores
 
-    epsilon, notes, found = settings["epsilon"], [], {}
+    epsilon = settings["epsilon"]
+    found: dict[str, Quality] = {}
+    notes: list[str] = []
     if epsilon is not None:
         private, notes = fitted_on(parts.sites, settings, item_degrees, view)
         found[f"private, epsilon = {epsilon:g}"] = _quality(private.space_, parts, n, view)
@@ -178,7 +181,10 @@ def judged(
     exact, _ = fitted_on({"all": Interactions(parts.train, items=items)}, {**settings, **alone}, item_degrees, view)
     found["exact, not private"] = _quality(exact.space_, parts, n, view)
     popularity = popularity_scores(parts.train)
-    scores = lambda rows: np.tile(popularity, (rows.shape[0], 1))  # noqa: E731
+
+    def scores(rows: Any) -> "Array":
+        return np.tile(popularity, (rows.shape[0], 1))
+
     found["popularity, not private"] = evaluate(scores, parts.train, parts.test, n=n)
     return found, notes
 

@@ -32,8 +32,8 @@ Files: TypeAlias = Annotated[
     list[Path],
     typer.Argument(
         metavar="FILE...",
-        help="Who has what: .csv (or .csv.gz) or .parquet with a line for each interaction, or .npz with a scipy sparse matrix of "
-        "users and items. Several files are several sites, called as the files are, and each user is in one of them.",
+        help="Who has what: .csv (or .csv.gz) or .parquet with a line for each interaction, or .npz with a scipy sparse matrix "
+        "of users and items. Several files are several sites, called as the files are, and each user is in one of them.",
         show_default=False,
     ),
 ]
@@ -123,9 +123,9 @@ NeighboursName: TypeAlias = Annotated[
     typer.Option(
         "--neighbours",
         metavar="WHICH",
-        help="For --unit user, what must be hard to tell. zero-out: whether a history was blanked; the number of users is public. "
-        "add-remove: whether the user was there at all; then --delta is needed, and nobody can say beforehand what to expect. "
-        "replace-one: whether the history was another one.",
+        help="For --unit user, what must be hard to tell. zero-out: whether a history was blanked; the number of users is "
+        "public. add-remove: whether the user was there at all; then --delta is needed, and nobody can say beforehand what to "
+        "expect. replace-one: whether the history was another one.",
         rich_help_panel=_PRIVACY,
     ),
 ]
@@ -170,8 +170,8 @@ ItemDegrees: TypeAlias = Annotated[
     str,
     typer.Option(
         metavar="WHICH",
-        help="How popular items are, for the filter. none: left out. private: released for a twentieth of the budget. Or a csv of "
-        "public numbers, whose first line is item,degree.",
+        help="How popular items are, for the filter. none: left out. private: released for a twentieth of the budget. Or a csv "
+        "of public numbers, whose first line is item,degree.",
         rich_help_panel=_METHOD,
     ),
 ]

@@ -25,7 +25,7 @@ from eigenveil.privacy.sensitivity import (
 )
 from eigenveil.rows import Block
 
-__all__ = ["FARTHEST", "LARGEST", "SMALLEST", "Domain", "Region", "SparseBlock"]
+__all__ = ["FARTHEST", "LARGEST", "SMALLEST", "Domain", "Region", "SparseBlock", "row_sums"]
 
 # Squares of bounds must neither overflow nor vanish, or a norm computed in floating point would mean nothing.
 SMALLEST, LARGEST = 1e-100, 1e100
@@ -169,12 +169,12 @@ class Domain(Region):
             values = np.clip(values, -_SQUARABLE, _SQUARABLE)
         center = self.shifted_center
         if center is None:
-            norms = _row_sums(np.square(values), matrix.indptr)
+            norms = row_sums(np.square(values), matrix.indptr)
         else:
             weight = float(center @ center)
             there = center[matrix.indices]
-            norms = _row_sums(np.square(values - there), matrix.indptr)
-            seen = _row_sums(np.square(there), matrix.indptr)
+            norms = row_sums(np.square(values - there), matrix.indptr)
+            seen = row_sums(np.square(there), matrix.indptr)
             norms += np.maximum(weight - seen, 0.0) + 4 * self.dim * np.finfo(float).eps * weight
         rows = sp.csr_array((values, matrix.indices, matrix.indptr), shape=matrix.shape)
         factor = self._to_ball(norms)
@@ -236,8 +236,12 @@ class Domain(Region):
             return np.minimum(1.0, self.radius / np.sqrt(squares) * (1 - 1e-15))
 
 
-def _row_sums(values: Array, indptr: Any) -> Array:
-    """Sums of consecutive runs of `values`, one run per row; empty rows give zero."""
+def row_sums(values: Array, indptr: Any) -> Array:
+    """Sums of consecutive runs of `values`, one run per row; empty rows give zero.
+
+    >>> row_sums(np.array([1.0, 2.0, 3.0]), np.array([0, 2, 2, 3])).tolist()
+    [3.0, 0.0, 3.0]
+    """
     totals = np.zeros(len(indptr) - 1)
     filled = np.flatnonzero(np.diff(indptr))
     if len(filled):

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from eigenveil.errors import require
 from eigenveil.linalg import Array
-from eigenveil.privacy.domain import Region, SparseBlock
+from eigenveil.privacy.domain import LARGEST, SMALLEST, Region, SparseBlock, row_sums
 from eigenveil.privacy.sensitivity import (
     Neighbours,
     gram_sensitivity,
@@ -46,6 +46,9 @@ class Histories(Region):
     Degrees are then counted within the columns, so a user's items outside of them count for nothing. A user is a row of length at
     most one: all that is proved of persons in `eigenveil.privacy.sensitivity` holds with the bound B = 1.
 
+    With positive `weights`, (dim,), one for each item, rows keep that length and have entries in their proportion: with
+    w = one over the root of the item degrees, the matrix of GF-CF. That is for whole users: what one item moves is not bounded.
+
     >>> Histories(3, least=4).dense(Block(np.array([[0.0, 1.0, 1.0], [7.0, 0.0, 0.0]]))).round(9).tolist()
     [[0.0, 0.5, 0.5], [0.5, 0.0, 0.0]]
     """
@@ -53,6 +56,7 @@ class Histories(Region):
     dim: int
     least: int = 1
     columns: NDArray[np.int64] | None = None
+    weights: Array | None = None
     radius: float = field(init=False, default=1.0)
 
     def __post_init__(self) -> None:
@@ -63,6 +67,12 @@ class Histories(Region):
             )
             rising = len(self.columns) == 0 or (self.columns[0] >= 0 and bool((np.diff(self.columns) > 0).all()))
             require(rising, "columns must be numbers from 0 in rising order, none of them twice")
+        if self.weights is not None:
+            require(
+                self.weights.shape == (self.dim,), f"there must be {self.dim} weights, got shape {self.weights.shape}"
+            )
+            sound = bool(((self.weights >= SMALLEST) & (self.weights <= LARGEST)).all())
+            require(sound, f"every weight must be positive, between {SMALLEST:g} and {LARGEST:g}")
 
     @property
     def shifted_center(self) -> Array | None:
@@ -81,7 +91,10 @@ class Histories(Region):
         held = block.values if self.columns is None else block.values[:, self.columns]
         rows = out[: len(block)]
         np.not_equal(held, 0, out=rows)
-        return rows, self._factors(rows.sum(axis=1))
+        degrees = rows.sum(axis=1)
+        if self.weights is not None:
+            rows *= self.weights
+        return rows, self._factors(degrees, np.einsum("ij,ij->i", rows, rows))
 
     def sparse(self, block: Block, *, squared: bool = False) -> SparseBlock:
         """The rows of a sparse block; what is stored as zero is no item of the user's."""
@@ -89,25 +102,30 @@ class Histories(Region):
         matrix: Any = block.values if self.columns is None else block.values[:, self.columns]
         there = matrix.data != 0
         counts = np.diff(np.concatenate([[0], np.cumsum(there)])[matrix.indptr]).astype(np.float64)
-        values = np.repeat(self._factors(counts), np.diff(matrix.indptr)) * there
+        ones = there.astype(np.float64) if self.weights is None else there * self.weights[matrix.indices]
+        squares = counts if self.weights is None else row_sums(np.square(ones), matrix.indptr)
+        values = np.repeat(self._factors(counts, squares), np.diff(matrix.indptr)) * ones
         rows = sp.csr_array((values, matrix.indices, matrix.indptr), shape=matrix.shape)
         return SparseBlock(rows, np.zeros(len(block)))
 
     def sum_sensitivity(self, neighbours: Neighbours) -> float:
         """As of rows in the unit ball, or `interaction_sum_sensitivity`."""
         if neighbours is Neighbours.INTERACTION:
+            self._require_equal()
             return interaction_sum_sensitivity(self.least)
         return sum_sensitivity(self.radius, neighbours)
 
     def gram_sensitivity(self, neighbours: Neighbours) -> float:
         """As of rows in the unit ball, or `interaction_gram_sensitivity`."""
         if neighbours is Neighbours.INTERACTION:
+            self._require_equal()
             return interaction_gram_sensitivity(self.least)
         return gram_sensitivity(self.radius, neighbours)
 
     def gram_times_sensitivity(self, neighbours: Neighbours, *, basis: Array, basis_norm: float) -> float:
         """As of rows in the unit ball, or `interaction_products_sensitivity`."""
         if neighbours is Neighbours.INTERACTION:
+            self._require_equal()
             longest = float(np.sqrt(np.einsum("ij,ij->i", basis, basis).max()))
             return interaction_products_sensitivity(self.least, longest_row=longest, basis_norm=basis_norm)
         return gram_times_sensitivity(self.radius, neighbours, basis=basis, basis_norm=basis_norm)
@@ -115,11 +133,20 @@ class Histories(Region):
     def trace_sensitivity(self, neighbours: Neighbours) -> float:
         """As of rows in the unit ball, or `interaction_trace_sensitivity`."""
         if neighbours is Neighbours.INTERACTION:
+            self._require_equal()
             return interaction_trace_sensitivity(self.least)
         return trace_sensitivity(self.radius, neighbours)
 
-    def _factors(self, degrees: Array) -> Array:
-        return np.asarray(_INSIDE / np.sqrt(np.maximum(degrees, self.least)))
+    def _factors(self, degrees: Array, squares: Array) -> Array:
+        """What makes rows of these squared lengths ones of length sqrt(degree / max(degree, least))."""
+        lengths = _INSIDE / np.sqrt(np.maximum(degrees, self.least))
+        if self.weights is None:
+            return np.asarray(lengths)
+        # Whoever has nothing has a row of zeros, whatever it is multiplied with.
+        return np.asarray(lengths * np.sqrt(degrees / np.where(squares > 0, squares, 1.0)))
+
+    def _require_equal(self) -> None:
+        require(self.weights is None, "weights of items are for whole users: what one interaction moves is not bounded")
 
 
 # What follows bounds the effect of one interaction. A user has n items, one of them k, in one table and not in the other; r and

@@ -55,6 +55,9 @@ class PrivateRecommender(BaseEstimator):
     item_degrees : None, array of d or "private"
         How popular items are, for the filter's normalisation: left out, public numbers (zero counts as one), or released for a
         share of the budget.
+    normalise : "filter" or "both"
+        Where item degrees are used: in the filter alone, as in PPM (75), or to weigh items in histories too, as in GF-CF, which
+        recommends better where much is found. The latter is for unit="user".
     items : None, list or int
         Which items to use: all, a public list of names or numbers, or the so many most popular by private counts.
     trust : "curator", "site" or "masked"
@@ -109,6 +112,7 @@ class PrivateRecommender(BaseEstimator):
         unit: Literal["user", "item"] = "user",
         min_degree: int = 1,
         item_degrees: ArrayLike | Literal["private"] | None = None,
+        normalise: Literal["filter", "both"] = "filter",
         items: Sequence[Any] | int | None = None,
         trust: Literal["curator", "site", "masked"] = "curator",
         mechanism: Literal["auto", "covariance", "power"] = "auto",
@@ -127,6 +131,7 @@ class PrivateRecommender(BaseEstimator):
         self.unit = unit
         self.min_degree = min_degree
         self.item_degrees = item_degrees
+        self.normalise = normalise
         self.items = items
         self.trust = trust
         self.mechanism = mechanism
@@ -208,6 +213,7 @@ class PrivateRecommender(BaseEstimator):
         self._require_use(plan)
         request = self._request(terms, plan, sites)
         self._plan = plan
+        both = self.normalise == "both"
         begin = np.random.default_rng(request.seed).standard_normal((kept, plan.width))
 
         def design(setting: Setting) -> ItemStudy:
@@ -228,6 +234,8 @@ class PrivateRecommender(BaseEstimator):
                 degrees_share=plan.degrees_share,
                 keep=keep,
                 columns=columns,
+                weights=None if not both or self._public_degrees is None else 1.0 / np.sqrt(self._public_degrees),
+                weigh=both and isinstance(self.item_degrees, str),
                 begins_again=budget is None,
             )
 
@@ -238,6 +246,10 @@ class PrivateRecommender(BaseEstimator):
         require_one_of("trust", self.trust, ("curator", "site", "masked"))
         require_one_of("mechanism", self.mechanism, ("auto", "covariance", "power"))
         require_one_of("neighbours", self.neighbours, ("zero-out", "add-remove", "replace-one"))
+        require_one_of("normalise", self.normalise, ("filter", "both"))
+        if self.normalise == "both":
+            require(self.item_degrees is not None, "normalise='both' needs item_degrees: public numbers, or 'private'")
+            require(self.unit == "user", "normalise='both' is for unit='user': what one item moves is not bounded")
         require_one_of("on_noise", self.on_noise, ("raise", "warn"))
         require(
             self.unit == "user" or self.neighbours == "zero-out",
@@ -323,7 +335,7 @@ class PrivateRecommender(BaseEstimator):
         columns = np.arange(study.dim) if found.columns is None else found.columns
         degrees = None if self._public_degrees is None else self._public_degrees[columns]
         if isinstance(self.item_degrees, str):
-            degrees = _positive(found, study)
+            degrees = found.degrees
         self.plan_ = self._plan
         self.guarantee_ = recommender_promise(federation, found)
         self.space_ = ItemSpace(
@@ -349,6 +361,7 @@ class PrivateRecommender(BaseEstimator):
             "mechanism": plan.method,
             "why": plan.reason,
             "unit": self.unit,
+            "normalise": self.normalise,
             "trust": self.trust if self.epsilon is not None else "none",
             "min_degree": int(self.min_degree),
             "neighbours": federation.request.neighbours.value,
@@ -367,14 +380,6 @@ def _components(plan: ItemPlan, terms: ItemTerms, domain: Histories, begin: Arra
             return KrylovSum(domain, terms.neighbours, start, plan.turns, terms.rank, _TOLERANCE, plan.shares)
         case _:
             start = orthonormal(begin)
-            return KeptProducts(domain, terms.neighbours, start, plan.shares, terms.rank, longest=plan.longest)
-
-
-def _positive(found: FoundItems, study: ItemStudy) -> Array:
-    """The released degrees of the items in use, raised to what can be told from noise: post-processing."""
-    assert found.degrees is not None
-    degrees = found.degrees if study.keep is None or found.columns is None else found.degrees[found.columns]
-    floor = found.degrees_noise
-    if floor == 0:
-        floor = float(degrees[degrees > 0].min(initial=1.0))
-    return np.maximum(degrees, floor)
+            return KeptProducts(
+                domain, terms.neighbours, start, plan.shares, terms.rank, longest=plan.longest, told=False
+            )

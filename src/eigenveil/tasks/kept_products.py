@@ -20,7 +20,7 @@ from eigenveil.tasks.products import ProductTask, require_shares
 __all__ = ["KeptProducts", "KeptState", "ritz_of_all"]
 
 # Directions of the stacked bases smaller than this, relatively, are repetitions of others.
-_REPEATED = 1e-6
+_REPEATED = 1e-4
 # How much larger than the average entry an entry that matters may be, and the least signal to reckon with, over the noise.
 _BOLD, _LEAST_SIGNAL = 3.0, 1e-3
 
@@ -46,6 +46,8 @@ class KeptProducts(ProductTask[KeptState]):
     X becomes the Ritz vectors of the last product, and the answer those of `ritz_of_all`. With a `tolerance` it
     stops when that has turned by no more than so much, as a sine, since the turn before: released numbers only.
 
+    `told` says that what the products say so far is wanted after every turn, and not in the end alone, which is faster.
+
     Rows of X that are longer than `longest` are scaled down to it before X is asked about. X is public, and still no direction
     is stretched; where one interaction is protected, the noise is for the longest row, and few long ones would make it all of it.
 
@@ -65,9 +67,11 @@ class KeptProducts(ProductTask[KeptState]):
     rank: int
     tolerance: float = 0.0
     longest: float = math.inf
+    told: bool = True
 
     def __post_init__(self) -> None:
         require(self.longest > 0, f"longest must be positive, got {self.longest}")
+        require(self.told or self.tolerance == 0, "tolerance needs what the products say after every turn")
         require_contraction(self.begin, dim=self.domain.dim)
         width = self.begin.shape[1]
         require(1 <= self.rank <= width, f"rank must lie in 1..{width}, the width, got {self.rank}")
@@ -97,9 +101,11 @@ class KeptProducts(ProductTask[KeptState]):
     def update(self, state: KeptState, released: Array) -> KeptState:
         """One product more, and what all of them say now."""
         bases, products = (*state.bases, state.basis), (*state.products, released)
-        space = ritz_of_all(bases, products, self._precisions(bases), rank=self.rank)
-        still = state.space is not None and sines(state.space.basis, space.basis)[0] <= self.tolerance
-        done = len(bases) == len(self.shares) or (self.tolerance > 0 and still)
+        done, space = len(bases) == len(self.shares), None
+        if done or self.told:
+            space = ritz_of_all(bases, products, self._precisions(bases), rank=self.rank)
+        if self.tolerance > 0 and state.space is not None and space is not None:
+            done = done or bool(sines(state.space.basis, space.basis)[0] <= self.tolerance)
         following = state.basis if done else self._capped(self._improved(state.basis, released))
         return KeptState(bases, products, following, space, done)
 
@@ -143,8 +149,8 @@ def ritz_of_all(
 ) -> Subspace:
     """The `rank` leading directions of the symmetric G that best fits all products Y_t ~ G X_t, (d, p) each, all public.
 
-    G minimises sum_t r_t ||G X_t - Y_t||_F^2 + (c/2) ||G||_F^2, where r_t is the precision of turn t, one over the variance of its
-    noise, over that of the first (`shares`, where all are equally sensitive). With
+    G minimises sum_t r_t ||G X_t - Y_t||_F^2 + (c/2) ||G||_F^2, where r_t is the precision of turn t, one over the variance of
+    its noise, over that of the first; `shares` are precisions where all turns are equally sensitive. With
     A = sum r_t X_t X_t^T = U diag(a) U^T and B = sum r_t Y_t X_t^T the gradient vanishes where
     G A + A G + c G = B + B^T: on U an entry is (U^T (B + B^T) U)_ij / (a_i + a_j + c), between U and the rest it is
     that of B over a_j + c, and on the rest, of which nothing is known, zero. For one product and c = 0 that is `ritz`.
@@ -156,9 +162,12 @@ def ritz_of_all(
     noise, signal = _variances(bases, products, relative)
     ridge = noise / signal if signal > 0 else 0.0
     stack = np.hstack([np.sqrt(r) * basis for r, basis in zip(relative, bases, strict=True)])
-    span, sizes, _ = np.linalg.svd(stack, full_matrices=False)
-    kept = sizes > _REPEATED * sizes[0]
-    span, weights = np.ascontiguousarray(span[:, kept]), np.square(sizes[kept])
+    # By way of the small matrix of products: much faster than a decomposition of the tall one, and as exact as need be.
+    weights, turns = np.linalg.eigh(stack.T @ stack)
+    kept = weights > _REPEATED**2 * weights[-1]
+    weights = weights[kept]
+    span = orthonormal(stack @ (turns[:, kept] / np.sqrt(weights)))
+    del stack
     across = np.zeros(span.shape)
     for r, basis, product in zip(relative, bases, products, strict=True):
         across += r * (product @ (basis.T @ span))
