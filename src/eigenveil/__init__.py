@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from eigenveil.linalg import Subspace, merge, merge_all
     from eigenveil.model import Model
     from eigenveil.privacy import Guarantee, Ledger
+    from eigenveil.recommend import PrivateRecommender
     from eigenveil.rows import Symmetric
     from eigenveil.runtimes import Faults
 
@@ -48,6 +49,7 @@ __all__ = [
     "PeerError",
     "PeersLost",
     "PrivatePCA",
+    "PrivateRecommender",
     "ProtocolError",
     "QuorumLost",
     "StateFileError",
@@ -72,6 +74,7 @@ _HOMES = {
     "GossipPCA": "estimators",
     "PrivatePCA": "estimators",
     "StreamingPCA": "estimators",
+    "PrivateRecommender": "recommend",
     "Graph": "graphs",
     "Subspace": "linalg",
     "merge": "linalg",

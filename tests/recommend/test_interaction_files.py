@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from eigenveil.linalg import Array
-from eigenveil.recommend.interactions import read_interactions
+from eigenveil.recommend.reading import read_interactions
 from recommend.histories_of_users import SECRET, SMALL, histories, is_canonical, lines_of, refuses, write_lines
 
 FILES = ["a.csv", "a.csv.gz", "a.CSV", "a.parquet"]

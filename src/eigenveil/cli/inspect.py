@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -43,18 +44,23 @@ def inspect(
     Opening a model runs no code, wherever the file came from.
     """
     from eigenveil.files import format_of
-    from eigenveil.model import Model
-    from eigenveil.recommend import ItemSpace
-    from eigenveil.report import model_details
 
-    learned = ItemSpace.load(model) if format_of(model) == "eigenveil-items" else Model.load(model)
-    if as_json:
-        values = _as_values(learned) if isinstance(learned, Model) else _space_values(learned)
-        typer.echo(json.dumps(values, indent=2, allow_nan=False))
-    elif isinstance(learned, Model):
-        output().print(model_details(learned, largest=loadings))
+    if format_of(model) == "eigenveil-items":
+        # Only then: the recommender takes a while to load.
+        from eigenveil.recommend import ItemSpace
+
+        space = ItemSpace.load(model)
+        values, details = partial(_space_values, space), partial(_space_details, space, largest=loadings)
     else:
-        output().print(_space_details(learned, largest=loadings))
+        from eigenveil.model import Model
+        from eigenveil.report import model_details
+
+        learned = Model.load(model)
+        values, details = partial(_as_values, learned), partial(model_details, learned, largest=loadings)
+    if as_json:
+        typer.echo(json.dumps(values(), indent=2, allow_nan=False))
+    else:
+        output().print(details())
 
 
 def _as_values(model: "Model") -> dict[str, Any]:

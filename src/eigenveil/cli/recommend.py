@@ -10,7 +10,7 @@ import typer
 from eigenveil.cli import options as option
 from eigenveil.cli import recommend_options as choice
 from eigenveil.cli.files import require_output
-from eigenveil.cli.recommend_evaluate import fitted_on, given_split, held_out, judged, progress, show_quality
+from eigenveil.cli.recommend_runs import fitted_on, given_split, held_out, judged, progress, show_quality
 from eigenveil.cli.terminal import errors_as_lines, output, wrote
 from eigenveil.errors import require
 

@@ -1,9 +1,10 @@
 """Recommendations from histories that nobody shares: a private item space, learned once, and a filter on the user's device."""
 
-from eigenveil.recommend.interactions import Interactions, read_interactions
+from eigenveil.recommend.interactions import Interactions
 from eigenveil.recommend.item_space import ItemSpace
 from eigenveil.recommend.plan import ItemPlan
 from eigenveil.recommend.ranking import Quality, evaluate, popularity_scores, split
+from eigenveil.recommend.reading import read_interactions
 from eigenveil.recommend.recommender import PrivateRecommender
 
 __all__ = [

@@ -52,18 +52,20 @@ class View:
     def see(self, done: "Round") -> None:
         """A round has ended."""
         self.last = done
-        self._update(f"{self._words}: {self.reached}")
+        self._update(f"{self._words}: {_named(done)} is done")
 
     @property
     def reached(self) -> str:
         """How far it came."""
-        return (
-            "no round had ended" if self.last is None else f"round {self.last.number + 1} ({self.last.stage}) had ended"
-        )
+        return "no round had ended" if self.last is None else f"{_named(self.last)} had ended"
 
     def _update(self, words: str) -> None:
         if self._status is not None:
             self._status.update(words)
+
+
+def _named(done: "Round") -> str:
+    return f"round {done.number + 1} ({done.stage})"
 
 
 @contextmanager
