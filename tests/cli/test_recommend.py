@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -136,7 +138,9 @@ def test_ratings_public_lists_and_private_counts(tmp_path: Path) -> None:
         tmp_path / "ratings.parquet", pd.concat([frame, others, low]).drop_duplicates(["person", "film"])
     )
     target = tmp_path / "items.safetensors"
-    words = "--user person --item film --value stars --at-least 4 --keep-items 20 --item-degrees private"
+    words = (
+        "--user person --item film --value stars --at-least 4 --keep-items 20 --item-degrees private --normalise both"
+    )
     done = eigenveil(
         "recommend", "fit", source, *PRIVATE, *words.split(), "--items-file", catalogue_in(tmp_path), "-o", target
     )
@@ -145,6 +149,7 @@ def test_ratings_public_lists_and_private_counts(tmp_path: Path) -> None:
     found = ItemSpace.load(target)
     assert found.items == tuple(NAMES)
     assert found.components.shape == (GROUPS, 20)
+    assert found.settings["normalise"] == "both"
     assert found.degrees is not None
 
 
@@ -200,6 +205,7 @@ def test_a_hopeless_budget_is_refused_with_what_would_do(tmp_path: Path) -> None
         (("-k", 3, "--delta", 1e-6, "--no-privacy"), "--delta means nothing"),
         ((*PRIVATE, "--neighbours", "add-remove"), "--delta is required with --neighbours add-remove"),
         ((*PRIVATE, "--unit", "item", "--neighbours", "replace-one"), "--neighbours is for --unit user"),
+        ((*PRIVATE, "--normalise", "both"), "--normalise both needs --item-degrees"),
         ((*PRIVATE, "--survivors", 2), "--survivors is for --trust masked"),
         ((*PRIVATE, "--colluders", 2), "--colluders is for --trust masked"),
         ((*PRIVATE, "--keep-items", 1), "--keep-items must be from 2 to"),
@@ -415,3 +421,22 @@ def test_help_of_every_command_teaches() -> None:
         page = eigenveil("recommend", command, "--help")
         assert page.exit_code == 0
         assert f"eigenveil recommend {command} " in page.stdout
+
+
+def test_the_examples_in_the_docs_say_what_they_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text(encoding="utf-8")
+    (script,) = re.findall(r"\$ python -c '([^']*)'\n\$ eigenveil recommend", page)
+    examples = re.findall(
+        r"^\$ eigenveil (recommend (?:fit plays|top|evaluate) .*)\n([^$`]*)", page, flags=re.MULTILINE
+    )
+    assert [line.split()[1] for line, _ in examples] == ["fit", "top", "evaluate"]
+    monkeypatch.chdir(tmp_path)
+    subprocess.run([sys.executable, "-c", script], check=True)
+    for line, shown in examples:
+        done = eigenveil(*line.split())
+        assert done.exit_code == 0, done.output
+        # The order of items that go together equally well depends on the noise.
+        if line.startswith("recommend top"):
+            assert sorted(done.stdout.split()) == sorted(shown.split())
+        elif shown:
+            assert " ".join(done.stdout.split()) == " ".join(shown.split())

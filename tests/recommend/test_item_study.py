@@ -383,7 +383,12 @@ def test_where_no_items_are_kept_none_may_be_named_and_no_degrees_asked_for() ->
 
 
 def test_settings_that_contradict_each_other_are_refused() -> None:
-    for wrong in ({"degrees_share": 1.0}, {"degrees_share": -0.1}, {"degrees_share": 0.0}, {"columns": np.array([1, 2])}):
+    for wrong in (
+        {"degrees_share": 1.0},
+        {"degrees_share": -0.1},
+        {"degrees_share": 0.0},
+        {"columns": np.array([1, 2])},
+    ):
         with pytest.raises(ValueError, match="degrees"):
             study(**wrong)
 

@@ -176,12 +176,11 @@ ItemDegrees: TypeAlias = Annotated[
     ),
 ]
 Normalise: TypeAlias = Annotated[
-    Literal["filter", "both"] | None,
+    Literal["filter", "both"],
     typer.Option(
         metavar="WHERE",
         help="Where item degrees are used. filter: in the filter. both: on the histories before the fit as well.",
         rich_help_panel=_METHOD,
-        show_default="filter",
     ),
 ]
 MechanismName: TypeAlias = Annotated[
@@ -284,8 +283,7 @@ def estimator_settings(given: Mapping[str, Any]) -> dict[str, Any]:
         require(given["trust"] == "masked" or given[name] is None, f"--{name} is for --trust masked")
     seed = given["seed"]
     require(seed is None or seed >= 0, f"--seed must not be negative, got {seed}")
-    normalised = {} if given["normalise"] is None else {"normalise": given["normalise"]}
-    return normalised | {
+    return {
         "n_components": given["components"],
         "epsilon": epsilon,
         "delta": delta,
@@ -296,6 +294,7 @@ def estimator_settings(given: Mapping[str, Any]) -> dict[str, Any]:
         "colluders": 1 if given["colluders"] is None else given["colluders"],
         "items": given["keep_items"],
         "min_degree": given["min_degree"],
+        "normalise": given["normalise"],
         "mechanism": given["mechanism"],
         "history": given["history"],
         "on_noise": "warn" if given["even_if_noise"] else "raise",

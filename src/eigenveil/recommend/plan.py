@@ -39,7 +39,7 @@ _OPTIMISM, LEAST, FAIR = 2.0, 0.15, 0.5
 _POPULAR: Final = 0.4
 # With fewer items, what is expected of them may be a little less: what they leave out is lost as well.
 _FAIR_OF_FEWER: Final = 0.35
-_EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
+_EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 _KEPT = (5000, 2000, 1000, 500, 200, 100)
 
 

@@ -1,0 +1,228 @@
+"""The recommender's planner: more users or a larger budget never hurt, hopeless fits are refused unspent, and nothing is private."""
+
+import math
+import warnings
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from eigenveil.privacy import Budget, Gaussian, Ledger, Neighbours
+from eigenveil.recommend import PrivateRecommender
+from eigenveil.recommend.plan import ItemTerms, plan_items
+
+GOWALLA = ItemTerms(41000, 41000, 32, 30000, Budget(3.0, 1e-6), Neighbours.ZERO_OUT, 1, "auto", degrees=False)
+
+
+@st.composite
+def terms(draw: st.DrawFn) -> ItemTerms:
+    """What may be asked for, from tiny to huge."""
+    dim = draw(st.sampled_from([2, 10, 100, 1000, 10**4, 10**5]))
+    kept = draw(st.sampled_from([dim, max(2, dim // 2), max(2, dim // 20)]))
+    return ItemTerms(
+        dim=dim,
+        kept=kept,
+        rank=draw(st.integers(1, min(kept, 64))),
+        users=draw(st.sampled_from([1, 10, 1000, 10**5, 10**7])),
+        budget=Budget(draw(st.sampled_from([0.01, 0.3, 1.0, 10.0, 50.0])), draw(st.sampled_from([1e-9, 1e-4, 0.1]))),
+        neighbours=draw(st.sampled_from([Neighbours.ZERO_OUT, Neighbours.REPLACE_ONE, Neighbours.INTERACTION])),
+        least=draw(st.sampled_from([1, 5, 20])),
+        mechanism=draw(st.sampled_from(["auto", "covariance", "power"])),
+        degrees=draw(st.booleans()) or kept < dim,
+        history=draw(st.sampled_from([None, 1.0, 30.0])),
+    )
+
+
+@settings(max_examples=300)
+@given(asked=terms(), factor=st.sampled_from([1.5, 2, 100]))
+def test_more_users_and_a_larger_budget_never_hurt(asked: ItemTerms, factor: float) -> None:
+    assert asked.users is not None and asked.budget is not None
+    one = plan_items(asked)
+    more = replace(asked, users=math.ceil(factor * asked.users))
+    bolder = replace(asked, budget=Budget(factor * asked.budget.epsilon, asked.budget.delta))
+    laxer = replace(asked, budget=Budget(asked.budget.epsilon, min(0.5, factor * asked.budget.delta)))
+    assert one.expected is not None
+    for other in map(plan_items, (more, bolder, laxer)):
+        assert other.expected is not None
+        # The same fit, of which more is found.
+        assert (other.method, other.width, other.shares) == (one.method, one.width, one.shares)
+        assert other.expected.share >= one.expected.share - 1e-12
+        assert other.expected.at_best >= one.expected.at_best - 1e-12
+        assert other.expected.above >= one.expected.above
+        assert one.hopeless or not other.hopeless
+
+
+@settings(max_examples=200)
+@given(asked=terms())
+def test_a_plan_can_be_carried_out(asked: ItemTerms) -> None:
+    plan = plan_items(asked)
+    assert plan.expected is not None
+    assert 0 <= plan.expected.share <= plan.expected.at_best <= 1
+    assert 0 <= plan.expected.above <= asked.rank
+    assert asked.rank <= plan.width <= asked.kept
+    assert min(plan.shares) > 0
+    assert sum(plan.shares) <= 1 + 1e-12
+    assert (plan.degrees_share > 0) == asked.degrees
+    assert plan.degrees_share < 1
+    assert plan.turns == len(plan.shares) == plan.for_sites().rounds
+    assert asked.mechanism == "auto" or plan.method == asked.mechanism
+    if plan.hopeless:
+        assert plan.expected.share <= plan.expected.at_best < 0.5
+    # One interaction is at most what a whole user is.
+    if asked.neighbours is not Neighbours.INTERACTION and asked.mechanism == "covariance":
+        weaker = plan_items(replace(asked, neighbours=Neighbours.INTERACTION)).expected
+        assert weaker is not None
+        assert weaker.share >= plan.expected.share - 1e-12
+
+
+@settings(max_examples=100)
+@given(asked=terms())
+def test_where_nothing_is_known_or_asked_for_nothing_is_expected(asked: ItemTerms) -> None:
+    for unknown in (replace(asked, users=None), replace(asked, budget=None)):
+        plan = plan_items(unknown)
+        assert plan.expected is None
+        assert not plan.hopeless
+        assert plan.advice == ()
+    assert plan_items(replace(asked, budget=None, mechanism="power")).method == "krylov"
+
+
+@pytest.mark.parametrize("rank", [0, -1, 41001])
+def test_a_rank_that_cannot_be_is_refused(rank: int) -> None:
+    with pytest.raises(ValueError, match="n_components must lie in"):
+        plan_items(replace(GOWALLA, rank=rank))
+
+
+def test_pairs_of_items_that_do_not_fit_in_memory_are_not_asked_for() -> None:
+    assert plan_items(GOWALLA).method == "power"
+    assert plan_items(replace(GOWALLA, dim=1000, kept=1000)).method == "covariance"
+
+
+@settings(max_examples=100)
+@given(asked=terms())
+def test_what_is_advised_would_do(asked: ItemTerms) -> None:
+    """Each line of advice, carried out, is expected to find more than what was asked for."""
+    plan = plan_items(asked)
+    assert asked.users is not None and asked.budget is not None and plan.expected is not None
+    for line in plan.advice:
+        if line.startswith("epsilon="):
+            other = replace(asked, budget=Budget(float(line.removeprefix("epsilon=")), asked.budget.delta))
+        elif line.startswith("about "):
+            other = replace(asked, users=int(line.split()[1]) * asked.users)
+        elif line.startswith("n_components="):
+            other = replace(asked, rank=int(line.removeprefix("n_components=")))
+        elif line.startswith("unit='item'"):
+            other = replace(asked, neighbours=Neighbours.INTERACTION)
+        else:
+            other = replace(asked, kept=int(line.split()[0]), degrees=True)
+        found = plan_items(other)
+        assert found.expected is not None
+        assert not found.hopeless
+        assert found.expected.share > plan.expected.share
+
+
+# The same, met in a fit.
+
+
+@pytest.fixture
+def untouched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What was charged or released while the test ran."""
+    seen: list[str] = []
+    for owner, name in ((Ledger, "spend"), (Gaussian, "release")):
+        whole = getattr(owner, name)
+
+        def noted(self: Any, *rest: Any, whole: Any = whole, name: str = name, **more: Any) -> Any:
+            seen.append(name)
+            return whole(self, *rest, **more)
+
+        monkeypatch.setattr(owner, name, noted)
+    return seen
+
+
+def histories(users: int, items: int) -> sp.csr_array:
+    """Users with one item each: the planner does not look."""
+    return sp.csr_array(
+        (np.ones(users), np.arange(users) % items, np.arange(users + 1)),
+        shape=(users, items),
+    )
+
+
+def test_a_fit_like_gowalla_is_refused_before_anything_is_spent(untouched: list[str]) -> None:
+    assert plan_items(GOWALLA).hopeless
+    model = PrivateRecommender(32, epsilon=3.0)
+    held = histories(30000, 41000)
+    for table in (held, [held[:10000], held[10000:]]):
+        with pytest.raises(ValueError, match="Nothing was spent") as caught:
+            model.fit(table)
+        # What would do, as far as can be told: fewer items among it.
+        assert "items=" in str(caught.value)
+        assert "on_noise='warn'" in str(caught.value)
+    assert not untouched
+    assert not hasattr(model, "ledgers_")
+    assert not hasattr(model, "unfinished_")
+
+
+@pytest.mark.parametrize("trust", ["curator", "site", "masked"])
+def test_a_hopeless_fit_goes_on_with_a_warning_where_that_is_asked_for(trust: str, untouched: list[str]) -> None:
+    held = histories(60, 300)
+    sites: Any = held if trust == "curator" else [held[:20], held[20:40], held[40:]]
+    with pytest.raises(ValueError, match="Nothing was spent"):
+        PrivateRecommender(4, epsilon=0.5, delta=1e-4, trust=trust).fit(sites)  # type: ignore[arg-type]
+    assert not untouched
+    with pytest.warns(UserWarning, match="hides"):
+        model = PrivateRecommender(4, epsilon=0.5, delta=1e-4, trust=trust, on_noise="warn").fit(sites)  # type: ignore[arg-type]
+    assert model.plan_.hopeless
+    assert untouched
+
+
+def between() -> tuple[int, ItemTerms]:
+    """So many users that a fit is neither hopeless nor good, found without knowing where that begins."""
+    asked = ItemTerms(200, 200, 8, 1, Budget(1.0, 1e-5), Neighbours.ZERO_OUT, 1, "auto", degrees=False)
+    users = 1
+    while plan_items(replace(asked, users=users)).hopeless:
+        users = math.ceil(1.1 * users)
+    return users, replace(asked, users=users)
+
+
+def test_in_between_there_is_a_warning_and_beyond_it_none() -> None:
+    users, asked = between()
+    plan = plan_items(asked)
+    assert not plan.hopeless
+    assert plan.advice
+    with pytest.warns(UserWarning, match=r"of 8 directions will stand above the noise.*More would need"):
+        PrivateRecommender(8, epsilon=1.0, delta=1e-5, random_state=0).fit(histories(users, 200))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        PrivateRecommender(8, epsilon=1.0, delta=1e-5, random_state=0).fit(histories(30 * users, 200))
+
+
+def test_what_the_planner_says_does_not_depend_on_histories() -> None:
+    rng = np.random.default_rng(0)
+    tables = [np.zeros((300, 20)), np.ones((300, 20)), (rng.random((300, 20)) < 0.3).astype(float)]
+    plans = []
+    for table in tables:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            plans.append(
+                PrivateRecommender(3, epsilon=1.0, delta=1e-5, on_noise="warn", random_state=0).fit(table).plan_
+            )
+    assert plans[0] == plans[1] == plans[2]
+
+
+def test_where_the_number_of_users_is_protected_nobody_can_say() -> None:
+    """Two users and a tiny budget: no refusal and no warning, because both would tell how few there are."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = PrivateRecommender(3, epsilon=0.1, delta=1e-5, neighbours="add-remove").fit(histories(2, 50))
+    assert model.plan_.expected is None
+
+
+def test_a_longer_history_and_fewer_items_give_more_hope() -> None:
+    for longer in (replace(GOWALLA, history=400.0), replace(GOWALLA, kept=500, degrees=True)):
+        one, other = plan_items(GOWALLA).expected, plan_items(longer).expected
+        assert one is not None and other is not None
+        assert other.share >= one.share
+        assert other.at_best > one.at_best
