@@ -427,7 +427,9 @@ def test_the_examples_in_the_docs_say_what_they_say(tmp_path: Path, monkeypatch:
     page = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text(encoding="utf-8")
     (script,) = re.findall(r"\$ python -c '([^']*)'\n\$ eigenveil recommend", page)
     examples = re.findall(
-        r"^\$ eigenveil (recommend (?:fit plays|top|evaluate) .*)\n([^$`]*)", page, flags=re.MULTILINE
+        r"^\$ eigenveil (recommend (?:fit plays|top|evaluate)\b[^\n]*)\n(.*?)(?=^\$|^```)",
+        page,
+        flags=re.MULTILINE | re.DOTALL,
     )
     assert [line.split()[1] for line, _ in examples] == ["fit", "top", "evaluate"]
     monkeypatch.chdir(tmp_path)

@@ -125,12 +125,13 @@ class ItemSpace:
     def top(self, rows: Any, *, n: int = 20) -> Any:
         """The numbers of the `n` best items that are not in the history, best first: (n,) for one row, (b, n) for several.
 
-        Where fewer are left, one row gets fewer, and several are filled up with -1.
+        One row is (dim,), or a sparse matrix (1, dim). Where fewer are left, one row gets fewer, and several are filled up
+        with -1.
         """
         whole = isinstance(n, int | np.integer) and not isinstance(n, bool) and n >= 1
         require(whole, f"n must be an integer of at least 1, got {n!r}")
-        one = getattr(rows, "ndim", None) == 1 or (not hasattr(rows, "ndim") and np.ndim(rows) == 1)
         held = self.rows(rows)
+        one = rows.shape[0] == 1 if sp.issparse(rows) and rows.ndim == 2 else np.ndim(rows) == 1
         parts = [np.empty((0, n), dtype=np.int64)]
         for start in range(0, held.shape[0], _BLOCK):
             block = held[start : start + _BLOCK]

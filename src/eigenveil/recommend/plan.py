@@ -49,7 +49,7 @@ class ItemTerms:
     """What a fit is asked for, in public terms: `rank` directions of `dim` items, of which `kept` are used.
 
     `users` is None where their number is private. `degrees` says that item degrees are released, and `history` how many items
-    a user has, roughly, where the caller knows.
+    a user has, roughly, where the caller knows. The noise is `louder` than a curator's where sites add it.
     """
 
     dim: int
@@ -62,6 +62,7 @@ class ItemTerms:
     mechanism: Mechanisms
     degrees: bool
     history: float | None = None
+    louder: float = 1.0
 
 
 @final
@@ -176,7 +177,7 @@ def _eigenvalues(terms: ItemTerms) -> Array:
 def _entry_noise(terms: ItemTerms, plan: ItemPlan) -> float:
     """The deviation of the noise on an entry of the item-item matrix, or of the last product."""
     assert terms.budget is not None
-    sigma = 1.0 / (terms.budget.mu * math.sqrt(1 - plan.degrees_share))
+    sigma = terms.louder / (terms.budget.mu * math.sqrt(1 - plan.degrees_share))
     near = Histories(terms.kept, terms.least)
     if plan.method == "covariance":
         return sigma * near.gram_sensitivity(terms.neighbours) / math.sqrt(2)

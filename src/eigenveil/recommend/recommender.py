@@ -1,5 +1,6 @@
 """`PrivateRecommender`: items that go together, learned from histories that nobody shares; recommendations on the user's side."""
 
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
@@ -191,6 +192,7 @@ class PrivateRecommender(BaseEstimator):
         sites, dim, names = read_histories(R)
         columns, keep = items_of(self.items, dim, names)
         self._public_degrees, self._names = degrees_of(self.item_degrees, dim), names
+        masks = self._masks(len(sites))
         near = Neighbours.INTERACTION if self.unit == "item" else Neighbours(self.neighbours)
         users = sum(rows.shape[0] for rows in sites.values()) if near.count_is_public else None
         budget = self._budget(users)
@@ -208,10 +210,11 @@ class PrivateRecommender(BaseEstimator):
             mechanism=self.mechanism,
             degrees=private_degrees,
             history=None if self.history is None else float(self.history),
+            louder=self._louder(len(sites), masks),
         )
         plan = plan_items(terms)
         self._require_use(plan)
-        request = self._request(terms, plan, sites)
+        request = self._request(terms, plan, sites, masks)
         self._plan = plan
         both = self.normalise == "both"
         begin = np.random.default_rng(request.seed).standard_normal((kept, plan.width))
@@ -288,25 +291,33 @@ class PrivateRecommender(BaseEstimator):
             stacklevel=4,
         )
 
-    def _request(self, terms: ItemTerms, plan: ItemPlan, sites: Mapping[str, Rows]) -> SitesRequest:
-        count, masks = len(sites), None
-        if self.trust == "masked":
-            require(
-                count >= 2,
-                "trust='masked' needs at least 2 sites, a list of matrices; where every user is one, [R[[u]] for u in range(n)]",
-            )
-            require(
-                self.quorum is None, "quorum is not for trust='masked': give survivors, how many must be in each sum"
-            )
-            require_integer("colluders", self.colluders, least=1, most=max(1, count - 1), optional=False)
-            survivors = share_of("survivors", self.survivors, count)
-            survivors = count if survivors is None else survivors
-            require_survivors(count, survivors=survivors, colluders=int(self.colluders))
-            masks = (survivors, int(self.colluders))
-        else:
+    def _masks(self, count: int) -> tuple[int, int] | None:
+        """How many of the sites must survive and how many may collude, where parts are masked."""
+        if self.trust != "masked":
             require(self.survivors is None, "survivors is for trust='masked'; for other trust there is quorum")
             require(self.colluders == 1, "colluders is for trust='masked'")
-        fewest = share_of("quorum", self.quorum, count) if masks is None else masks[0]
+            return None
+        require(
+            count >= 2,
+            "trust='masked' needs at least 2 sites, a list of matrices; where every user is one, [R[[u]] for u in range(n)]",
+        )
+        require(self.quorum is None, "quorum is not for trust='masked': give survivors, how many must be in each sum")
+        require_integer("colluders", self.colluders, least=1, most=max(1, count - 1), optional=False)
+        survivors = share_of("survivors", self.survivors, count)
+        survivors = count if survivors is None else survivors
+        require_survivors(count, survivors=survivors, colluders=int(self.colluders))
+        return survivors, int(self.colluders)
+
+    def _louder(self, count: int, masks: tuple[int, int] | None) -> float:
+        """How many times a curator's noise there is on a sum, if all sites are in it."""
+        if self.trust == "site":
+            return math.sqrt(count)
+        return 1.0 if masks is None else math.sqrt(count / (masks[0] - masks[1]))
+
+    def _request(
+        self, terms: ItemTerms, plan: ItemPlan, sites: Mapping[str, Rows], masks: tuple[int, int] | None
+    ) -> SitesRequest:
+        fewest = share_of("quorum", self.quorum, len(sites)) if masks is None else masks[0]
         public = terms.users is not None
         return SitesRequest(
             rank=terms.rank,
