@@ -1,4 +1,4 @@
-"""Neighbouring tables of histories for the laws: hostile entries, every storage, users around the degree where the divisor turns."""
+"""Neighbouring histories for the laws: hostile entries, every storage, users around the degree where the divisor turns."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +17,8 @@ LEASTS = [1, 2, 3, 5, 20]
 STORAGES = ["dense", "sparse", "stored zeros", "in parts"]
 # What may stand where there should be a one. All of it is an item and counts as much as any other.
 ENTRIES = np.array([1.0, 1e200, -3.0, 0.5, 1e-300])
+# How much items may weigh, as whoever asks decides.
+WEIGHTS = np.array([1e-100, 1e-3, 1.0, 1.0, 7.0, 1e100])
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,11 @@ def history_cases(draw: st.DrawFn) -> HistoryCase:
     if draw(st.booleans()):
         columns = np.flatnonzero(rng.random(dim) < 0.7).astype(np.int64)
         columns = columns if len(columns) else np.array([0])
-    region = Histories(dim if columns is None else len(columns), least, columns)
+    count = dim if columns is None else len(columns)
+    weights = None
+    if near is not Neighbours.INTERACTION and draw(st.booleans()):
+        weights = rng.choice(WEIGHTS, count)
+    region = Histories(count, least, columns, weights)
     storages = [draw(st.sampled_from(STORAGES))] * 2
     if draw(st.booleans()):
         storages[1] = draw(st.sampled_from(STORAGES))
@@ -103,8 +109,11 @@ def obvious_rows(table: Array, region: Histories) -> Array:
     rows = np.zeros((len(table), region.dim))
     for at, history in enumerate(table):
         items = [place for place, column in enumerate(columns) if history[column] != 0]
+        weights = {item: 1.0 if region.weights is None else float(region.weights[item]) for item in items}
+        # Of the length that as many ones have.
+        length = np.sqrt(len(items) / max(len(items), region.least))
         for item in items:
-            rows[at, item] = 1 / np.sqrt(max(len(items), region.least))
+            rows[at, item] = length * weights[item] / np.sqrt(sum(w**2 for w in weights.values()))
     return rows
 
 

@@ -126,6 +126,31 @@ def test_columns_that_are_no_list_of_columns_are_refused(columns: list[Any]) -> 
         Histories(2, 1, np.array(columns, dtype=np.int64))
 
 
+def test_weights_of_items_are_for_whole_users() -> None:
+    weighted = Histories(3, 2, None, np.array([1.0, 2.0, 4.0]))
+    found = weighted.dense(Block(np.array([[1.0, 1.0, 0.0], [0.0, 0.0, 1.0], [0.0, 0.0, 0.0]])))
+    # In proportion to the weights, and as long as the rows of ones were.
+    wanted = [[math.sqrt(0.2), math.sqrt(0.8), 0], [0, 0, math.sqrt(0.5)], [0, 0, 0]]
+    np.testing.assert_allclose(found, wanted, rtol=1e-14)
+    for near in (Neighbours.ZERO_OUT, Neighbours.ADD_REMOVE, Neighbours.REPLACE_ONE):
+        assert weighted.gram_sensitivity(near) == Histories(3, 2).gram_sensitivity(near)
+    rows, near = DenseRows(np.eye(3)), Neighbours.INTERACTION
+    for refused in (
+        lambda: bounded_sum(rows, domain=weighted, neighbours=near),
+        lambda: bounded_trace(rows, domain=weighted, neighbours=near),
+        lambda: bounded_gram(rows, domain=weighted, neighbours=near),
+        lambda: bounded_gram_times(rows, basis=np.eye(3), domain=weighted, neighbours=near),
+    ):
+        with pytest.raises(ValueError, match="weights of items are for whole users"):
+            refused()
+
+
+@pytest.mark.parametrize("weights", [[1, 2], [0, 1, 1], [-1, 1, 1], [1, 1, math.nan], [1, 1, math.inf], [1e-200, 1, 1]])
+def test_weights_that_are_none_are_refused(weights: list[float]) -> None:
+    with pytest.raises(ValueError, match="weight"):
+        Histories(3, 1, None, np.array(weights, dtype=np.float64))
+
+
 def test_a_region_is_frozen_and_has_no_center() -> None:
     region = Histories(3)
     assert region.shifted_center is None

@@ -1,6 +1,7 @@
 """`ItemSpace`: the filter against its formula, what it refuses to be, and its file, whole or refused."""
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,7 @@ def test_scores_are_the_filtered_history(seed: int, some: bool, weighed: bool, r
     assert set(found.tolist()) == used - set(np.flatnonzero(history).tolist())
     # Best first.
     scores = dict(zip(sorted(used), held.scores(history)[0], strict=True))
-    assert all(scores[a] >= scores[b] for a, b in zip(found, found[1:], strict=False))
+    assert all(scores[a] >= scores[b] for a, b in pairwise(found))
 
 
 def test_many_rows_are_as_each_alone() -> None:

@@ -14,6 +14,7 @@ from dp_accounting import pld
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from eigenveil.errors import BudgetExceeded
 from eigenveil.linalg import Array, orthonormal
 from eigenveil.privacy import Bounded, Budget, Gaussian, Histories, Neighbours, Share, epsilon_of, mu_for
 from eigenveil.protocols.masked import MaskedTerms
@@ -31,9 +32,10 @@ ITEMS, DELTA = 6, 1e-3
 
 def fitted(R: Any, **options: Any) -> PrivateRecommender:
     """A fit that goes on where the planner expects nothing, with a fixed seed."""
+    choices: dict[str, Any] = {"n_components": 2, "on_noise": "warn", "random_state": 1, **options}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        return PrivateRecommender(**({"n_components": 2, "on_noise": "warn", "random_state": 1} | options)).fit(R)
+        return PrivateRecommender(**choices).fit(R)
 
 
 @st.composite
@@ -63,6 +65,9 @@ def fits(draw: st.DrawFn) -> tuple[dict[str, Any], list[Array], list[Array]]:
         "items": draw(st.sampled_from([None, 4, [0, 1, 3, 5]])),
         "mechanism": draw(st.sampled_from(["covariance", "power"])),
     }
+    if not item and draw(st.booleans()):
+        options["normalise"] = "both"
+        options["item_degrees"] = draw(st.sampled_from(["private", [0.0, 1.0, 5.0, 100.0, 1e9, 1e-9]]))
     return options, sites, others
 
 
@@ -176,7 +181,7 @@ def test_the_budget_is_reached(unit: str) -> None:
 
 
 def test_a_forgotten_divisor_is_convicted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Histories, "_factors", lambda self, degrees: np.ones(len(degrees)))
+    monkeypatch.setattr(Histories, "_factors", lambda self, degrees, *more: np.ones(len(degrees)))
     table = np.zeros((4, 8))
     table[0] = 1.0
     first, second, _ = runs({"epsilon": 1.0, "delta": DELTA, "mechanism": "covariance"}, table, 0 * table)
@@ -186,7 +191,7 @@ def test_a_forgotten_divisor_is_convicted(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_degree_vote_that_is_not_paid_for_is_convicted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Portions of the budget: a stage that took all of it would be seen in the sum."""
     monkeypatch.setattr(ItemStudy, "_fraction", lambda self, stage: 1.0)
-    with pytest.raises(Exception, match="nothing was released|needs mu"):
+    with pytest.raises(BudgetExceeded, match="nothing was released"):
         fitted(np.ones((4, 8)), epsilon=1.0, delta=DELTA, item_degrees="private", mechanism="covariance")
 
 
@@ -315,8 +320,9 @@ def study(**changes: Any) -> ItemStudy:
 BASIS = orthonormal(np.random.default_rng(1).standard_normal((4, 2)))
 
 
-def about(kept: Any, *arrays: Any, step: int = 0, stage: str = "components") -> Question:
-    return Question(step, (np.asarray(kept, dtype=np.float64), *arrays), stage)
+def about(kept: Any, *arrays: Any, step: int = 0, weights: Any = ()) -> Question:
+    """A question about the directions of these items."""
+    return Question(step, (np.asarray(kept, float), np.asarray(weights, float), *arrays), "components")
 
 
 def test_a_sound_question_is_answered() -> None:
@@ -354,6 +360,8 @@ def test_a_hub_that_asks_for_other_items_is_refused(kept: Any) -> None:
     "question",
     [
         Question(0, (), "components"),
+        Question(0, (np.array([0.0, 2, 5, 8]),), "components"),
+        about([0, 2, 5, 8], BASIS, weights=[1, 1, 1, 1]),
         Question(0, (), ""),
         Question(0, (), "totals"),
         Question(1, (), "degrees"),
@@ -373,6 +381,21 @@ def test_a_hub_that_asks_something_else_is_refused(question: Question) -> None:
         study().require_question(question)
 
 
+WEIGHED = {"weigh": True, "degrees_share": 0.1}
+
+
+@pytest.mark.parametrize(
+    "weights",
+    [[], [1, 1, 1], [1] * 5, [0, 1, 1, 1], [-1, 1, 1, 1], [1, 1, 1, math.nan], [1, 1, 1, math.inf], [1e-300, 1, 1, 1]],
+    ids=repr,
+)
+@pytest.mark.filterwarnings("error")
+def test_a_hub_that_weighs_items_as_nobody_can_is_refused(weights: Any) -> None:
+    study(**WEIGHED).require_question(about([0, 2, 5, 8], BASIS, weights=[1e-100, 1e100, 1, 3]))
+    with pytest.raises(ValueError, match="weigh"):
+        study(**WEIGHED).require_question(about([0, 2, 5, 8], BASIS, weights=weights))
+
+
 def test_where_no_items_are_kept_none_may_be_named_and_no_degrees_asked_for() -> None:
     whole = study(keep=None, degrees_share=0.0, columns=np.array([0, 2, 5, 8]))
     whole.require_question(about(np.empty(0), BASIS))
@@ -384,6 +407,8 @@ def test_where_no_items_are_kept_none_may_be_named_and_no_degrees_asked_for() ->
 
 def test_settings_that_contradict_each_other_are_refused() -> None:
     for wrong in (
+        {"keep": None, "weigh": True, "degrees_share": 0.0},
+        {"weigh": True, "weights": np.ones(9)},
         {"degrees_share": 1.0},
         {"degrees_share": -0.1},
         {"degrees_share": 0.0},

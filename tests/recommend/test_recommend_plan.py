@@ -1,4 +1,4 @@
-"""The recommender's planner: more users or a larger budget never hurt, hopeless fits are refused unspent, and nothing is private."""
+"""The recommender's planner: more users or a larger budget never hurt, and what is hopeless is refused before it is paid for."""
 
 import math
 import warnings

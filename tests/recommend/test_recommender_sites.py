@@ -1,9 +1,10 @@
-"""Histories at many sites: every trust has the same answer without noise, sites may go, the network may fail, and a hub may lie."""
+"""Histories at many sites: every trust has the same exact answer, sites may go, the network may fail, and a hub may lie."""
 
 import math
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from recommend.histories_of_users import tastes
 USERS, ITEMS, RANK = 240, 18, 3
 R = tastes(USERS, ITEMS, groups=RANK, rng=np.random.default_rng(0))
 CUTS = [0, 50, 110, 111, 180, USERS]
-SITES = [R[low:high] for low, high in zip(CUTS, CUTS[1:], strict=False)]
+SITES = [R[low:high] for low, high in pairwise(CUTS)]
 NAMED = {f"shop {at}": held for at, held in enumerate(SITES)}
 ITEM_CHOICES: list[Any] = [None, 9, [1, 2, 5, 7, 11, 13]]
 
@@ -48,10 +49,13 @@ def off(one: PrivateRecommender, other: PrivateRecommender) -> float:
     return float(sines(one.components_.T, other.components_.T).max())
 
 
-def pooled_basis(held: Any, columns: Any = None, *, least: int = 1) -> Array:
-    """The slow version: normalise, multiply, diagonalise."""
+def pooled_basis(held: Any, columns: Any = None, *, least: int = 1, weights: Any = 1.0) -> Array:
+    """The slow version: normalise, weigh, multiply, diagonalise."""
     dense = held.toarray() if columns is None else held.toarray()[:, columns]
     rows = dense / np.sqrt(np.maximum(dense.sum(axis=1, keepdims=True), least))
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    rows = rows * weights
+    rows *= lengths / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-300)
     basis: Array = np.linalg.eigh(rows.T @ rows)[1][:, ::-1][:, :RANK]
     return basis
 
@@ -63,12 +67,18 @@ def same_bits(one: PrivateRecommender, other: PrivateRecommender) -> bool:
 
 @pytest.mark.parametrize("items", ITEM_CHOICES, ids=["all", "kept", "listed"])
 @pytest.mark.parametrize("mechanism", ["covariance", "power"])
+@pytest.mark.parametrize("normalise", ["filter", "both"])
 @pytest.mark.parametrize("trust", ["one matrix", "curator", "site", "masked"])
-def test_without_noise_every_trust_finds_the_pooled_space(trust: str, mechanism: str, items: Any) -> None:
+def test_without_noise_every_trust_finds_the_pooled_space(
+    trust: str, normalise: str, mechanism: str, items: Any
+) -> None:
     choices = {"mechanism": mechanism, "items": items, "min_degree": 4, "item_degrees": "private"}
+    choices["normalise"] = normalise
     plain = fit(recommender(**choices), R)
     model = plain if trust == "one matrix" else fit(recommender(trust=trust, **choices), SITES)
-    basis = pooled_basis(R, model.columns_, least=4)
+    assert model.item_degrees_ is not None and plain.item_degrees_ is not None
+    weights = 1.0 if normalise == "filter" else 1 / np.sqrt(model.item_degrees_)
+    basis = pooled_basis(R, model.columns_, least=4, weights=weights)
     assert sines(model.components_.T, basis).max() <= 1e-6
     assert off(model, plain) <= 1e-6
     np.testing.assert_allclose(model.item_degrees_, plain.item_degrees_, rtol=1e-6)
@@ -84,6 +94,7 @@ def test_a_curator_of_sites_releases_what_a_curator_of_all_does(mechanism: str, 
     choices = {"mechanism": mechanism, "items": items, "item_degrees": "private", "unit": "item", "min_degree": 4}
     one, several = fit(private(**choices), R), fit(private(**choices), SITES)
     assert off(one, several) <= 1e-3
+    assert one.item_degrees_ is not None and several.item_degrees_ is not None
     np.testing.assert_allclose(one.item_degrees_, several.item_degrees_, rtol=1e-3)
     assert one.guarantee_.charges == several.guarantee_.charges
 
@@ -230,8 +241,9 @@ LIES: dict[str, Any] = {
     "too few": lambda arrays: (arrays[0][:2], *arrays[1:]),
     "halves": lambda arrays: (arrays[0] + 0.5, *arrays[1:]),
     "not numbers": lambda arrays: (np.full(len(arrays[0]), np.nan), *arrays[1:]),
-    "stretched": lambda arrays: (arrays[0], *(2 * array for array in arrays[1:])),
+    "stretched": lambda arrays: (*arrays[:-1], 2 * arrays[-1]),
     "without items": lambda arrays: arrays[1:],
+    "weights that nobody asked for": lambda arrays: (arrays[0], np.ones(9), *arrays[2:]),
 }
 
 
@@ -245,6 +257,28 @@ def test_a_hub_that_asks_what_it_should_not_gets_nothing_for_it(trust: str, lie:
     assert not hasattr(model, "space_")
     for ledger in model.unfinished_.ledgers.values():
         # What was asked for rightly, before the lie, was paid for; nothing else was given.
+        assert [charge.label for charge in ledger.charges] == ["item degrees"]
+
+
+WEIGHT_LIES: dict[str, Any] = {
+    "zero": lambda weights: 0 * weights,
+    "negative": lambda weights: -weights,
+    "not numbers": lambda weights: np.full(len(weights), np.nan),
+    "too large": lambda weights: 1e200 * weights,
+    "too many": lambda weights: np.ones(ITEMS),
+    "none": lambda weights: np.empty(0),
+}
+
+
+@pytest.mark.parametrize("lie", WEIGHT_LIES)
+@pytest.mark.parametrize("trust", ["site", "masked"])
+@pytest.mark.filterwarnings("ignore")
+def test_a_hub_that_weighs_as_it_should_not_gets_nothing_for_it(trust: str, lie: str) -> None:
+    faults = meddled(lambda arrays: (arrays[0], WEIGHT_LIES[lie](arrays[1]), *arrays[2:]))
+    model = private(trust=trust, items=9, item_degrees="private", normalise="both", faults=faults)
+    with pytest.raises((ProtocolError, ValueError)):
+        model.fit(SITES)
+    for ledger in model.unfinished_.ledgers.values():
         assert [charge.label for charge in ledger.charges] == ["item degrees"]
 
 

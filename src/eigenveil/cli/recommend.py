@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -23,6 +24,7 @@ __all__ = ["recommend"]
 
 recommend = typer.Typer(name="recommend", no_args_is_help=True)
 
+_ONE_PROGRAM: Final = "one program read the files of all sites: whoever ran it could see them, which is not covered"
 _FOR_THAT_USER: Final = (
     "for this user alone: the list was made from their own history, and shown to anybody else it tells about that"
 )
@@ -88,7 +90,8 @@ def fit(
         --user person --item film --value stars --at-least 4 \\
         --items-file catalogue.txt --keep-items 500
 
-    Example: three shops, and nobody who sees the sums of any one:
+    Example: three shops, as they would do it with a hub that sees no sums
+    of any one, tried out by whoever has all three files:
 
       eigenveil recommend fit north.csv south.csv west.csv -k 8 \\
         --items-file catalogue.txt --epsilon 1 --trust masked
@@ -100,21 +103,17 @@ def fit(
     """
     # fit and evaluate share most of their options, which are read from the context.
     settings = choice.estimator_settings(context.params)
-    require_output(
-        target, endings=(".safetensors",), force=force, inputs=files if items_file is None else [*files, items_file]
-    )
+    require_output(target, endings=(".safetensors",), force=force, inputs=files)
     reading = {"user": user, "item": item, "value": value, "at_least": at_least}
     with progress("reading histories") as view:
         sites = choice.read_sites(files, items=items_file, **reading)
         fitted, notes = fitted_on(sites, settings, item_degrees, view)
-    fitted.save(target)
+    space = _space(fitted)
+    space.save(target)
     wrote(target)
-    from eigenveil.report import warning_panel
-
     console = output()
     _show(console, sites, fitted, notes)
-    if choice.items_were_read(files, items_file) and epsilon is not None:
-        console.print(warning_panel(choice.ITEMS_READ))
+    _show_promise(console, space, items_read=choice.items_were_read(files, items_file))
     console.print(f"\nitem space written to {target}", soft_wrap=True)
     console.print(f"use it with: eigenveil recommend top {target} --have ITEM", style="dim", soft_wrap=True)
 
@@ -240,7 +239,7 @@ def evaluate(
 def _show(
     console: "Console", sites: Mapping[str, "Interactions"], fitted: "PrivateRecommender", notes: Sequence[str]
 ) -> None:
-    from eigenveil.report import guarantee_panel, labelled, rounds_table, warning_panel
+    from eigenveil.report import labelled, rounds_table, warning_panel
 
     if fitted.random_state is not None and fitted.epsilon is not None:
         console.print(warning_panel(option.SEEDED))
@@ -250,8 +249,23 @@ def _show(
     console.print(labelled([*_facts(sites, fitted), *([] if notes else _expected(fitted))]))
     for note in notes:
         console.print(note, style="yellow")
+
+
+def _space(fitted: "PrivateRecommender") -> "ItemSpace":
+    """The item space, with what a program that reads the files of all sites must not keep to itself."""
+    space = fitted.space_
+    if len(fitted.sites_) == 1 or space.guarantee.epsilon is None:
+        return space
+    return replace(space, guarantee=replace(space.guarantee, caveats=(*space.guarantee.caveats, _ONE_PROGRAM)))
+
+
+def _show_promise(console: "Console", space: "ItemSpace", *, items_read: bool) -> None:
+    from eigenveil.report import guarantee_panel, warning_panel
+
     console.print()
-    console.print(guarantee_panel(fitted.guarantee_))
+    console.print(guarantee_panel(space.guarantee))
+    if items_read and space.guarantee.epsilon is not None:
+        console.print(warning_panel(choice.ITEMS_READ))
 
 
 def _facts(sites: Mapping[str, "Interactions"], fitted: "PrivateRecommender") -> Iterator[tuple[str, str]]:
@@ -313,7 +327,7 @@ def _show_top(space: "ItemSpace", row: Any, n: int, *, as_json: bool) -> None:
 
     from eigenveil.report import plain
 
-    numbers = [int(at) for at in space.top(row, n=n)[0] if at >= 0]
+    numbers = space.top(row, n=n).tolist()
     items = numbers if space.items is None else [space.items[at] for at in numbers]
     popular = (row if space.columns is None else row[:, space.columns]).nnz == 0
     if as_json:

@@ -31,7 +31,7 @@ ITEMS_READ: Final = (
 Files: TypeAlias = Annotated[
     list[Path],
     typer.Argument(
-        metavar="FILE...",
+        metavar="FILE",
         help="Who has what: .csv (or .csv.gz) or .parquet with a line for each interaction, or .npz with a scipy sparse matrix "
         "of users and items. Several files are several sites, called as the files are, and each user is in one of them.",
         show_default=False,

@@ -128,6 +128,7 @@ def held_out(sites: Mapping[str, "Interactions"], share: float, seed: int | None
 
 def given_split(sites: Mapping[str, "Interactions"], path: Path, reading: Mapping[str, Any]) -> Parts:
     """What is held out from a file of its own. Users of that file alone show nothing, and what a user shows is not held out."""
+    import numpy as np
     import scipy.sparse as sp
 
     from eigenveil.recommend import Interactions, read_interactions
@@ -145,10 +146,8 @@ def given_split(sites: Mapping[str, "Interactions"], path: Path, reading: Mappin
         for user in test.users or ():
             place.setdefault(user, len(place))
         entries = held.tocoo()
-        rows = [place[user] for user in test.users or ()]
-        held = sp.csr_array(
-            (entries.data, ([rows[at] for at in entries.row], entries.col)), shape=(len(place), held.shape[1])
-        )
+        rows = np.array([place[user] for user in test.users or ()], dtype=np.intp)[entries.row]
+        held = sp.csr_array((entries.data, (rows, entries.col)), shape=(len(place), held.shape[1]))
         train = sp.csr_array(sp.vstack([train, sp.csr_array((len(place) - len(users), train.shape[1]))], format="csr"))
     require(
         held.shape == train.shape,
@@ -201,7 +200,9 @@ def _quality(space: "ItemSpace", parts: Parts, n: int, view: View) -> "Quality":
     view.say("recommending to every user")
     users = np.flatnonzero(np.diff(parts.test.indptr))
     require(len(users) > 0, "nothing is held out: no user has two items or more, or the test file holds none")
-    found, test = space.top(parts.train[users], n=n), parts.test[users]
+    # A single user gets a single list, with nothing behind its end.
+    found, test = np.atleast_2d(space.top(parts.train[users], n=n)), parts.test[users]
+    found = np.pad(found, ((0, 0), (0, n - found.shape[1])), constant_values=-1)
     return Quality(recall(found, test, n=n), ndcg(found, test, n=n), len(users))
 
 
