@@ -25,8 +25,10 @@ import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing import get_context
-from typing import Any, Final, final
+from pathlib import Path
+from typing import Any, Final, Literal, final
 
 import numpy as np
 import scipy.sparse as sp
@@ -73,11 +75,14 @@ def made_up() -> Any:
     return sp.csr_array((np.ones(indices.size, dtype=np.int8), indices.ravel(), starts), shape=(USERS, ITEMS))
 
 
-def private(rows: Any, *, unit: str, sites: int = 1) -> object:
+def at_sites(rows: Any) -> list[Any]:
+    """Users in their order, evenly over the sites."""
+    return [rows[part] for part in np.array_split(np.arange(rows.shape[0]), SITES)]
+
+
+def private(held: Any, *, unit: Literal["user", "item"]) -> object:
     """Ours, with noise added by a curator."""
-    held = rows if sites == 1 else [rows[part] for part in np.array_split(np.arange(rows.shape[0]), sites)]
-    model = PrivateRecommender(RANK, epsilon=1.0, unit=unit, mechanism="power", on_noise="warn")
-    return model.fit(held)
+    return PrivateRecommender(RANK, epsilon=1.0, unit=unit, mechanism="power", on_noise="warn").fit(held)
 
 
 def of_length_one(rows: Any) -> Any:
@@ -95,14 +100,16 @@ def lanczos(rows: Any) -> object:
     return svds(of_length_one(rows), k=RANK, rng=np.random.default_rng(0))
 
 
-WAYS: Final[dict[str, Callable[[Any], object]]] = {
-    "ours, item level": lambda rows: private(rows, unit="item"),
-    "ours, user level": lambda rows: private(rows, unit="user"),
-    f"ours, item level, {SITES} sites": lambda rows: private(rows, unit="item", sites=SITES),
-    f"ours, user level, {SITES} sites": lambda rows: private(rows, unit="user", sites=SITES),
-    "TruncatedSVD, 3 iterations": lambda rows: truncated(rows, iterations=3),
-    PEER: lambda rows: truncated(rows, iterations=5),
-    "svds": lanczos,
+# What is fitted, made of the matrix before the clock starts, and how.
+Way = tuple[Callable[[Any], Any], Callable[[Any], object]]
+WAYS: Final[dict[str, Way]] = {
+    "ours, item level": (sp.csr_array, partial(private, unit="item")),
+    "ours, user level": (sp.csr_array, partial(private, unit="user")),
+    f"ours, item level, {SITES} sites": (at_sites, partial(private, unit="item")),
+    f"ours, user level, {SITES} sites": (at_sites, partial(private, unit="user")),
+    "TruncatedSVD, 3 iterations": (sp.csr_array, partial(truncated, iterations=3)),
+    PEER: (sp.csr_array, partial(truncated, iterations=5)),
+    "svds": (sp.csr_array, lanczos),
 }
 TABLES: Final[dict[str, Callable[[], Any]]] = {"gowalla": gowalla, "made up": made_up}
 
@@ -110,18 +117,19 @@ TABLES: Final[dict[str, Callable[[], Any]]] = {"gowalla": gowalla, "made up": ma
 def fit_once(table: str, way: str, threads: int) -> Spent:
     """One fit in this process."""
     warnings.simplefilter("ignore")
-    rows = TABLES[table]()
+    prepare, fit = WAYS[way]
+    rows = prepare(TABLES[table]())
     before = _held()
     with blas_threads(threads):
         began = time.perf_counter()
-        WAYS[way](rows)
+        fit(rows)
         seconds = time.perf_counter() - began
     return Spent(seconds, before, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0)
 
 
 def _held() -> float:
-    with open("/proc/self/statm") as file:
-        return float(file.read().split()[1]) * resource.getpagesize()
+    """Bytes in memory now."""
+    return float(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
 def alone(table: str, way: str, threads: int) -> Spent:

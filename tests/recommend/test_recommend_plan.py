@@ -34,6 +34,7 @@ def terms(draw: st.DrawFn) -> ItemTerms:
         mechanism=draw(st.sampled_from(["auto", "covariance", "power"])),
         degrees=draw(st.booleans()) or kept < dim,
         history=draw(st.sampled_from([None, 1.0, 30.0])),
+        louder=draw(st.sampled_from([1.0, 1.0, 30.0])),
     )
 
 
@@ -45,8 +46,9 @@ def test_more_users_and_a_larger_budget_never_hurt(asked: ItemTerms, factor: flo
     more = replace(asked, users=math.ceil(factor * asked.users))
     bolder = replace(asked, budget=Budget(factor * asked.budget.epsilon, asked.budget.delta))
     laxer = replace(asked, budget=Budget(asked.budget.epsilon, min(0.5, factor * asked.budget.delta)))
+    quieter = replace(asked, louder=asked.louder / factor)
     assert one.expected is not None
-    for other in map(plan_items, (more, bolder, laxer)):
+    for other in map(plan_items, (more, bolder, laxer, quieter)):
         assert other.expected is not None
         # The same fit, of which more is found.
         assert (other.method, other.width, other.shares) == (one.method, one.width, one.shares)
@@ -197,6 +199,20 @@ def test_in_between_there_is_a_warning_and_beyond_it_none() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         PrivateRecommender(8, epsilon=1.0, delta=1e-5, random_state=0).fit(histories(30 * users, 200))
+
+
+def test_noise_of_every_site_is_reckoned_with() -> None:
+    held = histories(400, 30)
+    sites = [held[at::8] for at in range(8)]
+    shares = []
+    for trust in ("curator", "masked", "site"):
+        choices: dict[str, Any] = {"epsilon": 3.0, "delta": 1e-5, "trust": trust, "on_noise": "warn", "random_state": 0}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            expected = PrivateRecommender(4, **choices).fit(sites).plan_.expected
+        assert expected is not None
+        shares.append(expected.share)
+    assert shares[0] >= shares[1] > shares[2]
 
 
 def test_what_the_planner_says_does_not_depend_on_histories() -> None:

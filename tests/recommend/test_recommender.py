@@ -97,7 +97,9 @@ def test_one_row_several_rows_and_none() -> None:
     assert several.shape == (5, 4)
     for kind in (DENSE[0], DENSE[0].tolist(), sp.coo_array(DENSE[0])):
         assert model.recommend(kind, n=4).tolist() == several[0][several[0] >= 0].tolist()
-    assert model.recommend(R[:1], n=4).shape == (1, 4)
+    # One sparse row is one user; an array of one row is several, of whom there is one.
+    assert model.recommend(R[:1], n=4).tolist() == several[0][several[0] >= 0].tolist()
+    assert model.recommend(DENSE[:1], n=4).shape == (1, 4)
     assert model.recommend(R[:0], n=4).shape == (0, 4)
     assert (model.recommend(R, n=4) == model.recommend(DENSE, n=4)).all()
     assert model.recommend(DENSE[0].astype(bool), n=4).tolist() == model.recommend(DENSE[0], n=4).tolist()
@@ -287,6 +289,16 @@ BAD_CHOICES: list[tuple[dict[str, Any], str]] = [
 @pytest.mark.parametrize(("wrong", "message"), BAD_CHOICES, ids=lambda value: str(value)[:60])
 def test_choices_that_are_none_are_refused(wrong: dict[str, Any], message: str, untouched: list[str]) -> None:
     refuses(lambda: private(**wrong).fit(R), message)
+    assert not untouched
+
+
+@pytest.mark.parametrize("items", [None, 6])
+@pytest.mark.parametrize("degree", [1e-300, 1e300])
+def test_public_degrees_that_cannot_weigh_are_refused_before_anything_is_spent(
+    degree: float, items: Any, untouched: list[str]
+) -> None:
+    with pytest.raises(ValueError, match=r"item_degrees|weight"):
+        private(item_degrees=[degree] * ITEMS, normalise="both", items=items).fit(R)
     assert not untouched
 
 
