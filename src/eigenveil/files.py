@@ -11,9 +11,11 @@ from typing import Any, final
 
 from eigenveil.errors import EigenveilError, require
 
-__all__ = ["ArchiveKind", "format_of", "whole_file"]
+__all__ = ["ITEMS_FORMAT", "ArchiveKind", "format_of", "whole_file"]
 
 _KEY = "eigenveil"
+# What the header of a recommender's file says: `inspect` asks before it loads a recommender.
+ITEMS_FORMAT = "eigenveil-items"
 
 
 @contextmanager

@@ -43,9 +43,9 @@ def inspect(
 
     Opening a model runs no code, wherever the file came from.
     """
-    from eigenveil.files import format_of
+    from eigenveil.files import ITEMS_FORMAT, format_of
 
-    if format_of(model) == "eigenveil-items":
+    if format_of(model) == ITEMS_FORMAT:
         # Only then: the recommender takes a while to load.
         from eigenveil.recommend import ItemSpace
 

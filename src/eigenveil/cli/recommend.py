@@ -327,7 +327,7 @@ def _show_top(space: "ItemSpace", row: Any, n: int, *, as_json: bool) -> None:
 
     from eigenveil.report import plain
 
-    numbers = space.top(row, n=n).tolist()
+    numbers = [at for at in space.top(row, n=n)[0].tolist() if at >= 0]
     items = numbers if space.items is None else [space.items[at] for at in numbers]
     popular = (row if space.columns is None else row[:, space.columns]).nnz == 0
     if as_json:

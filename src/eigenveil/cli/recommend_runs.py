@@ -200,9 +200,7 @@ def _quality(space: "ItemSpace", parts: Parts, n: int, view: View) -> "Quality":
     view.say("recommending to every user")
     users = np.flatnonzero(np.diff(parts.test.indptr))
     require(len(users) > 0, "nothing is held out: no user has two items or more, or the test file holds none")
-    # A single user gets a single list, with nothing behind its end.
-    found, test = np.atleast_2d(space.top(parts.train[users], n=n)), parts.test[users]
-    found = np.pad(found, ((0, 0), (0, n - found.shape[1])), constant_values=-1)
+    found, test = space.top(parts.train[users], n=n), parts.test[users]
     return Quality(recall(found, test, n=n), ndcg(found, test, n=n), len(users))
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from eigenveil.errors import ModelFileError, require
-from eigenveil.files import ArchiveKind
+from eigenveil.files import ITEMS_FORMAT, ArchiveKind
 from eigenveil.linalg import Array, Subspace
 from eigenveil.privacy import Guarantee
 from eigenveil.recommend.interactions import checked_interactions
@@ -22,7 +22,7 @@ from eigenveil.recommend.ranking import top_items
 
 __all__ = ["FOR_THAT_USER", "ItemSpace"]
 
-_KIND = ArchiveKind("eigenveil-items", 1, "an Eigenveil item space", ModelFileError)
+_KIND = ArchiveKind(ITEMS_FORMAT, 1, "an Eigenveil item space", ModelFileError)
 _ARRAYS, _MORE = ("components", "values"), ("columns", "degrees")
 FOR_THAT_USER = (
     "The guarantee covers this file. Recommendations are made from one user's own history and are for that user alone (joint "
@@ -125,13 +125,13 @@ class ItemSpace:
     def top(self, rows: Any, *, n: int = 20) -> Any:
         """The numbers of the `n` best items that are not in the history, best first: (n,) for one row, (b, n) for several.
 
-        One row is (dim,), or a sparse matrix (1, dim). Where fewer are left, one row gets fewer, and several are filled up
-        with -1.
+        One row is (dim,); a matrix, of one row too, has several. Where fewer are left, one row gets fewer, and several are filled
+        up with -1.
         """
         whole = isinstance(n, int | np.integer) and not isinstance(n, bool) and n >= 1
         require(whole, f"n must be an integer of at least 1, got {n!r}")
         held = self.rows(rows)
-        one = rows.shape[0] == 1 if sp.issparse(rows) and rows.ndim == 2 else np.ndim(rows) == 1
+        one = (rows.ndim if sp.issparse(rows) else np.ndim(rows)) == 1
         parts = [np.empty((0, n), dtype=np.int64)]
         for start in range(0, held.shape[0], _BLOCK):
             block = held[start : start + _BLOCK]

@@ -35,7 +35,7 @@ def recommender_promise(federation: Federation, found: FoundItems) -> Guarantee:
         neighbours=_neighbours(study),
         against=_against(federation),
         released=_released(federation, found),
-        assumptions=(*_assumptions(study), *assumed_of_sites(federation)),
+        assumptions=(*_assumptions(study), *_of_sites(federation)),
         calibration=CALIBRATION + integers(federation),
         caveats=(_JOINT, *caveats_of(request)) if request.seed is None else (*caveats_of(request), _JOINT),
         charges=charged(federation),
@@ -67,6 +67,12 @@ def _against(federation: Federation) -> str:
     return against(federation)
 
 
+def _of_sites(federation: Federation) -> list[str]:
+    if len(federation.members) > 1:
+        return assumed_of_sites(federation)
+    return ["this fit alone: another fit on the same users is a further cost"]
+
+
 def _released(federation: Federation, found: FoundItems) -> tuple[str, ...]:
     study = federation.study
     assert isinstance(study, ItemStudy)
@@ -91,5 +97,5 @@ def _assumptions(study: ItemStudy) -> list[str]:
         "that all entries are zeros and ones is public",
     ]
     if study.neighbours is not Neighbours.ADD_REMOVE:
-        lines.append("how many users there are, at each site, is public")
+        lines.append("how many users there are, at each site, is public; whoever has nothing is one of them")
     return lines

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
@@ -166,10 +167,13 @@ class PrivateRecommender(BaseEstimator):
     def recommend(self, row: Any, n: int = 20) -> Any:
         """The numbers of the `n` best items for the user whose history is `row`, (d,), best first, without those already there.
 
-        Several rows, (b, d), give (b, n). The answer is for that user alone. Who has none of the items gets popular ones; see
-        `ItemSpace` for that and for what a device does without this class.
+        A row of a sparse matrix may be (1, d). Several rows, (b, d), give (b, n), filled up with -1 where fewer are left. The
+        answer is for that user alone. Who has none of the items gets popular ones; see `ItemSpace` for that, and for what a
+        device does without this class.
         """
         check_is_fitted(self, "space_")
+        if sp.issparse(row) and row.shape[0] == 1 and row.ndim == 2:
+            row = row.toarray()[0]
         return self.space_.top(row, n=n)
 
     def history_of(self, items: Sequence[Any]) -> Any:
@@ -265,7 +269,7 @@ class PrivateRecommender(BaseEstimator):
 
     def _budget(self, users: int | None) -> Budget | None:
         if self.epsilon is not None and self.delta is None and users is not None:
-            return budget_of(self.epsilon, 1 / (10 * max(users, 1)))
+            return budget_of(self.epsilon, _rounded_down(1 / (10 * max(users, 1))))
         return budget_of(self.epsilon, self.delta)
 
     def _require_use(self, plan: ItemPlan) -> None:
@@ -380,6 +384,17 @@ class PrivateRecommender(BaseEstimator):
             "rounds": len(federation.rounds),
             "sites": len(federation.hub.sites),
         }
+
+
+def _rounded_down(number: float) -> float:
+    """The first two digits of a positive number: a promise that can be read, and is no weaker.
+
+    >>> _rounded_down(1 / 15), _rounded_down(1e-6)
+    (0.066, 1e-06)
+    """
+    size = math.floor(math.log10(number)) - 1
+    # The digits of 1e-6 are a little less than 10 as a binary fraction.
+    return float(f"{math.floor(number / 10.0**size * (1 + 1e-12))}e{size}")
 
 
 def _components(plan: ItemPlan, terms: ItemTerms, domain: Histories, begin: Array) -> SumTask[Any, Any]:
