@@ -66,7 +66,7 @@ def test_every_kind_of_file_gives_an_item_space(tmp_path: Path, kind: str) -> No
     assert (found.guarantee.epsilon, found.dim) == (4, ITEMS)
     assert (found.items is None) == (kind == "npz")
     # Whoever likes two items of the first group is shown others of that group.
-    best = found.top(found.history([0, 3] if found.items is None else ["i0", "i3"]), n=4)
+    best = found.top(found.history([0, 3] if found.items is None else ["i0", "i3"]), n=4)[0]
     names = best if found.items is None else [int(found.items[at][1:]) for at in best]
     assert all(int(at) % GROUPS == 0 for at in names)
 
@@ -261,7 +261,7 @@ def test_a_list_is_the_same_however_the_history_is_given_and_says_for_whom(tmp_p
     held = [known.items[at] for at in row.indices]
     mine = tmp_path / "mine.txt"
     mine.write_text("\n".join(held) + "\n\n", encoding="utf-8")
-    expected = [known.items[at] for at in known.top(row, n=6)]
+    expected = [known.items[at] for at in known.top(row, n=6)[0]]
     ways = (
         [part for item in held for part in ("--have", item)],
         ["--history", mine],
@@ -284,7 +284,7 @@ def test_items_without_names_go_by_number(tmp_path: Path) -> None:
     eigenveil("recommend", "fit", source, *PRIVATE, "-o", target)
     known = ItemSpace.load(target)
     done = eigenveil("recommend", "top", target, "--from", source, "--who", 5, "-n", 3)
-    assert done.stdout.split() == [str(at) for at in known.top(PLAYS[[5]], n=3)]
+    assert done.stdout.split() == [str(at) for at in known.top(PLAYS[[5]], n=3)[0]]
     assert eigenveil("recommend", "top", target, "--have", 0, "--n", 2).exit_code == 0
     assert f"--have {ITEMS}: that is not the number of an item, 0 to {ITEMS - 1}, in" in refusal(
         "recommend", "top", target, "--have", ITEMS
