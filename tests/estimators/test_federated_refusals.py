@@ -291,7 +291,7 @@ PRIVATE: dict[str, tuple[dict[str, Any], str]] = {
     "no delta": ({"delta": None}, "delta is required for a private fit"),
     "delta one": ({"delta": 1.0}, r"delta must lie in \(0, 1\)"),
     "epsilon zero": ({"epsilon": 0.0}, "epsilon must be positive"),
-    "epsilon infinite": ({"epsilon": np.inf}, "epsilon must be finite; epsilon=None asks for exact PCA"),
+    "epsilon infinite": ({"epsilon": np.inf}, "epsilon must be finite; epsilon=None asks for an exact answer"),
     "epsilon NaN": ({"epsilon": np.nan}, "epsilon must be a number"),
     "epsilon text": ({"epsilon": "1"}, "epsilon must be a number with trust='curator', got '1'"),
     "no bound": ({"row_bound": None}, r"row_bound \(or column_bounds\) is required"),

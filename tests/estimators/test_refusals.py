@@ -125,7 +125,7 @@ CHOICES: dict[str, tuple[dict[str, Any], str]] = {
     "epsilon zero": ({"epsilon": 0}, "epsilon must be positive, got 0"),
     "epsilon negative": ({"epsilon": -1.0}, "epsilon must be positive, got -1.0"),
     "epsilon NaN": ({"epsilon": np.nan}, "epsilon must be a number, got nan"),
-    "epsilon infinite": ({"epsilon": np.inf}, "epsilon must be finite; epsilon=None asks for exact PCA"),
+    "epsilon infinite": ({"epsilon": np.inf}, "epsilon must be finite; epsilon=None asks for an exact answer"),
     "epsilon text": ({"epsilon": "1"}, "epsilon must be a number, got '1'"),
     "epsilon true": ({"epsilon": True}, "epsilon must be a number, got True"),
     "delta zero": ({"delta": 0}, r"delta must lie in \(0, 1\), got 0"),

@@ -86,7 +86,7 @@ PRIVATE: dict[str, tuple[dict[str, Any], str]] = {
     "epsilon zero": ({"epsilon": 0}, "epsilon must be positive, got 0"),
     "epsilon negative": ({"epsilon": -1.0}, "epsilon must be positive, got -1.0"),
     "epsilon NaN": ({"epsilon": np.nan}, "epsilon must be a number, got nan"),
-    "epsilon infinite": ({"epsilon": np.inf}, "epsilon must be finite; epsilon=None asks for exact PCA"),
+    "epsilon infinite": ({"epsilon": np.inf}, "epsilon must be finite; epsilon=None asks for an exact answer"),
     "epsilon text": ({"epsilon": "1"}, "epsilon must be a number, got '1'"),
     "delta zero": ({"delta": 0}, r"delta must lie in \(0, 1\), got 0"),
     "delta one": ({"delta": 1}, r"delta must lie in \(0, 1\), got 1"),

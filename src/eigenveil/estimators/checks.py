@@ -70,7 +70,7 @@ def budget_of(epsilon: Any, delta: Any) -> Budget | None:
     for name, value in (("epsilon", epsilon), ("delta", delta)):
         require(value is not None, f"{name} is required for a private fit: the usual choice is below 1 / n")
         require(is_real(value) and not math.isnan(value), f"{name} must be a number, got {value!r}")
-    require(math.isfinite(float(epsilon)), "epsilon must be finite; epsilon=None asks for exact PCA")
+    require(math.isfinite(float(epsilon)), "epsilon must be finite; epsilon=None asks for an exact answer")
     return Budget(float(epsilon), float(delta))
 
 

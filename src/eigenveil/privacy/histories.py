@@ -19,6 +19,7 @@ from eigenveil.privacy.sensitivity import (
     Neighbours,
     gram_sensitivity,
     gram_times_sensitivity,
+    longest_row,
     sum_sensitivity,
     trace_sensitivity,
 )
@@ -34,6 +35,8 @@ __all__ = [
 
 # Keeps a row that was rounded onto the sphere from landing outside it.
 _INSIDE = 1 - 1e-15
+# Products of numbers below this come near the smallest that there are, where digits are lost.
+_TINY = 1e-200
 # Degrees are counted exactly and their roots taken up to here, far beyond any history.
 _MOST = 2**53
 
@@ -109,10 +112,15 @@ class Histories(Region):
         return SparseBlock(rows, np.zeros(len(block)))
 
     def sum_sensitivity(self, neighbours: Neighbours) -> float:
-        """As of rows in the unit ball, or `interaction_sum_sensitivity`."""
+        """As of rows in the unit ball, or `interaction_sum_sensitivity`. Of two users, the one in place of the other: sqrt(2).
+
+        Proof. Entries of x and y are not negative, so x.y is not, and ||y - x||^2 <= ||x||^2 + ||y||^2 <= 2.
+        """
         if neighbours is Neighbours.INTERACTION:
             self._require_equal()
             return interaction_sum_sensitivity(self.least)
+        if neighbours is Neighbours.REPLACE_ONE:
+            return math.sqrt(2) * self.radius
         return sum_sensitivity(self.radius, neighbours)
 
     def gram_sensitivity(self, neighbours: Neighbours) -> float:
@@ -126,7 +134,10 @@ class Histories(Region):
         """As of rows in the unit ball, or `interaction_products_sensitivity`."""
         if neighbours is Neighbours.INTERACTION:
             self._require_equal()
-            longest = float(np.sqrt(np.einsum("ij,ij->i", basis, basis).max()))
+            longest = longest_row(basis)
+            # What a product of smaller numbers is rounded by would be as large as what is stated for it.
+            sound = longest == 0 or longest >= _TINY
+            require(sound, f"basis must be zero or have a row no shorter than {_TINY:g}, got {longest:g}")
             return interaction_products_sensitivity(self.least, longest_row=longest, basis_norm=basis_norm)
         return gram_times_sensitivity(self.radius, neighbours, basis=basis, basis_norm=basis_norm)
 

@@ -18,6 +18,7 @@ __all__ = [
     "count_sensitivity",
     "gram_sensitivity",
     "gram_times_sensitivity",
+    "longest_row",
     "sum_sensitivity",
     "trace_sensitivity",
 ]
@@ -116,7 +117,22 @@ def gram_times_sensitivity(row_bound: float, neighbours: Neighbours, *, basis: A
     whole = gram_sensitivity(row_bound, neighbours) * basis_norm
     if neighbours.protects_a_person:
         return whole
-    return min(whole, float(np.sqrt(np.einsum("ij,ij->i", basis, basis).max())))
+    return min(whole, longest_row(basis))
+
+
+def longest_row(basis: Array) -> float:
+    """The length of the longest row, (d, p). Squares of tiny numbers are none, so entries are divided by the largest first.
+
+    >>> longest_row(np.full((2, 4), 1e-170)) / 1e-170
+    2.0
+    """
+    size = float(np.abs(basis).max(initial=0.0))
+    if size == 0:
+        return 0.0
+    # A power of two, which rounds nothing; what vanishes beside the largest entry adds nothing to the longest row.
+    unit = 2.0 ** math.frexp(size)[1]
+    scaled = basis / unit
+    return unit * math.sqrt(float(np.einsum("ij,ij->i", scaled, scaled).max()))
 
 
 def trace_sensitivity(row_bound: float, neighbours: Neighbours) -> float:

@@ -14,9 +14,11 @@ from eigenveil.recommend.interactions import Interactions, checked_interactions
 from eigenveil.recommend.item_study import Items
 from eigenveil.rows import Rows, SparseRows
 
-__all__ = ["degrees_of", "items_of", "read_histories"]
+__all__ = ["degrees_of", "items_of", "names_of", "read_histories"]
 
 Names = tuple[str, ...] | None
+# No item is more popular than this, and divided by itself it is still a number.
+_LARGEST = 1e30
 
 
 def read_histories(R: Any) -> tuple[dict[str, Rows], int, Names]:
@@ -31,7 +33,7 @@ def read_histories(R: Any) -> tuple[dict[str, Rows], int, Names]:
     dim, items, first = 0, None, ""
     for name, X in named.items():
         held = X.matrix if isinstance(X, Interactions) else checked_interactions(_two_dimensional(X, name), name=name)
-        listed = _names(X)
+        listed = names_of(X)
         if not first:
             dim, first = held.shape[1], name
             require(dim >= 2, f"{name} has {dim} item, and a recommender needs at least 2")
@@ -45,6 +47,7 @@ def read_histories(R: Any) -> tuple[dict[str, Rows], int, Names]:
         )
         items = items if items is not None else listed
         rows[name] = SparseRows(held)
+    require(items is None or len(set(items)) == dim, "two items have the same name")
     return rows, dim, items
 
 
@@ -75,8 +78,9 @@ def degrees_of(degrees: Any, dim: int) -> Array | None:
     except (TypeError, ValueError):
         raise ValueError(f"{words}, got {type(degrees).__name__}") from None
     require(array.shape == (dim,), f"{words}, got shape {array.shape}")
-    require(bool((np.isfinite(array) & (array >= 0)).all()), f"{words}")
     array[array == 0] = 1.0
+    sound = (array >= 1 / _LARGEST) & (array <= _LARGEST)
+    require(bool(sound.all()), f"{words}, finite and neither tiny nor huge")
     return array
 
 
@@ -90,7 +94,8 @@ def _two_dimensional(X: Any, name: str) -> Any:
     return X if sp.issparse(X) or hasattr(X, "columns") else np.asarray(X)
 
 
-def _names(X: Any) -> Names:
+def names_of(X: Any) -> Names:
+    """The names of the items that a table or `Interactions` has, None for what has none."""
     if isinstance(X, Interactions):
         return X.items
     columns = getattr(X, "columns", None)

@@ -16,7 +16,8 @@ from eigenveil.errors import ModelFileError, require
 from eigenveil.files import ITEMS_FORMAT, ArchiveKind
 from eigenveil.linalg import Array, Subspace
 from eigenveil.privacy import Guarantee
-from eigenveil.recommend.interactions import checked_interactions
+from eigenveil.recommend.given import names_of
+from eigenveil.recommend.interactions import Interactions, checked_interactions
 from eigenveil.recommend.item_study import Items
 from eigenveil.recommend.ranking import top_items
 
@@ -77,24 +78,19 @@ class ItemSpace:
         Subspace(self.components.T, self.values)
 
     def history(self, items: Sequence[Any]) -> Any:
-        """The row, (1, dim), of a user who has these `items`, given by name where items have names, or by number."""
-        known = {name: at for at, name in enumerate(self.items or ())}
-        places = set()
-        for item in items:
-            at = known.get(str(item)) if self.items is not None else item
-            whole = isinstance(at, int | np.integer) and not isinstance(at, bool) and 0 <= int(at) < self.dim
-            if not whole or at is None:
-                kind = (
-                    "the name of an item" if self.items is not None else f"the number of an item, 0 to {self.dim - 1}"
-                )
-                raise ValueError(f"{item!r} is not {kind} that this space knows")
-            places.add(int(at))
+        """The row, (1, dim), of a user who has these `items`: a string is a name, an integer the number of a column."""
+        places = Interactions(sp.csr_array((0, self.dim)), items=self.items).columns(list(items))
         row = np.zeros((1, self.dim))
-        row[0, sorted(places)] = 1.0
+        row[0, places] = 1.0
         return sp.csr_array(row)
 
     def rows(self, rows: Any) -> Any:
         """Histories as a CSR matrix, (b, dim), from one row or several, dense or sparse."""
+        names = names_of(rows)
+        require(
+            names is None or self.items is None or names == self.items,
+            "row must have the items of this space, in the same order",
+        )
         given = rows if sp.issparse(rows) else np.asarray(rows) if not hasattr(rows, "columns") else rows
         if getattr(given, "ndim", 2) == 1:
             given = given.reshape(1, -1)

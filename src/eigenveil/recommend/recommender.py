@@ -48,7 +48,7 @@ class PrivateRecommender(BaseEstimator):
         How many directions: p in PPM, the pass band of the filter.
     epsilon, delta : float
         The budget of one fit. `epsilon=None` must be written out and gives the exact filter with no privacy. `delta=None` is
-        1 / (10 n) where the number n of users is public.
+        1 / (10 n), rounded down, where the number n of users is public.
     unit : "user" or "item"
         What is protected: a user's whole history, or one interaction of a user with an item, PPM's weaker promise.
     min_degree : int
@@ -149,7 +149,7 @@ class PrivateRecommender(BaseEstimator):
     def fit(self, R: Any, y: Any = None, *, watch: Watch | None = None) -> "PrivateRecommender":
         """Fit on `R`, users x items of zeros and ones, sparse, dense or `Interactions`; or a list or mapping of such, one a site.
 
-        Users without interactions count for nothing, and items that nobody has are never recommended but by chance of the noise.
+        Users without interactions count for nothing, and to items that nobody has the filter is indifferent, but for the noise.
         `watch` is called after each round with what happened in it. Nothing is spent before all is checked and planned.
         """
         federation = self._prepare(R, watch)
@@ -177,7 +177,7 @@ class PrivateRecommender(BaseEstimator):
         return self.space_.top(row, n=n)
 
     def history_of(self, items: Sequence[Any]) -> Any:
-        """The row, (1, d), of a user who has these items, by name where items have names, or by number."""
+        """The row, (1, d), of a user who has these items: a string is a name, an integer the number of a column."""
         check_is_fitted(self, "space_")
         return self.space_.history(items)
 
@@ -199,6 +199,7 @@ class PrivateRecommender(BaseEstimator):
         masks = self._masks(len(sites))
         near = Neighbours.INTERACTION if self.unit == "item" else Neighbours(self.neighbours)
         users = sum(rows.shape[0] for rows in sites.values()) if near.count_is_public else None
+        require(self.epsilon is None or users != 0, "there are no users to learn from")
         budget = self._budget(users)
         kept = dim if columns is None else len(columns)
         kept = kept if keep is None else keep
