@@ -182,3 +182,18 @@ def test_the_relation_says_in_words_what_it_protects() -> None:
     words = Neighbours.INTERACTION.words
     assert "one item more" in words
     assert "number of users, which is public" in words
+
+
+@pytest.mark.parametrize("least", [1, 2, 5, 20])
+def test_the_bound_on_products_is_in_proportion_to_the_rows_however_small(least: int) -> None:
+    """Squares of numbers below 1e-154 lose digits, and a hub that lies may send such a basis."""
+    for power in range(1, 321):
+        basis = np.zeros((3, 2))
+        basis[0, 0] = 10.0**-power
+        try:
+            stated = Histories(3, least).gram_times_sensitivity(Neighbours.INTERACTION, basis=basis, basis_norm=1.0)
+        except ValueError:
+            assert power > 199
+            continue
+        first = min(1.0, 10.0 ** (2 * min(power, 150)) / least)
+        assert stated / basis[0, 0] >= np.sqrt(first + (least - 1) / least**2) * (1 - 1e-12)

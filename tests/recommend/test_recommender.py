@@ -2,11 +2,14 @@
 
 import math
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 import scipy.sparse as sp
 from sklearn.base import clone
@@ -376,15 +379,43 @@ def test_which_items_were_used_is_part_of_the_promise() -> None:
 
 @pytest.mark.parametrize("unit", ["user", "item"])
 def test_delta_is_a_tenth_of_one_over_the_users_where_their_number_is_public(unit: str) -> None:
-    """Rounded down to what can be read, never up."""
+    """Of users, or of what they may have; at most 1e-5, and rounded down to what can be read, never up."""
     for held in (R, [R[:100], R[100:]]):
         found = quietly(private(delta=None, unit=unit), held).guarantee_.delta
-        assert found is not None
-        assert 0.9 / (10 * USERS) <= found <= 1 / (10 * USERS)
+        assert found == 1e-5
     for users in (1, 2, 3, 7, 10, 99, 1000, 10**6, 123_456_789):
-        budget = private(delta=None)._budget(users)
+        budget = private(delta=None, unit=unit)._budget(users, 50)
+        limit = min(1e-5, 1 / (10 * users * (50 if unit == "item" else 1)))
         assert budget is not None
-        assert 0.9 / (10 * users) <= budget.delta <= 1 / (10 * users)
+        assert 0.9 * limit <= budget.delta <= limit
+
+
+def test_a_matrix_of_pairs_that_no_machine_holds_is_refused_before_anything_is_spent() -> None:
+    wide = sp.csr_array((10, 2_000_000))
+    model = private(items=1_000_000, mechanism="covariance", on_noise="warn")
+    with pytest.raises(ValueError, match="take mechanism='power', or fewer items"):
+        quietly(model, wide)
+    assert not hasattr(model, "unfinished_")
+
+
+@pytest.mark.parametrize("kind", ["pandas", "polars", "pyarrow", "batch", "dok", "lil", "bool"])
+def test_every_kind_of_table_can_be_fitted_and_asked_about(kind: str) -> None:
+    names = [f"i{at}" for at in range(ITEMS)]
+    columns = {name: DENSE[:, at].astype(int) for at, name in enumerate(names)}
+    kinds: dict[str, Callable[[], Any]] = {
+        "pandas": lambda: pd.DataFrame(columns),
+        "polars": lambda: pl.DataFrame(columns),
+        "pyarrow": lambda: pa.table(columns),
+        "batch": lambda: pa.RecordBatch.from_pydict(columns),
+        "dok": lambda: sp.dok_array(DENSE),
+        "lil": lambda: sp.lil_matrix(DENSE),
+        "bool": lambda: DENSE != 0,
+    }
+    held = kinds[kind]()
+    model = recommender().fit(held)
+    assert np.array_equal(model.components_, recommender().fit(R).components_)
+    assert model.items_ == (tuple(names) if kind in ("pandas", "polars", "pyarrow", "batch") else None)
+    assert np.array_equal(model.recommend(held, n=2), model.recommend(R, n=2))
 
 
 def test_nothing_that_is_public_about_a_fit_quotes_the_table() -> None:

@@ -300,7 +300,9 @@ def test_sites_with_other_names_of_items_are_refused() -> None:
     one, other = Interactions(R, items=names), Interactions(R, items=names[::-1])
     with pytest.raises(ValueError, match="other items"):
         recommender().fit([one, other])
-    assert fit(recommender(), [one, R]).items_ == names
+    with pytest.raises(ValueError, match="does not name its items"):
+        recommender().fit([one, R])
+    assert fit(recommender(), [one, one]).items_ == names
 
 
 @pytest.mark.parametrize("trust", ["curator", "site"])

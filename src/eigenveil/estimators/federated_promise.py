@@ -77,10 +77,10 @@ def _unit(request: SitesRequest) -> str:
     return "each person, who holds one row at one site"
 
 
-def against(federation: Federation) -> str:
-    """From whom people are protected, and who must be trusted with what."""
+def against(federation: Federation, *, secret: str = "one person's rows") -> str:
+    """From whom the `secret` is protected, and who must be trusted with what."""
     request = federation.request
-    everybody = "anybody who sees the released numbers and knows everything but one person's rows"
+    everybody = f"anybody who sees the released numbers and knows everything but {secret}"
     if request.masks is not None:
         assert federation.masked is not None
         colluders, honest = request.masks[1], federation.masked.lattice.honest

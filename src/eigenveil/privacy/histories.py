@@ -1,7 +1,8 @@
 """`Histories`: the region of users' histories, each a set of items, divided by the root of how many there are.
 
 A row becomes r / sqrt(max(deg, m)), where r is 1 at every entry that is not zero, deg counts them, and m is a public number
-(ERRATA of PPM, item 3). Whatever was stored, the result is such a row, so what is proved here needs no promise about data.
+(ERRATA of PPM, item 3). Whatever numbers a row holds, each item stored once, the result is such a row: what is proved here needs
+no promise about data.
 """
 
 import math
@@ -219,8 +220,12 @@ def interaction_products_sensitivity(least: int, *, longest_row: float, basis_no
     >>> interaction_products_sensitivity(1, longest_row=0.25, basis_norm=1.0)
     0.25
     """
-    square = min(longest_row, basis_norm) ** 2
-    return math.sqrt(min(square, basis_norm**2 / least) + (least - 1) * square / least**2)
+    length = min(longest_row, basis_norm)
+    if length == 0:
+        return 0.0
+    # The length is taken out of the root: the square of a small number is none.
+    ratio = basis_norm / length
+    return length * math.sqrt(min(1.0, ratio * ratio / least) + (least - 1) / least**2)
 
 
 def _require_whole(block: Block) -> None:

@@ -9,6 +9,7 @@ import scipy.sparse as sp
 
 from eigenveil.errors import require
 from eigenveil.estimators.checks import is_real
+from eigenveil.estimators.fitted import column_names
 from eigenveil.linalg import Array
 from eigenveil.recommend.interactions import Interactions, checked_interactions
 from eigenveil.recommend.item_study import Items
@@ -23,14 +24,17 @@ _LARGEST = 1e30
 
 def read_histories(R: Any) -> tuple[dict[str, Rows], int, Names]:
     """The histories of each site by name, the number of items, and their names. One matrix is one site, called R."""
-    several = isinstance(R, Mapping) or (isinstance(R, Sequence) and not isinstance(R, str | bytes))
+    # Some sparse matrices are dictionaries as well.
+    several = (not sp.issparse(R) and isinstance(R, Mapping)) or (
+        isinstance(R, Sequence) and not isinstance(R, str | bytes)
+    )
     named = (
         {"R": R} if not several else dict(R) if isinstance(R, Mapping) else {f"site {i}": X for i, X in enumerate(R)}
     )
     require(len(named) > 0, "there must be at least one site, got none")
     require(all(isinstance(name, str) for name in named), "names of sites must be text")
     rows: dict[str, Rows] = {}
-    dim, items, first = 0, None, ""
+    dim, items, first, unnamed = 0, None, "", ""
     for name, X in named.items():
         held = X.matrix if isinstance(X, Interactions) else checked_interactions(_two_dimensional(X, name), name=name)
         listed = names_of(X)
@@ -45,9 +49,14 @@ def read_histories(R: Any) -> tuple[dict[str, Rows], int, Names]:
             items is None or listed is None or items == listed,
             f"{name} has other items than the sites before it, or in another order; read all of them with one list of items",
         )
+        unnamed = unnamed if listed is not None else name
         items = items if items is not None else listed
         rows[name] = SparseRows(held)
     require(items is None or len(set(items)) == dim, "two items have the same name")
+    require(
+        items is None or not unnamed,
+        f"{unnamed} does not name its items and other sites do: nobody can tell whether the columns are the same",
+    )
     return rows, dim, items
 
 
@@ -98,7 +107,5 @@ def names_of(X: Any) -> Names:
     """The names of the items that a table or `Interactions` has, None for what has none."""
     if isinstance(X, Interactions):
         return X.items
-    columns = getattr(X, "columns", None)
-    if columns is None or sp.issparse(X):
-        return None
-    return tuple(str(name) for name in (X.schema.names if hasattr(X, "schema") else columns))
+    columns = None if sp.issparse(X) else column_names(X)
+    return None if columns is None else tuple(str(name) for name in columns)

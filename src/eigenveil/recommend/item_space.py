@@ -29,8 +29,11 @@ FOR_THAT_USER = (
     "The guarantee covers this file. Recommendations are made from one user's own history and are for that user alone (joint "
     "differential privacy): shown to anybody else they tell about the history."
 )
-# Users whose filtered histories are dense at once.
-_BLOCK = 256
+_NOBODY = (
+    "Nothing protects whose histories this file was made from. Recommendations are for the user they are made for."
+)
+# Numbers of filtered histories at once.
+_AT_ONCE = 1 << 24
 
 
 @final
@@ -39,7 +42,7 @@ class ItemSpace:
     """The leading directions, `components` (p, c) with `values` (p,), of `dim` items or of those in `columns`, (c,).
 
     A history r is filtered to r D^(-1/2) V V^T D^(1/2), where V are the directions and D the positive `degrees`, (c,), or none
-    (PPM (76), GF-CF's ideal low-pass filter). `items` are the names of all `dim` items, where they have any.
+    (PPM (75), GF-CF's ideal low-pass filter). `items` are the names of all `dim` items, where they have any.
 
     >>> space = ItemSpace(np.array([[0.8, 0.6, 0.0]]), np.array([2.0]), 3, Guarantee.none("doctest"))
     >>> space.top(np.array([1, 0, 0]), n=1).tolist()
@@ -129,8 +132,9 @@ class ItemSpace:
         held = self.rows(rows)
         one = (rows.ndim if sp.issparse(rows) else np.ndim(rows)) == 1
         parts = [np.empty((0, n), dtype=np.int64)]
-        for start in range(0, held.shape[0], _BLOCK):
-            block = held[start : start + _BLOCK]
+        size = max(1, _AT_ONCE // self.components.shape[1])
+        for start in range(0, held.shape[0], size):
+            block = held[start : start + size]
             seen = block if self.columns is None else block[:, self.columns]
             best = top_items(self.scores(block), seen, n=n)
             parts.append(best if self.columns is None else np.where(best < 0, -1, self.columns[best]))
@@ -150,7 +154,7 @@ class ItemSpace:
         header = {
             "guarantee": self.guarantee.to_dict(),
             "guarantee_in_words": self.guarantee.words(),
-            "recommendations": FOR_THAT_USER,
+            "recommendations": FOR_THAT_USER if self.guarantee.private else _NOBODY,
             "dim": self.dim,
             "items": list(self.items) if self.items is not None else None,
             "settings": dict(self.settings),

@@ -18,7 +18,7 @@ from eigenveil.privacy import Budget, Histories, Neighbours
 from eigenveil.privacy.histories import interaction_products_sensitivity
 from eigenveil.tasks import constant_steps, geometric_shares
 
-__all__ = ["FAIR", "LEAST", "Expected", "ItemPlan", "ItemTerms", "plan_items"]
+__all__ = ["ASSUMED_HISTORY", "FAIR", "LEAST", "Expected", "ItemPlan", "ItemTerms", "pairs_memory", "plan_items"]
 
 Mechanisms = Literal["auto", "covariance", "power"]
 # Of the budget, what item degrees get where they are released: more where they decide which items are used.
@@ -30,7 +30,7 @@ _ENOUGH: Final = 20
 # Without noise: the most products, of which few are needed.
 _EXACT_TURNS: Final = 60
 # How many items a user has, where the caller does not say, for the guess at what to expect alone.
-_HISTORY: Final = 40
+ASSUMED_HISTORY: Final = 40
 # The leading eigenvalue of the item-item matrix is about this many times users * history / items, and at most half of all.
 _CONCENTRATION, _MOST = 3.0, 0.5
 # Where even eigenvalues so many times the guessed ones would leave less than the least share, a fit is of noise.
@@ -49,7 +49,9 @@ class ItemTerms:
     """What a fit is asked for, in public terms: `rank` directions of `dim` items, of which `kept` are used.
 
     `users` is None where their number is private. `degrees` says that item degrees are released, and `history` how many items
-    a user has, roughly, where the caller knows. The noise is `louder` than a curator's where sites add it.
+    a user has, roughly, where the caller knows. With `chosen`, items are kept by the degrees. The noise is `louder` than a
+    curator's where sites add it, and no epsilon above `largest_epsilon` is offered. `fixed` says that the unit cannot
+    be another one.
     """
 
     dim: int
@@ -62,7 +64,10 @@ class ItemTerms:
     mechanism: Mechanisms
     degrees: bool
     history: float | None = None
+    chosen: bool = False
     louder: float = 1.0
+    largest_epsilon: float = math.inf
+    fixed: bool = False
 
 
 @final
@@ -136,13 +141,13 @@ def _planned(terms: ItemTerms) -> ItemPlan:
         width = min(terms.kept, terms.rank if capped else _WIDER * terms.rank)
         shares = geometric_shares(_CAPPED_TURNS if capped else _TURNS, growth=_KEPT_GROWTH)
         longest = math.sqrt(width / terms.kept) if capped else math.inf
-    part = (_CHOICE_SHARE if terms.kept < terms.dim else _DEGREES_SHARE) if terms.degrees else 0.0
+    part = (_CHOICE_SHARE if terms.chosen else _DEGREES_SHARE) if terms.degrees or terms.chosen else 0.0
     plan = ItemPlan(method, width, shares, part, None, reason, longest)
     return replace(plan, expected=_expected(terms, plan))
 
 
 def _chosen(terms: ItemTerms) -> tuple[Literal["covariance", "power", "krylov"], str]:
-    memory = 4 * terms.kept * terms.kept * 8
+    memory = pairs_memory(terms.kept)
     if terms.mechanism != "auto":
         if terms.mechanism == "power" and terms.budget is None:
             return "krylov", "products without noise, all of which are kept"
@@ -153,6 +158,11 @@ def _chosen(terms: ItemTerms) -> tuple[Literal["covariance", "power", "krylov"],
         f"all pairs of items would need {memory / 2**20:.0f} MiB, more than the {MEMORY_LIMIT / 2**20:.0f} MiB allowed"
     )
     return ("krylov" if terms.budget is None else "power"), f"power: {why}"
+
+
+def pairs_memory(items: int) -> int:
+    """The bytes that a release of all pairs of items takes, with what is made on the way."""
+    return 4 * items * items * 8
 
 
 def _expected(terms: ItemTerms, plan: ItemPlan) -> Expected | None:
@@ -168,7 +178,7 @@ def _expected(terms: ItemTerms, plan: ItemPlan) -> Expected | None:
 def _eigenvalues(terms: ItemTerms) -> Array:
     """Guessed eigenvalues, (rank,), of the item-item matrix."""
     assert terms.users is not None
-    history = max(_HISTORY if terms.history is None else terms.history, 1.0)
+    history = max(float(max(ASSUMED_HISTORY, terms.least)) if terms.history is None else terms.history, 1.0)
     history *= (terms.kept / terms.dim) ** _POPULAR
     leading = terms.users * min(_MOST, _CONCENTRATION * history / terms.kept) * min(1.0, history / terms.least)
     return np.asarray(leading / np.arange(1, terms.rank + 1))
@@ -181,7 +191,7 @@ def _entry_noise(terms: ItemTerms, plan: ItemPlan) -> float:
     near = Histories(terms.kept, terms.least)
     if plan.method == "covariance":
         return sigma * near.gram_sensitivity(terms.neighbours) / math.sqrt(2)
-    sensitivity = 1.0
+    sensitivity = near.gram_sensitivity(terms.neighbours)
     if terms.neighbours is Neighbours.INTERACTION:
         # Without a cap, rows of a basis that has found something are as long as they can be.
         sensitivity = interaction_products_sensitivity(terms.least, longest_row=min(1.0, plan.longest), basis_norm=1.0)
@@ -203,7 +213,7 @@ def _advice(terms: ItemTerms) -> Iterator[str]:
         return expected is not None and expected.share >= share
 
     for kept in _KEPT:
-        fewer = replace(terms, kept=kept, degrees=True)
+        fewer = replace(terms, kept=kept, chosen=True)
         if terms.rank <= kept < terms.kept and fair(fewer, _FAIR_OF_FEWER):
             yield (
                 f"{kept} items: those of a public list (items=[...]), or the most popular by counts that are released for a "
@@ -211,7 +221,8 @@ def _advice(terms: ItemTerms) -> Iterator[str]:
             )
             break
     for epsilon in _EPSILONS:
-        if epsilon > terms.budget.epsilon and fair(replace(terms, budget=Budget(epsilon, terms.budget.delta))):
+        larger = terms.budget.epsilon < epsilon <= terms.largest_epsilon
+        if larger and fair(replace(terms, budget=Budget(epsilon, terms.budget.delta))):
             yield f"epsilon={epsilon:g}"
             break
     more = next((f for f in (2, 3, 5, 10, 20, 50, 100, 1000) if fair(replace(terms, users=f * terms.users))), None)
@@ -219,5 +230,6 @@ def _advice(terms: ItemTerms) -> Iterator[str]:
         yield f"about {more} times as many users"
     if terms.rank > 8 and fair(replace(terms, rank=8)):
         yield "n_components=8"
-    if terms.neighbours is not Neighbours.INTERACTION and fair(replace(terms, neighbours=Neighbours.INTERACTION)):
+    other = replace(terms, neighbours=Neighbours.INTERACTION)
+    if not terms.fixed and terms.neighbours is not other.neighbours and fair(other):
         yield "unit='item', a weaker promise: one interaction of a user and not all of them"

@@ -54,6 +54,8 @@ def _neighbours(study: ItemStudy) -> str:
             return "one user's whole history is blanked, and the number of users, which is public, stays (zero-out)"
         case Neighbours.ADD_REMOVE:
             return "one user is there in one table and not in the other (add/remove); the number of users is itself protected"
+        case Neighbours.REPLACE_ONE:
+            return "one user's history is any other one, and the number of users, which is public, stays (replace-one)"
         case other:
             return other.words
 
@@ -64,7 +66,10 @@ def _against(federation: Federation) -> str:
             "anybody who sees the released numbers and knows everything but what is protected, all other users together among "
             "them; whoever holds the histories and runs this program sees them"
         )
-    return against(federation)
+    study = federation.study
+    assert isinstance(study, ItemStudy)
+    one = study.neighbours is Neighbours.INTERACTION
+    return against(federation, secret="one interaction of a user" if one else "one user's history")
 
 
 def _of_sites(federation: Federation) -> list[str]:

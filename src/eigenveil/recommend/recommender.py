@@ -1,9 +1,11 @@
 """`PrivateRecommender`: items that go together, learned from histories that nobody shares; recommendations on the user's side."""
 
 import math
+import os
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any, Literal, final
 
 import numpy as np
 import scipy.sparse as sp
@@ -11,7 +13,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from eigenveil.errors import ProtocolError, require
+from eigenveil.errors import ProtocolError, QuorumLost, require
 from eigenveil.estimators.bounds import RowBounds
 from eigenveil.estimators.checks import budget_of, is_real, rank_of, require_integer, require_one_of, seed_of
 from eigenveil.estimators.federated_request import SitesRequest
@@ -27,7 +29,7 @@ from eigenveil.protocols.masked import require_survivors
 from eigenveil.recommend.given import degrees_of, items_of, read_histories
 from eigenveil.recommend.item_space import ItemSpace
 from eigenveil.recommend.item_study import FoundItems, ItemStudy
-from eigenveil.recommend.plan import FAIR, ItemPlan, ItemTerms, plan_items
+from eigenveil.recommend.plan import ASSUMED_HISTORY, FAIR, ItemPlan, ItemTerms, pairs_memory, plan_items
 from eigenveil.recommend.promise import recommender_promise
 from eigenveil.rows import Rows
 from eigenveil.runtimes import Faults
@@ -35,6 +37,8 @@ from eigenveil.tasks import CovarianceSum, KeptProducts, KrylovSum, SumTask
 
 __all__ = ["PrivateRecommender"]
 
+# What is taken where no delta is given, and the largest epsilon to advise under masks: integer noise has its limits.
+_LARGEST_DELTA, _LARGEST_MASKED = 1e-5, 10.0
 # Where nothing is added the answer is as good as rounding allows.
 _TOLERANCE = 1e-8
 
@@ -48,7 +52,7 @@ class PrivateRecommender(BaseEstimator):
         How many directions: p in PPM, the pass band of the filter.
     epsilon, delta : float
         The budget of one fit. `epsilon=None` must be written out and gives the exact filter with no privacy. `delta=None` is
-        1 / (10 n), rounded down, where the number n of users is public.
+        1 / (10 n), rounded down and at most 1e-5, where the number n of users is public; at item level 1 / (10 n d).
     unit : "user" or "item"
         What is protected: a user's whole history, or one interaction of a user with an item, PPM's weaker promise.
     min_degree : int
@@ -152,17 +156,21 @@ class PrivateRecommender(BaseEstimator):
         Users without interactions count for nothing, and to items that nobody has the filter is indifferent, but for the noise.
         `watch` is called after each round with what happened in it. Nothing is spent before all is checked and planned.
         """
-        federation = self._prepare(R, watch)
+        fit = self._prepare(R, watch)
+        federation = fit.federation
         try:
             found: FoundItems = federation.run(faults=self.faults)
-        except ProtocolError:
+        except ProtocolError as error:
             federation.require_sound_sites()
+            if isinstance(error, QuorumLost):
+                # It says that turns can be resumed, which a recommender's cannot.
+                error.args = (f"{str(error).partition('. Turns before it')[0]}. A new fit pays anew; see unfinished_",)
             raise
         finally:
             # What was spent and said is there to be seen, however it ended.
             self.unfinished_ = Unfinished(tuple(federation.rounds), dict(federation.ledgers), federation.refused)
         del self.unfinished_
-        return self._show(federation, found)
+        return self._show(fit, found)
 
     def recommend(self, row: Any, n: int = 20) -> Any:
         """The numbers of the `n` best items for the user whose history is `row`, (d,), best first, without those already there.
@@ -190,20 +198,19 @@ class PrivateRecommender(BaseEstimator):
         """What is known of a fit that did not end is no fit."""
         return hasattr(self, "space_")
 
-    def _prepare(self, R: Any, watch: Watch | None) -> Federation:
+    def _prepare(self, R: Any, watch: Watch | None) -> "_Prepared":
         """The parties of a fit, checked, planned and ready. Nothing is spent yet."""
         self._require_words()
         sites, dim, names = read_histories(R)
         columns, keep = items_of(self.items, dim, names)
-        self._public_degrees, self._names = degrees_of(self.item_degrees, dim), names
+        degrees = degrees_of(self.item_degrees, dim)
         masks = self._masks(len(sites))
         near = Neighbours.INTERACTION if self.unit == "item" else Neighbours(self.neighbours)
         users = sum(rows.shape[0] for rows in sites.values()) if near.count_is_public else None
         require(self.epsilon is None or users != 0, "there are no users to learn from")
-        budget = self._budget(users)
+        budget = self._budget(users, dim)
         kept = dim if columns is None else len(columns)
         kept = kept if keep is None else keep
-        private_degrees = isinstance(self.item_degrees, str) or keep is not None
         terms = ItemTerms(
             dim=dim,
             kept=kept,
@@ -213,14 +220,17 @@ class PrivateRecommender(BaseEstimator):
             neighbours=near,
             least=int(self.min_degree),
             mechanism=self.mechanism,
-            degrees=private_degrees,
+            degrees=isinstance(self.item_degrees, str),
             history=None if self.history is None else float(self.history),
+            chosen=keep is not None,
             louder=self._louder(len(sites), masks),
+            largest_epsilon=math.inf if masks is None else _LARGEST_MASKED,
+            fixed=self.normalise == "both" or self.neighbours != "zero-out",
         )
         plan = plan_items(terms)
         self._require_use(plan)
+        _require_room(plan, kept)
         request = self._request(terms, plan, sites, masks)
-        self._plan = plan
         both = self.normalise == "both"
         begin = np.random.default_rng(request.seed).standard_normal((kept, plan.width))
 
@@ -242,12 +252,13 @@ class PrivateRecommender(BaseEstimator):
                 degrees_share=plan.degrees_share,
                 keep=keep,
                 columns=columns,
-                weights=None if not both or self._public_degrees is None else 1.0 / np.sqrt(self._public_degrees),
+                weights=None if not both or degrees is None else 1.0 / np.sqrt(degrees),
                 weigh=both and isinstance(self.item_degrees, str),
                 begins_again=budget is None,
             )
 
-        return Federation(request, sites, Columns(dim, next(iter(sites))), watch=watch, design=design)
+        federation = Federation(request, sites, Columns(dim, next(iter(sites))), watch=watch, design=design)
+        return _Prepared(federation, plan, names, degrees)
 
     def _require_words(self) -> None:
         require_one_of("unit", self.unit, ("user", "item"))
@@ -268,9 +279,11 @@ class PrivateRecommender(BaseEstimator):
         require(long, f"history must be None or a positive number of items, got {self.history!r}")
         require(self.faults is None or isinstance(self.faults, Faults), "faults must be an eigenveil.runtimes.Faults")
 
-    def _budget(self, users: int | None) -> Budget | None:
+    def _budget(self, users: int | None, dim: int) -> Budget | None:
         if self.epsilon is not None and self.delta is None and users is not None:
-            return budget_of(self.epsilon, _rounded_down(1 / (10 * max(users, 1))))
+            # A tenth of one over how many there are to protect, at most: users, or what they may have.
+            protected = users * (dim if self.unit == "item" else 1)
+            return budget_of(self.epsilon, _rounded_down(min(_LARGEST_DELTA, 1 / (10 * protected))))
         return budget_of(self.epsilon, self.delta)
 
     def _require_use(self, plan: ItemPlan) -> None:
@@ -283,7 +296,7 @@ class PrivateRecommender(BaseEstimator):
             why = (
                 f"the noise this budget asks for hides what histories of so many users and items usually hold: about "
                 f"{expected.share:.0%} of the filter would be found, at best {expected.at_best:.0%}. What would do, as far as "
-                f"can be told beforehand: {instead}"
+                f"can be told beforehand: {instead}{self._assumed()}"
             )
             if self.on_noise == "raise":
                 raise ValueError(f"{why}. Nothing was spent; on_noise='warn' goes on all the same")
@@ -291,9 +304,18 @@ class PrivateRecommender(BaseEstimator):
             return
         warnings.warn(
             f"about {expected.above} of {self.n_components} directions will stand above the noise, and {expected.share:.0%} of "
-            f"the filter be found, as far as can be told beforehand. More would need: {instead}",
+            f"the filter be found, as far as can be told beforehand. More would need: {instead}{self._assumed()}",
             UserWarning,
             stacklevel=4,
+        )
+
+    def _assumed(self) -> str:
+        """What the planner took for granted that the caller may know better."""
+        if self.history is not None:
+            return ""
+        taken = max(ASSUMED_HISTORY, int(self.min_degree))
+        return (
+            f". This takes a user to have {taken} items or so; if you know better without looking, say it with history="
         )
 
     def _masks(self, count: int) -> tuple[int, int] | None:
@@ -345,14 +367,14 @@ class PrivateRecommender(BaseEstimator):
             masks=masks,
         )
 
-    def _show(self, federation: Federation, found: FoundItems) -> "PrivateRecommender":
-        study = federation.study
+    def _show(self, fit: "_Prepared", found: FoundItems) -> "PrivateRecommender":
+        federation, study = fit.federation, fit.federation.study
         assert isinstance(study, ItemStudy)
         columns = np.arange(study.dim) if found.columns is None else found.columns
-        degrees = None if self._public_degrees is None else self._public_degrees[columns]
+        degrees = None if fit.degrees is None else fit.degrees[columns]
         if isinstance(self.item_degrees, str):
             degrees = found.degrees
-        self.plan_ = self._plan
+        self.plan_ = fit.plan
         self.guarantee_ = recommender_promise(federation, found)
         self.space_ = ItemSpace(
             components=found.subspace.basis.T,
@@ -361,11 +383,11 @@ class PrivateRecommender(BaseEstimator):
             guarantee=self.guarantee_,
             columns=found.columns,
             degrees=degrees,
-            items=self._names,
+            items=fit.items,
             settings=self._settings(federation),
         )
         self.components_, self.singular_values_ = self.space_.components, self.space_.values
-        self.columns_, self.item_degrees_, self.items_ = columns, degrees, self._names
+        self.columns_, self.item_degrees_, self.items_ = columns, degrees, fit.items
         self.n_features_in_ = study.dim
         self.transcript_, self.ledgers_ = tuple(federation.rounds), dict(federation.ledgers)
         self.refused_, self.sites_ = federation.refused, federation.hub.sites
@@ -385,6 +407,31 @@ class PrivateRecommender(BaseEstimator):
             "rounds": len(federation.rounds),
             "sites": len(federation.hub.sites),
         }
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class _Prepared:
+    """The parties of a fit, the plan, the names of items and their public degrees, (d,)."""
+
+    federation: Federation
+    plan: ItemPlan
+    items: tuple[str, ...] | None
+    degrees: Array | None
+
+
+def _require_room(plan: ItemPlan, items: int) -> None:
+    """Refuse what this machine cannot hold: later, what was released before would have been paid for nothing."""
+    needed = pairs_memory(items) if plan.method == "covariance" else 0
+    try:
+        held = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return
+    require(
+        needed <= held,
+        f"mechanism='covariance' needs {needed / 2**30:.3g} GiB for all pairs of {items} items, and this machine has "
+        f"{held / 2**30:.3g}; take mechanism='power', or fewer items",
+    )
 
 
 def _rounded_down(number: float) -> float:
