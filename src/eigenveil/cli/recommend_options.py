@@ -91,7 +91,7 @@ KeepItems: TypeAlias = Annotated[
     int | None,
     typer.Option(
         metavar="C",
-        help="Use the C most popular items, by counts that are released for a twentieth of the budget. Fewer items drown less.",
+        help="Use the C most popular items, by counts that are released for a tenth of the budget. Fewer items drown less.",
         rich_help_panel=_FILES,
         show_default="all of them",
     ),
@@ -101,7 +101,7 @@ Delta: TypeAlias = Annotated[
     typer.Option(
         help="The chance that the promise of epsilon fails.",
         rich_help_panel=_PRIVACY,
-        show_default="a tenth of one over the number of users, where that is public",
+        show_default="a tenth of one over the number of users, at most 1e-5, where that is public",
     ),
 ]
 NoPrivacy: TypeAlias = Annotated[
