@@ -15,7 +15,7 @@ number, and a user's degree counts as at least m. The reference is that of m = 1
 To reach: ours at item level, with some m and mechanism, at epsilon <= 3 no worse than PPM as published at epsilon = 10, on
 jester1 and ml100k with p = 32; on jester1 also at whole-user level.
 
-About 10 minutes for figures 1 and 3; --quick, 3 runs of jester1, half a minute; gowalla about 5.
+About 15 minutes of one core for figures 1 and 3; --quick, 3 runs of jester1, half a minute; gowalla about 4.
 
     python benchmarks/recommend_figures.py [--figures 1 3 4 5 gowalla] [--epsilons 1 3 10] [--runs 10] [--csv errors.csv]
 """

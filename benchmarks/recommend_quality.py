@@ -3,7 +3,7 @@
 jester1 (liked where the rating is above 0) and ml100k (any rating): a fifth of each user's items is held out at random, means
 over --splits splits, each with a seed of its own for the noise. gowalla comes with its split: what is marked train and
 validation is learned from, and test is asked for, of --sample users drawn at random; their items were held out and the
-histories of all users are learned from. delta is the default, 1 / (10 n).
+histories of all users are learned from. delta is the default.
 
 A cell is recall / NDCG. A column without privacy is the same filter with the same settings and no noise; popularity is not
 private either. "degrees" says how the filter uses item degrees: not at all, as released ("private"), or as released and in
@@ -14,7 +14,7 @@ on_noise="warn" is given. All settings are shown and none is chosen by the outco
 To reach: on jester1 and ml100k, for whole users, p = 32 and no degrees, at epsilon = 10 at least 0.9 of the recall of the filter
 without privacy.
 
-About 3 minutes for the small sets and 8 for gowalla; --quick, one split of jester1, seconds.
+About 3 minutes of one core for the small sets and 10 for gowalla; --quick, one split of jester1, half a minute.
 
     python benchmarks/recommend_quality.py [--data jester1 ml100k gowalla] [--ranks 32 8] [--splits 3] [--sample 3000]
 """
@@ -37,6 +37,7 @@ from recommend_runs import LEAST_DEGREE, Table
 
 NAMES: Final = ("jester1", "ml100k", "gowalla")
 EPSILONS: Final = (1.0, 3.0, 10.0)
+UNITS: Final = ("user", "item")
 FEWER: Final = (1000, 2000, 4000)
 # What is asked of us: of which way, with how many directions, at which epsilon, and how much of the recall.
 RANK, AT, SHARE = 32, 10.0, 0.9
@@ -105,8 +106,12 @@ def _own_split(sample: int) -> Halves:
     return Halves(train, test)
 
 
-def ways(name: str) -> list[Way]:
+def ways(name: str, units: Sequence[str] = UNITS) -> list[Way]:
     """The lines of a table."""
+    return [way for way in _all_ways(name) if way.unit in units]
+
+
+def _all_ways(name: str) -> list[Way]:
     if name == "gowalla":
         few = [Way("user", degrees=degrees, items=items) for items in FEWER for degrees in ("none", "private", "both")]
         return [*few, *(Way("item", degrees=degrees, mechanism="power") for degrees in ("none", "private"))]
@@ -164,7 +169,9 @@ def fitted(way: Way, rank: int, epsilon: float | None, splits: Sequence[Halves])
     return Cell.of(found, refused=refused)
 
 
-def measure(name: str, splits: Sequence[Halves], ranks: Sequence[int], epsilons: Sequence[float]) -> list[str]:
+def measure(
+    name: str, splits: Sequence[Halves], ranks: Sequence[int], epsilons: Sequence[float], units: Sequence[str] = UNITS
+) -> list[str]:
     """Print the tables of one data set; verdicts."""
     popular = Cell.of([popularity(data) for data in splits])
     said = []
@@ -173,7 +180,7 @@ def measure(name: str, splits: Sequence[Halves], ranks: Sequence[int], epsilons:
         names = ["protected", "m", "degrees", "items", "without privacy"]
         heading([*names, *(f"epsilon = {epsilon:g}" for epsilon in epsilons), "seconds"])
         exact: dict[Way, Cell] = {}
-        for way in ways(name):
+        for way in ways(name, units):
             began = time.perf_counter()
             # What is protected plays no part where nothing is.
             plain = replace(way, unit="user", mechanism="auto")
@@ -214,6 +221,7 @@ def main() -> None:
     parser.add_argument("--data", nargs="*", default=list(NAMES), choices=NAMES)
     parser.add_argument("--ranks", nargs="*", type=int, default=[32, 8])
     parser.add_argument("--epsilons", nargs="*", type=float, default=list(EPSILONS))
+    parser.add_argument("--units", nargs="*", default=list(UNITS), choices=UNITS)
     parser.add_argument("--splits", type=int, default=3, help="of the small data sets")
     parser.add_argument("--sample", type=int, default=3000, help="users of gowalla who are asked")
     parser.add_argument("--quick", action="store_true", help="one split of jester1")
@@ -231,9 +239,9 @@ def main() -> None:
             users, items = splits[0].train.shape
             asked = int(np.count_nonzero(np.diff(splits[0].test.indptr)))
             print(f"\n{name}: {users} x {items}, {asked} users asked, {len(splits)} split(s)", flush=True)
-            said += measure(name, splits, options.ranks, options.epsilons)
             if name == "gowalla":
                 planner_on_all_items(splits[0].train, options.ranks[0], options.epsilons)
+            said += measure(name, splits, options.ranks, options.epsilons, options.units)
     print("", *said, sep="\n")
 
 

@@ -11,7 +11,8 @@ libraries, `peak` the most it ever held, the reading included.
 
 To reach: one fit of gowalla in under 60 seconds on 2 cores, and never a dense matrix of items by items.
 
-About three minutes; --quick, one turn of gowalla, half a minute.
+About three minutes on an idle machine; --quick, one turn of gowalla, one. Where others use the cores too, --threads 1 is
+faster: BLAS threads wait for each other.
 
     python benchmarks/recommend_speed.py [--quick] [--times 3] [--threads 2]
 """

@@ -56,7 +56,7 @@ def test_it_solves_the_normal_equations(seed: int) -> None:
     blocks = tuple(basis(dim, width, seed + turn) for turn in range(2))
     products = tuple(rows.T @ (rows @ block) + rng.standard_normal(block.shape) for block in blocks)
     relative = np.array(shares[:2]) / shares[0]
-    noise, signal = _variances(blocks, products, relative)
+    noise, signal = _variances(blocks, products, relative, 2)
     a = sum(r * block @ block.T for r, block in zip(relative, blocks, strict=True))
     b = sum(r * product @ block.T for r, block, product in zip(relative, blocks, products, strict=True))
     eye = np.eye(dim)
@@ -78,9 +78,26 @@ def test_the_noise_is_told_from_the_products() -> None:
         rows.T @ (rows @ block) + 7.0 / math.sqrt(r) * rng.standard_normal(block.shape)
         for r, block in zip(relative, blocks, strict=True)
     )
-    noise, _ = _variances(blocks, products, relative)
+    noise, _ = _variances(blocks, products, relative, 5)
     # 760 independent squares: a standard deviation of 5%.
     assert noise == pytest.approx(49.0, rel=0.25)
+
+
+def test_a_towering_eigenvalue_does_not_let_noise_pass_for_the_last_direction() -> None:
+    """One eigenvalue a hundred times the next three, and those ten times the rest and far above the noise."""
+    dim, rank = 60, 4
+    frame = basis(dim, dim, 1)
+    gram = (frame * np.array([1e4, 1e2, 90.0, 80.0, *[5.0] * (dim - rank)])) @ frame.T
+    shares = geometric_shares(4, growth=1.3)
+    task = KeptProducts(Domain(dim, 1.0), NEAR, basis(dim, 2 * rank, 2), shares, rank)
+    for seed in range(5):
+        rng, state = np.random.default_rng(seed), task.start()
+        while task.result(state) is None:
+            block = task.ask(state).arrays[0]
+            state = task.update(state, gram @ block + 0.5 * rng.standard_normal(block.shape))
+        found = task.result(state)
+        assert found is not None
+        assert sines(found.basis, frame[:, :rank]).max() < 0.25
 
 
 def test_keeping_all_products_beats_the_last_one_under_noise() -> None:

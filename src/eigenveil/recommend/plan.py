@@ -27,6 +27,8 @@ _DEGREES_SHARE, _CHOICE_SHARE = 0.05, 0.1
 _TURNS, _CAPPED_TURNS, _KEPT_GROWTH, _WIDER = 4, 8, 1.3, 2
 # Rows of a basis are capped where there are so many items to a direction.
 _ENOUGH: Final = 20
+# Where all pairs would not do, capped products are taken if their noise is less than this part of that on pairs.
+_QUIETER: Final = 0.6
 # Without noise: the most products, of which few are needed.
 _EXACT_TURNS: Final = 60
 # How many items a user has, where the caller does not say, for the guess at what to expect alone.
@@ -130,12 +132,30 @@ def plan_items(terms: ItemTerms) -> ItemPlan:
 
 def _planned(terms: ItemTerms) -> ItemPlan:
     require(1 <= terms.rank <= terms.kept, f"n_components must lie in 1..{terms.kept}, the items, got {terms.rank}")
-    method, reason = _chosen(terms)
-    width, shares = terms.rank, geometric_shares(1, growth=1.0)
+    if terms.mechanism != "auto":
+        if terms.mechanism == "power" and terms.budget is None:
+            return _by(terms, "krylov", "products without noise, all of which are kept")
+        return _by(terms, terms.mechanism, f"{terms.mechanism} was asked for")
+    memory = pairs_memory(terms.kept)
+    if memory > MEMORY_LIMIT:
+        why = f"all pairs of items would need {memory / 2**20:.0f} MiB, more than {MEMORY_LIMIT / 2**20:.0f} MiB"
+        return _by(terms, "krylov" if terms.budget is None else "power", f"power: {why}")
+    reason = f"covariance: one release of all pairs of items, which fit ({memory / 2**20:.1f} MiB)"
+    pairs = _by(terms, "covariance", reason)
+    if pairs.expected is None or pairs.expected.share >= FAIR:
+        return pairs
+    products = _by(
+        terms, "power", "power: of so many items to a direction, products need far less noise than all pairs"
+    )
+    quieter = _entry_noise(terms, products) < _QUIETER * _entry_noise(terms, pairs)
+    return products if quieter and math.isfinite(products.longest) else pairs
+
+
+def _by(terms: ItemTerms, method: Literal["covariance", "power", "krylov"], reason: str) -> ItemPlan:
+    width, shares, longest = terms.rank, geometric_shares(1, growth=1.0), math.inf
     if method == "krylov":
         width = min(terms.kept, terms.rank + 5)
         shares = geometric_shares(_EXACT_TURNS, growth=1.0)
-    longest = math.inf
     if method == "power":
         capped = terms.neighbours is Neighbours.INTERACTION and terms.kept >= _ENOUGH * terms.rank
         width = min(terms.kept, terms.rank if capped else _WIDER * terms.rank)
@@ -144,20 +164,6 @@ def _planned(terms: ItemTerms) -> ItemPlan:
     part = (_CHOICE_SHARE if terms.chosen else _DEGREES_SHARE) if terms.degrees or terms.chosen else 0.0
     plan = ItemPlan(method, width, shares, part, None, reason, longest)
     return replace(plan, expected=_expected(terms, plan))
-
-
-def _chosen(terms: ItemTerms) -> tuple[Literal["covariance", "power", "krylov"], str]:
-    memory = pairs_memory(terms.kept)
-    if terms.mechanism != "auto":
-        if terms.mechanism == "power" and terms.budget is None:
-            return "krylov", "products without noise, all of which are kept"
-        return terms.mechanism, f"{terms.mechanism} was asked for"
-    if memory <= MEMORY_LIMIT:
-        return "covariance", f"covariance: one release of all pairs of items, which fit ({memory / 2**20:.1f} MiB)"
-    why = (
-        f"all pairs of items would need {memory / 2**20:.0f} MiB, more than the {MEMORY_LIMIT / 2**20:.0f} MiB allowed"
-    )
-    return ("krylov" if terms.budget is None else "power"), f"power: {why}"
 
 
 def pairs_memory(items: int) -> int:

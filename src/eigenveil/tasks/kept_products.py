@@ -156,10 +156,12 @@ def ritz_of_all(
     that of B over a_j + c, and on the rest, of which nothing is known, zero. For one product and c = 0 that is `ritz`.
 
     The ridge c is the variance of the noise on the first product over that of an entry of G, both from released numbers: X^T Y -
-    Y^T X is noise and nothing else, and ||Y||^2 is the signal's square and the noise's.
+    Y^T X is noise and nothing else, and ||Y||^2 is the signal's square and the noise's. Where few eigenvalues tower over the
+    one asked for last, their square would make the ridge so small that noise in directions that were hardly multiplied rises
+    above that one; so an entry is taken to be no larger than it would be if all eigenvalues were as large as that.
     """
     relative = np.asarray(shares) / shares[0]
-    noise, signal = _variances(bases, products, relative)
+    noise, signal = _variances(bases, products, relative, rank)
     ridge = noise / signal if signal > 0 else 0.0
     stack = np.hstack([np.sqrt(r) * basis for r, basis in zip(relative, bases, strict=True)])
     # By way of the small matrix of products: much faster than a decomposition of the tall one, and as exact as need be.
@@ -197,7 +199,9 @@ def _with_values(directions: Array, basis: Array, product: Array) -> Subspace:
     return Subspace(signed(directions[:, order]), np.sqrt(np.maximum(values[order], 0.0)))
 
 
-def _variances(bases: tuple[Array, ...], products: tuple[Array, ...], relative: Array) -> tuple[float, float]:
+def _variances(
+    bases: tuple[Array, ...], products: tuple[Array, ...], relative: Array, rank: int
+) -> tuple[float, float]:
     """The variance of the noise on an entry of the first product, and a bold guess at that of an entry of G."""
     dim, width = products[0].shape
     if width < 2:
@@ -209,4 +213,7 @@ def _variances(bases: tuple[Array, ...], products: tuple[Array, ...], relative: 
     sizes = [float(np.square(basis).sum()) for basis in bases]
     noise = float(np.mean(relative * skew / np.array(sizes))) / (2 * (width - 1))
     total = float(np.square(products[0]).sum())
-    return noise, _BOLD * max((total / dim - noise * width) / sizes[0], _LEAST_SIGNAL * noise)
+    bold = _BOLD * max((total / dim - noise * width) / sizes[0], _LEAST_SIGNAL * noise)
+    inner = bases[-1].T @ products[-1]
+    last = max(float(np.linalg.eigvalsh((inner + inner.T) / 2)[-min(rank, width)]), math.sqrt(dim * noise))
+    return noise, min(bold, last * last / dim)
