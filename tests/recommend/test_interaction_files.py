@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from eigenveil.linalg import Array
+from eigenveil.recommend.interactions import Interactions
 from eigenveil.recommend.reading import read_interactions
 from recommend.histories_of_users import SECRET, SMALL, histories, is_canonical, lines_of, refuses, write_lines
 
@@ -71,7 +72,7 @@ def test_whole_numbers_sort_by_size_and_text_by_letters(name: str, tmp_path: Pat
 
 @pytest.mark.parametrize("name", FILES)
 def test_names_of_every_kind_survive(name: str, tmp_path: Path) -> None:
-    names = ["Crouching Tiger, Hidden Dragon", 'the "quoted"', "七人の侍", " spaced ", "NA", "two\nlines", "null"]
+    names = ["Crouching Tiger, Hidden Dragon", 'the "quoted"', "七人の侍", " spaced ", "NA", "two  words", "null"]
     frame = pd.DataFrame({"who is it": ["ß"] * 7, "what, then": names})
     found = read_interactions(write_lines(tmp_path / name, frame), user="who is it", item="what, then")
     assert found.items == tuple(sorted(names)) and found.users == ("ß",)
@@ -155,8 +156,11 @@ def test_lists_of_items_are_lines_of_text_or_a_column(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "a.csv", pd.DataFrame({"user": [1], "item": ["a, b"]}))
     (tmp_path / "list.txt").write_text("a, b\nitem\nü\n", encoding="utf-8")
     assert read_interactions(path, items=tmp_path / "list.txt").items == ("a, b", "item", "ü")
+    (tmp_path / "list.csv").write_text('"a, b"\n"ü v"\n', encoding="utf-8")
+    assert read_interactions(path, items=tmp_path / "list.csv").items == ("a, b", "ü v")
     (tmp_path / "list.csv").write_text('"a, b"\n"ü\nv"\n', encoding="utf-8")
-    assert read_interactions(path, items=tmp_path / "list.csv").items == ("a, b", "ü\nv")
+    with pytest.raises(ValueError, match="names of one line"):
+        read_interactions(path, items=tmp_path / "list.csv")
     bad = {
         "a.csv": (
             b"a,b\nc,d\n",
@@ -198,7 +202,7 @@ CSV: dict[str, tuple[bytes, str]] = {
     "nobody": (b"user,item\n8675309,1\n,2\n", "column 'user' must have no missing values$"),
     "nothing": (b'user,item\n8675309,1\n2,""\n', "column 'item' must have no missing values$"),
     "ragged": (b"user,item\n1,2\n3,4,8675309\n", "a.csv cannot be read: CSV parse error$"),
-    "not text": (b"user,item\n\xff8675309,2\n", "a.csv cannot be read: In CSV column #0$"),
+    "not text": (b"user,item\n\xff8675309,2\n", "a.csv cannot be read: it is not UTF-8 text$"),
 }  # fmt: skip
 
 
@@ -322,8 +326,22 @@ def test_text_far_down_a_file_of_numbers_makes_text_of_all_names(tmp_path: Path)
     refuses(lambda: read_interactions(tmp_path / "a.csv"), "a.csv cannot be read: column 'value' must hold numbers$")
 
 
-def test_names_of_several_lines_survive_in_a_file_of_many_blocks(tmp_path: Path) -> None:
-    name = "a\n" * 50
-    (tmp_path / "a.csv").write_text("user,item\n" + "".join(f'{user},"{name}"\n' for user in range(30_000)))
-    found = read_interactions(tmp_path / "a.csv")
-    assert found.items == (name,) and found.matrix.nnz == 30_000
+@pytest.mark.parametrize("lines", [50, 30_000])
+def test_a_quote_that_is_never_closed_makes_no_item_of_the_lines_behind_it(tmp_path: Path, lines: int) -> None:
+    """Names of items are kept in files for everybody, and such a name would hold histories."""
+    plays = [f"u{at % 500},x{at % 50}" for at in range(lines)]
+    plays[lines // 2] = 'u1,"x9'
+    (tmp_path / "a.csv").write_text("user,item\n" + "\n".join(plays) + "\n")
+    with pytest.raises(ValueError, match=r"names of one line|cannot be read"):
+        read_interactions(tmp_path / "a.csv")
+
+
+@pytest.mark.parametrize(
+    "name", ["two\nlines", "long" * 126, "bell\x07", "\x1b[2J", "\u2028"], ids=lambda name: ascii(name)[:12]
+)
+def test_names_that_are_no_single_line_are_refused_everywhere(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ValueError, match="names of one line"):
+        Interactions(np.ones((1, 2)), items=("jazz", name))
+    pq.write_table(pa.table({"user": ["u", "v"], "item": ["jazz", name]}), tmp_path / "a.parquet")
+    with pytest.raises(ValueError, match="names of one line"):
+        read_interactions(tmp_path / "a.parquet")

@@ -87,8 +87,6 @@ def _as_values(model: "Model") -> dict[str, Any]:
 
 def _space_values(space: "ItemSpace") -> dict[str, Any]:
     """The whole item space in plain values."""
-    from eigenveil.recommend.item_space import FOR_THAT_USER
-
     return {
         "items": None if space.items is None else list(space.items),
         "dim": space.dim,
@@ -100,7 +98,7 @@ def _space_values(space: "ItemSpace") -> dict[str, Any]:
         "guarantee": space.guarantee.to_dict(),
         "guarantee_in_words": space.guarantee.words(),
         "settings": dict(space.settings),
-        "recommendations": FOR_THAT_USER,
+        "recommendations": space.note,
     }
 
 
@@ -109,7 +107,6 @@ def _space_details(space: "ItemSpace", *, largest: int) -> "Group":
     from rich.console import Group
     from rich.text import Text
 
-    from eigenveil.recommend.item_space import FOR_THAT_USER
     from eigenveil.report import Bar, BarChart, guarantee_panel, labelled
 
     rank, count = space.components.shape
@@ -126,10 +123,10 @@ def _space_details(space: "ItemSpace", *, largest: int) -> "Group":
         labelled(_weights(space, largest)),
         Text(""),
         Text("settings", style="bold"),
-        labelled([*settings, ("item degrees", "none" if space.degrees is None else "one public number per item")]),
+        labelled(settings),
         Text(""),
         guarantee_panel(space.guarantee),
-        Text(FOR_THAT_USER, style="yellow"),
+        Text(space.note, style="yellow"),
     )
 
 

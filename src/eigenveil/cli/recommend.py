@@ -108,12 +108,13 @@ def fit(
     with progress("reading histories") as view:
         sites = choice.read_sites(files, items=items_file, **reading)
         fitted, notes = fitted_on(sites, settings, item_degrees, view)
-    space = _space(fitted)
+    items_read = choice.items_were_read(files, items_file)
+    space = _space(fitted, items_read=items_read)
     space.save(target)
     wrote(target)
     console = output()
     _show(console, sites, fitted, notes)
-    _show_promise(console, space, items_read=choice.items_were_read(files, items_file))
+    _show_promise(console, space, items_read=items_read)
     console.print(f"\nitem space written to {target}", soft_wrap=True)
     console.print(f"use it with: eigenveil recommend top {target} --have ITEM", style="dim", soft_wrap=True)
 
@@ -251,12 +252,13 @@ def _show(
         console.print(note, style="yellow")
 
 
-def _space(fitted: "PrivateRecommender") -> "ItemSpace":
-    """The item space, with what a program that reads the files of all sites must not keep to itself."""
+def _space(fitted: "PrivateRecommender", *, items_read: bool) -> "ItemSpace":
+    """The item space, with what a program that reads the files of all sites, or items from them, must not keep to itself."""
     space = fitted.space_
-    if len(fitted.sites_) == 1 or space.guarantee.epsilon is None:
+    if space.guarantee.epsilon is None:
         return space
-    return replace(space, guarantee=replace(space.guarantee, caveats=(*space.guarantee.caveats, _ONE_PROGRAM)))
+    more = [_ONE_PROGRAM] * (len(fitted.sites_) > 1) + [choice.ITEMS_READ_CAVEAT] * items_read
+    return replace(space, guarantee=replace(space.guarantee, caveats=(*space.guarantee.caveats, *more)))
 
 
 def _show_promise(console: "Console", space: "ItemSpace", *, items_read: bool) -> None:
@@ -306,10 +308,12 @@ def _given(have: Sequence[str] | None, history: Path | None) -> list[tuple[str, 
 
 def _history(given: Sequence[tuple[str, str]], space: "ItemSpace") -> Any:
     """The row, (1, d), of a user who has these items."""
-    known = set(space.items if space.items is not None else map(str, range(space.dim)))
+    known = frozenset(space.items or ())
     kind = "the name of an item" if space.items is not None else f"the number of an item, 0 to {space.dim - 1},"
     for where, item in given:
-        require(item in known, f"{where}: that is not {kind} in this item space")
+        number = item.isascii() and item.isdecimal() and len(item) < 20 and int(item) < space.dim
+        sound = item in known if space.items is not None else number
+        require(sound, f"{where}: that is not {kind} in this item space")
     return space.history([item if space.items is not None else int(item) for _, item in given])
 
 

@@ -16,13 +16,22 @@ from eigenveil.errors import require
 if TYPE_CHECKING:
     from eigenveil.recommend import Interactions
 
-__all__ = ["ITEMS_READ", "degrees_from", "estimator_settings", "in_words", "items_were_read", "read_sites"]
+__all__ = [
+    "ITEMS_READ",
+    "ITEMS_READ_CAVEAT",
+    "degrees_from",
+    "estimator_settings",
+    "in_words",
+    "items_were_read",
+    "read_sites",
+]
 
 _FILES: Final = "Which lines and items count"
 _PRIVACY: Final = "Privacy"
 _METHOD: Final = "Method"
 _JUDGING: Final = "How it is judged"
 
+ITEMS_READ_CAVEAT: Final = "which items there are was read from the histories themselves, and is assumed to be public"
 ITEMS_READ: Final = (
     "Which items there are was read from the file, and the guarantee assumes that it is public: even an item that a single user "
     "has shows in the result. A public list is better: --items-file."
@@ -134,7 +143,8 @@ Trust: TypeAlias = Annotated[
     typer.Option(
         metavar="WHO",
         help="Who adds the noise. curator: whoever runs this, and sees the sums. site: every site, for sqrt(sites) times the "
-        "noise. masked: the sites together, under masks that come off the sum alone, for the noise of a curator.",
+        "noise. masked: the sites together, under masks that come off the sum alone, for little more noise "
+        "than a curator's where sites are many.",
         rich_help_panel=_PRIVACY,
     ),
 ]
@@ -189,7 +199,7 @@ MechanismName: TypeAlias = Annotated[
         "--mechanism",
         metavar="WHICH",
         help="covariance: one noisy matrix of all pairs of items. power: noisy products with a few vectors, for very many items. "
-        "auto: covariance where it fits in memory.",
+        "auto: covariance where it fits in memory, but for single items among very many.",
         rich_help_panel=_METHOD,
     ),
 ]
@@ -251,6 +261,7 @@ _WORDS: Final = (
     (r"\bon_noise='warn'", "--even-if-noise"),
     (r"\bmin_degree\b", "--min-degree"),
     (r"\bitem_degrees\b", "--item-degrees"),
+    (r"\bwith history=", "with --history"),
     (r"^(history|normalise|neighbours)\b", r"--\1"),
 )
 

@@ -3,7 +3,7 @@
 from eigenveil.recommend.interactions import Interactions
 from eigenveil.recommend.item_space import ItemSpace
 from eigenveil.recommend.plan import ItemPlan
-from eigenveil.recommend.ranking import Quality, evaluate, popularity_scores, split
+from eigenveil.recommend.ranking import Quality, evaluate, ndcg, popularity_scores, recall, split
 from eigenveil.recommend.reading import read_interactions
 from eigenveil.recommend.recommender import PrivateRecommender
 
@@ -14,7 +14,9 @@ __all__ = [
     "PrivateRecommender",
     "Quality",
     "evaluate",
+    "ndcg",
     "popularity_scores",
     "read_interactions",
+    "recall",
     "split",
 ]

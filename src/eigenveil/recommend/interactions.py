@@ -6,6 +6,7 @@ is public is the number of items, the names of columns and the type of the numbe
 
 import math
 import numbers
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, final
@@ -17,8 +18,10 @@ from eigenveil.data import as_arrow, as_numbers, is_arrow_like, require_numbers
 from eigenveil.errors import require
 from eigenveil.estimators.checks import is_real
 
-__all__ = ["Interactions", "checked_interactions", "is_whole", "ones_at"]
+__all__ = ["Interactions", "checked_interactions", "is_whole", "ones_at", "require_names_of_one_line"]
 
+# Names are shown, sent and kept in files: one line each.
+_LONGEST_NAME, _CONTROL = 500, re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 # Dense rows are made sparse this many numbers at a time.
 _BLOCK_NUMBERS = 1 << 22
 
@@ -56,6 +59,7 @@ class Interactions:
             )
             require(len(names) == count, f"{kind} must have one name for each {kind[:-1]} of the matrix")
             require(len(set(names)) == count, f"{kind} must have names that differ from each other")
+            require_names_of_one_line(names, kind)
 
     def __repr__(self) -> str:
         # The names of users, and how much is stored, would otherwise end up in logs.
@@ -225,6 +229,19 @@ def _from_pandas(frame: Any, name: str) -> Any:
     if frame.shape[1] and all(getattr(kind, "fill_value", None) == 0 for kind in frame.dtypes):
         return frame.sparse.to_coo()
     return frame.to_numpy(dtype=np.float64, na_value=np.nan)
+
+
+def require_names_of_one_line(names: Sequence[str], kind: str) -> None:
+    """Refuse names that are too long or have line ends in them: a quote that is never closed makes a name of a whole file.
+
+    >>> require_names_of_one_line(("jazz", "rock"), "items")
+    """
+    sound = all(len(name) <= _LONGEST_NAME and not _CONTROL.search(name) for name in names)
+    require(
+        sound,
+        f"{kind} must have names of one line and at most {_LONGEST_NAME} characters, without control characters; look for a "
+        "quote that is never closed",
+    )
 
 
 def is_whole(value: Any) -> bool:

@@ -17,7 +17,7 @@ from eigenveil.files import ITEMS_FORMAT, ArchiveKind
 from eigenveil.linalg import Array, Subspace
 from eigenveil.privacy import Guarantee
 from eigenveil.recommend.given import names_of
-from eigenveil.recommend.interactions import Interactions, checked_interactions
+from eigenveil.recommend.interactions import Interactions, checked_interactions, require_names_of_one_line
 from eigenveil.recommend.item_study import Items
 from eigenveil.recommend.ranking import top_items
 
@@ -32,6 +32,7 @@ FOR_THAT_USER = (
 _NOBODY = (
     "Nothing protects whose histories this file was made from. Recommendations are for the user they are made for."
 )
+_MOST_ITEMS = 10**8
 # Numbers of filtered histories at once.
 _AT_ONCE = 1 << 24
 
@@ -77,19 +78,23 @@ class ItemSpace:
             self.items is None or len(self.items) == self.dim,
             f"there must be {self.dim} names of items, got {len(self.items or ())}",
         )
+        require(0 < self.dim <= _MOST_ITEMS, f"there must be from 1 to {_MOST_ITEMS} items, got {self.dim}")
+        if self.items is not None:
+            require(len(set(self.items)) == self.dim, "two items have the same name")
+            require_names_of_one_line(self.items, "items")
         # Checks orthonormality and order.
         Subspace(self.components.T, self.values)
 
     def history(self, items: Sequence[Any]) -> Any:
         """The row, (1, dim), of a user who has these `items`: a string is a name, an integer the number of a column."""
-        places = Interactions(sp.csr_array((0, self.dim)), items=self.items).columns(list(items))
-        row = np.zeros((1, self.dim))
-        row[0, places] = 1.0
-        return sp.csr_array(row)
+        require(not isinstance(items, str), "items must be a list of items, got a single text")
+        places = np.unique(Interactions(sp.csr_array((0, self.dim)), items=self.items).columns(list(items)))
+        return sp.csr_array((np.ones(len(places)), places, [0, len(places)]), shape=(1, self.dim))
 
     def rows(self, rows: Any) -> Any:
         """Histories as a CSR matrix, (b, dim), from one row or several, dense or sparse."""
-        names = names_of(rows)
+        alone = hasattr(rows, "iloc") and rows.ndim == 1
+        names = tuple(map(str, rows.index)) if alone else names_of(rows)
         require(
             names is None or self.items is None or names == self.items,
             "row must have the items of this space, in the same order",
@@ -147,6 +152,11 @@ class ItemSpace:
         first: Array = self.components[0]
         return first if first.sum() >= 0 else -first
 
+    @property
+    def note(self) -> str:
+        """What whoever has this file must know of recommendations made with it."""
+        return FOR_THAT_USER if self.guarantee.private else _NOBODY
+
     def save(self, path: str | Path) -> None:
         """Write the space to `path`, whole or not at all."""
         arrays = {name: np.ascontiguousarray(getattr(self, name)) for name in _ARRAYS}
@@ -154,7 +164,7 @@ class ItemSpace:
         header = {
             "guarantee": self.guarantee.to_dict(),
             "guarantee_in_words": self.guarantee.words(),
-            "recommendations": FOR_THAT_USER if self.guarantee.private else _NOBODY,
+            "recommendations": self.note,
             "dim": self.dim,
             "items": list(self.items) if self.items is not None else None,
             "settings": dict(self.settings),

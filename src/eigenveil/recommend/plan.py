@@ -37,6 +37,10 @@ ASSUMED_HISTORY: Final = 40
 _CONCENTRATION, _MOST = 3.0, 0.5
 # Where even eigenvalues so many times the guessed ones would leave less than the least share, a fit is of noise.
 _OPTIMISM, LEAST, FAIR = 2.0, 0.15, 0.5
+# So little that it takes luck, even if the doubled guess looks better.
+_NEXT_TO_NOTHING, _LUCK = 0.05, 0.3
+# The first direction is popularity, which is to be had for less: what is found of the others should be this at least.
+_FAIR_BEYOND: Final = 0.25
 # Of interactions, the most popular c of d items have about (c / d) to this power.
 _POPULAR: Final = 0.4
 # With fewer items, what is expected of them may be a little less: what they leave out is lost as well.
@@ -76,11 +80,18 @@ class ItemTerms:
 @dataclass(frozen=True, slots=True)
 class Expected:
     """What to expect of the answer: the share of the filter that is found, if eigenvalues are as guessed and if they are twice
-    that; and how many directions stand above the noise. A guess from public numbers, and no promise."""
+    that; the share of what lies beyond the first direction, which is little more than popularity; and how many directions stand
+    above the noise. A guess from public numbers, and no promise."""
 
     share: float
     at_best: float
+    beyond: float
     above: int
+
+    @property
+    def fair(self) -> bool:
+        """Whether there is nothing to warn of."""
+        return self.share >= FAIR and self.beyond >= _FAIR_BEYOND
 
 
 @final
@@ -106,7 +117,10 @@ class ItemPlan:
     @property
     def hopeless(self) -> bool:
         """Whether what would come out is noise, as far as anybody can tell beforehand."""
-        return self.expected is not None and self.expected.at_best < LEAST
+        expected = self.expected
+        if expected is None:
+            return False
+        return expected.at_best < LEAST or (expected.share < _NEXT_TO_NOTHING and expected.at_best < _LUCK)
 
     def for_sites(self) -> SitesPlan:
         """The plan as carriers of sites know it."""
@@ -125,7 +139,7 @@ def plan_items(terms: ItemTerms) -> ItemPlan:
     (True, '...')
     """
     plan = _planned(terms)
-    if plan.expected is None or plan.expected.share >= FAIR:
+    if plan.expected is None or plan.expected.fair:
         return plan
     return replace(plan, advice=tuple(_advice(terms)))
 
@@ -177,8 +191,9 @@ def _expected(terms: ItemTerms, plan: ItemPlan) -> Expected | None:
     guess = _eigenvalues(terms)
     entry = _entry_noise(terms, plan)
     found = [_found(factor * guess, entry, terms) for factor in (1.0, _OPTIMISM)]
+    beyond = _found(guess[1:], entry, terms) if terms.rank > 1 else found[0]
     above = int((guess**2 > terms.kept * entry**2).sum())
-    return Expected(found[0], found[1], above)
+    return Expected(found[0], found[1], beyond, above)
 
 
 def _eigenvalues(terms: ItemTerms) -> Array:
@@ -187,7 +202,12 @@ def _eigenvalues(terms: ItemTerms) -> Array:
     history = max(float(max(ASSUMED_HISTORY, terms.least)) if terms.history is None else terms.history, 1.0)
     history *= (terms.kept / terms.dim) ** _POPULAR
     leading = terms.users * min(_MOST, _CONCENTRATION * history / terms.kept) * min(1.0, history / terms.least)
-    return np.asarray(leading / np.arange(1, terms.rank + 1))
+    # All eigenvalues together come to no more than one for each user.
+    places = np.arange(1.0, terms.rank + 1)
+    rest = (terms.users - leading) / max(math.log(terms.kept) + np.euler_gamma - 1, 0.5)
+    guess = np.minimum(leading, rest) / places
+    guess[0] = leading
+    return np.asarray(guess)
 
 
 def _entry_noise(terms: ItemTerms, plan: ItemPlan) -> float:
@@ -216,7 +236,7 @@ def _advice(terms: ItemTerms) -> Iterator[str]:
 
     def fair(other: ItemTerms, share: float = FAIR) -> bool:
         expected = _planned(other).expected
-        return expected is not None and expected.share >= share
+        return expected is not None and expected.share >= share and expected.beyond >= _FAIR_BEYOND
 
     for kept in _KEPT:
         fewer = replace(terms, kept=kept, chosen=True)

@@ -9,7 +9,7 @@ from eigenveil.estimators.federated_promise import (
     integers,
 )
 from eigenveil.estimators.federation import Federation
-from eigenveil.privacy import Guarantee, Neighbours
+from eigenveil.privacy import Budget, Guarantee, Neighbours
 from eigenveil.recommend.item_study import FoundItems, ItemStudy
 
 __all__ = ["recommender_promise"]
@@ -21,8 +21,8 @@ _JOINT = (
 )
 
 
-def recommender_promise(federation: Federation, found: FoundItems) -> Guarantee:
-    """The guarantee of a finished fit, from what its ledgers say."""
+def recommender_promise(federation: Federation, found: FoundItems, *, given_degrees: bool) -> Guarantee:
+    """The guarantee of a finished fit, from what its ledgers say. `given_degrees` says that the caller gave item degrees."""
     request, study = federation.request, federation.study
     assert isinstance(study, ItemStudy)
     budget = request.at_hub if request.at_hub is not None else request.at_sites
@@ -35,9 +35,9 @@ def recommender_promise(federation: Federation, found: FoundItems) -> Guarantee:
         neighbours=_neighbours(study),
         against=_against(federation),
         released=_released(federation, found),
-        assumptions=(*_assumptions(study), *_of_sites(federation)),
+        assumptions=(*_assumptions(federation, given_degrees), *_of_sites(federation)),
         calibration=CALIBRATION + integers(federation),
-        caveats=(_JOINT, *caveats_of(request)) if request.seed is None else (*caveats_of(request), _JOINT),
+        caveats=_caveats(federation, budget),
         charges=charged(federation),
     )
 
@@ -93,7 +93,20 @@ def _released(federation: Federation, found: FoundItems) -> tuple[str, ...]:
     return (*lines, "the transcript")
 
 
-def _assumptions(study: ItemStudy) -> list[str]:
+def _caveats(federation: Federation, budget: Budget) -> tuple[str, ...]:
+    request = federation.request
+    users = None if request.sizes is None else sum(request.sizes.values())
+    found = [*caveats_of(request), _JOINT]
+    if users is not None and budget.delta * users > 1:
+        found.append(
+            f"delta is more than one over the {users:g} users: with that probability for each, somebody may not be protected"
+        )
+    return tuple(found)
+
+
+def _assumptions(federation: Federation, given_degrees: bool) -> list[str]:
+    study = federation.study
+    assert isinstance(study, ItemStudy)
     lines = [
         f"a history is divided by the root of how many items it has, or of {study.least} if it has fewer: a number that was not "
         "read from these histories",
@@ -102,5 +115,11 @@ def _assumptions(study: ItemStudy) -> list[str]:
         "that all entries are zeros and ones is public",
     ]
     if study.neighbours is not Neighbours.ADD_REMOVE:
-        lines.append("how many users there are, at each site, is public; whoever has nothing is one of them")
+        each = ", at each site," if len(federation.members) > 1 else ""
+        lines.append(
+            f"how many users there are{each} is public: the rows of a matrix, or where histories were read from lines, the users "
+            "who have one"
+        )
+    if given_degrees:
+        lines.append("the item degrees that were given are public, and were not counted in these histories")
     return lines

@@ -7,7 +7,7 @@ is a number from private rows, for whoever may see these.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias, final
+from typing import Any, Protocol, TypeAlias, final
 
 import numpy as np
 import scipy.sparse as sp
@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from eigenveil.errors import require
 from eigenveil.estimators.checks import require_integer
 from eigenveil.linalg import Array
+from eigenveil.recommend.interactions import checked_interactions
 
-__all__ = ["Quality", "Scorer", "evaluate", "ndcg", "popularity_scores", "recall", "split", "top_items"]
+__all__ = ["Lists", "Quality", "Scorer", "evaluate", "ndcg", "popularity_scores", "recall", "split", "top_items"]
 
 # Rows of users, (b, d), in; a score for every item, (b, d), out: higher is better.
 Scorer: TypeAlias = Callable[[sp.csr_array], Array]
@@ -77,17 +78,18 @@ def top_items(scores: Array, seen: sp.csr_array | None, *, n: int) -> Found:
     return found
 
 
-def split(matrix: sp.csr_array, *, share: float = 0.2, rng: Generator) -> tuple[sp.csr_array, sp.csr_array]:
+def split(matrix: Any, *, share: float = 0.2, rng: Generator) -> tuple[sp.csr_array, sp.csr_array]:
     """Hold out a `share` of each user's interactions, chosen at random: training and test matrix, both (n, d).
 
     Of deg interactions share * deg are held out, rounded to the nearest (halves up), but at least one and at most deg - 1. Users
-    with a single interaction keep it for training and are not tested. `matrix` is canonical, as `Interactions.matrix` is.
+    with a single interaction keep it for training and are not tested.
 
     >>> train, test = split(sp.csr_array(np.ones((1, 5))), rng=np.random.default_rng(0))
     >>> train.nnz, test.nnz, (train + test).toarray().tolist()
     (4, 1, [[1.0, 1.0, 1.0, 1.0, 1.0]])
     """
     require(0 < share < 1, f"share must lie in (0, 1), got {share}")
+    matrix = checked_interactions(matrix, name="matrix")
     degrees = np.diff(matrix.indptr)
     held = np.where(degrees >= 2, np.clip(np.floor(share * degrees + 0.5), 1, np.maximum(degrees - 1, 1)), 0)
     users = _users(matrix)
@@ -132,18 +134,25 @@ def popularity_scores(train: sp.csr_array) -> Array:
     return np.bincount(train.indices, minlength=train.shape[1]).astype(np.float64)
 
 
-def evaluate(
-    scorer: Scorer, train: sp.csr_array, test: sp.csr_array, *, n: int = 20, block: int | None = None
-) -> Quality:
+class Lists(Protocol):
+    """What makes lists of items by itself, as an `ItemSpace` does."""
+
+    def top(self, rows: Any, *, n: int) -> Any:
+        """The `n` best items for each row, (b, n), filled up with -1."""
+        ...
+
+
+def evaluate(scorer: Scorer | Lists, train: Any, test: Any, *, n: int = 20, block: int | None = None) -> Quality:
     """Recall and NDCG at `n` of `scorer` on `test`, (n users, d), for users who show it their row of `train`, (n users, d).
 
-    Users with nothing held out are left out. Scores are made for `block` users at a time, by default so many that one block
-    of scores takes 64 MB.
+    The scorer is an `ItemSpace`, or a function of rows, (b, d), that gives scores, (b, d). Users with nothing held out are left
+    out. Scores are made for `block` users at a time, by default so many that one block of scores takes 64 MB.
 
     >>> train, test = sp.csr_array(np.array([[1.0, 0.0, 0.0]])), sp.csr_array(np.array([[0.0, 1.0, 0.0]]))
     >>> evaluate(lambda rows: np.tile([3.0, 2.0, 1.0], (rows.shape[0], 1)), train, test, n=1)
     Quality(recall=1.0, ndcg=1.0, users=1)
     """
+    train, test = checked_interactions(train, name="train"), checked_interactions(test, name="test")
     require(train.shape == test.shape, "train and test must have the same users and items, and so the same shape")
     require_integer("block", block, least=1)
     size = block if block is not None else max(1, _BLOCK_NUMBERS // train.shape[1])
@@ -153,11 +162,17 @@ def evaluate(
     for start in range(0, len(users), size):
         some = users[start : start + size]
         rows = train[some]
-        scores = np.asarray(scorer(rows))
-        require(scores.shape == rows.shape, "the scorer must return a score for each user of the block and each item")
-        judged.append(_judged(top_items(scores, rows, n=n), test[some], n))
+        judged.append(_judged(_lists(scorer, rows, n), test[some], n))
     recalls, gains = np.concatenate(judged, axis=1)
     return Quality(float(recalls.mean()), float(gains.mean()), len(users))
+
+
+def _lists(scorer: Scorer | Lists, rows: sp.csr_array, n: int) -> Found:
+    if not callable(scorer):
+        return np.asarray(scorer.top(rows, n=n))
+    scores = np.asarray(scorer(rows))
+    require(scores.shape == rows.shape, "the scorer must return a score for each user of the block and each item")
+    return top_items(scores, rows, n=n)
 
 
 def _judged(found: Found, test: sp.csr_array, n: int) -> Array:

@@ -1,4 +1,5 @@
-"""Interactions from files: a line for each, or a sparse matrix. No message shows a line of somebody's."""
+"""Interactions from files: a line for each, or a sparse matrix. No message shows a line of somebody's, unless it looks
+like a header."""
 
 import csv
 import math
@@ -16,15 +17,15 @@ import scipy.sparse as sp
 from eigenveil.data import as_numbers, first_line, require_names, require_numbers
 from eigenveil.errors import require
 from eigenveil.estimators.checks import is_real
-from eigenveil.recommend.interactions import Interactions, is_whole, ones_at
+from eigenveil.recommend.interactions import Interactions, is_whole, ones_at, require_names_of_one_line
 
 __all__ = ["read_interactions"]
 
 _ENDINGS = (".csv", ".csv.gz", ".parquet", ".npz")
-# Whole numbers as they are usually written: "007" is a name, not seven.
-_WHOLE_NUMBER = re.compile("0|-?[1-9][0-9]{0,99}")
 # What a column may be called if the first line of a csv is to be shown: identifiers mostly have one of these in them.
 _NAME = re.compile(r"[^\d\t;|:@]*")
+# Whole numbers as they are usually written: "007" is a name, not seven.
+_WHOLE_NUMBER = re.compile("0|-?[1-9][0-9]{0,99}")
 
 
 def read_interactions(
@@ -116,6 +117,8 @@ def _reading(path: Path, value: str | None) -> Iterator[None]:
     except (pa.ArrowException, OSError, EOFError, zlib.error) as error:
         numeric = value is not None and "conversion error to double" in str(error)
         why = f"column {value!r} must hold numbers" if numeric else first_line(error)
+        if "invalid UTF8" in str(error):
+            why = "it is not UTF-8 text"
         raise ValueError(f"{path} cannot be read: {why}") from None
 
 
@@ -179,6 +182,7 @@ def _coded(column: Any, name: str) -> tuple[Any, tuple[str, ...]]:
     codes = column.dictionary_encode().combine_chunks()
     found = codes.dictionary.cast(pa.string()).to_pylist()
     require(column.null_count == 0 and "" not in found, f"column {name!r} must have no missing values")
+    require_names_of_one_line(found, f"column {name!r}")
     key: Callable[[str], Any] = int if all(map(_WHOLE_NUMBER.fullmatch, found)) else str
     names = tuple(sorted(found, key=key))
     place = {name: index for index, name in enumerate(names)}

@@ -29,7 +29,7 @@ from eigenveil.protocols.masked import require_survivors
 from eigenveil.recommend.given import degrees_of, items_of, read_histories
 from eigenveil.recommend.item_space import ItemSpace
 from eigenveil.recommend.item_study import FoundItems, ItemStudy
-from eigenveil.recommend.plan import ASSUMED_HISTORY, FAIR, ItemPlan, ItemTerms, pairs_memory, plan_items
+from eigenveil.recommend.plan import ASSUMED_HISTORY, ItemPlan, ItemTerms, pairs_memory, plan_items
 from eigenveil.recommend.promise import recommender_promise
 from eigenveil.rows import Rows
 from eigenveil.runtimes import Faults
@@ -289,7 +289,7 @@ class PrivateRecommender(BaseEstimator):
     def _require_use(self, plan: ItemPlan) -> None:
         """Say, before anything is spent, where a fit would be of noise or of little else."""
         expected = plan.expected
-        if expected is None or expected.share >= FAIR:
+        if expected is None or expected.fair:
             return
         instead = "; or ".join(plan.advice) if plan.advice else "nothing that is tried here: far more users"
         if plan.hopeless:
@@ -303,8 +303,9 @@ class PrivateRecommender(BaseEstimator):
             warnings.warn(why, UserWarning, stacklevel=4)
             return
         warnings.warn(
-            f"about {expected.above} of {self.n_components} directions will stand above the noise, and {expected.share:.0%} of "
-            f"the filter be found, as far as can be told beforehand. More would need: {instead}{self._assumed()}",
+            f"about {expected.above} of {self.n_components} directions will stand above the noise, {expected.share:.0%} of the "
+            f"filter be found, and {expected.beyond:.0%} of what lies beyond popularity, as far as can be told beforehand. More "
+            f"would need: {instead}{self._assumed()}",
             UserWarning,
             stacklevel=4,
         )
@@ -375,7 +376,7 @@ class PrivateRecommender(BaseEstimator):
         if isinstance(self.item_degrees, str):
             degrees = found.degrees
         self.plan_ = fit.plan
-        self.guarantee_ = recommender_promise(federation, found)
+        self.guarantee_ = recommender_promise(federation, found, given_degrees=fit.degrees is not None)
         self.space_ = ItemSpace(
             components=found.subspace.basis.T,
             values=found.subspace.values,
@@ -393,12 +394,18 @@ class PrivateRecommender(BaseEstimator):
         self.refused_, self.sites_ = federation.refused, federation.hub.sites
         return self
 
+    def _degrees_in_words(self) -> str:
+        if self.item_degrees is None:
+            return "none"
+        return "released" if isinstance(self.item_degrees, str) else "given as public"
+
     def _settings(self, federation: Federation) -> dict[str, Any]:
         plan = self.plan_
         return {
             "mechanism": plan.method,
             "why": plan.reason,
             "unit": self.unit,
+            "item_degrees": self._degrees_in_words(),
             "normalise": self.normalise,
             "trust": self.trust if self.epsilon is not None else "none",
             "min_degree": int(self.min_degree),

@@ -19,7 +19,8 @@ from eigenveil.tasks.products import ProductTask, require_shares
 
 __all__ = ["KeptProducts", "KeptState", "ritz_of_all"]
 
-# Directions of the stacked bases smaller than this, relatively, are repetitions of others.
+# Directions of the stacked bases smaller than this, relatively, are repetitions of others; of their squares, which is what is
+# computed, half of the digits are left.
 _REPEATED = 1e-4
 # How much larger than the average entry an entry that matters may be, and the least signal to reckon with, over the noise.
 _BOLD, _LEAST_SIGNAL = 3.0, 1e-3
