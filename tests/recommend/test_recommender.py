@@ -17,7 +17,7 @@ from sklearn.exceptions import NotFittedError
 
 from eigenveil.linalg import Array, sines
 from eigenveil.privacy import Gaussian, Ledger, mu_for
-from eigenveil.recommend import Interactions, ItemSpace, PrivateRecommender, evaluate, recall, split
+from eigenveil.recommend import Interactions, ItemSpace, PrivateRecommender
 from recommend.histories_of_users import SECRET, SMALL, random_histories, refuses, tastes
 
 USERS, ITEMS, GROUPS = 600, 12, 3
@@ -511,40 +511,3 @@ def test_watch_is_told_of_every_round() -> None:
     seen: list[str] = []
     model = private(item_degrees="private").fit(R, watch=lambda done: seen.append(done.stage))
     assert seen == [turn.stage for turn in model.transcript_] == ["degrees", "covariance 1"]
-
-
-def test_a_history_is_a_list_and_a_series_has_names() -> None:
-    names = [f"i{at}" for at in range(ITEMS)]
-    model = recommender().fit(pd.DataFrame(DENSE.astype(int), columns=names))
-    with pytest.raises(ValueError, match="must be a list of items"):
-        model.history_of("i3")
-    one = pd.Series(DENSE[0], index=names)
-    assert np.array_equal(model.recommend(one, n=3), model.recommend(DENSE[0], n=3))
-    with pytest.raises(ValueError, match="in the same order"):
-        model.recommend(one[::-1], n=3)
-
-
-def test_a_space_of_few_items_can_be_judged() -> None:
-    train, test = split(R, rng=np.random.default_rng(0))
-    model = recommender(items=6).fit(train)
-    found = evaluate(model.space_, train.tocoo(), test.toarray(), n=3)
-    users = np.flatnonzero(np.diff(test.indptr))
-    lists = model.recommend(train[users], n=3)
-    assert found.recall == pytest.approx(recall(lists, test[users], n=3))
-    assert found.users == len(users)
-
-
-def test_degrees_that_are_given_and_a_large_delta_are_said_in_the_promise() -> None:
-    given = private(item_degrees=np.ones(ITEMS)).fit(R)
-    assert "item degrees that were given are public" in given.guarantee_.words()
-    assert given.space_.settings["item_degrees"] == "given as public"
-    released = private(item_degrees="private").fit(R)
-    assert "that were given" not in released.guarantee_.words()
-    assert released.space_.settings["item_degrees"] == "released"
-    assert "delta is more than one over" in private(delta=0.5).fit(R).guarantee_.words()
-
-
-def test_nothing_is_said_of_a_guarantee_where_there_is_none(tmp_path: Path) -> None:
-    assert "guarantee covers" not in recommender().fit(R).space_.note
-    assert "guarantee covers" not in private(random_state=0).fit(R).space_.note
-    assert "guarantee covers" in private(random_state=None).fit(R).space_.note

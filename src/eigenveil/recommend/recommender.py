@@ -1,7 +1,6 @@
 """`PrivateRecommender`: items that go together, learned from histories that nobody shares; recommendations on the user's side."""
 
 import math
-import os
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,25 +21,23 @@ from eigenveil.estimators.federation import Federation
 from eigenveil.estimators.rounds import Unfinished, Watch
 from eigenveil.estimators.sites import Columns
 from eigenveil.estimators.whole_fit import Setting
-from eigenveil.linalg import Array, orthonormal
-from eigenveil.privacy import Budget, Histories, Neighbours
+from eigenveil.linalg import Array
+from eigenveil.privacy import Budget, Neighbours
 from eigenveil.protocols import Terms
 from eigenveil.protocols.masked import require_survivors
+from eigenveil.recommend.fitting import default_delta, directions, require_room
 from eigenveil.recommend.given import degrees_of, items_of, read_histories
 from eigenveil.recommend.item_space import ItemSpace
 from eigenveil.recommend.item_study import FoundItems, ItemStudy
-from eigenveil.recommend.plan import ASSUMED_HISTORY, ItemPlan, ItemTerms, pairs_memory, plan_items
+from eigenveil.recommend.plan import ASSUMED_HISTORY, ItemPlan, ItemTerms, plan_items
 from eigenveil.recommend.promise import recommender_promise
 from eigenveil.rows import Rows
 from eigenveil.runtimes import Faults
-from eigenveil.tasks import CovarianceSum, KeptProducts, KrylovSum, SumTask
 
 __all__ = ["PrivateRecommender"]
 
-# What is taken where no delta is given, and the largest epsilon to advise under masks: integer noise has its limits.
-_LARGEST_DELTA, _LARGEST_MASKED = 1e-5, 10.0
-# Where nothing is added the answer is as good as rounding allows.
-_TOLERANCE = 1e-8
+# The largest epsilon to advise under masks: integer noise has its limits.
+_LARGEST_MASKED = 10.0
 
 
 class PrivateRecommender(BaseEstimator):
@@ -229,7 +226,7 @@ class PrivateRecommender(BaseEstimator):
         )
         plan = plan_items(terms)
         self._require_use(plan)
-        _require_room(plan, kept)
+        require_room(plan, kept)
         request = self._request(terms, plan, sites, masks)
         both = self.normalise == "both"
         begin = np.random.default_rng(request.seed).standard_normal((kept, plan.width))
@@ -239,7 +236,7 @@ class PrivateRecommender(BaseEstimator):
                 dim=dim,
                 least=terms.least,
                 neighbours=near,
-                components=lambda domain: _components(plan, terms, domain, begin),
+                components=lambda domain: directions(plan, terms, domain, begin),
                 rank=terms.rank,
                 releases=(
                     plan.shares,
@@ -281,9 +278,7 @@ class PrivateRecommender(BaseEstimator):
 
     def _budget(self, users: int | None, dim: int) -> Budget | None:
         if self.epsilon is not None and self.delta is None and users is not None:
-            # A tenth of one over how many there are to protect, at most: users, or what they may have.
-            protected = users * (dim if self.unit == "item" else 1)
-            return budget_of(self.epsilon, _rounded_down(min(_LARGEST_DELTA, 1 / (10 * protected))))
+            return budget_of(self.epsilon, default_delta(users * (dim if self.unit == "item" else 1)))
         return budget_of(self.epsilon, self.delta)
 
     def _require_use(self, plan: ItemPlan) -> None:
@@ -425,42 +420,3 @@ class _Prepared:
     plan: ItemPlan
     items: tuple[str, ...] | None
     degrees: Array | None
-
-
-def _require_room(plan: ItemPlan, items: int) -> None:
-    """Refuse what this machine cannot hold: later, what was released before would have been paid for nothing."""
-    needed = pairs_memory(items) if plan.method == "covariance" else 0
-    try:
-        held = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        return
-    require(
-        needed <= held,
-        f"mechanism='covariance' needs {needed / 2**30:.3g} GiB for all pairs of {items} items, and this machine has "
-        f"{held / 2**30:.3g}; take mechanism='power', or fewer items",
-    )
-
-
-def _rounded_down(number: float) -> float:
-    """The first two digits of a positive number: a promise that can be read, and is no weaker.
-
-    >>> _rounded_down(1 / 15), _rounded_down(1e-6)
-    (0.066, 1e-06)
-    """
-    size = math.floor(math.log10(number)) - 1
-    # The digits of 1e-6 are a little less than 10 as a binary fraction.
-    return float(f"{math.floor(number / 10.0**size * (1 + 1e-12))}e{size}")
-
-
-def _components(plan: ItemPlan, terms: ItemTerms, domain: Histories, begin: Array) -> SumTask[Any, Any]:
-    match plan.method:
-        case "covariance":
-            return CovarianceSum(domain, terms.neighbours)
-        case "krylov":
-            start = orthonormal(begin)
-            return KrylovSum(domain, terms.neighbours, start, plan.turns, terms.rank, _TOLERANCE, plan.shares)
-        case _:
-            start = orthonormal(begin)
-            return KeptProducts(
-                domain, terms.neighbours, start, plan.shares, terms.rank, longest=plan.longest, told=False
-            )
