@@ -444,3 +444,18 @@ def test_the_examples_in_the_docs_say_what_they_say(tmp_path: Path, monkeypatch:
             assert sorted(done.stdout.split()) == sorted(shown.split())
         elif shown:
             assert " ".join(done.stdout.split()) == " ".join(shown.split())
+
+
+def test_columns_that_are_not_read_and_filters_worse_than_popularity_are_named(tmp_path: Path) -> None:
+    # Everybody has the first items more often than the last, and that is all there is to know.
+    chosen = np.random.default_rng(0).random((400, 20)) < 0.8 ** np.arange(20)
+    lines = [f"u{user},i{item},{(user + item) % 5}" for user, item in zip(*chosen.nonzero(), strict=True)]
+    source = tmp_path / "rated.csv"
+    source.write_text("\n".join(["user,item,stars", *lines]))
+    done = eigenveil("recommend", "fit", source, *PRIVATE, "-o", tmp_path / "items.safetensors")
+    assert "columns not read: stars" in done.output
+    poor = eigenveil(
+        "recommend", "evaluate", source, "-k", 3, "--epsilon", 0.001, "--even-if-noise", "--seed", 0, "-n", 3
+    )
+    assert "columns not read: stars" in poor.output
+    assert "popularity, the same list for everybody, does better" in re.sub(r"\s+", " ", poor.output)

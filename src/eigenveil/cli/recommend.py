@@ -114,6 +114,8 @@ def fit(
     wrote(target)
     console = output()
     _show(console, sites, fitted, notes)
+    for note in choice.unread(files, user=user, item=item, value=value):
+        console.print(note, style="yellow", soft_wrap=True)
     _show_promise(console, space, items_read=items_read)
     console.print(f"\nitem space written to {target}", soft_wrap=True)
     console.print(f"use it with: eigenveil recommend top {target} --have ITEM", style="dim", soft_wrap=True)
@@ -234,6 +236,7 @@ def evaluate(
         sites = choice.read_sites(files, items=items_file, **reading)
         parts = held_out(sites, share or 0.2, seed) if test is None else given_split(sites, test, reading)
         found, notes = judged(parts, settings, item_degrees, n, view)
+    notes = [*notes, *choice.unread(files, user=user, item=item, value=value)]
     show_quality(found, notes, n=n, as_json=as_json)
 
 

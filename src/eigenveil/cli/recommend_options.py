@@ -24,6 +24,7 @@ __all__ = [
     "in_words",
     "items_were_read",
     "read_sites",
+    "unread",
 ]
 
 _FILES: Final = "Which lines and items count"
@@ -333,6 +334,18 @@ def read_sites(files: Sequence[Path], *, items: Path | None, **reading: Any) -> 
         named[name] = read_interactions(path, items=items, **reading)
     _require_each_user_once(named)
     return named
+
+
+def unread(files: Sequence[Path], *, user: str, item: str, value: str | None) -> list[str]:
+    """A line about columns that nobody has asked to read: one of them may hold ratings."""
+    from eigenveil.recommend.reading import columns_not_read
+
+    names = sorted({name for path in files for name in columns_not_read(path, user=user, item=item, value=value)})
+    if not names:
+        return []
+    return [
+        f"columns not read: {', '.join(names)}. Ratings are read with --value, and --at-least says which of them count"
+    ]
 
 
 def _require_each_user_once(sites: Mapping[str, "Interactions"]) -> None:

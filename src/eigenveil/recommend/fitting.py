@@ -57,10 +57,18 @@ def directions(plan: ItemPlan, terms: ItemTerms, domain: Histories, begin: Array
         case "covariance":
             return CovarianceSum(domain, terms.neighbours)
         case "krylov":
-            start = orthonormal(begin)
-            return KrylovSum(domain, terms.neighbours, start, plan.turns, terms.rank, _TOLERANCE, plan.shares)
+            return KrylovSum(
+                domain, terms.neighbours, orthonormal(begin), plan.turns, terms.rank, _TOLERANCE, plan.shares
+            )
         case _:
             start = orthonormal(begin)
             return KeptProducts(
-                domain, terms.neighbours, start, plan.shares, terms.rank, longest=plan.longest, told=False
+                domain,
+                terms.neighbours,
+                start,
+                plan.shares,
+                terms.rank,
+                longest=plan.longest,
+                told=False,
+                name="power product",
             )

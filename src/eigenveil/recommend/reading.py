@@ -19,7 +19,7 @@ from eigenveil.errors import require
 from eigenveil.estimators.checks import is_real
 from eigenveil.recommend.interactions import Interactions, is_whole, ones_at, require_names_of_one_line
 
-__all__ = ["read_interactions"]
+__all__ = ["columns_not_read", "read_interactions"]
 
 _ENDINGS = (".csv", ".csv.gz", ".parquet", ".npz")
 # What a column may be called if the first line of a csv is to be shown: identifiers mostly have one of these in them.
@@ -130,6 +130,19 @@ def _names(path: Path, ending: str) -> list[str]:
         return list(pq.read_schema(path).names)
     with pc.open_csv(path, parse_options=pc.ParseOptions(newlines_in_values=True)) as reader:
         return list(reader.schema.names)
+
+
+def columns_not_read(path: str | Path, *, user: str, item: str, value: str | None) -> list[str]:
+    """The names of the columns that `read_interactions` would leave alone, where a file has columns with names.
+
+    Whoever has ratings in one of them counts every line, also that of somebody who did not like the item.
+    """
+    ending = next((known for known in _ENDINGS if Path(path).name.lower().endswith(known)), "")
+    if ending in ("", ".npz"):
+        return []
+    with _reading(Path(path), value):
+        names = _names(Path(path), ending)
+    return [name for name in names if name not in (user, item, value) and not (value is None and name == "value")]
 
 
 def _require_columns(path: Path, names: Sequence[str], wanted: Sequence[str], *, header: bool) -> None:

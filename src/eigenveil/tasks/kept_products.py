@@ -47,7 +47,7 @@ class KeptProducts(ProductTask[KeptState]):
     X becomes the Ritz vectors of the last product, and the answer those of `ritz_of_all`. With a `tolerance` it
     stops when that has turned by no more than so much, as a sine, since the turn before: released numbers only.
 
-    `told` says that what the products say so far is wanted after every turn, and not in the end alone, which is faster.
+    `name` is what the ledger calls a turn, and `told` says that what the products say so far is wanted after every turn, and not in the end alone, which is faster.
 
     Rows of X that are longer than `longest` are scaled down to it before X is asked about. X is public, and still no direction
     is stretched; where one interaction is protected, the noise is for the longest row, and few long ones would make it all of it.
@@ -69,6 +69,7 @@ class KeptProducts(ProductTask[KeptState]):
     tolerance: float = 0.0
     longest: float = math.inf
     told: bool = True
+    name: str = "krylov product"
 
     def __post_init__(self) -> None:
         require(self.longest > 0, f"longest must be positive, got {self.longest}")
@@ -93,7 +94,7 @@ class KeptProducts(ProductTask[KeptState]):
 
     def label(self, question: Question) -> str:
         """One line per turn."""
-        return f"krylov product {question.step + 1} of {len(self.shares)}"
+        return f"{self.name} {question.step + 1} of {len(self.shares)}"
 
     def share(self, question: Question) -> float:
         """This turn's."""
