@@ -47,7 +47,8 @@ class KeptProducts(ProductTask[KeptState]):
     X becomes the Ritz vectors of the last product, and the answer those of `ritz_of_all`. With a `tolerance` it
     stops when that has turned by no more than so much, as a sine, since the turn before: released numbers only.
 
-    `name` is what the ledger calls a turn, and `told` says that what the products say so far is wanted after every turn, and not in the end alone, which is faster.
+    `name` is what the ledger calls a turn. `told` says that what the products say so far is wanted after every turn, and not in
+    the end alone, which is faster.
 
     Rows of X that are longer than `longest` are scaled down to it before X is asked about. X is public, and still no direction
     is stretched; where one interaction is protected, the noise is for the longest row, and few long ones would make it all of it.
