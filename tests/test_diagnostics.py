@@ -164,7 +164,7 @@ def test_it_is_gil_2011_with_the_covariances_themselves(beta: float) -> None:
 
 @pytest.mark.parametrize("as_printed", [False, True])
 def test_a_row_that_alone_spans_a_direction_is_revealed(as_printed: bool) -> None:
-    """ERRATA, D-DP-PM 1: with no noise on z, nothing hides it; what is dropped in (43) hides that."""
+    """With no noise on z nothing hides it; what is dropped in (43) of D-DP-PM hides that."""
     peers = [np.array([[0.8, 0.0], [0.3, 0.0]]), np.array([[0.5, 0.0], [0.2, 0.6]])]
     weights = np.full((2, 2), 0.5)
     if as_printed:

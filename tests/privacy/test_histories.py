@@ -157,7 +157,7 @@ def test_a_region_is_frozen_and_has_no_center() -> None:
 
 
 def test_golden_numbers_of_one_interaction() -> None:
-    """ERRATA of PPM, item 3: 0.312 at m = 20, where the paper's covariance costs one."""
+    """0.312 at m = 20, where one interaction costs one at m = 1."""
     assert round(interaction_gram_sensitivity(20), 3) == 0.312
     assert interaction_gram_sensitivity(1) == 1.0
     assert interaction_sum_sensitivity(4) == 0.5
