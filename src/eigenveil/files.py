@@ -3,15 +3,17 @@
 import json
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, final
+from typing import Any, TypeVar, final
 
 from eigenveil.errors import EigenveilError, require
 
 __all__ = ["ITEMS_FORMAT", "ArchiveKind", "format_of", "whole_file"]
+
+Made = TypeVar("Made")
 
 _KEY = "eigenveil"
 # What the header of a recommender's file says: `inspect` asks before it loads a recommender.
@@ -82,6 +84,14 @@ class ArchiveKind:
         except SafetensorError as error:
             raise self.error(f"{path} is not {self.words}, or it is damaged: {error}") from error
         return arrays, header
+
+    def read_as(self, path: Path, make: Callable[[dict[str, Any], dict[str, Any]], Made]) -> Made:
+        """What `make` makes of arrays and header; this kind's error too where it cannot."""
+        arrays, header = self.read(path)
+        try:
+            return make(arrays, header)
+        except (ValueError, TypeError, KeyError, ArithmeticError) as error:
+            raise self.error(f"{path} is damaged: {error}") from error
 
     def _header(self, path: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
         try:

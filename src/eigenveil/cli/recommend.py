@@ -174,7 +174,8 @@ def top(
     space = ItemSpace.load(model)
     if source is not None:
         reading = {"user": user, "item": item, "value": value, "at_least": at_least}
-        row = _row_of(str(who), source, space, reading)
+        with progress("reading histories"):
+            row = _row_of(str(who), source, space, reading)
     else:
         row = _history(_given(have, history), space)
     _show_top(space, row, n, as_json=as_json)

@@ -175,11 +175,7 @@ class ItemSpace:
     @classmethod
     def load(cls, path: str | Path) -> "ItemSpace":
         """Read a space; a file that is not one, is damaged or of another version raises `ModelFileError`."""
-        arrays, header = _KIND.read(Path(path))
-        try:
-            return cls._from_parts(arrays, header)
-        except (ValueError, TypeError, KeyError, ArithmeticError) as error:
-            raise ModelFileError(f"{path} is damaged: {error}") from error
+        return _KIND.read_as(Path(path), cls._from_parts)
 
     @classmethod
     def _from_parts(cls, arrays: Mapping[str, Any], header: Mapping[str, Any]) -> "ItemSpace":

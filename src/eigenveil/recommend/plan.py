@@ -18,7 +18,7 @@ from eigenveil.privacy import Budget, Histories, Neighbours
 from eigenveil.privacy.histories import interaction_products_sensitivity
 from eigenveil.tasks import constant_steps, geometric_shares
 
-__all__ = ["ASSUMED_HISTORY", "FAIR", "LEAST", "Expected", "ItemPlan", "ItemTerms", "pairs_memory", "plan_items"]
+__all__ = ["ASSUMED_HISTORY", "Expected", "ItemPlan", "ItemTerms", "pairs_memory", "plan_items"]
 
 Mechanisms = Literal["auto", "covariance", "power"]
 # Of the budget, what item degrees get where they are released: more where they decide which items are used.
@@ -36,7 +36,7 @@ ASSUMED_HISTORY: Final = 40
 # The leading eigenvalue of the item-item matrix is about this many times users * history / items, and at most half of all.
 _CONCENTRATION, _MOST = 3.0, 0.5
 # Where even eigenvalues so many times the guessed ones would leave less than the least share, a fit is of noise.
-_OPTIMISM, LEAST, FAIR = 2.0, 0.15, 0.5
+_OPTIMISM, _LEAST, _FAIR = 2.0, 0.15, 0.5
 # So little that it takes luck, even if the doubled guess looks better.
 _NEXT_TO_NOTHING, _LUCK = 0.05, 0.3
 # The first direction is popularity, which is to be had for less: what is found of the others should be this at least.
@@ -91,7 +91,7 @@ class Expected:
     @property
     def fair(self) -> bool:
         """Whether there is nothing to warn of."""
-        return self.share >= FAIR and self.beyond >= _FAIR_BEYOND
+        return self.share >= _FAIR and self.beyond >= _FAIR_BEYOND
 
 
 @final
@@ -120,7 +120,7 @@ class ItemPlan:
         expected = self.expected
         if expected is None:
             return False
-        return expected.at_best < LEAST or (expected.share < _NEXT_TO_NOTHING and expected.at_best < _LUCK)
+        return expected.at_best < _LEAST or (expected.share < _NEXT_TO_NOTHING and expected.at_best < _LUCK)
 
     def for_sites(self) -> SitesPlan:
         """The plan as carriers of sites know it."""
@@ -156,7 +156,7 @@ def _planned(terms: ItemTerms) -> ItemPlan:
         return _by(terms, "krylov" if terms.budget is None else "power", f"power: {why}")
     reason = f"covariance: one release of all pairs of items, which fit ({memory / 2**20:.1f} MiB)"
     pairs = _by(terms, "covariance", reason)
-    if pairs.expected is None or pairs.expected.share >= FAIR:
+    if pairs.expected is None or pairs.expected.share >= _FAIR:
         return pairs
     products = _by(
         terms, "power", "power: of so many items to a direction, products need far less noise than all pairs"
@@ -234,7 +234,7 @@ def _advice(terms: ItemTerms) -> Iterator[str]:
     """What would make the expected share a fair one, one change at a time."""
     assert terms.budget is not None and terms.users is not None
 
-    def fair(other: ItemTerms, share: float = FAIR) -> bool:
+    def fair(other: ItemTerms, share: float = _FAIR) -> bool:
         expected = _planned(other).expected
         return expected is not None and expected.share >= share and expected.beyond >= _FAIR_BEYOND
 

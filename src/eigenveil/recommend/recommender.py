@@ -3,7 +3,7 @@
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, final
 
 import numpy as np
@@ -202,28 +202,8 @@ class PrivateRecommender(BaseEstimator):
         columns, keep = items_of(self.items, dim, names)
         degrees = degrees_of(self.item_degrees, dim)
         masks = self._masks(len(sites))
-        near = Neighbours.INTERACTION if self.unit == "item" else Neighbours(self.neighbours)
-        users = sum(rows.shape[0] for rows in sites.values()) if near.count_is_public else None
-        require(self.epsilon is None or users != 0, "there are no users to learn from")
-        budget = self._budget(users, dim)
-        kept = dim if columns is None else len(columns)
-        kept = kept if keep is None else keep
-        terms = ItemTerms(
-            dim=dim,
-            kept=kept,
-            rank=rank_of(self.n_components, kept),
-            users=users,
-            budget=budget,
-            neighbours=near,
-            least=int(self.min_degree),
-            mechanism=self.mechanism,
-            degrees=isinstance(self.item_degrees, str),
-            history=None if self.history is None else float(self.history),
-            chosen=keep is not None,
-            louder=self._louder(len(sites), masks),
-            largest_epsilon=math.inf if masks is None else _LARGEST_MASKED,
-            fixed=self.normalise == "both" or self.neighbours != "zero-out",
-        )
+        kept = keep if keep is not None else dim if columns is None else len(columns)
+        terms = replace(self._terms(sites, dim, kept, masks), chosen=keep is not None)
         plan = plan_items(terms)
         self._require_use(plan)
         require_room(plan, kept)
@@ -235,7 +215,7 @@ class PrivateRecommender(BaseEstimator):
             return ItemStudy(
                 dim=dim,
                 least=terms.least,
-                neighbours=near,
+                neighbours=terms.neighbours,
                 components=lambda domain: directions(plan, terms, domain, begin),
                 rank=terms.rank,
                 releases=(
@@ -251,11 +231,32 @@ class PrivateRecommender(BaseEstimator):
                 columns=columns,
                 weights=None if not both or degrees is None else 1.0 / np.sqrt(degrees),
                 weigh=both and isinstance(self.item_degrees, str),
-                begins_again=budget is None,
+                begins_again=terms.budget is None,
             )
 
         federation = Federation(request, sites, Columns(dim, next(iter(sites))), watch=watch, design=design)
         return _Prepared(federation, plan, names, degrees)
+
+    def _terms(self, sites: Mapping[str, Rows], dim: int, kept: int, masks: tuple[int, int] | None) -> ItemTerms:
+        """What is asked for, in public terms, of `kept` of `dim` items."""
+        near = Neighbours.INTERACTION if self.unit == "item" else Neighbours(self.neighbours)
+        users = sum(rows.shape[0] for rows in sites.values()) if near.count_is_public else None
+        require(self.epsilon is None or users != 0, "there are no users to learn from")
+        return ItemTerms(
+            dim=dim,
+            kept=kept,
+            rank=rank_of(self.n_components, kept),
+            users=users,
+            budget=self._budget(users, dim),
+            neighbours=near,
+            least=int(self.min_degree),
+            mechanism=self.mechanism,
+            degrees=isinstance(self.item_degrees, str),
+            history=None if self.history is None else float(self.history),
+            louder=self._louder(len(sites), masks),
+            largest_epsilon=math.inf if masks is None else _LARGEST_MASKED,
+            fixed=self.normalise == "both" or self.neighbours != "zero-out",
+        )
 
     def _require_words(self) -> None:
         require_one_of("unit", self.unit, ("user", "item"))
