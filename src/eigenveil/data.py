@@ -113,7 +113,8 @@ class ParquetRows:
 
         with _reading(self.path), pq.ParquetFile(self.path) as file:
             for batch in file.iter_batches(batch_size=size, columns=list(self.columns)):
-                yield Block(as_numbers(batch))
+                # Batches have their columns in the order of the file.
+                yield Block(as_numbers(batch.select(list(self.columns))))
 
 
 def is_arrow_like(data: Any) -> bool:
@@ -164,6 +165,7 @@ def read_table(
     features: int | None = None,
     one_based: bool = False,
     kind: str | None = None,
+    columns: Sequence[str] | None = None,
 ) -> Table:
     """Read a file by the ending of its name (see `FORMATS`), or as of `kind`, such as ".npy", without the columns in `drop`.
 
@@ -171,6 +173,7 @@ def read_table(
     `features` is the number of columns of svmlight text, which does not say: without it the largest index in the file serves,
     a number from the data. Its columns count from zero unless `one_based`; a file that counts from one then has an empty
     first column, which changes no component, where a guess from the rows would let one row move everybody's columns.
+    `columns` names those to read, in this order, where a file has names; one without names must have as many.
     """
     path = Path(path)
     require(path.is_file(), f"{path} does not exist or is not a file")
@@ -179,7 +182,7 @@ def read_table(
         features is None or ending in SVMLIGHT, f"features is for svmlight text; {path} says how many columns it has"
     )
     if ending in {".csv", ".parquet"}:
-        return _read_columns(path, ending, person, drop)
+        return _read_columns(path, ending, person, drop, columns)
     require(
         person is None and not drop,
         f"{ending} files have no named columns; person and drop need csv or parquet",
@@ -197,7 +200,9 @@ def read_table(
         raise ValueError(f"{path} cannot be read as {ending[1:]}: {error}") from error
 
 
-def _read_columns(path: Path, ending: str, person: str | None, drop: Sequence[str]) -> Table:
+def _read_columns(
+    path: Path, ending: str, person: str | None, drop: Sequence[str], chosen: Sequence[str] | None
+) -> Table:
     import pyarrow as pa
     import pyarrow.csv as pc
     import pyarrow.parquet as pq
@@ -214,7 +219,11 @@ def _read_columns(path: Path, ending: str, person: str | None, drop: Sequence[st
     require(table is None or table.num_rows > 0, f"{path} has a header and no rows")
     named = [*drop, *([person] if person is not None else [])]
     require_names(path, schema.names, named)
-    columns = tuple(name for name in schema.names if name not in named and not PANDAS_INDEX.fullmatch(name))
+    if chosen is not None:
+        require_names(path, schema.names, chosen)
+        columns = tuple(chosen)
+    else:
+        columns = tuple(name for name in schema.names if name not in named and not PANDAS_INDEX.fullmatch(name))
     require(len(columns) > 0, f"{path} has no columns left to analyse")
     require_numbers(pa.schema([schema.field(name) for name in columns]))
     rows: Rows = ArrowRows(table.select(list(columns))) if table is not None else ParquetRows(path, columns)

@@ -360,16 +360,16 @@ def test_a_hub_that_forgets_that_people_are_at_several_sites_is_convicted(
 def test_a_hub_that_counts_on_too_much_noise_of_a_site_is_convicted(monkeypatch: pytest.MonkeyPatch) -> None:
     case = canary_case("both", epsilon=(4.0, 1.0))
     check(case)
-    from eigenveil.estimators.federation import Federation
+    from eigenveil.estimators.parties import Parties
 
-    honest = Federation._hub_multiplier
+    honest = Parties._hub_multiplier
 
-    def hopeful(federation: Any, budget: Budget) -> tuple[float, float]:
-        multiplier, carried = honest(federation, budget)
+    def hopeful(parties: Any, budget: Budget) -> tuple[float, float]:
+        multiplier, carried = honest(parties, budget)
         # As if the noise of all four sites covered each person.
         return multiplier, min(multiplier, 2 * carried)
 
-    monkeypatch.setattr(Federation, "_hub_multiplier", hopeful)
+    monkeypatch.setattr(Parties, "_hub_multiplier", hopeful)
     with pytest.raises(AssertionError):
         check(case)
 

@@ -3,7 +3,6 @@
 import random
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,7 @@ from eigenveil.protocols.masked.keyring import Keyring
 from eigenveil.protocols.masked.masks import add_masks
 from eigenveil.protocols.masked.secrets import Pool
 from eigenveil.protocols.masked.session import pair_purpose, roll_of
-from eigenveil.protocols.masked.shamir import PRIME, SHARE_BYTES, join, split_many
+from eigenveil.protocols.masked.shamir import PRIME, SHARE_BYTES, join
 from eigenveil.protocols.masked.terms import DECLINED, Card
 from eigenveil.protocols.messages import Table
 from eigenveil.rows import DenseRows
@@ -96,8 +95,6 @@ def drawn_from(patch: MonkeyPatch, seed: int) -> None:
     source = type("Source", (), {"urandom": staticmethod(draws.randbytes)})
     for module in (session_module, evidence_module, keyring_module):
         patch.setattr(module, "os", source)
-    patch.setattr(session_module, "split_many", partial(split_many, draw=draws.randbytes))
-    patch.setattr(session_module, "random", type("Source", (), {"SystemRandom": staticmethod(lambda: draws)}))
     patch.setattr(Identity, "fresh", classmethod(lambda cls: cls(draws.randbytes(KEY))))
 
 

@@ -37,10 +37,11 @@ def masked_terms(
     colluders: int,
     several: int,
     people: float | None,
+    title: str | None = None,
 ) -> MaskedTerms:
     """The terms of a study: who must survive, which masks there are, and on which integers parts are sent.
 
-    `people` is the most that any site has, where that is public.
+    `people` is the most that any site has, where that is public. `title` is what signatures are bound to, None for a new one.
     """
     sites, extent = len(roster), study.extent()
     turns = extent.turns
@@ -76,7 +77,7 @@ def masked_terms(
         multiplier = (1 + _MARGIN) / lattice.gaussian.mu
     return MaskedTerms(
         # Of its own for every fit: what is signed in one says nothing in another.
-        study=f"eigenveil fit {os.urandom(16).hex()}",
+        study=f"eigenveil fit {os.urandom(16).hex()}" if title is None else title,
         roster=roster,
         survivors=survivors,
         colluders=colluders,

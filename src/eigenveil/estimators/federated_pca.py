@@ -1,48 +1,27 @@
 """`FederatedPCA`: principal components of rows that stay at their sites, around a hub or in a tree."""
 
-import math
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
-import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from eigenveil.errors import ProtocolError, require
-from eigenveil.estimators.bounds import RowBounds
-from eigenveil.estimators.checks import (
-    budget_of,
-    is_real,
-    mean_or_numbers,
-    rank_of,
-    require_integer,
-    require_one_of,
-    seed_of,
-)
-from eigenveil.estimators.federated_masks import Declared
+from eigenveil.estimators.federated_asking import budgets_of, request_of
 from eigenveil.estimators.federated_promise import federated_promise
 from eigenveil.estimators.federated_request import SitesRequest
-from eigenveil.estimators.federated_rules import masks_of, require_enough, require_legal
-from eigenveil.estimators.federated_terms import local_steps_of, participation_of, share_of, tolerance_of
 from eigenveil.estimators.federation import Federation
 from eigenveil.estimators.fitted import FittedPCA
 from eigenveil.estimators.rounds import Unfinished, Watch
-from eigenveil.estimators.sites import people_at, read_site, read_sites
+from eigenveil.estimators.sites import Held, read_site, read_sites
 from eigenveil.estimators.study import Found
 from eigenveil.linalg import Array
-from eigenveil.plan_sites import Method, plan_sites
-from eigenveil.privacy import Budget, Neighbours
-from eigenveil.protocols import Terms
-from eigenveil.rows import Rows, counts_people
 from eigenveil.runtimes import Faults
 
 __all__ = ["FederatedPCA"]
 
-_METHODS = ("auto", "krylov", "power", "fedpower", "covariance", "merge", "uda", "wda", "dr-svd")
-_AVERAGES = ("merge", "uda", "wda")
 # Room for this many people at a site is enough not to speak of it.
 _MANY = 1_000_000
 
@@ -209,9 +188,9 @@ class FederatedPCA(FittedPCA):
 
     def prepare(self, sites: Any, *, watch: Watch | None = None) -> Federation:
         """The parties of a fit on `sites`, checked and ready, for who runs them other than `fit` does. Nothing is spent yet."""
-        budgets = self._budgets()
+        budgets_of(self)
         rows, columns = read_sites(self, sites)
-        federation = Federation(self._request(rows, *budgets), rows, columns, watch=watch)
+        federation = Federation(request_of(self, Held.of(rows)), rows, columns, watch=watch)
         terms = federation.masked
         if terms is not None and terms.lattice.private and terms.lattice.people < _MANY:
             warnings.warn(
@@ -221,6 +200,15 @@ class FederatedPCA(FittedPCA):
                 stacklevel=3,
             )
         return federation
+
+    def request_for(
+        self, *, dim: int, sites: Sequence[str], sizes: Mapping[str, float] | None = None, grouped: bool = False
+    ) -> SitesRequest:
+        """What a fit over these `sites` is asked for, before anybody has rows: for who runs its parties apart from each other.
+
+        `sizes` is how many people each site has, where that is public; `grouped` says that a column names them.
+        """
+        return request_of(self, Held.declared(dim, sites, sizes=sizes, grouped=grouped))
 
     def resume(self, sites: Mapping[str, Any] | None = None) -> "FederatedPCA":
         """Go on after a lost quorum. `sites` gives rows of sites that have been put right; nobody pays twice for an answer.
@@ -284,7 +272,7 @@ class FederatedPCA(FittedPCA):
             people=found.people,
             center=found.center,
             noise_floor=federation.noise_floor(found),
-            guarantee=federated_promise(federation, found),
+            guarantee=federated_promise(federation.parties, found),
             scale=request.bounds.scale,
             settings=self._settings(request),
         )
@@ -318,130 +306,6 @@ class FederatedPCA(FittedPCA):
             "calibration": self.calibration,
             "width": plan.width,
         }
-
-    def _budgets(self) -> tuple[Budget | None, Budget | None]:
-        """The budgets at the sites and at the hub, None where no noise is added."""
-        require_one_of("trust", self.trust, ("curator", "site", "both", "masked"))
-        require_one_of("method", self.method, _METHODS)
-        require_one_of("calibration", self.calibration, ("exact", "paper"))
-        require(
-            self.person is None or isinstance(self.person, str), "person must be the name of a column at every site"
-        )
-        if self.epsilon is None:
-            require(self.calibration == "exact", "calibration='paper' needs an epsilon")
-            return None, None
-        if self.trust != "both":
-            require(is_real(self.epsilon), f"epsilon must be a number with trust={self.trust!r}, got {self.epsilon!r}")
-            budget = budget_of(self.epsilon, self.delta)
-            # One person moves a site's directions by more than any bound we know: only the matrix can be covered.
-            at_site = self.trust in ("site", "masked") or self.method in _AVERAGES
-            return (budget, None) if at_site else (None, budget)
-        listed = isinstance(self.epsilon, Sequence | np.ndarray) and not isinstance(self.epsilon, str)
-        both = listed and len(self.epsilon) == 2
-        require(
-            both, f"epsilon must be a pair with trust='both': against the hub, and against others; got {self.epsilon!r}"
-        )
-        deltas = self.delta if isinstance(self.delta, Sequence) else (self.delta, self.delta)
-        require(len(deltas) == 2, f"delta must be a number or a pair with trust='both', got {self.delta!r}")
-        require(self.method not in _AVERAGES, f"method={self.method!r} adds noise at the sites only: take trust='site'")
-        numbers_given = all(is_real(value) for value in self.epsilon)
-        require(numbers_given, f"epsilon must be a pair of numbers with trust='both', got {self.epsilon!r}")
-        first, second = (budget_of(e, d) for e, d in zip(self.epsilon, deltas, strict=True))
-        return first, second
-
-    def _request(self, sites: Mapping[str, Rows], at_sites: Budget | None, at_hub: Budget | None) -> SitesRequest:
-        require_one_of("topology", self.topology, ("star", "tree"))
-        require_one_of("align", self.align, ("procrustes", "sign", "none"))
-        require_one_of("neighbours", self.neighbours, ("add-remove", "zero-out", "replace-one"))
-        require_integer("fanout", self.fanout, least=2, optional=False)
-        # With noise, shares grow from round to round, and the first of too many would be nothing.
-        require_integer("rounds", self.rounds, least=1, most=10_000 if at_sites is None and at_hub is None else 200)
-        require_integer("oversample", self.oversample, least=0)
-        require_integer("person_sites", self.person_sites, least=1, most=max(1, len(sites)), optional=False)
-        require(self.faults is None or isinstance(self.faults, Faults), "faults must be an eigenveil.runtimes.Faults")
-        private, published = at_sites is not None or at_hub is not None, self.calibration == "paper"
-        dim = next(iter(sites.values())).shape[1]
-        rank = rank_of(self.n_components, dim)
-        # Without a budget nobody is protected, and the number of people is gathered like any other sum.
-        near = Neighbours(self.neighbours) if private else Neighbours.ADD_REMOVE
-        budget = at_sites if at_sites is not None else at_hub
-        plan = plan_sites(
-            dim=dim,
-            rank=rank,
-            budget=budget,
-            method=cast("Method", "fedpower" if published and self.method == "auto" else self.method),
-            neighbours=near,
-            rounds=self.rounds,
-            tolerance=tolerance_of(self.tolerance),
-            oversample=self.oversample,
-            local_steps=local_steps_of(self.local_steps),
-            equal_shares=published,
-        )
-        participation = participation_of(self.participation, len(sites))
-        if participation is not None:
-            # Rounds with other sites differ, however near the answer is.
-            plan = replace(plan, tolerance=0.0)
-        masks = masks_of(self, plan, len(sites))
-        require_legal(self, plan, participation, at_sites, at_hub, private=private)
-        center = mean_or_numbers(self.center, dim)
-        sparse = any(rows.sparse for rows in sites.values())
-        public = not private or near.count_is_public or published
-        sizes = {name: people_at(rows) for name, rows in sites.items()} if public else None
-        require_enough(sizes, dim, rank, private=private, published=published)
-        declared = None
-        if masks is not None and not private and self.row_bound is None and self.column_bounds is None:
-            self._bounds(dim, private=False, sparse=sparse)
-            declared = Declared.of(
-                sites, scale=self.scale, origin=self.origin, center=center, mean_bound=self.mean_bound
-            )
-        return SitesRequest(
-            rank=rank,
-            bounds=self._bounds(dim, private=private and not published, sparse=sparse, declared=declared),
-            center=center,
-            neighbours=near,
-            plan=plan,
-            at_sites=at_sites,
-            at_hub=at_hub,
-            published=published,
-            fanout=int(self.fanout) if self.topology == "tree" else None,
-            align=self.align,
-            participation=participation,
-            terms=self._terms(len(sites)),
-            person_sites=int(self.person_sites),
-            grouped=any(counts_people(rows) for rows in sites.values()),
-            # Without privacy the number is gathered like any other sum: the hub has no rows to count.
-            people=sum(sizes.values()) if sizes is not None and private else None,
-            sizes=sizes,
-            seed=seed_of(self.random_state),
-            masks=masks,
-            declared=declared,
-        )
-
-    def _bounds(self, dim: int, *, private: bool, sparse: bool, declared: Declared | None = None) -> RowBounds:
-        row_bound, mean_bound = self.row_bound, self.mean_bound
-        if declared is not None:
-            row_bound, mean_bound = declared.row_bound, declared.mean_bound
-        bounds = RowBounds.check(
-            dim,
-            private=private,
-            row_bound=row_bound,
-            column_bounds=self.column_bounds,
-            origin=self.origin,
-            mean_bound=mean_bound,
-            scale=self.scale,
-            sparse=sparse,
-        )
-        if private:
-            bounds.require_addable()
-        return bounds
-
-    def _terms(self, sites: int) -> Terms:
-        good = is_real(self.deadline) and 0 < float(self.deadline) < math.inf
-        require(good, f"deadline must be positive and finite, got {self.deadline!r}")
-        require_integer("retries", self.retries, least=0, most=1000, optional=False)
-        fewest = self.survivors if self.trust == "masked" else self.quorum
-        name = "survivors" if self.trust == "masked" else "quorum"
-        return Terms(share_of(name, fewest, sites), float(self.deadline), int(self.retries))
 
 
 def _place_of_noise(request: SitesRequest) -> str:

@@ -3,7 +3,7 @@
 import math
 
 from eigenveil.estimators.federated_request import SitesRequest
-from eigenveil.estimators.federation import NOTHING_ASKED, Federation
+from eigenveil.estimators.parties import NOTHING_ASKED, Parties
 from eigenveil.estimators.study import Found
 from eigenveil.privacy import Charge, Guarantee
 from eigenveil.privacy.guarantee import plain
@@ -17,9 +17,9 @@ CALIBRATION = (
 _RELEASED = ("components", "mean", "spectrum", "explained variance and its ratio", "the transcript")
 
 
-def federated_promise(federation: Federation, found: Found) -> Guarantee:
+def federated_promise(parties: Parties, found: Found) -> Guarantee:
     """The guarantee of a finished fit, from what its ledgers say."""
-    request = federation.request
+    request = parties.request
     if not request.private:
         return Guarantee.none(NOTHING_ASKED)
     if request.published:
@@ -35,12 +35,12 @@ def federated_promise(federation: Federation, found: Found) -> Guarantee:
         delta=outside.delta,
         unit=_unit(request),
         neighbours=request.neighbours.words,
-        against=against(federation),
+        against=against(parties),
         released=_released(request),
-        assumptions=tuple(_assumptions(federation, found)),
-        calibration=CALIBRATION + integers(federation),
-        caveats=tuple(caveats_of(request)),
-        charges=charged(federation),
+        assumptions=tuple(_assumptions(parties, found)),
+        calibration=CALIBRATION + integers(parties),
+        caveats=tuple(caveats_of(parties)),
+        charges=charged(parties),
     )
 
 
@@ -50,11 +50,11 @@ def _released(request: SitesRequest) -> tuple[str, ...]:
     return _RELEASED if request.at_sites is None else (*_RELEASED, "every number that leaves a site")
 
 
-def integers(federation: Federation) -> str:
+def integers(parties: Parties) -> str:
     """What it costs that the noise is made of integers and hidden by masks, where it is."""
-    if federation.masked is None:
+    if parties.masked is None:
         return ""
-    lattice = federation.masked.lattice
+    lattice = parties.masked.lattice
     assert lattice.gaussian is not None and lattice.budget is not None
     few = ""
     if lattice.failure > 0:
@@ -77,13 +77,13 @@ def _unit(request: SitesRequest) -> str:
     return "each person, who holds one row at one site"
 
 
-def against(federation: Federation, *, secret: str = "one person's rows") -> str:
+def against(parties: Parties, *, secret: str = "one person's rows") -> str:
     """From whom the `secret` is protected, and who must be trusted with what."""
-    request = federation.request
+    request = parties.request
     everybody = f"anybody who sees the released numbers and knows everything but {secret}"
     if request.masks is not None:
-        assert federation.masked is not None
-        colluders, honest = request.masks[1], federation.masked.lattice.honest
+        assert parties.masked is not None
+        colluders, honest = request.masks[1], parties.masked.lattice.honest
         over = "one site that is not on its side" if honest == 1 else f"{honest} sites that are not on its side"
         some = "one other site that tells" if colluders == 1 else f"up to {colluders} other sites that tell"
         return (
@@ -104,19 +104,19 @@ def against(federation: Federation, *, secret: str = "one person's rows") -> str
     )
 
 
-def _assumptions(federation: Federation, found: Found) -> list[str]:
-    request = federation.request
+def _assumptions(parties: Parties, found: Found) -> list[str]:
+    request = parties.request
     people = "no person has rows at more than one site"
     if request.person_sites > 1:
         people = f"no person has rows at more than {request.person_sites} sites"
     lines = [people]
     if not request.grouped:
         lines.append("no person has more than one row at a site")
-    if len(federation.matrices) < len(federation.members):
+    if len(parties.matrices) < len(parties.names):
         lines.append(
             f"rows are cut to length {found.domain.radius:g} around the center, a bound that was not read from these rows"
         )
-    if federation.matrices:
+    if parties.matrices:
         lines.append(
             "at sites that gave a matrix in place of rows, one person is in it as a positive semi-definite matrix of trace at "
             f"most {found.domain.radius**2:g}, and once in its number of people; the site vouches for "
@@ -124,7 +124,7 @@ def _assumptions(federation: Federation, found: Found) -> list[str]:
         )
     lines += [
         "that all entries are finite, and the number, names and types of the columns, are public",
-        *assumed_of_sites(federation),
+        *assumed_of_sites(parties),
     ]
     if request.participation is not None:
         lines.append("drawing the sites of a round is public and is not counted on for privacy")
@@ -134,9 +134,9 @@ def _assumptions(federation: Federation, found: Found) -> list[str]:
     return lines
 
 
-def assumed_of_sites(federation: Federation) -> list[str]:
+def assumed_of_sites(parties: Parties) -> list[str]:
     """What is assumed of sites, channels and keys, whatever is fitted."""
-    request = federation.request
+    request = parties.request
     lines = [
         "which sites there are, and which answered in which round, is public",
         "this fit alone: another fit on the same people is a further cost",
@@ -155,25 +155,37 @@ def assumed_of_sites(federation: Federation) -> list[str]:
     return lines
 
 
-def caveats_of(request: SitesRequest) -> list[str]:
+def caveats_of(parties: Parties) -> list[str]:
     """What the promise does not cover."""
+    request = parties.request
     caveats = ["floating-point noise stands in for real-valued noise; see docs/sharp-edges.md"]
     if request.masks is not None:
         caveats = [
             "sums over a site's rows are taken in floating point before they are rounded to integers; see docs/sharp-edges.md",
-            "all parties ran in one process here, which holds every key; sites apart from each other need a network",
         ]
+        if not parties.apart:
+            caveats.append(
+                "all parties ran in one process here, which holds every key; sites apart from each other need a network"
+            )
     if request.seed is not None:
         caveats.insert(0, "reproducible, not private: the noise came from a known seed and can be subtracted")
     return caveats
 
 
-def charged(federation: Federation) -> tuple[Charge, ...]:
+def charged(parties: Parties) -> tuple[Charge, ...]:
     """The hub's lines where it adds noise, or those of the site that spent most, once for each site a person may be at."""
-    request, ledgers = federation.request, federation.ledgers
-    if request.at_hub is not None and (request.at_sites is None or ledgers["hub"].spent_mu <= request.at_sites.mu):
-        return ledgers["hub"].charges
-    most = max((ledger for name, ledger in ledgers.items() if name != "hub"), key=lambda ledger: ledger.spent_mu)
+    request, ledgers = parties.request, parties.ledgers
+    if parties.apart and (not ledgers or (request.at_hub is not None and parties.layout.hub not in ledgers)):
+        # Each party keeps its own, and nobody sees those of the others.
+        least = min(budget.mu for budget in (request.at_sites, request.at_hub) if budget is not None)
+        return (Charge("reserved for the whole study", least),)
+    if request.at_hub is not None and (
+        request.at_sites is None or ledgers[parties.layout.hub].spent_mu <= request.at_sites.mu
+    ):
+        return ledgers[parties.layout.hub].charges
+    most = max(
+        (ledger for name, ledger in ledgers.items() if name != parties.layout.hub), key=lambda ledger: ledger.spent_mu
+    )
     # A share is charged for the sum, with a person at all of their sites.
     factor = math.sqrt(request.person_sites) if request.masks is None else 1.0
     return tuple(Charge(charge.label, charge.mu * factor) for charge in most.charges)

@@ -15,7 +15,7 @@ from eigenveil.model import Model
 from eigenveil.privacy import Guarantee
 from eigenveil.rows import CheckedRows, Rows, Symmetric
 
-__all__ = ["FittedPCA", "column_names", "read_rows", "without_person"]
+__all__ = ["FittedPCA", "column_names", "model_of", "read_rows", "without_person"]
 
 
 class FittedPCA(TransformerMixin, BaseEstimator):
@@ -68,21 +68,17 @@ class FittedPCA(TransformerMixin, BaseEstimator):
         settings: dict[str, Any],
     ) -> None:
         """Set the attributes of a fit from released numbers: `trace` and `noise_floor` in Gram units."""
-        divisor = max(people, 2.0) - 1.0
-        eigenvalues = np.square(subspace.values)
-        # Noise can push the released trace below the eigenvalues beside it; a ratio above one would help nobody.
-        total = max(trace, float(eigenvalues.sum()))
         names = getattr(self, "feature_names_in_", None)
-        self.model_ = Model(
-            components=subspace.basis.T,
-            mean=center,
-            values=subspace.values,
-            explained_variance=eigenvalues / divisor,
-            explained_variance_ratio=eigenvalues / total if total > 0 else np.zeros_like(eigenvalues),
+        self.model_ = model_of(
+            subspace,
+            trace=trace,
+            people=people,
+            center=center,
+            noise_floor=noise_floor,
             guarantee=guarantee,
             scale=scale,
             columns=None if names is None else tuple(str(name) for name in names),
-            settings=settings | {"noise_floor": noise_floor / divisor},
+            settings=settings,
         )
         self.subspace_ = subspace
         self.components_ = self.model_.components
@@ -90,7 +86,7 @@ class FittedPCA(TransformerMixin, BaseEstimator):
         self.singular_values_ = subspace.values
         self.explained_variance_ = self.model_.explained_variance
         self.explained_variance_ratio_ = self.model_.explained_variance_ratio
-        self.noise_floor_ = noise_floor / divisor
+        self.noise_floor_ = float(self.model_.settings["noise_floor"])
         self.n_components_ = subspace.rank
         self.guarantee_ = guarantee
 
@@ -99,6 +95,36 @@ class FittedPCA(TransformerMixin, BaseEstimator):
         tags = parent.__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
+
+
+def model_of(
+    subspace: Subspace,
+    *,
+    trace: float,
+    people: float,
+    center: Array,
+    noise_floor: float,
+    guarantee: Guarantee,
+    scale: Array | None,
+    columns: tuple[str, ...] | None,
+    settings: dict[str, Any],
+) -> Model:
+    """The model of a fit, from released numbers: `trace` and `noise_floor` in Gram units."""
+    divisor = max(people, 2.0) - 1.0
+    eigenvalues = np.square(subspace.values)
+    # Noise can push the released trace below the eigenvalues beside it; a ratio above one would help nobody.
+    total = max(trace, float(eigenvalues.sum()))
+    return Model(
+        components=subspace.basis.T,
+        mean=center,
+        values=subspace.values,
+        explained_variance=eigenvalues / divisor,
+        explained_variance_ratio=eigenvalues / total if total > 0 else np.zeros_like(eigenvalues),
+        guarantee=guarantee,
+        scale=scale,
+        columns=columns,
+        settings=settings | {"noise_floor": noise_floor / divisor},
+    )
 
 
 def read_rows(estimator: Any, X: Any, *, reset: bool, **least: int) -> Rows:

@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, cast
 
@@ -24,7 +24,7 @@ from eigenveil.estimators.gossip_rules import NoiseKind, noise_of, quorum_of, re
 from eigenveil.estimators.gossip_scores import PublishedScores, ReadyScores
 from eigenveil.estimators.gossip_warnings import warnings_of
 from eigenveil.estimators.rounds import Unfinished, Watch
-from eigenveil.estimators.sites import people_at, read_sites
+from eigenveil.estimators.sites import Held, read_sites
 from eigenveil.estimators.study import Found
 from eigenveil.graphs import Graph
 from eigenveil.linalg import Array
@@ -33,7 +33,6 @@ from eigenveil.privacy import (
     Budget,
     Neighbours,
 )
-from eigenveil.rows import Rows, counts_people
 from eigenveil.runtimes import Faults
 from eigenveil.tasks import PublishedSegments
 
@@ -197,15 +196,10 @@ class GossipPCA(FittedPCA):
 
     def prepare(self, peers: Any, *, watch: Watch | None = None) -> Gossip:
         """The peers of a fit, checked and ready, for who runs them other than `fit` does. Nothing is spent yet."""
-        require_words(self)
-        published = self.noise == "published"
-        budget = None if published else budget_of(self.epsilon, self.delta)
-        noise = noise_of(self, budget)
-        require_integer("rounds", self.rounds, least=1, most=10_000 if budget is None else 200)
-        require(self.faults is None or isinstance(self.faults, Faults), "faults must be an eigenveil.runtimes.Faults")
+        self._budget()
         rows, columns = read_sites(self, peers, word="peer")
         require_people(rows)
-        gossip = Gossip(self._request(rows, budget, noise), rows, columns, watch=watch)
+        gossip = Gossip(self._request(Held.of(rows)), rows, columns, watch=watch)
         steps = gossip.terms.among(()).mixing.steps
         if self.consensus == "metropolis" and self.steps is None and steps > _MANY_STEPS:
             warnings.warn(
@@ -215,6 +209,24 @@ class GossipPCA(FittedPCA):
                 stacklevel=3,
             )
         return gossip
+
+    def request_for(
+        self, *, dim: int, peers: Sequence[str], sizes: Mapping[str, float] | None = None, grouped: bool = False
+    ) -> PeersRequest:
+        """What a fit between these `peers` is asked for, before anybody has rows: for who runs them apart from each other.
+
+        `sizes` is how many people each peer has, where that is public; `grouped` says that a column names them.
+        """
+        return self._request(Held.declared(dim, peers, sizes=sizes, grouped=grouped))
+
+    def _budget(self) -> tuple[Budget | None, NoiseKind]:
+        """What may be spent and what is added, both checked."""
+        require_words(self)
+        budget = None if self.noise == "published" else budget_of(self.epsilon, self.delta)
+        noise = noise_of(self, budget)
+        require_integer("rounds", self.rounds, least=1, most=10_000 if budget is None else 200)
+        require(self.faults is None or isinstance(self.faults, Faults), "faults must be an eigenveil.runtimes.Faults")
+        return budget, noise
 
     def publish_scores(self, *, epsilon: float, delta: float) -> PublishedScores:
         """Scores of everybody, with noise, for all to see: an explicit choice with a budget of its own.
@@ -265,7 +277,7 @@ class GossipPCA(FittedPCA):
             people=found.people,
             center=found.center,
             noise_floor=gossip.noise_floor(found),
-            guarantee=gossip_promise(gossip, found),
+            guarantee=gossip_promise(gossip.parties, found, counted=self.peers_, since=gossip.since),
             scale=request.bounds.scale,
             settings=self._settings(gossip),
         )
@@ -311,8 +323,8 @@ class GossipPCA(FittedPCA):
             "width": plan.width if isinstance(plan, SitesPlan) else 1,
         }
 
-    def _request(self, peers: Mapping[str, Rows], budget: Budget | None, noise: NoiseKind) -> PeersRequest:
-        names = tuple(peers)
+    def _request(self, held: Held) -> PeersRequest:
+        (budget, noise), names, dim = self._budget(), held.names, held.dim
         require(len(names) >= 2, "there must be at least 2 peers, got 1: for one table there is PrivatePCA")
         graph, weights = read_graph("graph", self.graph, names)
         self._require_connected(graph)
@@ -325,15 +337,14 @@ class GossipPCA(FittedPCA):
         private = budget is not None
         # Without a budget nobody is protected, and the number of people is gathered like any other sum.
         near = Neighbours(self.neighbours) if private else Neighbours.ADD_REMOVE
-        dim = next(iter(peers.values())).shape[1]
         rank = rank_of(self.n_components, dim)
         public = not private or near.count_is_public
-        sizes = {name: people_at(rows) for name, rows in peers.items()} if public else None
+        sizes = held.sizes() if public else None
         require_enough(sizes, dim, rank, private=private or noise == "published", published=False)
         known = sum(sizes.values()) if sizes is not None else None
         return PeersRequest(
             rank=rank,
-            bounds=self._bounds(dim, private=private, sparse=any(rows.sparse for rows in peers.values())),
+            bounds=self._bounds(dim, private=private, sparse=held.sparse),
             center=mean_or_numbers(self.center, dim),
             neighbours=near,
             plan=peers_plan(self, dim, rank, budget, people=known, peers=len(names)),
@@ -349,7 +360,7 @@ class GossipPCA(FittedPCA):
             deadline=float(self.deadline),
             retries=int(self.retries),
             restarts=int(self.restarts),
-            grouped=any(counts_people(rows) for rows in peers.values()),
+            grouped=held.grouped,
             people=known if private or noise == "published" else None,
             sizes=sizes,
             seed=seed_of(self.random_state),

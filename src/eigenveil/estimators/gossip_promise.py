@@ -2,7 +2,7 @@
 
 import math
 
-from eigenveil.estimators.gossip import Gossip
+from eigenveil.estimators.gossip_parties import PeerParties
 from eigenveil.estimators.gossip_request import PeersRequest
 from eigenveil.estimators.study import Found
 from eigenveil.privacy import Guarantee
@@ -17,9 +17,9 @@ _PUBLISHED = (
 )
 
 
-def gossip_promise(gossip: Gossip, found: Found) -> Guarantee:
-    """The guarantee of a finished fit, from what its ledgers say."""
-    request = gossip.request
+def gossip_promise(parties: PeerParties, found: Found, *, counted: tuple[str, ...], since: int = 0) -> Guarantee:
+    """The guarantee of a finished fit, from what its ledgers say. It is of the peers `counted`, from turn `since` on."""
+    request = parties.request
     if request.published:
         return Guarantee.none(_PUBLISHED)
     if request.budget is None:
@@ -27,23 +27,22 @@ def gossip_promise(gossip: Gossip, found: Found) -> Guarantee:
     unit = "each person, who holds one row at one peer"
     if request.grouped:
         unit = "each person, with all the rows that name them, which together count as one row at one peer"
-    dearest = max(gossip.ledgers.values(), key=lambda ledger: ledger.spent_mu)
+    dearest = max(parties.ledgers.values(), key=lambda ledger: ledger.spent_mu)
     return Guarantee(
         epsilon=request.budget.epsilon,
         delta=request.budget.delta,
         unit=unit,
         neighbours=request.neighbours.words,
-        against=_against(gossip),
+        against=_against(request),
         released=(*_RELEASED, "every number that leaves a peer"),
-        assumptions=tuple(_assumptions(gossip, found)),
-        calibration=_calibration(gossip),
-        caveats=tuple(_caveats(request)),
+        assumptions=tuple(_assumptions(request, found, _who_counted(request, counted, since))),
+        calibration=_calibration(parties, counted),
+        caveats=tuple(_caveats(parties)),
         charges=dearest.charges,
     )
 
 
-def _against(gossip: Gossip) -> str:
-    request = gossip.request
+def _against(request: PeersRequest) -> str:
     everybody = (
         "anybody who sees the released numbers and all mail between peers and knows everything but one person's rows"
     )
@@ -56,8 +55,8 @@ def _against(gossip: Gossip) -> str:
     )
 
 
-def _calibration(gossip: Gossip) -> str:
-    request = gossip.request
+def _calibration(parties: PeerParties, counted: tuple[str, ...]) -> str:
+    request = parties.request
     text = (
         "exact Gaussian composition (Balle and Wang 2018); the epsilon is the budget fixed before the fit, reserved for the "
         "largest number of rounds"
@@ -65,10 +64,10 @@ def _calibration(gossip: Gossip) -> str:
     if request.restarts:
         turns = "one turn" if request.restarts == 1 else f"{request.restarts} turns"
         text += f" and for {turns} begun again"
-    peers = len(gossip.done[0].counted)
+    peers = len(counted)
     if request.noise == "independent":
         return f"{text}. Every peer adds all the noise: the sum has {math.sqrt(peers):.4g} times a curator's"
-    pairing = gossip.terms.among(set(request.graph.names) - set(gossip.done[0].counted)).pairing
+    pairing = parties.terms.among(set(request.graph.names) - set(counted)).pairing
     assert pairing is not None
     kind = "the largest" if pairing.exact else "a bound on the largest"
     return (
@@ -78,8 +77,7 @@ def _calibration(gossip: Gossip) -> str:
     )
 
 
-def _assumptions(gossip: Gossip, found: Found) -> list[str]:
-    request = gossip.request
+def _assumptions(request: PeersRequest, found: Found, who_counted: str) -> list[str]:
     lines = ["no person has rows at more than one peer"]
     if not request.grouped:
         lines.append("no person has more than one row")
@@ -87,7 +85,7 @@ def _assumptions(gossip: Gossip, found: Found) -> list[str]:
         f"rows are cut to length {found.domain.radius:g} around the center, a bound that was not read from these rows",
         "that all entries are finite, and the number, names and types of the columns, are public",
         "which peers there are, who talks to whom, and which were counted in which round, is public",
-        _who_counted(gossip),
+        who_counted,
         "this fit alone: another fit on the same people is a further cost",
     ]
     if request.noise == "pairwise":
@@ -103,25 +101,23 @@ def _assumptions(gossip: Gossip, found: Found) -> list[str]:
     return lines
 
 
-def _who_counted(gossip: Gossip) -> str:
-    """Who was counted in the end, and where others were left behind."""
-    everybody, counted = gossip.request.graph.names, gossip.done[0].counted
+def _who_counted(request: PeersRequest, counted: tuple[str, ...], turn: int) -> str:
+    """Who was counted in the end, and from which turn on others were left behind."""
+    everybody = request.graph.names
     if len(counted) == len(everybody):
         return f"counted were all {len(everybody)} peers, in every round"
     gone = [name for name in everybody if name not in counted]
     shown = ", ".join(gone[:10]) + (f" and {len(gone) - 10} more" if len(gone) > 10 else "")
-    turn = next((done.number for done in gossip.rounds if set(done.answered) <= set(counted)), 0)
     return (
         f"counted from round {turn + 1} on were {len(counted)} of {len(everybody)} peers, without {shown}; what those had sent "
         "before is covered by the same promise"
     )
 
 
-def _caveats(request: PeersRequest) -> list[str]:
-    caveats = [
-        "floating-point noise stands in for real-valued noise; see docs/sharp-edges.md",
-        "all peers ran in one process here; peers apart from each other need a network",
-    ]
-    if request.seed is not None:
+def _caveats(parties: PeerParties) -> list[str]:
+    caveats = ["floating-point noise stands in for real-valued noise; see docs/sharp-edges.md"]
+    if not parties.apart:
+        caveats.append("all peers ran in one process here; peers apart from each other need a network")
+    if parties.request.seed is not None:
         caveats.insert(0, "reproducible, not private: the noise came from a known seed and can be subtracted")
     return caveats

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from typing import final
 
 from eigenveil.privacy import Charge, Ledger
+from eigenveil.protocols import Turn
 from eigenveil.runtimes import Refusal
 
-__all__ = ["Round", "Unfinished", "Watch"]
+__all__ = ["Round", "Unfinished", "Watch", "round_of"]
 
 
 @final
@@ -36,6 +37,22 @@ class Round:
 
 
 Watch = Callable[[Round], None]
+
+
+def round_of(turn: Turn, *, method: str, down: int, up: int, charges: tuple[Charge, ...]) -> Round:
+    """A hub's turn as it is written down, with the bytes it took and what was charged in it."""
+    return Round(
+        number=turn.number,
+        stage=turn.stage if turn.stage != "components" else f"{method} {turn.step + 1}",
+        answered=turn.answered,
+        missing=turn.missing,
+        bytes_down=down,
+        bytes_up=up,
+        movement=turn.movement,
+        residual=turn.spread,
+        charges=charges,
+        restarted=turn.restarted,
+    )
 
 
 @final

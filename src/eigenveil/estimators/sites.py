@@ -11,7 +11,7 @@ from eigenveil.estimators.fitted import column_names, read_rows, without_person
 from eigenveil.privacy import Neighbours, bounded_count
 from eigenveil.rows import Rows, Symmetric, WeightedRows, counts_people
 
-__all__ = ["Columns", "people_at", "read_site", "read_sites"]
+__all__ = ["Columns", "Held", "people_at", "read_site", "read_sites"]
 
 # They take the root of what each site has, and of a matrix with negative eigenvalues there is none.
 _ROOTS = ("merge", "uda", "wda")
@@ -29,6 +29,43 @@ class Columns:
     first: str
     names: list[Any] | None = None
     shown: Any = None
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Held:
+    """What is known of what sites hold before a fit: their names, columns, and how many people where that is said.
+
+    `rows` are those of all of them, where one process has them; None where sites are apart.
+    """
+
+    names: tuple[str, ...]
+    dim: int
+    sparse: bool
+    grouped: bool
+    rows: Mapping[str, Rows] | None = None
+    people: Mapping[str, float] | None = None
+
+    @classmethod
+    def of(cls, rows: Mapping[str, Rows]) -> "Held":
+        """By rows that are here."""
+        first = next(iter(rows.values()))
+        sparse, grouped = (any(map(what, rows.values())) for what in (lambda one: one.sparse, counts_people))
+        return cls(tuple(rows), first.shape[1], sparse, grouped, rows)
+
+    @classmethod
+    def declared(cls, dim: int, names: Sequence[str], *, sizes: Mapping[str, float] | None, grouped: bool) -> "Held":
+        """By what was agreed on."""
+        require(dim >= 1, f"dim must be at least 1, got {dim}")
+        require(len(names) > 0, "there must be at least one site, got none")
+        require(sizes is None or set(sizes) == set(names), "sizes must be given for every site and for nobody else")
+        return cls(tuple(names), dim, sparse=False, grouped=grouped, people=sizes)
+
+    def sizes(self) -> dict[str, float] | None:
+        """How many people each site has, where that is public; None where sites are apart and nobody has said it."""
+        if self.rows is not None:
+            return {name: people_at(rows) for name, rows in self.rows.items()}
+        return None if self.people is None else {name: float(self.people[name]) for name in self.names}
 
 
 def read_sites(estimator: Any, sites: Any, *, word: str = "site") -> tuple[dict[str, Rows], Columns]:

@@ -20,6 +20,7 @@ from eigenveil.plan import Split
 from eigenveil.privacy import Domain, Exact, Mechanism, Neighbours, Portion, gram_sensitivity
 from eigenveil.rows import Rows
 from eigenveil.tasks import Question, SumTask, Task, Totals, tie_at
+from eigenveil.tasks.base import require_array
 
 __all__ = ["Found", "Study", "StudyState"]
 
@@ -226,29 +227,45 @@ class Study(WholeFit[StudyState, Any, Found]):
         assert state.subspace is not None
         # Where no total was asked for, the directions found are all that is known of it.
         trace = float(np.square(state.subspace.values).sum()) if state.trace is None else state.trace
-        assert state.center.people is not None
-        center = state.center.center
-        domain = self.bounds.around(center)
+        return self._made_of(state.subspace, trace, state.center, state.tied, state.at_rest)
+
+    def _made_of(
+        self, subspace: Subspace, trace: float, where: Center, tied: bool | None, at_rest: bool | None
+    ) -> Found:
+        assert where.people is not None
+        domain = self.bounds.around(where.center)
         scale = 0.0
         if self.multiplier > 0:
-            spent = self.components_share(state.center.steps)
+            spent = self.components_share(where.steps)
             scale = self.multiplier * gram_sensitivity(domain.radius, self.neighbours) / math.sqrt(spent)
-        center = np.zeros(domain.dim) if center is None else center
-        return Found(
-            state.subspace,
-            trace,
-            state.center.people,
-            center,
-            state.center.steps,
-            domain,
-            scale,
-            state.tied,
-            state.at_rest,
-        )
+        center = np.zeros(domain.dim) if where.center is None else where.center
+        return Found(subspace, trace, where.people, center, where.steps, domain, scale, tied, at_rest)
 
     def answer(self, result: Found) -> tuple[Array, ...]:
-        """Directions, their values and the center."""
-        return (result.subspace.basis, result.subspace.values, result.center)
+        """Directions, their values, the center, and the numbers beside them."""
+        words = [-1.0 if word is None else float(word) for word in (result.tied, result.at_rest)]
+        numbers = np.array([result.trace, result.people, float(result.steps), *words])
+        return (result.subspace.basis, result.subspace.values, result.center, numbers)
+
+    def found(self, arrays: tuple[Array, ...]) -> Found:
+        """The result whose `answer` these are; a `ValueError` if they are nobody's."""
+        require(len(arrays) == 4, f"an answer has 4 arrays, got {len(arrays)}")
+        basis, values, center, numbers = (require_array(array, array.shape) for array in arrays)
+        dim = self.bounds.dim
+        require(basis.ndim == 2 and len(basis) == dim, f"directions must have {dim} coordinates, got {basis.shape}")
+        require(center.shape == (dim,) and numbers.shape == (5,), "an answer has a center and five numbers")
+        trace, people, steps, tied, at_rest = numbers.tolist()
+        require(tied in (-1, 0, 1) and at_rest in (-1, 0, 1), "the numbers of an answer are not its own")
+        agreed = not isinstance(self.center, np.ndarray) or np.array_equal(center, self.center)
+        require(agreed, "the center of an answer is not the one that was agreed on")
+        require(steps in range(len(self.split.mean) + 1), "an answer must say in how many steps the mean was found")
+        point = None if self.center is None else center
+        return self._made_of(
+            Subspace(basis, values),
+            trace,
+            Center(point, people, int(steps), far=False),
+            *(None if word < 0 else bool(word) for word in (tied, at_rest)),
+        )
 
     def estimate(self, state: StudyState) -> Subspace | None:
         """The directions as far as they are known."""

@@ -80,6 +80,11 @@ class Share:
             integers += Skellam(self.lattice.share_variance).draw(self.noise, len(integers))
         return integers.view(np.uint64)
 
+    def recall(self, size: int) -> None:
+        """So many integers were sent before the site was stopped, and are on its ledger."""
+        if self.ledger is not None:
+            self.sent += size
+
     def _require_room(self, size: int) -> None:
         """The account is for so many integers: a hub that asks for little at a time must not get more of them out.
 

@@ -153,6 +153,14 @@ class Hub(Party, Generic[Result]):
         self._now.receive(mail.sender, mail.body)
         return self._close(self._now) if self._now.complete else []
 
+    def rejoined(self, other: str) -> list[Envelope]:
+        """The answer, or what is awaited from this one."""
+        if self.result is not None:
+            return [mail for mail in self._told() if mail.receiver == other]
+        if self._now is None or self._stalled:
+            return []
+        return [mail for mail in self._now.asks(self._name, again=True) if mail.receiver == other]
+
     def timeout(self) -> list[Envelope]:
         """Ask those who are silent once more, or go on without them."""
         if self._now is None or self._stalled:
@@ -209,6 +217,11 @@ class Hub(Party, Generic[Result]):
         if self.result is None:
             return self._open()
         self._now = None
+        return self._told()
+
+    def _told(self) -> list[Envelope]:
+        """The answer to everybody."""
+        assert self.result is not None
         done = Done(self._turn, self._task.answer(self.result))
         return [Envelope(self._name, name, done) for name in self._below]
 

@@ -4,11 +4,13 @@ A site's `Identity` is for years and only signs. Everything that hides numbers i
 """
 
 import hashlib
+from collections.abc import Callable
 from typing import final
 
 from cryptography.exceptions import InvalidSignature, InvalidTag
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
@@ -28,6 +30,7 @@ __all__ = [
     "public_of",
     "seal_letter",
     "signed_by",
+    "stream",
 ]
 
 KEY = 32
@@ -128,6 +131,17 @@ def agree(private: X25519PrivateKey, public: bytes, purpose: bytes) -> bytes:
     """
     shared = private.exchange(X25519PublicKey.from_public_bytes(public))
     return HKDF(SHA256(), KEY, salt=_PURPOSE, info=purpose).derive(shared)
+
+
+def stream(key: bytes) -> Callable[[int], bytes]:
+    """Draws that are random to who does not have `key`, and the same again for who has it.
+
+    >>> draw, again = stream(bytes(32)), stream(bytes(32))
+    >>> draw(5) + draw(7) == again(12)
+    True
+    """
+    source = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
+    return lambda count: source.update(bytes(count))
 
 
 def seal_letter(key: bytes, letter: bytes, *, about: bytes) -> bytes:

@@ -19,14 +19,24 @@ class Member(Party):
     """A site with `rows`, whose parts leave through `mechanism` towards `hub` (in a tree, the node above it). Changes in place.
 
     Asked the same again it sends the same numbers, never fresh noise. What goes wrong with its rows stays here, in
-    `error`: the hub learns only that there will be no part.
+    `error`: the hub learns only that there will be no part. It answers no more than `most_questions` different ones, None
+    for any number.
     """
 
-    def __init__(self, name: str, *, hub: str, task: Task[Any, Any, Any], rows: Rows, mechanism: Mechanism) -> None:
-        self._name, self._hub, self._task = name, hub, task
+    def __init__(
+        self,
+        name: str,
+        *,
+        hub: str,
+        task: Task[Any, Any, Any],
+        rows: Rows,
+        mechanism: Mechanism,
+        most_questions: int | None = None,
+    ) -> None:
+        self._name, self._hub, self._task, self._most = name, hub, task, most_questions
         self._rows, self._mechanism = rows, mechanism
         self._asked: Question | None = None
-        self._turn = -1
+        self._turn, self._questions = -1, 0
         self._answer: Give | Decline | None = None
         self.error: Exception | None = None
         self.result: tuple[Array, ...] | None = None
@@ -53,6 +63,15 @@ class Member(Party):
             case body:
                 raise PeerError(mail.sender, f"sent {type(body).__name__} to a site in turn {self._turn}")
 
+    def recall(self, mail: Envelope, said: list[Envelope]) -> None:
+        """The question and the answer to it."""
+        match mail.body, [one.body for one in said]:
+            case Ask(turn=turn, question=question), [(Give() | Decline()) as answer]:
+                self._questions += self._asked is None or not question.same(self._asked)
+                self._turn, self._asked, self._answer = turn, question, answer
+            case _:
+                self.receive(mail)
+
     def _answered(self, turn: int, question: Question, hub: str) -> Give | Decline:
         if self.result is not None:
             raise PeerError(hub, "asked again after the answer")
@@ -65,7 +84,9 @@ class Member(Party):
         if self._asked is not None and turn == self._turn:
             raise PeerError(hub, f"asked two different questions in turn {turn}")
         require_asked(self._task, question, by=hub)
-        self._turn, self._asked = turn, question
+        if self._most is not None and self._questions >= self._most:
+            raise PeerError(hub, f"asked one more question than the {self._most} that this study has")
+        self._turn, self._asked, self._questions = turn, question, self._questions + 1
         answer = self._work(turn, question)
         # Without noise the same work gives the same numbers, and thousands of sites need not keep theirs.
         self._answer = None if isinstance(self._mechanism, Exact) else answer

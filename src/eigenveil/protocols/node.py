@@ -34,7 +34,7 @@ class Node(Party):
         self._gathering: Gathering | None = None
         self._asked: Question | None = None
         self._answer: Give | Decline | None = None
-        self._done = False
+        self._done: Done | None = None
         self._turn, self._waits, self._tries = -1, 0, 0
 
     @property
@@ -59,6 +59,20 @@ class Node(Party):
             return self._from_below(mail)
         raise PeerError(mail.sender, "is not part of this tree here")
 
+    @property
+    def over(self) -> bool:
+        """Whether the answer has come, and was passed on."""
+        return self._done is not None
+
+    def rejoined(self, other: str) -> list[Envelope]:
+        """To one below: the answer, or the question. Above it is known what to ask for."""
+        if other not in self._below:
+            return []
+        if self._done is not None:
+            return [Envelope(self._name, other, self._done)]
+        asks = [] if self._gathering is None else self._gathering.asks(self._name, again=True)
+        return [mail for mail in asks if mail.receiver == other]
+
     def timeout(self) -> list[Envelope]:
         """Ask those who are silent once more, or pass on what there is."""
         if self._gathering is None:
@@ -71,7 +85,7 @@ class Node(Party):
 
     def _from_above(self, mail: Envelope) -> list[Envelope]:
         match mail.body:
-            case body if self._done:
+            case body if self._done is not None:
                 raise PeerError(mail.sender, f"sent {type(body).__name__} after the answer")
             case Ask() as ask if ask.turn > self._turn:
                 return self._open(ask, mail.sender)
@@ -79,7 +93,7 @@ class Node(Party):
                 # Asked again: the same part, or nothing while it is still being gathered.
                 return [] if self._answer is None else [Envelope(self._name, self._above, self._answer)]
             case Done() as done if done.turn >= self._turn:
-                self._gathering, self._done = None, True
+                self._gathering, self._done = None, done
                 return [Envelope(self._name, name, done) for name in self._below]
             case body:
                 raise PeerError(mail.sender, f"sent {type(body).__name__} down the tree in turn {self._turn}")

@@ -51,6 +51,17 @@ class Party(ABC):
         """What it says when it has waited long enough."""
         return []
 
+    def rejoined(self, other: str) -> list[Envelope]:
+        """What it says to one who can be reached again after a while: mail between the two may have been lost both ways."""
+        return []
+
+    def recall(self, mail: Envelope, said: list[Envelope]) -> None:
+        """Be again as after `receive(mail)`, which was answered by `said` before this party was stopped.
+
+        What was let out is taken from `said` and not made anew: there is no second noise on the same numbers.
+        """
+        self.receive(mail)
+
 
 def require_plain(arrays: tuple[Any, ...]) -> None:
     """Refuse, with a `ValueError`, anything but arrays of float64 among what came from elsewhere: tasks look no further."""

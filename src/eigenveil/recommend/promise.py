@@ -8,7 +8,7 @@ from eigenveil.estimators.federated_promise import (
     charged,
     integers,
 )
-from eigenveil.estimators.federation import Federation
+from eigenveil.estimators.parties import Parties
 from eigenveil.privacy import Budget, Guarantee, Neighbours
 from eigenveil.recommend.item_study import FoundItems, ItemStudy
 
@@ -21,9 +21,9 @@ _JOINT = (
 )
 
 
-def recommender_promise(federation: Federation, found: FoundItems, *, given_degrees: bool) -> Guarantee:
+def recommender_promise(parties: Parties, found: FoundItems, *, given_degrees: bool) -> Guarantee:
     """The guarantee of a finished fit, from what its ledgers say. `given_degrees` says that the caller gave item degrees."""
-    request, study = federation.request, federation.study
+    request, study = parties.request, parties.study
     assert isinstance(study, ItemStudy)
     budget = request.at_hub if request.at_hub is not None else request.at_sites
     if budget is None:
@@ -33,12 +33,12 @@ def recommender_promise(federation: Federation, found: FoundItems, *, given_degr
         delta=budget.delta,
         unit=_unit(study),
         neighbours=_neighbours(study),
-        against=_against(federation),
-        released=_released(federation, found),
-        assumptions=(*_assumptions(federation, given_degrees), *_of_sites(federation)),
-        calibration=CALIBRATION + integers(federation),
-        caveats=_caveats(federation, budget),
-        charges=charged(federation),
+        against=_against(parties),
+        released=_released(parties, found),
+        assumptions=(*_assumptions(parties, given_degrees), *_of_sites(parties)),
+        calibration=CALIBRATION + integers(parties),
+        caveats=_caveats(parties, budget),
+        charges=charged(parties),
     )
 
 
@@ -60,43 +60,43 @@ def _neighbours(study: ItemStudy) -> str:
             return other.words
 
 
-def _against(federation: Federation) -> str:
-    if len(federation.members) == 1:
+def _against(parties: Parties) -> str:
+    if len(parties.names) == 1:
         return (
             "anybody who sees the released numbers and knows everything but what is protected, all other users together among "
             "them; whoever holds the histories and runs this program sees them"
         )
-    study = federation.study
+    study = parties.study
     assert isinstance(study, ItemStudy)
     one = study.neighbours is Neighbours.INTERACTION
-    return against(federation, secret="one interaction of a user" if one else "one user's history")
+    return against(parties, secret="one interaction of a user" if one else "one user's history")
 
 
-def _of_sites(federation: Federation) -> list[str]:
-    if len(federation.members) > 1:
-        return assumed_of_sites(federation)
+def _of_sites(parties: Parties) -> list[str]:
+    if len(parties.names) > 1:
+        return assumed_of_sites(parties)
     return ["this fit alone: another fit on the same users is a further cost"]
 
 
-def _released(federation: Federation, found: FoundItems) -> tuple[str, ...]:
-    study = federation.study
+def _released(parties: Parties, found: FoundItems) -> tuple[str, ...]:
+    study = parties.study
     assert isinstance(study, ItemStudy)
     lines = ["the item space: components and their values"]
     if found.degrees is not None:
         lines.append("item degrees, with every user's vote divided by the root of their degree")
     if study.keep is not None:
         lines.append(f"which {study.keep} items were kept")
-    if federation.request.masks is not None:
+    if parties.request.masks is not None:
         lines.append("the sum over the survivors of each round")
-    elif federation.request.at_sites is not None:
+    elif parties.request.at_sites is not None:
         lines.append("every number that leaves a site")
     return (*lines, "the transcript")
 
 
-def _caveats(federation: Federation, budget: Budget) -> tuple[str, ...]:
-    request = federation.request
+def _caveats(parties: Parties, budget: Budget) -> tuple[str, ...]:
+    request = parties.request
     users = None if request.sizes is None else sum(request.sizes.values())
-    found = [*caveats_of(request), _JOINT]
+    found = [*caveats_of(parties), _JOINT]
     if users is not None and budget.delta * users > 1:
         found.append(
             f"delta is more than one over the {users:g} users: with that probability for each, somebody may not be protected"
@@ -104,8 +104,8 @@ def _caveats(federation: Federation, budget: Budget) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _assumptions(federation: Federation, given_degrees: bool) -> list[str]:
-    study = federation.study
+def _assumptions(parties: Parties, given_degrees: bool) -> list[str]:
+    study = parties.study
     assert isinstance(study, ItemStudy)
     lines = [
         f"a history is divided by the root of how many items it has, or of {study.least} if it has fewer: a number that was not "
@@ -115,7 +115,7 @@ def _assumptions(federation: Federation, given_degrees: bool) -> list[str]:
         "that all entries are zeros and ones is public",
     ]
     if study.neighbours is not Neighbours.ADD_REMOVE:
-        each = ", at each site," if len(federation.members) > 1 else ""
+        each = ", at each site," if len(parties.names) > 1 else ""
         lines.append(
             f"how many users there are{each} is public: the rows of a matrix, or where histories were read from lines, the users "
             "who have one"

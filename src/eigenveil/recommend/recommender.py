@@ -372,7 +372,7 @@ class PrivateRecommender(BaseEstimator):
         if isinstance(self.item_degrees, str):
             degrees = found.degrees
         self.plan_ = fit.plan
-        self.guarantee_ = recommender_promise(federation, found, given_degrees=fit.degrees is not None)
+        self.guarantee_ = recommender_promise(federation.parties, found, given_degrees=fit.degrees is not None)
         self.space_ = ItemSpace(
             components=found.subspace.basis.T,
             values=found.subspace.values,

@@ -156,6 +156,17 @@ class Peer(Party):
                     return self._told(mail.sender, turn, base, without)
                 return self._passed(mail.sender, body) if isinstance(body, Pass) else self._asked(mail.sender, body)
 
+    def rejoined(self, other: str) -> list[Envelope]:
+        """What is wanted from this neighbour, or a word, so that it asks for what it wants."""
+        if other not in self._near or other in self._gone or self.error is not None:
+            return []
+        if self._phase == "keys":
+            through = tuple(name for name in self._keys_wanted() if self._hop(name) == other)
+            return self._cards(through, again=True) or self._again((other,), 0)
+        if self._phase == "sum":
+            return self._again((other,), self._sums[self._turn].step)
+        return []
+
     def timeout(self) -> list[Envelope]:
         """Ask those who are silent once more, leave them behind, or begin the turn that was waited with."""
         self._waits += 1

@@ -91,10 +91,13 @@ def climb(name: str, signature: bytes, at: int, size: int, path: bytes) -> bytes
 
 @final
 class Doubt:
-    """How one site comes to believe that enough have signed one statement. Changes in place: it takes one claim, once."""
+    """How one site comes to believe that enough have signed one statement. Changes in place: it takes one claim, once.
 
-    def __init__(self, terms: MaskedTerms) -> None:
-        self._terms, self._seed = terms, os.urandom(KEY)
+    `seed` is what it looks at comes from: fresh, and a secret until it has a claim.
+    """
+
+    def __init__(self, terms: MaskedTerms, seed: bytes | None = None) -> None:
+        self._terms, self._seed = terms, os.urandom(KEY) if seed is None else seed
         self._claim = b""
 
     def look(self, claim: bytes) -> bytes:

@@ -52,10 +52,11 @@ class Masking:
     `liars` are those of whom it is certain, as long as no more collude than was agreed on, and why: a dealer says what it sent
     (`share_mark`), holders say what they got before anything is charged, and what they reveal is compared with it. `banned` from
     the turns that follow are liars who made one fail, and sites that contradict each other about a letter that it failed for.
+    A hub that may have to begin again where it was stopped has a `secret`, from which it names sessions as before.
     """
 
-    def __init__(self, terms: MaskedTerms, task: Task[Any, Any, Any]) -> None:
-        self.terms, self.task = terms, task
+    def __init__(self, terms: MaskedTerms, task: Task[Any, Any, Any], *, secret: bytes | None = None) -> None:
+        self.terms, self.task, self._secret = terms, task, secret
         self.keys: Keyring | None = None
         self.liars: dict[str, str] = {}
         self.banned: set[str] = set()
@@ -76,6 +77,11 @@ class Masking:
                 f"the study was agreed on for {self.terms.sessions} exchanges of keys, and they are used up: begin another one"
             )
         return MaskedExchange(self, turn, question, asked, gone)
+
+    def keyring(self, turn: int) -> Keyring:
+        """For an exchange of keys that begins in this turn."""
+        nonce = None if self._secret is None else digest("nonce", self._secret, self._sessions, turn)
+        return Keyring(self.terms, turn, nonce)
 
     def _require_enough_left(self, asked: Sequence[str]) -> None:
         left = sum(name not in self.banned for name in asked)
@@ -106,7 +112,7 @@ class MaskedExchange(Exchange):
         self._task, self._inner, self._fraction = masking.task.as_sum(question)
         self._digest = question_digest(question)
         ready = masking.keys is not None
-        self._keys = masking.keys if masking.keys is not None else Keyring(self._terms, turn)
+        self._keys = masking.keys if masking.keys is not None else masking.keyring(turn)
         self._step: Step = "mask" if ready else "keys"
         self._common: Brief | None = None
         self._answers: dict[str, Message | None] = {}

@@ -15,8 +15,8 @@ __all__ = ["Keyring"]
 class Keyring:
     """The cards, who takes part, and who holds what of whom. Changes in place, one step after the other."""
 
-    def __init__(self, terms: MaskedTerms, first: int) -> None:
-        self.terms, self.first, self.nonce = terms, first, os.urandom(KEY)
+    def __init__(self, terms: MaskedTerms, first: int, nonce: bytes | None = None) -> None:
+        self.terms, self.first, self.nonce = terms, first, os.urandom(KEY) if nonce is None else nonce
         self.id = terms.session(self.nonce, first)
         self.places = terms.places
         self.cards: dict[str, Card] = {}

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from eigenveil.errors import BudgetExceeded, PeerError, require
 from eigenveil.linalg import Array
 from eigenveil.privacy import Share
-from eigenveil.protocols.keys import KEY, Identity, digest
+from eigenveil.protocols.keys import KEY, Identity, digest, stream
 from eigenveil.protocols.masked.evidence import Doubt
 from eigenveil.protocols.masked.masks import add_masks
 from eigenveil.protocols.masked.session import Session
@@ -57,7 +57,8 @@ class MaskedMember(Party):
     """A site with `rows`, whose parts leave through `share` and under masks towards `hub`. Changes in place.
 
     Asked the same again in a turn, it sends the same bytes. Another turn has other masks, noise and charge. What goes wrong with
-    its rows stays here, in `error`: the hub learns only that there will be no part.
+    its rows stays here, in `error`: the hub learns only that there will be no part. A site that may have to go on after it was
+    stopped has a `secret`, of this study alone, which its keys and masks are made from; its noise never is.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class MaskedMember(Party):
         share: Share,
         terms: MaskedTerms,
         identity: Identity,
+        secret: bytes | None = None,
     ) -> None:
         require(terms.roster.get(name) == identity.public, f"{name} is on the roster with another identity")
         agreed = (terms.lattice, terms.multiplier, terms.several)
@@ -78,7 +80,7 @@ class MaskedMember(Party):
             f"the share of {name} must have the lattice, multiplier and number of sites of a person that are in the terms",
         )
         self._name, self._hub, self._task, self._rows = name, hub, task, rows
-        self._share, self._terms, self._identity = share, terms, identity
+        self._share, self._terms, self._identity, self._secret = share, terms, identity, secret
         self._session: Session | None = None
         self._sessions = 0
         self._now: _Turn | None = None
@@ -136,10 +138,27 @@ class MaskedMember(Party):
                 raise PeerError(self._hub, f"asked two different questions in turn {ask.turn}")
         else:
             require_asked(self._task, ask.question, by=self._hub)
-            now = self._now = _Turn(ask.turn, ask.question, question_digest(ask.question), Doubt(self._terms))
+            now = self._now = self._opened(ask)
         if now.masked is None:
             now.masked = self._work(session, now)
         return self._declined(session, ask.turn, "mask") if now.masked is None else now.masked
+
+    def _opened(self, ask: Ask) -> _Turn:
+        asked = question_digest(ask.question)
+        seed = None if self._secret is None else digest("looks", self._secret, ask.turn, asked)
+        return _Turn(ask.turn, ask.question, asked, Doubt(self._terms, seed))
+
+    def recall(self, mail: Envelope, said: list[Envelope]) -> None:
+        """Steps are taken again, with the same secrets; a part is not made again."""
+        match mail.body, [one.body for one in said]:
+            case Ask() as ask, [(Masked() | Return()) as answer]:
+                if self._now is None or self._now.number != ask.turn:
+                    self._now = self._opened(ask)
+                if isinstance(answer, Masked) and self._now.masked is None:
+                    self._now.masked = answer
+                    self._share.recall(len(answer.words))
+            case _:
+                self.receive(mail)
 
     def _declined(self, session: Session, turn: int, step: str) -> Return:
         """Signed, so that nobody on the way can say it for this site."""
@@ -182,7 +201,10 @@ class MaskedMember(Party):
             require(self._turn < brief.turn, "this turn has begun with other keys")
             require(self._sessions < self._terms.sessions, "keys have been exchanged as often as was agreed on")
             self._sessions += 1
-            session = self._session = Session(self._terms, self._name, self._identity, brief.data, brief.turn)
+            draw = None
+            if self._secret is not None:
+                draw = stream(digest("session", self._secret, self._sessions, brief.turn, brief.data))
+            session = self._session = Session(self._terms, self._name, self._identity, brief.data, brief.turn, draw)
             self._setup = {}
         return self._returned(session, brief, session.introduce())
 

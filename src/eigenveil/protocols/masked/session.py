@@ -7,8 +7,7 @@ when its site drops out would lay open all that the site had sent before.
 """
 
 import os
-import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, final
 
 from eigenveil.errors import require
@@ -79,18 +78,28 @@ def pair_purpose(context: bytes, turn: int, one: int, two: int) -> bytes:
 class Session:
     """Changes in place, one step after the other; what does not fit is a `ValueError` and changes nothing.
 
-    `nonce` is the hub's, `first` the turn in which the session begins.
+    `nonce` is the hub's, `first` the turn in which the session begins. `draw` gives the random bytes that all secrets are made
+    of, None for those of the operating system.
     """
 
-    def __init__(self, terms: MaskedTerms, name: str, identity: Identity, nonce: bytes, first: int) -> None:
+    def __init__(
+        self,
+        terms: MaskedTerms,
+        name: str,
+        identity: Identity,
+        nonce: bytes,
+        first: int,
+        draw: Callable[[int], bytes] | None = None,
+    ) -> None:
         self.id, self.first, self.nonce = terms.session(nonce, first), first, nonce
         self._terms, self._name, self._identity = terms, name, identity
         self._places = terms.places
         self._place = self._places[name]
-        letters = os.urandom(KEY)
+        self._draw = os.urandom if draw is None else draw
+        letters = self._draw(KEY)
         self._letters = private_key(letters)
-        self._keys = [os.urandom(KEY) for _ in range(terms.turns)]
-        self._seeds = [os.urandom(KEY) for _ in range(terms.turns)]
+        self._keys = [self._draw(KEY) for _ in range(terms.turns)]
+        self._seeds = [self._draw(KEY) for _ in range(terms.turns)]
         self.card = Card(
             public_of(letters),
             tuple(public_of(key) for key in self._keys),
@@ -105,7 +114,7 @@ class Session:
         self._bound = b""
         self._held: dict[str, bytes] = {}
         self._seen: dict[str, bytes] = {}
-        self.doubt = Doubt(terms)
+        self.doubt = Doubt(terms, self._draw(KEY))
         self.sealed = False
 
     def _draw_holders(self) -> frozenset[int]:
@@ -113,7 +122,9 @@ class Session:
         others = [at for at in range(len(self._terms.roster)) if at != self._place]
         if self._terms.graph.complete:
             return frozenset(others)
-        return frozenset(random.SystemRandom().sample(others, self._terms.graph.holders))
+        # The first in an order that nobody can foretell.
+        key = self._draw(KEY)
+        return frozenset(sorted(others, key=lambda at: digest("holder", key, at))[: self._terms.graph.holders])
 
     def covers(self, turn: int) -> bool:
         """Whether there are keys for this turn."""
@@ -148,7 +159,8 @@ class Session:
         if len(holders) + 1 < self._terms.graph.threshold:
             return None
         points = [1 + self._places[name] for name in (self._name, *holders)]
-        shares = split_many([*self._seeds, *self._keys], threshold=self._terms.graph.threshold, holders=points)
+        secrets = [*self._seeds, *self._keys]
+        shares = split_many(secrets, threshold=self._terms.graph.threshold, holders=points, draw=self._draw)
         letters = {point: b"".join(pieces) for point, pieces in shares.items()}
         marks = [
             share_mark(self.id, 1 + self._place, point, at, piece)

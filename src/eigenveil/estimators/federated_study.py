@@ -1,0 +1,58 @@
+"""The fit that a federated request asks for, as one task: principal components of rows within bounds."""
+
+from typing import Any
+
+import numpy as np
+
+from eigenveil.estimators.federated_request import SitesRequest, components_of, iterates
+from eigenveil.estimators.study import Study
+from eigenveil.estimators.whole_fit import Setting
+from eigenveil.linalg import orthonormal
+from eigenveil.plan import split_budget
+
+__all__ = ["pca_study"]
+
+
+def pca_study(request: SitesRequest, setting: Setting, *, start: Any) -> Study:
+    """The fit of principal components that is asked for. `start` is the public seed of the first basis, None for any."""
+    method = request.plan.method
+    products = method not in ("covariance",)
+    count = request.people is None
+    split = split_budget(
+        mean=isinstance(request.center, str),
+        search=request.bounds.search,
+        count=count,
+        trace=products and not request.published,
+    )
+    dim, width = request.bounds.dim, request.plan.width
+    rng = np.random.default_rng(start)
+    begin = orthonormal(rng.standard_normal((dim, width))) if iterates(method) else None
+    return Study(
+        bounds=request.bounds,
+        neighbours=request.neighbours,
+        center=request.center,
+        components=lambda domain: components_of(
+            request.plan,
+            domain,
+            begin,
+            neighbours=request.neighbours,
+            rank=request.rank,
+            private=request.private,
+            align=request.align,
+            published=request.published,
+        ),
+        split=split,
+        people=request.people,
+        multiplier=setting.multiplier,
+        rank=request.rank,
+        needs_trace=products and not request.published,
+        begins_again=not request.private and request.participation is None,
+        sizes=request.sizes if request.people is not None else None,
+        grid=setting.grid,
+        rounding=setting.rounding,
+        products=(
+            request.plan.shares,
+            request.plan.rounds,
+            dim * (dim + 1) // 2 if method == "covariance" else dim * width,
+        ),
+    )
