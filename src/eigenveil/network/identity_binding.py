@@ -1,0 +1,231 @@
+"""What a certificate and a request for one both carry: who somebody is, signed with their own Ed25519 identity.
+
+X.509 says that an authority vouches for a TLS key. Here the party vouches too: a private extension holds its Ed25519
+public key and a signature of the TLS key, the name, the role and the hosts, so that an authority alone cannot make a party.
+"""
+
+import ipaddress
+import re
+import unicodedata
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, TypeVar, final, get_args
+
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, EllipticCurvePublicKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from cryptography.x509.oid import NameOID
+
+from eigenveil.errors import require
+from eigenveil.protocols.keys import KEY, SIGNATURE, Identity, digest, signed_by
+from eigenveil.protocols.messages import LONGEST_NAME
+
+__all__ = [
+    "LARGEST_PEM",
+    "ROLES",
+    "Claim",
+    "Role",
+    "checked_name",
+    "common_name",
+    "host_from",
+    "one_block",
+    "parsed",
+    "server_name_of",
+    "spki",
+]
+
+Role = Literal["hub", "site", "peer", "node"]
+ROLES: Final[tuple[Role, ...]] = get_args(Role)
+LARGEST_PEM: Final = 64 * 1024
+MOST_HOSTS: Final = 32
+
+# A UUID drawn once, under the arc that anybody may use without asking (ITU-T X.667).
+_EXTENSION: Final = x509.ObjectIdentifier("2.25.112894589984076461507073157014341366896")
+_VERSION: Final = 1
+_HEAD: Final = 2 + KEY + SIGNATURE
+_LONGEST_COMMON_NAME: Final = 64
+_OUR_HOSTS: Final = ".eigenveil"
+_LABEL: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+
+Made = TypeVar("Made")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Who holds a TLS key, in their own words: name, role, Ed25519 `public` half, hosts, and their signature of all that.
+
+    `hosts` begins with the DNS name made from `public`. A claim that exists is well formed; `require_signed` says
+    whether it is about a given TLS key.
+    """
+
+    name: str
+    role: Role
+    public: bytes
+    hosts: tuple[str, ...]
+    signature: bytes
+
+    def __post_init__(self) -> None:
+        require(self.role in ROLES, f"role must be one of {', '.join(ROLES)}, got {self.role!r}")
+        checked_name(self.name, self.role)
+        require(len(self.public) == KEY, f"public must have {KEY} bytes, got {len(self.public)}")
+        require(len(self.signature) == SIGNATURE, f"signature must have {SIGNATURE} bytes, got {len(self.signature)}")
+        ours = server_name_of(self.public)
+        require(self.hosts[:1] == (ours,), f"hosts must begin with {ours}, which is made from the identity")
+        require(len(self.hosts) <= MOST_HOSTS, f"at most {MOST_HOSTS} hosts, got {len(self.hosts)}")
+        require(len(set(self.hosts)) == len(self.hosts), "every host must be given once")
+        for host in self.hosts[1:]:
+            require(host_from(host) == host, f"host {host!r} must be written {host_from(host)!r}")
+
+    @classmethod
+    def made(cls, name: str, role: Role, hosts: Sequence[str], *, identity: Identity, key: bytes) -> "Claim":
+        """The claim of `identity` about the TLS `key`, given as its SubjectPublicKeyInfo in DER."""
+        every = (server_name_of(identity.public), *hosts)
+        signature = identity.sign(_statement(key, checked_name(name, role), role, every))
+        return cls(name, role, identity.public, every, signature)
+
+    @classmethod
+    def of(cls, subject: x509.Name, extensions: x509.Extensions) -> "Claim":
+        """The claim in a certificate or request; a `ValueError` where there is none. Its signature is not checked here."""
+        try:
+            carried = extensions.get_extension_for_oid(_EXTENSION).value
+            listed = extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        except x509.ExtensionNotFound:
+            raise ValueError("it carries no Eigenveil identity: it was not made by `eigenveil keys`") from None
+        assert isinstance(carried, x509.UnrecognizedExtension)
+        raw = carried.value
+        require(len(raw) > _HEAD and raw[0] == _VERSION, "the identity in it is damaged or of another version")
+        require(raw[1] < len(ROLES), "the identity in it has an unknown role")
+        try:
+            name = raw[_HEAD:].decode()
+        except UnicodeDecodeError:
+            raise ValueError("the name in it is not UTF-8 text") from None
+        claim = cls(name, ROLES[raw[1]], raw[2 : 2 + KEY], tuple(map(_host_of, listed)), raw[2 + KEY : _HEAD])
+        # The name shown by other programs must not be another one.
+        require(subject == common_name(name), "its common name is not the name in its identity")
+        return claim
+
+    def require_signed(self, key: bytes) -> None:
+        """A `ValueError` unless this identity signed this claim for this TLS `key` (SubjectPublicKeyInfo, DER)."""
+        statement = _statement(key, self.name, self.role, self.hosts)
+        require(
+            signed_by(self.public, statement, self.signature),
+            f"the identity in it did not sign its TLS key, name, role and hosts: it was forged or changed ({self.name!r})",
+        )
+
+    def extensions(self) -> tuple[x509.ExtensionType, x509.ExtensionType]:
+        """The two extensions that carry it: its hosts as subjectAltName, and all else in a private one."""
+        head = bytes((_VERSION, ROLES.index(self.role))) + self.public + self.signature
+        names = [_general_name(host) for host in self.hosts]
+        return x509.SubjectAlternativeName(names), x509.UnrecognizedExtension(_EXTENSION, head + self.name.encode())
+
+
+def checked_name(name: str, role: Role) -> str:
+    """`name`, or a `ValueError` that says what a name must be.
+
+    >>> checked_name("St. Mary's", "site")
+    "St. Mary's"
+    """
+    require(0 < len(name) <= LONGEST_NAME, f"a name must have 1 to {LONGEST_NAME} characters, got {len(name)}")
+    require(name.isprintable(), f"a name must have printable characters only, got {name!r}")
+    require(name == name.strip(), f"a name must not begin or end with a space, got {name!r}")
+    # Otherwise two names could look the same and be different.
+    require(unicodedata.is_normalized("NFC", name), f"a name must be in Unicode's normal form C, got {name!r}")
+    node = role == "node" or not name.startswith("node ")
+    require(node, f"a {role} cannot be called {name!r}: names that begin with 'node ' are for nodes")
+    return name
+
+
+def host_from(text: str) -> str:
+    """A DNS name in lower case or an IP address in its shortest form; a `ValueError` for anything else.
+
+    >>> host_from("Hub.Example.org"), host_from("10.0.0.7"), host_from("2001:DB8:0::1")
+    ('hub.example.org', '10.0.0.7', '2001:db8::1')
+    """
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        pass
+    else:
+        require("%" not in text, f"an address with a scope means something on one machine only, got {text!r}")
+        # Python versions write such an address differently, and its text is signed.
+        mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+        return str(mapped or address)
+    require(":" not in text and "/" not in text, f"a host is a name or an IP address without a port, got {text!r}")
+    host = text.lower()
+    require(not host.endswith(_OUR_HOSTS), f"host names that end in {_OUR_HOSTS} are made by the program, got {text!r}")
+    labels = host.split(".")
+    well = len(host) <= 253 and all(_LABEL.fullmatch(label) for label in labels) and not labels[-1].isdigit()
+    require(well, f"a host is a DNS name such as hub.example.org (ASCII only) or an IP address, got {text[:300]!r}")
+    return host
+
+
+def server_name_of(public: bytes) -> str:
+    """The DNS name that stands for an Ed25519 identity in TLS: half its digits, which nobody can match with other keys.
+
+    >>> server_name_of(bytes(32))
+    '00000000000000000000000000000000.eigenveil'
+    """
+    return public.hex()[:32] + _OUR_HOSTS
+
+
+def common_name(name: str) -> x509.Name:
+    """The subject for `name`: X.509 allows 64 bytes, so a longer name is shown cut, and stands whole in the extension."""
+    raw = name.encode()
+    if len(raw) > _LONGEST_COMMON_NAME:
+        name = raw[: _LONGEST_COMMON_NAME - 3].decode(errors="ignore") + "..."
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+
+
+def spki(key: object) -> bytes:
+    """The SubjectPublicKeyInfo (DER) of a public TLS key; a `ValueError` unless it is ECDSA P-256."""
+    if not isinstance(key, EllipticCurvePublicKey) or not isinstance(key.curve, SECP256R1):
+        raise ValueError("its TLS key is not ECDSA P-256")
+    return key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+
+
+def one_block(pem: str | bytes, label: str) -> bytes:
+    """`pem` if it is one PEM block with this `label` and nothing else but white space, in at most 64 KiB."""
+    require(len(pem) <= LARGEST_PEM, f"a PEM text must have at most {LARGEST_PEM} bytes, got {len(pem)}")
+    try:
+        raw = (pem.encode("ascii") if isinstance(pem, str) else pem).strip()
+    except UnicodeEncodeError:
+        raise ValueError("it is not a PEM text: it is not in ASCII") from None
+    found = re.match(rb"-----BEGIN ([A-Z0-9 ]{1,40})-----", raw)
+    require(found is not None, "it is not a PEM text: that begins with -----BEGIN")
+    assert found is not None
+    kind = found[1].decode()
+    require(kind == label, f"it is a {kind.lower()}, not a {label.lower()}")
+    ends = raw.count(b"-----BEGIN ") == 1 and raw.endswith(f"-----END {label}-----".encode())
+    require(ends, f"it must hold one {label.lower()} and nothing else; it is cut short, or there is more in it")
+    return raw
+
+
+def parsed(what: str, read: Callable[[], Made]) -> Made:
+    """What `read` returns; a `ValueError` that says it is damaged for whatever it raises."""
+    try:
+        return read()
+    # The parser's errors are of many kinds, not all documented, and the bytes may be anybody's.
+    except Exception as error:
+        raise ValueError(f"the {what} is damaged: {str(error)[:200]}") from error
+
+
+def _statement(key: bytes, name: str, role: Role, hosts: Sequence[str]) -> bytes:
+    return digest("certificate", key, name, role, *hosts)
+
+
+def _general_name(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _host_of(listed: x509.GeneralName) -> str:
+    match listed:
+        case x509.IPAddress(value=ipaddress.IPv4Address() | ipaddress.IPv6Address()):
+            return str(listed.value)
+        case x509.DNSName() if _general_name(listed.value) == listed:
+            return listed.value
+        case _:
+            raise ValueError("a host in it is neither a DNS name nor an IP address")
