@@ -1,0 +1,284 @@
+"""What a study may spend, what it has spent, and whether everything about a dataset still keeps the promise for its life.
+
+The rule for life: let M be the sum of mu^2 over all studies of a dataset, counting what is reserved for those still open and
+what was spent by those that ended, and D the sum of what they take of delta beyond that. Then
+    M <= mu_for(epsilon, delta - D)^2 and D < delta
+for the (epsilon, delta) of the site's policy. Reservations count in full, so studies that run at once cannot overspend.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any, Final, Literal, final
+
+from eigenveil.errors import BudgetExceeded, require
+from eigenveil.privacy.accounting import Budget, epsilon_of, mu_for
+from eigenveil.privacy.ledger import Charge
+
+__all__ = [
+    "Account",
+    "Entry",
+    "Opened",
+    "Standing",
+    "State",
+    "Together",
+    "life_from",
+    "life_values",
+    "require_life",
+    "require_study",
+    "require_words",
+]
+
+State = Literal["open", "finished", "abandoned"]
+
+# A charge may be computed in another order than the budget it is paid from.
+_SLACK: Final = 1e-9
+# Sums of squares are rounded; `mu_for` stays further than this on the safe side.
+_ROUNDING: Final = 1e-13
+_LONGEST: Final = 200
+
+_mu_for = lru_cache(maxsize=256)(mu_for)
+
+
+def require_study(study: str) -> None:
+    """A study is named by the digest of its file: 64 hexadecimal digits in lower case."""
+    good = isinstance(study, str) and len(study) == 64 and set(study) <= set("0123456789abcdef")
+    require(good, f"study must be 64 hexadecimal digits, the digest of its file, got {str(study)[:80]!r}")
+
+
+def require_words(name: str, words: str) -> None:
+    """A name for people: printable, not empty, and short."""
+    good = isinstance(words, str) and words.isprintable() and len(words) <= _LONGEST and words.strip() != ""
+    require(good, f"{name} must be printable text of 1 to {_LONGEST} letters, got {str(words)[:80]!r}")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What a study may spend, as joined.
+
+    `study` is the digest of its file and `title` its name for people. Budgets attach to `dataset`, a declared name, for life.
+    `mu` is the most it may spend, in Gaussian-DP terms; infinite where epsilon and delta are None, which means no privacy
+    (exact, or a rehearsal with a known seed). `beyond` is what it takes of delta on top of what mu accounts for.
+
+    >>> Account("0" * 64, "heart study", "patients", "masked", 1.0, 1e-6, mu=0.23, beyond=1e-9).private
+    True
+    """
+
+    study: str
+    title: str
+    dataset: str
+    trust: str
+    epsilon: float | None
+    delta: float | None
+    mu: float
+    beyond: float = 0.0
+
+    def __post_init__(self) -> None:
+        require_study(self.study)
+        for name in ("title", "dataset", "trust"):
+            require_words(name, getattr(self, name))
+        require((self.epsilon is None) == (self.delta is None), "epsilon and delta go together")
+        if self.epsilon is not None and self.delta is not None:
+            Budget(self.epsilon, self.delta)
+            require(math.isfinite(self.epsilon), "epsilon must be finite; None says that there is no privacy")
+        require(self.mu > 0, f"mu must be positive, got {self.mu}")
+        require(
+            math.isinf(self.mu) == (self.epsilon is None),
+            f"mu must be infinite exactly where epsilon is None, got mu = {self.mu} with epsilon = {self.epsilon}",
+        )
+        require(0 <= self.beyond < 1, f"beyond must lie in [0, 1), got {self.beyond}")
+
+    @property
+    def private(self) -> bool:
+        """Whether there is a promise at all."""
+        return self.epsilon is not None
+
+    def values(self) -> dict[str, Any]:
+        """Plain values for a line; an infinite mu is null."""
+        named = {name: getattr(self, name) for name in ("title", "trust", "epsilon", "delta", "beyond")}
+        return {**named, "mu": _finite(self.mu)}
+
+    @classmethod
+    def of(cls, study: str, dataset: str, values: Mapping[str, Any]) -> "Account":
+        """The account that a line tells of."""
+        return cls(study=study, dataset=dataset, **{**values, "mu": _number(values["mu"])})
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One step of a study: the mail that came, what was said to it, byte for byte, and what that cost.
+
+    `kept` is False where the bytes are no longer stored, or never were; then `came` and `said` are empty.
+    """
+
+    number: int
+    came: bytes = field(repr=False)
+    said: tuple[bytes, ...] = field(repr=False)
+    charges: tuple[Charge, ...]
+    kept: bool = True
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A study as the book has it: joined just now (`fresh`) or before, its private randomness, and its steps in order.
+
+    `secret` is 32 random bytes, made once for the study. Once a study has `finished` it is wiped, and empty here.
+    """
+
+    fresh: bool
+    secret: bytes = field(repr=False)
+    entries: tuple[Entry, ...]
+    finished: bool
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How a study stands after a line: what it may spend, what it has spent, and what of that counts for its dataset.
+
+    `square` is the sum of mu^2 charged; `said` whether anything has left. Every line that changes a standing repeats it, so
+    that the last line of a study says it all, sealed.
+    """
+
+    mu: float
+    beyond: float
+    life: Budget | None
+    state: State = "open"
+    entries: int = 0
+    square: float = 0.0
+    said: bool = False
+
+    @property
+    def counts(self) -> float:
+        """The squared mu that counts for the dataset: the reserve while open, what was spent afterwards.
+
+        Without privacy there is no number for what was spent: anything said counts without bound.
+        """
+        if self.state == "open":
+            return self.mu * self.mu
+        if math.isinf(self.mu):
+            return math.inf if self.said else 0.0
+        # What rounding adds on top of the reserve is forgiven, and not counted either.
+        return min(self.square, self.mu * self.mu)
+
+    @property
+    def spent(self) -> float:
+        """The mu of what has been released; infinite where anything left without privacy."""
+        return math.inf if math.isinf(self.mu) and self.said else math.sqrt(self.square)
+
+    def charged(self, charges: Sequence[Charge], *, said: bool) -> "Standing":
+        """After one more entry; `BudgetExceeded` if its charges do not fit in what is reserved."""
+        for charge in charges:
+            require(0 <= charge.mu < math.inf, f"a charge must be finite and not negative, got {charge.mu}")
+        square = math.fsum([self.square, *(charge.mu * charge.mu for charge in charges)])
+        if math.sqrt(square) > self.mu * (1 + _SLACK):
+            asked = math.sqrt(max(square - self.square, 0.0))
+            raise BudgetExceeded(
+                f"charges of mu = {asked:.4g} on top of mu = {math.sqrt(self.square):.4g} already spent exceed the "
+                f"mu = {self.mu:.4g} reserved for the study; nothing was written and nothing may leave"
+            )
+        return replace(self, entries=self.entries + 1, square=square, said=self.said or said)
+
+    def closed(self, state: State) -> "Standing":
+        """After the study ended."""
+        return replace(self, state=state)
+
+    def values(self) -> dict[str, Any]:
+        """Plain values for a line; what is infinite is null."""
+        named = {name: getattr(self, name) for name in ("beyond", "state", "entries", "square", "said")}
+        return {**named, "mu": _finite(self.mu), "life": life_values(self.life)}
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> "Standing":
+        """The standing that a line tells of."""
+        return cls(**{**values, "mu": _number(values["mu"]), "life": life_from(values["life"])})
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Together:
+    """All studies of a dataset: how many, the sum of squared mu that counts, and the sum of what goes beyond.
+
+    >>> Together.of([Standing(3.0, 1e-9, None), Standing(4.0, 0.0, None)])
+    Together(studies=2, counts=25.0, beyond=1e-09)
+    """
+
+    studies: int
+    counts: float
+    beyond: float
+
+    @classmethod
+    def of(cls, standings: Iterable[Standing]) -> "Together":
+        """The sums over these studies; the same whatever their order."""
+        found = list(standings)
+        return cls(len(found), math.fsum(s.counts for s in found), math.fsum(s.beyond for s in found))
+
+    def within(self, life: Budget | None) -> bool:
+        """Whether the promise for life holds. Without one, or with an infinite epsilon, anything does."""
+        if life is None or math.isinf(life.epsilon):
+            return True
+        return self.beyond < life.delta and self.counts <= (_left(life, self.beyond) * (1 + _ROUNDING)) ** 2
+
+    def values(self) -> dict[str, Any]:
+        """Plain values for a line; an infinite sum is null."""
+        return {"studies": self.studies, "counts": _finite(self.counts), "beyond": self.beyond}
+
+    @classmethod
+    def read(cls, values: Mapping[str, Any]) -> "Together":
+        """The sums that a line tells of."""
+        return cls(values["studies"], _number(values["counts"]), values["beyond"])
+
+
+def require_life(others: Sequence[Standing], asked: Standing, *, dataset: str, title: str) -> None:
+    """Raise `BudgetExceeded`, in words and numbers, unless `asked` fits beside the `others` in the life of the dataset."""
+    life = asked.life
+    total = Together.of([*others, asked])
+    if life is None or total.within(life):
+        return
+    opening = f"study {title!r} does not fit in the life of dataset {dataset!r}"
+    allowed = f"epsilon = {life.epsilon:g} at delta = {life.delta:g} is allowed for life"
+    if math.isinf(asked.mu):
+        raise BudgetExceeded(f"{opening}: it has no privacy, and {allowed}; nothing was written")
+    if any(math.isinf(other.counts) for other in others):
+        raise BudgetExceeded(
+            f"{opening}: a study without privacy was joined before, so no promise for life can be kept, and {allowed}; "
+            "nothing was written"
+        )
+    if total.beyond >= life.delta:
+        raise BudgetExceeded(
+            f"{opening}: integer noise under masks takes {total.beyond - asked.beyond:.4g} of delta already and "
+            f"{asked.beyond:.4g} is asked, and {allowed}; nothing was written"
+        )
+    delta = life.delta - total.beyond
+    spent = math.sqrt(math.fsum(other.square for other in others))
+    reserved = math.sqrt(math.fsum(other.counts for other in others if other.state == "open"))
+    numbers = ((spent, "spent"), (reserved, "reserved by open studies"), (asked.mu, "asked"))
+    each = ", ".join(f"{epsilon_of(mu, delta):.4g} {words}" for mu, words in numbers)
+    together = epsilon_of(math.sqrt(total.counts), delta)
+    raise BudgetExceeded(f"{opening}: epsilon {each}, together {together:.4g}, and {allowed}; nothing was written")
+
+
+def life_values(life: Budget | None) -> dict[str, Any] | None:
+    """A budget for life as plain values; an infinite epsilon is null."""
+    return None if life is None else {"epsilon": _finite(life.epsilon), "delta": life.delta}
+
+
+def life_from(values: Mapping[str, Any] | None) -> Budget | None:
+    """The budget for life that a line tells of."""
+    return None if values is None else Budget(_number(values["epsilon"]), values["delta"])
+
+
+def _left(life: Budget, beyond: float) -> float:
+    return _mu_for(life.epsilon, life.delta - beyond)
+
+
+def _finite(number: float) -> float | None:
+    return None if math.isinf(number) else number
+
+
+def _number(value: float | None) -> float:
+    return math.inf if value is None else float(value)

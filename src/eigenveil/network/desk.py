@@ -1,0 +1,72 @@
+"""`Desk`: where the mail of one party is opened and its answers are put on disk before they leave. No sockets and no clocks here.
+
+Whoever carries the mail hands in bytes with the name of the one they came from, who has been recognised, and sends what is handed
+out. What is handed out may leave: whatever must be written down first has been.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, final
+
+from eigenveil.errors import PeerError, ProtocolError
+from eigenveil.protocols import Envelope, Party
+from eigenveil.protocols.wire import decode
+
+__all__ = ["Desk", "Happening", "Letter", "Tell", "opened"]
+
+# To whom, and the bytes.
+Letter = tuple[str, bytes]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Happening:
+    """Something a person may want to see: `what` it is, `who` it is about, and `words` that hold public facts only."""
+
+    what: Literal["joined", "left", "began", "asked", "said", "refused", "round", "waiting", "resumed", "over"]
+    who: str = ""
+    words: str = ""
+
+
+Tell = Callable[[Happening], None]
+
+
+class Desk(ABC):
+    """One party and what must be kept of it. Changes in place."""
+
+    party: Party
+
+    @property
+    @abstractmethod
+    def over(self) -> bool:
+        """Whether there is a result, or there will be none."""
+
+    @abstractmethod
+    def begin(self) -> list[Letter]:
+        """What leaves first, when all who are waited for are there."""
+
+    @abstractmethod
+    def take(self, sender: str, data: bytes) -> list[Letter]:
+        """Open mail. What is refused changes nothing and leaves nothing but a line in `refused`."""
+
+    @abstractmethod
+    def wait_over(self) -> list[Letter]:
+        """The party has waited as long as it says."""
+
+    @abstractmethod
+    def rejoined(self, other: str) -> list[Letter]:
+        """Somebody can be reached again."""
+
+
+def opened(data: bytes, *, sender: str, me: str, limit: int) -> Envelope:
+    """The mail in `data`, or a `PeerError` that blames who sent it, for mail that is none or speaks for somebody else."""
+    try:
+        mail = decode(data, limit=limit)
+    except ProtocolError as error:
+        raise PeerError(sender, str(error)) from error
+    if mail.sender != sender:
+        raise PeerError(sender, "sent mail in the name of somebody else")
+    if mail.receiver != me:
+        raise PeerError(sender, "sent mail that is for somebody else")
+    return mail

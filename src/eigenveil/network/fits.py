@@ -1,0 +1,81 @@
+"""From a study file to its parties: every organisation makes the same terms from it, and its own party. And back, to a model."""
+
+import math
+from typing import Any
+
+from eigenveil.errors import require
+from eigenveil.estimators import FederatedPCA
+from eigenveil.estimators.federated_promise import federated_promise
+from eigenveil.estimators.fitted import model_of
+from eigenveil.estimators.parties import Parties
+from eigenveil.estimators.study import Found, Study
+from eigenveil.model import Model
+from eigenveil.network.study_file import StudyFile
+
+__all__ = ["federated_model", "first_seed", "found_in", "parties_of", "title_of"]
+
+
+def first_seed(study: StudyFile) -> list[int]:
+    """The public seed of the first basis: the same for everybody who holds the study file, and another for another study."""
+    raw = bytes.fromhex(study.digest)
+    return [int.from_bytes(raw[at : at + 4], "big") for at in range(0, len(raw), 4)]
+
+
+def title_of(study: StudyFile) -> str:
+    """What signatures are bound to."""
+    return f"eigenveil study {study.digest}"
+
+
+def parties_of(study: StudyFile) -> Parties:
+    """The parties of a study around a hub or in a tree."""
+    estimator = study.estimator()
+    require(isinstance(estimator, FederatedPCA), f"{study.name} is a study between peers, and has no hub")
+    assert isinstance(estimator, FederatedPCA)
+    names = [place.name for place in study.sites]
+    request = estimator.request_for(
+        dim=len(study.columns), sites=names, sizes=study.sizes, grouped=study.task.person is not None
+    )
+    return Parties(
+        request,
+        names,
+        roster={place.name: place.certificate.public for place in study.sites},
+        title=title_of(study),
+        # A rehearsal begins where its simulation does.
+        start=first_seed(study) if request.seed is None else request.seed,
+        apart=True,
+        hub=study.layout().hub,
+    )
+
+
+def found_in(parties: Parties, arrays: tuple[Any, ...]) -> Found:
+    """What the hub says was found; a `ValueError` for an answer that cannot be one."""
+    assert isinstance(parties.study, Study)
+    return parties.study.found(arrays)
+
+
+def federated_model(study: StudyFile, parties: Parties, found: Found, *, sites: int, rounds: int | None) -> Model:
+    """The model of a finished study, with the guarantee as the party that makes it can vouch for it."""
+    request, plan = parties.request, parties.request.plan
+    weights = (1.0, math.sqrt(sites))
+    return model_of(
+        found.subspace,
+        trace=found.trace,
+        people=found.people,
+        center=found.center,
+        noise_floor=parties.noise_floor(found, sites=sites, weights=weights),
+        guarantee=federated_promise(parties, found),
+        scale=request.bounds.scale,
+        columns=study.columns,
+        settings={
+            "study": study.name,
+            "study_digest": study.digest,
+            "mechanism": plan.method,
+            "why": plan.reason,
+            "trust": study.trust,
+            "topology": study.carrier,
+            "sites": sites,
+            "neighbours": request.neighbours.value,
+            "width": plan.width,
+        }
+        | ({} if rounds is None else {"rounds": rounds}),
+    )

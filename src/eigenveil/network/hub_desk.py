@@ -1,0 +1,151 @@
+"""`HubDesk`: the hub's mail. What came, and what the hub released, is in the transcript before anything that follows leaves."""
+
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any, final
+
+from eigenveil.errors import BudgetExceeded, PeerError, ProtocolError
+from eigenveil.estimators.parties import Parties
+from eigenveil.estimators.rounds import Round, round_of
+from eigenveil.network.desk import Desk, Happening, Letter, Tell, opened
+from eigenveil.network.remembering import Remembering
+from eigenveil.network.transcript import Event, Transcript
+from eigenveil.privacy import Exact, Mechanism
+from eigenveil.protocols import Envelope, Hub, Turn
+from eigenveil.protocols.wire import decode, encode
+from eigenveil.runtimes.in_process import Traffic
+
+__all__ = ["HubDesk"]
+
+
+@final
+class HubDesk(Desk):
+    """The mail of the hub of `parties`, made again from what the transcript says has happened. Changes in place."""
+
+    def __init__(self, parties: Parties, transcript: Transcript, *, limit: int, tell: Tell) -> None:
+        self.party: Hub[Any] = parties.hub(
+            masking=parties.masking(secret=transcript.secret), watch=self._note, through=self._remembering
+        )
+        self._parties, self._transcript, self._limit, self._tell = parties, transcript, limit, tell
+        self.rounds: list[Round] = []
+        self.traffic: defaultdict[int, Traffic] = defaultdict(Traffic)
+        self.stopped: ProtocolError | None = None
+        self.refused = 0
+        self._lines = 0
+        self._replaying = False
+        self._replay()
+
+    def _remembering(self, mechanism: Mechanism) -> Mechanism:
+        # Where nothing is added there is nothing to keep: the same sums come out again.
+        self._memory = None if isinstance(mechanism, Exact) else Remembering(mechanism)
+        return mechanism if self._memory is None else self._memory
+
+    @property
+    def over(self) -> bool:
+        """Whether there is a result, or the study has stopped for now."""
+        return self.party.result is not None or self.stopped is not None
+
+    @property
+    def begun(self) -> bool:
+        """Whether the first question has been asked."""
+        return not self._transcript.empty
+
+    def begin(self) -> list[Letter]:
+        """The first question; after a crash what is still awaited, or after a lost quorum the question of that turn again."""
+        if not self.begun:
+            return self._moved(Event("begin"), self.party.start)
+        if self.stopped is not None:
+            if self._parties.request.private and self.party.paid_in_vain:
+                raise BudgetExceeded(
+                    "the last round was charged and came to nothing, and what is left of the budget does not pay for the rest of "
+                    "the study. Nothing more was charged; a new study needs a budget of its own"
+                )
+            self.stopped = None
+            return self._moved(Event("resume"), self.party.resume)
+        # Those who are connected already; others are told when they join.
+        return [letter for name in self._parties.layout.below[self.party.name] for letter in self.rejoined(name)]
+
+    def take(self, sender: str, data: bytes) -> list[Letter]:
+        """What follows from a part."""
+        try:
+            mail = opened(data, sender=sender, me=self.party.name, limit=self._limit)
+            self.traffic[mail.body.turn].up += len(data)
+            return self._moved(Event("mail", sender, data), lambda: self.party.receive(mail))
+        except PeerError as error:
+            self.refused += 1
+            self._tell(Happening("refused", error.peer, error.why))
+            return []
+
+    def wait_over(self) -> list[Letter]:
+        """Ask those who are silent once more, or go on without them."""
+        return self._moved(Event("timeout"), self.party.timeout)
+
+    def rejoined(self, other: str) -> list[Letter]:
+        """What is awaited from one who is back, or the answer."""
+        return self._letters(self.party.rejoined(other))
+
+    def _moved(self, event: Event, move: Callable[[], list[Envelope]]) -> list[Letter]:
+        """Let the hub move, write down why it did, and hand out what it says."""
+        said: list[Envelope] = []
+        try:
+            said = move()
+        except ProtocolError as error:
+            # A lost quorum, for one. It is part of what happened: the hub is to be there again when it is resumed.
+            self.stopped = error
+        released = None if self._memory is None else self._memory.taken()
+        self._transcript.add(Event(event.kind, event.sender, event.data, released))
+        return self._letters(said)
+
+    def _letters(self, mails: list[Envelope]) -> list[Letter]:
+        letters: list[Letter] = []
+        for mail in mails:
+            raw = encode(mail)
+            self.traffic[mail.body.turn].down += len(raw)
+            letters.append((mail.receiver, raw))
+        return letters
+
+    def _replay(self) -> None:
+        """Be where the transcript ends. Nothing leaves."""
+        self._replaying = True
+        for event in self._transcript.events():
+            if self._memory is not None:
+                self._memory.recall(event.released)
+            try:
+                self._letters(self._again(event))
+            except ProtocolError as error:
+                self.stopped = error
+        if self._memory is not None:
+            self._memory.require_all_given()
+            self._memory.taken()
+        self._replaying = False
+
+    def _again(self, event: Event) -> list[Envelope]:
+        match event.kind:
+            case "begin":
+                return self.party.start()
+            case "resume":
+                self.stopped = None
+                return self.party.resume()
+            case "timeout":
+                return self.party.timeout()
+            case "mail":
+                mail = decode(event.data, limit=self._limit)
+                self.traffic[mail.body.turn].up += len(event.data)
+                return self.party.receive(mail)
+
+    def _note(self, turn: Turn) -> None:
+        traffic = self.traffic[turn.number]
+        ledger = self._parties.ledgers.get(self.party.name)
+        lines = () if ledger is None else ledger.charges
+        done = round_of(
+            turn,
+            method=self._parties.request.plan.method,
+            down=traffic.down,
+            up=traffic.up,
+            charges=lines[self._lines :],
+        )
+        self._lines = len(lines)
+        self.rounds.append(done)
+        if not self._replaying:
+            missing = f", without {', '.join(done.missing[:5])}" if done.missing else ""
+            self._tell(Happening("round", done.stage, f"{len(done.answered)} answered{missing}"))

@@ -1,0 +1,70 @@
+"""`Remembering`: a hub's mechanism whose releases can be written down, and had again without a second noise."""
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import final
+
+from eigenveil.errors import ProtocolError
+from eigenveil.linalg import Array
+from eigenveil.privacy import Bounded, Mechanism, Slot
+from eigenveil.protocols import Envelope, Give
+from eigenveil.protocols.wire import decode, encode
+
+__all__ = ["Remembering"]
+
+
+@final
+class Remembering(Mechanism):
+    """Releases through another mechanism, and keeps what was released until it is taken. Changes in place.
+
+    What is put back (`recall`) is given out in the place of new releases, in order. It is charged all the same: the ledger of a
+    hub that is made again must say what its predecessor spent.
+    """
+
+    def __init__(self, through: Mechanism) -> None:
+        self._through = through
+        self._new: list[Array] = []
+        self._known: deque[Array] = deque()
+
+    def recall(self, released: bytes | None) -> None:
+        """What was released the next time."""
+        if released is not None:
+            body = decode(released).body
+            assert isinstance(body, Give)
+            self._known.extend(body.arrays)
+
+    def taken(self) -> bytes | None:
+        """What was released since this was last asked, to be written down; None for nothing."""
+        arrays, self._new = tuple(self._new), []
+        return encode(Envelope("hub", "hub", Give(0, arrays))) if arrays else None
+
+    def require_all_given(self) -> None:
+        """After a replay: everything that was put back has been given out."""
+        if self._known:
+            raise ProtocolError(
+                "the transcript holds releases that this hub does not make: it is of another study or version"
+            )
+
+    def release(self, private: Bounded, *, label: str, share: float = 1.0, slot: Slot | None = None) -> Array:
+        """The value that was released before, or a new one."""
+        released = self._through.release(private, label=label, share=share, slot=slot)
+        if self._known:
+            # The noise that was just drawn is thrown away, unseen.
+            before = self._known.popleft()
+            if before.shape != released.shape:
+                raise ProtocolError(
+                    "the transcript holds other releases than this hub makes: it is of another study or version"
+                )
+            return before
+        self._new.append(released)
+        return released
+
+    def release_parts(
+        self, parts: Iterable[Array], *, sensitivity: float, label: str, share: float = 1.0, slot: Slot | None = None
+    ) -> Iterator[Array]:
+        """Hubs release whole arrays."""
+        raise NotImplementedError("a hub releases whole arrays")
+
+    def scale(self, sensitivity: float, *, share: float = 1.0) -> float:
+        """As that of the other mechanism."""
+        return self._through.scale(sensitivity, share=share)

@@ -1,0 +1,148 @@
+"""`SiteDesk`: a site's mail. The charge and the exact bytes of an answer are in the book before the answer is handed out.
+
+Mail that comes again gets the bytes that are in the book. After a crash the party is made again from the book: what it had let
+out is not made a second time.
+"""
+
+import hashlib
+from typing import Final, final
+
+from eigenveil.errors import PeerError
+from eigenveil.estimators.parties import Parties
+from eigenveil.network.book import Book, Opened
+from eigenveil.network.desk import Desk, Happening, Letter, Tell, opened
+from eigenveil.network.fits import found_in
+from eigenveil.privacy import Charge
+from eigenveil.protocols import Ask, Brief, Done, Envelope, Give, Member
+from eigenveil.protocols.masked import MaskedMember
+from eigenveil.protocols.party import require_plain
+from eigenveil.protocols.wire import decode, encode
+
+__all__ = ["SiteDesk"]
+
+# How many refusals are written down, and how many answers are at hand to be repeated; the party can say older ones again itself.
+_NOTED: Final = 100
+_AT_HAND: Final = 4
+
+
+@final
+class SiteDesk(Desk):
+    """The mail between a site and who stands `above` it. Changes in place.
+
+    `whole` is what the site is charged with its first part where others add the noise: all that the study may cost.
+    """
+
+    def __init__(
+        self,
+        party: Member | MaskedMember,
+        parties: Parties,
+        book: Book,
+        opened_book: Opened,
+        *,
+        study: str,
+        above: str,
+        limit: int,
+        whole: Charge | None,
+        tell: Tell,
+    ) -> None:
+        self.party: Member | MaskedMember = party
+        self._book, self._study, self._above, self._limit, self._tell = book, study, above, limit, tell
+        self._parties = parties
+        self._ledger = parties.ledgers.get(party.name)
+        self._whole = whole
+        self._number = len(opened_book.entries)
+        self._refusals = 0
+        self._said: dict[bytes, list[Letter]] = {}
+        self._last_step = ""
+        for entry in opened_book.entries:
+            said = [decode(raw, limit=limit) for raw in entry.said]
+            self._remember(entry.came, [(mail.receiver, raw) for mail, raw in zip(said, entry.said, strict=True)])
+            self.party.recall(decode(entry.came, limit=limit), said)
+            if self._whole in entry.charges:
+                self._whole = None
+
+    @property
+    def over(self) -> bool:
+        """Whether the answer is here."""
+        return self.party.result is not None
+
+    def begin(self) -> list[Letter]:
+        """A site is asked."""
+        return []
+
+    def wait_over(self) -> list[Letter]:
+        """A site waits for nothing in particular."""
+        return []
+
+    def rejoined(self, other: str) -> list[Letter]:
+        """Who stands above asks for what it lacks."""
+        return []
+
+    def take(self, sender: str, data: bytes) -> list[Letter]:
+        """The answer, which is in the book by then."""
+        key = hashlib.sha256(data).digest()
+        if sender == self._above and key in self._said:
+            return self._said[key]
+        try:
+            mail = opened(data, sender=sender, me=self.party.name, limit=self._limit)
+            self._require_answer(mail)
+            before = 0 if self._ledger is None else len(self._ledger.charges)
+            answers = self.party.receive(mail)
+        except PeerError as error:
+            self._refuse(error)
+            return []
+        said = [encode(answer) for answer in answers]
+        charges = self._charges(before, answers)
+        self._book.commit(self._study, self._number, came=data, said=said, charges=charges)
+        self._number += 1
+        letters = [(answer.receiver, raw) for answer, raw in zip(answers, said, strict=True)]
+        self._remember(data, letters)
+        self._say(mail, charges, sum(map(len, said)))
+        return letters
+
+    def _require_answer(self, mail: Envelope) -> None:
+        """Refuse an answer that cannot be one, before it is taken for the end of the study."""
+        if isinstance(mail.body, Done):
+            try:
+                require_plain(mail.body.arrays)
+                found_in(self._parties, mail.body.arrays)
+            except ValueError as error:
+                raise PeerError(mail.sender, f"sent an answer that cannot be one: {error}") from error
+
+    def _charges(self, before: int, answers: list[Envelope]) -> tuple[Charge, ...]:
+        """What these answers cost: new lines of the party's own ledger, or all of the study where the hub adds the noise."""
+        new = () if self._ledger is None else self._ledger.charges[before:]
+        if self._whole is not None and any(isinstance(answer.body, Give) for answer in answers):
+            new, self._whole = (*new, self._whole), None
+        return new
+
+    def _remember(self, came: bytes, letters: list[Letter]) -> None:
+        self._said[hashlib.sha256(came).digest()] = letters
+        while len(self._said) > _AT_HAND:
+            del self._said[next(iter(self._said))]
+
+    def _refuse(self, error: PeerError) -> None:
+        self._tell(Happening("refused", error.peer, error.why))
+        if self._refusals < _NOTED:
+            # A line for the privacy officer; a flood of bad mail is not to fill the disk.
+            self._refusals += 1
+            self._book.note(self._study, f"refused mail from {error.peer}: {error.why}")
+
+    def _say(self, mail: Envelope, charges: tuple[Charge, ...], size: int) -> None:
+        match mail.body:
+            case Ask(question=question):
+                if self.party.error is not None:
+                    self._tell(Happening("said", self._above, f"there is no part of this site: {self.party.error}"))
+                    return
+                cost = (
+                    ", ".join(f"{charge.label} at mu {charge.mu:.4g}" for charge in charges) or "nothing new is charged"
+                )
+                stage = f"{question.stage} {question.step + 1}".strip()
+                self._tell(Happening("said", self._above, f"{stage}: {size:,} bytes; {cost}"))
+            case Brief(step=step) if step != self._last_step:
+                self._last_step = step
+                self._tell(Happening("asked", self._above, f"masks: {step}"))
+            case Done():
+                self._tell(Happening("over", self._above, "the answer is here"))
+            case _:
+                pass

@@ -1,0 +1,85 @@
+"""A study as TOML, with a comment above each key: for people, and to be read back."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, Final
+
+from eigenveil.network.study_toml import toml_value
+
+if TYPE_CHECKING:
+    from eigenveil.network.study_file import StudyFile
+
+__all__ = ["comment", "text_of"]
+
+_WIDTH: Final = 100
+_HEAD: Final = (
+    "A study across organisations. It is public and holds no secret: every party has the same.",
+    "A change of one key makes it another study, which parties of this one refuse to talk to.",
+    "Look at it with: eigenveil study show FILE",
+)
+_PINS: Final = "Compare the pins of those you trust by telephone; eigenveil study show says them."
+
+
+def text_of(study: "StudyFile") -> str:
+    """The text of a study file."""
+    return "\n".join(_lines(study)) + "\n"
+
+
+def _lines(study: "StudyFile") -> Iterator[str]:
+    document = study.document()
+    for words in _HEAD:
+        yield from comment(words)
+    yield f"eigenveil_study = {document['eigenveil_study']}"
+    yield from _section("study", study.about)
+    yield from _section("task", study.task)
+    yield from _section("privacy", study.privacy)
+    yield from _section("network", study.network)
+    if study.fanout is not None:
+        yield from _table("tree", {"fanout": study.fanout}, "At most so many stand below the hub and below each node.")
+    if study.graph is not None:
+        yield from _section("graph", study.graph)
+    if study.sizes is not None:
+        yield from _table(
+            "sizes", document["sizes"], "How many people each site has, which this study declares public."
+        )
+    if study.seed is not None:
+        words = "A TEST RUN: whoever has this file can subtract the noise. It protects nobody; use it on test data."
+        yield from _table("rehearsal", document["rehearsal"], words)
+    yield from _table("authority", document["authority"], "Signed the certificates of all parties.")
+    if study.hub is not None:
+        yield from _table("hub", document["hub"], "Gathers what sites send, and listens here.")
+    yield ""
+    yield from comment(_PINS)
+    for name, places in (("site", study.sites), ("node", study.nodes), ("peer", study.peers)):
+        for place, entry in zip(places, document.get(name, []), strict=True):
+            yield from _table(name, entry, f"{place.name}, pin {place.pin}", several=True)
+
+
+def _section(name: str, section: Any) -> Iterator[str]:
+    yield f"\n[{name}]"
+    for one in fields(section):
+        value = getattr(section, one.name)
+        if value is not None:
+            yield from comment(one.metadata["words"])
+            yield f"{one.name} = {toml_value(value)}"
+
+
+def _table(name: str, table: Mapping[str, Any], words: str, *, several: bool = False) -> Iterator[str]:
+    yield ""
+    yield from comment(words)
+    yield f"[[{name}]]" if several else f"[{name}]"
+    for key, value in table.items():
+        # Names of sites are any text; names of our keys are plain words.
+        shown = key if key.isascii() and key.isidentifier() else toml_value(key)
+        yield f'{shown} = """\n{value}"""' if key == "certificate" else f"{shown} = {toml_value(value)}"
+
+
+def comment(words: str) -> Iterator[str]:
+    """The words as comments, broken between words."""
+    line = "#"
+    for word in words.split(" "):
+        if len(line) + 1 + len(word) > _WIDTH and line != "#":
+            yield line
+            line = "#"
+        line += f" {word}"
+    yield line

@@ -1,0 +1,84 @@
+"""TOML in and out: files from others are read within limits and never run, and values are written so that they read back.
+
+A study comes from a coordinator and may be hostile. What Python's own reader would choke on is refused before it sees it.
+"""
+
+import json
+import os
+import re
+import stat
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from eigenveil.errors import require
+
+__all__ = ["LARGEST", "load_toml", "toml_value", "written_by_owner"]
+
+LARGEST: Final = 4 << 20
+# Python's reader takes memory with the square of how many names are joined by dots. Here two are, at most.
+_DOTS: Final = 32
+_PART: Final = r"""(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')"""
+_CHAIN: Final = re.compile(rf"(?<![\w-]){_PART}(?:[ \t]*+\.[ \t]*+{_PART}){{{_DOTS}}}", re.ASCII)
+# Lists longer than this are written with a line for each entry.
+_WIDE: Final = 100
+
+
+def written_by_owner(path: Path) -> str:
+    """The text in a file that nobody but its owner may change, at most 4 MiB of UTF-8; otherwise a `ValueError`."""
+    require(path.is_file(), f"{path} does not exist or is not a file")
+    with path.open("rb") as file:
+        mode = os.fstat(file.fileno()).st_mode
+        require(stat.S_ISREG(mode), f"{path} is not a file")
+        # Windows keeps its permissions elsewhere.
+        safe = os.name == "nt" or not mode & (stat.S_IWGRP | stat.S_IWOTH)
+        require(safe, f"{path} may be changed by others than its owner, so nobody knows whose it is: chmod go-w {path}")
+        raw = file.read(LARGEST + 1)
+    require(len(raw) <= LARGEST, f"{path} is larger than {LARGEST} bytes")
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} must be text in UTF-8: {error}") from None
+
+
+def load_toml(text: str) -> dict[str, Any]:
+    """What a TOML text says, or a `ValueError` that says where it is none.
+
+    >>> load_toml('[task]\\ncolumns = ["age"]')
+    {'task': {'columns': ['age']}}
+    """
+    require(len(text) <= LARGEST, f"a TOML text may have {LARGEST} characters, got {len(text)}")
+    chain = _CHAIN.search(text)
+    if chain is not None:
+        line = text.count("\n", 0, chain.start()) + 1
+        raise ValueError(f"more than {_DOTS} names are joined by dots in line {line}, and no key here has so many")
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise ValueError("lists or tables are nested too deeply; nothing here needs more than three levels") from None
+    except ValueError as error:
+        raise ValueError(f"it is not TOML: {str(error)[:300]}") from None
+
+
+def toml_value(value: Any) -> str:
+    """A value as TOML.
+
+    >>> toml_value(("a", 1.0, 2)), toml_value(True), toml_value(1e-6)
+    ('["a", 1.0, 2]', 'true', '1e-06')
+    """
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case int() | float():
+            # Infinity is written as TOML has it, too.
+            return repr(value)
+        case str():
+            # What JSON escapes, TOML escapes alike, and what is not printable has been refused before.
+            return json.dumps(value, ensure_ascii=False)
+        case Sequence():
+            items = [toml_value(item) for item in value]
+            line = f"[{', '.join(items)}]"
+            return line if len(line) <= _WIDE else "[\n" + "".join(f"    {item},\n" for item in items) + "]"
+        case _:
+            raise TypeError(f"{type(value).__name__} has no form in TOML here")

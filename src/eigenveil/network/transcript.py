@@ -1,0 +1,146 @@
+"""`Transcript`: everything that moved a hub, in order, on disk. A hub that was killed at any point is made again from it.
+
+What came is written down before anything that follows from it leaves. So a hub that is made again asks nobody for what it has,
+and asks again only for what it had not written down; sites repeat that byte for byte.
+"""
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal, Self, cast, final
+
+from eigenveil.errors import EigenveilError
+
+__all__ = ["Event", "Transcript", "TranscriptError"]
+
+_ID: Final = 0x45564854
+_VERSION: Final = 1
+_TABLES: Final = (
+    "CREATE TABLE study (digest TEXT NOT NULL, secret BLOB NOT NULL, wheel TEXT NOT NULL)",
+    "CREATE TABLE events (number INTEGER PRIMARY KEY, kind TEXT NOT NULL, sender TEXT NOT NULL, data BLOB NOT NULL,"
+    " released BLOB)",
+)
+
+Kind = Literal["begin", "mail", "timeout", "resume"]
+
+
+class TranscriptError(EigenveilError):
+    """The file is not the transcript of this study, is of another version or damaged, or cannot be written."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that moved the hub: that it began, mail from `sender`, that it had waited long enough, or that it was resumed.
+
+    `released` is what the hub itself released in answer, None where it released nothing.
+    """
+
+    kind: Kind
+    sender: str = ""
+    data: bytes = b""
+    released: bytes | None = None
+
+
+@final
+class Transcript:
+    """The transcript of one study in an SQLite file that only its owner can read. Changes in place: it grows.
+
+    `secret` is made once, and names what a hub must name the same when it is made again.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, secret: bytes, count: int) -> None:
+        self._connection, self.secret, self._count = connection, secret, count
+
+    @classmethod
+    def open(cls, path: Path, *, study: str, wheel: str) -> Self:
+        """Open or make the file for the study of this digest, as the program of version `wheel` writes it."""
+        if not path.parent.is_dir():
+            raise TranscriptError(f"the folder {path.parent} does not exist")
+        fresh = not path.exists()
+        if fresh:
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        try:
+            # One hub for one transcript: a second one would write its own story.
+            connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+            if fresh or connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0:
+                cls._make(connection, study, wheel)
+            return cls._opened(connection, path, study, wheel)
+        except sqlite3.Error as error:
+            connection.close()
+            busy = "locked" in str(error)
+            why = "another hub has it open" if busy else f"it is no transcript or is damaged ({error})"
+            raise TranscriptError(f"{path}: {why}") from error
+        except BaseException:
+            connection.close()
+            raise
+
+    @staticmethod
+    def _make(connection: sqlite3.Connection, study: str, wheel: str) -> None:
+        connection.execute("BEGIN IMMEDIATE")
+        for statement in (*_TABLES, f"PRAGMA application_id = {_ID}", f"PRAGMA user_version = {_VERSION}"):
+            connection.execute(statement)
+        connection.execute("INSERT INTO study VALUES (?, ?, ?)", (study, os.urandom(32), wheel))
+        connection.execute("COMMIT")
+
+    @classmethod
+    def _opened(cls, connection: sqlite3.Connection, path: Path, study: str, wheel: str) -> Self:
+        known = connection.execute("PRAGMA application_id").fetchone()[0]
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        if known != _ID or version != _VERSION:
+            raise TranscriptError(f"{path} is no transcript of this version of the program")
+        row = connection.execute("SELECT digest, secret, wheel FROM study").fetchone()
+        if row is None:
+            raise TranscriptError(f"{path} was begun and not finished; nothing is in it: delete it")
+        if row[0] != study:
+            raise TranscriptError(f"{path} is the transcript of another study; give --transcript another name")
+        if row[2] != wheel:
+            raise TranscriptError(
+                f"{path} was begun by version {row[2]} of the program, and this is {wheel}: go on with the one it was begun with"
+            )
+        # Takes the lock.
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("COMMIT")
+        return cls(connection, bytes(row[1]), int(connection.execute("SELECT count(*) FROM events").fetchone()[0]))
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing has happened yet."""
+        return self._count == 0
+
+    def events(self) -> Iterator[Event]:
+        """What happened, in order."""
+        with closing(self._connection.cursor()) as cursor:
+            for kind, sender, data, released in cursor.execute(
+                "SELECT kind, sender, data, released FROM events ORDER BY number"
+            ):
+                yield Event(cast("Kind", kind), sender, bytes(data), None if released is None else bytes(released))
+
+    def add(self, event: Event) -> None:
+        """Write down what happened; on disk when this returns, or a `TranscriptError`, and then nothing was written."""
+        try:
+            self._connection.execute(
+                "INSERT INTO events VALUES (?, ?, ?, ?, ?)",
+                (self._count, event.kind, event.sender, event.data, event.released),
+            )
+        except sqlite3.Error as error:
+            raise TranscriptError(
+                f"the transcript cannot be written ({error}), so nothing that follows was sent. Make room and start the hub again"
+            ) from error
+        self._count += 1
+
+    def close(self) -> None:
+        """Let others open it."""
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,71 @@
+"""Peers over the network: the same answer as in one process, charged once, and no way back in for one that was stopped."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from eigenveil.errors import PeersLost, ProtocolError
+from eigenveil.estimators import GossipPCA
+from eigenveil.network.book import Book
+from network.network_studies import PeerCompany
+
+
+@pytest.mark.parametrize(
+    "privacy, task",
+    [
+        ({}, {}),
+        ({"noise": "independent"}, {"method": "covariance", "rounds": None}),
+        ({"epsilon": None, "delta": None, "none": True, "noise": None}, {"method": "krylov", "rounds": None}),
+    ],
+)
+def test_with_a_test_seed_peers_agree_with_their_simulation(
+    tmp_path: Path, privacy: dict[str, Any], task: dict[str, Any]
+) -> None:
+    company = PeerCompany(tmp_path, sections={"privacy": privacy, "task": task, "rehearsal": {"seed": 7}})
+    assert company.run() == [None] * 4
+    simulated = company.study.estimator()
+    assert isinstance(simulated, GossipPCA)
+    simulated.fit(company.tables)
+    for name in company.names:
+        model = company.models[name]
+        # Pair noise comes from keys, which are not the simulation's, and cancels to the last digits only.
+        np.testing.assert_allclose(abs(model.components @ simulated.components_.T), np.eye(2), atol=1e-6)
+        np.testing.assert_allclose(model.mean, simulated.mean_, atol=1e-6)
+
+
+def test_peers_are_charged_once_each_and_a_stopped_one_cannot_come_back(tmp_path: Path) -> None:
+    company = PeerCompany(tmp_path)
+    assert company.run() == [None] * 4
+    for name in company.names:
+        assert company.models[name].guarantee.private
+        with Book.open(company.book(name)) as book:
+            book.verify()
+            assert book.datasets()[0].spent > 0
+
+
+def test_without_all_peers_nothing_is_revealed(tmp_path: Path) -> None:
+    company = PeerCompany(tmp_path, sections={"network": {"join": 2.0}})
+    ends = company.run(company.names[:3])
+    assert all(isinstance(end, ProtocolError) and "peer 3 did not join" in str(end) for end in ends)
+    for name in company.names[:3]:
+        with Book.open(company.book(name)) as book:
+            assert book.datasets()[0].spent == 0
+
+
+def test_a_peer_that_is_gone_is_left_behind_and_the_rest_may_say_why_they_stop(tmp_path: Path) -> None:
+    company = PeerCompany(tmp_path, sections={"network": {"deadline": 0.5, "retries": 1}})
+
+    class Gone(Exception):
+        pass
+
+    def stop(happening: Any) -> None:
+        if happening.what == "round":
+            raise Gone
+
+    ends = company.run(changes={"peer 3": {"tell": stop}})
+    assert isinstance(ends[3], Gone)
+    assert all(isinstance(end, PeersLost) for end in ends[:3])
+    again = company.run(["peer 0"])
+    assert isinstance(again[0], ProtocolError) and "stopped in the middle" in str(again[0])

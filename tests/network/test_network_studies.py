@@ -1,0 +1,61 @@
+"""A study over the network is the simulation of it, in every trust and layout."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from eigenveil.estimators import FederatedPCA
+from eigenveil.network.book import Book
+from network.network_studies import Company
+
+SEED = {"seed": 7}
+
+
+@pytest.mark.parametrize(
+    "privacy, task, fanout",
+    [
+        ({"trust": "masked"}, {}, None),
+        ({"trust": "masked"}, {"method": "krylov", "rounds": 3}, None),
+        ({"trust": "site"}, {"method": "krylov", "rounds": 3}, None),
+        ({"trust": "curator"}, {"method": "krylov", "rounds": 3}, None),
+        ({"trust": "both", "epsilon": [5.0, 2.0], "delta": [1e-6, 1e-6]}, {}, None),
+        ({"trust": None, "epsilon": None, "delta": None, "none": True}, {}, None),
+        ({"trust": "site"}, {}, 2),
+        ({"trust": "curator"}, {"method": "power", "rounds": 3}, 2),
+    ],
+)
+def test_with_a_test_seed_a_network_study_and_its_simulation_agree_to_the_last_bit(
+    tmp_path: Path, privacy: dict[str, Any], task: dict[str, Any], fanout: int | None
+) -> None:
+    company = Company(
+        tmp_path,
+        sites=5 if fanout else 3,
+        fanout=fanout,
+        sections={"privacy": privacy, "task": task, "rehearsal": SEED},
+    )
+    company.run()
+    simulated = company.study.estimator()
+    assert isinstance(simulated, FederatedPCA)
+    simulated.fit(company.tables)
+    for name in ("hub", *company.names):
+        model = company.models[name]
+        np.testing.assert_array_equal(model.components, simulated.components_)
+        np.testing.assert_array_equal(model.mean, simulated.mean_)
+        np.testing.assert_array_equal(model.explained_variance, simulated.explained_variance_)
+        np.testing.assert_array_equal(model.explained_variance_ratio, simulated.explained_variance_ratio_)
+        assert not model.guarantee.private
+
+
+def test_a_real_study_charges_each_site_once_and_closes_its_books(tmp_path: Path) -> None:
+    company = Company(tmp_path)
+    hub = company.run()
+    assert hub.unthanked == ()
+    for name in company.names:
+        assert company.models[name].guarantee.private
+        np.testing.assert_array_equal(company.models[name].components, company.models["hub"].components)
+        with Book.open(company.book(name)) as book:
+            book.verify()
+            (dataset,) = book.datasets()
+            assert dataset.spent > 0
