@@ -8,10 +8,17 @@ from eigenveil import __version__
 from eigenveil.cli.account import account
 from eigenveil.cli.demo import demo
 from eigenveil.cli.fit import fit
+from eigenveil.cli.hub import hub
 from eigenveil.cli.inspect import inspect
+from eigenveil.cli.keys import keys
+from eigenveil.cli.ledger import ledger
+from eigenveil.cli.node import node
+from eigenveil.cli.policy import policy
 from eigenveil.cli.recommend import recommend
 from eigenveil.cli.simulate import simulate
+from eigenveil.cli.site import site
 from eigenveil.cli.stream import stream
+from eigenveil.cli.study import study
 from eigenveil.cli.transform import transform
 
 __all__ = ["app"]
@@ -23,9 +30,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"]},
 )
-for _command in (fit, stream, simulate, transform, inspect, account, demo):
+for _command in (fit, stream, simulate, transform, inspect, account, demo, hub, site, node):
     app.command()(_command)
-app.add_typer(recommend)
+for _group in (recommend, keys, study, policy, ledger):
+    app.add_typer(_group)
 
 
 def _show_version(wanted: bool) -> None:

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from decimal import ROUND_CEILING, Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
@@ -10,6 +9,7 @@ import typer
 
 from eigenveil.cli import options as option
 from eigenveil.cli.files import require_output
+from eigenveil.cli.network_words import rounded
 from eigenveil.cli.terminal import errors_as_lines, output, wrote
 from eigenveil.errors import require
 
@@ -245,9 +245,9 @@ def _show_dataset(
     at = delta or (state.life.delta if state.life is not None else max(told, default=_USUAL_DELTA))
     console.print(Text.assemble("dataset ", (state.name, "bold")))
     open_words = f"{state.open} open {'study' if state.open == 1 else 'studies'}"
-    console.print(f"  spent     epsilon {_up(state.epsilon(at))} at delta {at:g}")
-    console.print(f"  reserved  epsilon {_up(state.epsilon(at, mu=state.reserved))} by {open_words}")
-    console.print(f"  counted   epsilon {_up(state.epsilon(at, mu=state.counted))}")
+    console.print(f"  spent     epsilon {rounded(state.epsilon(at))} at delta {at:g}")
+    console.print(f"  reserved  epsilon {rounded(state.epsilon(at, mu=state.reserved))} by {open_words}")
+    console.print(f"  counted   epsilon {rounded(state.epsilon(at, mu=state.counted))}")
     if state.beyond > 0:
         console.print(f"  of delta  {state.beyond:.3g} is taken by integer noise under masks")
     if state.life is None:
@@ -311,15 +311,7 @@ def _study_epsilon(study: "StudyState", mu: float) -> str:
     if account.delta is None or math.isinf(mu):
         return "nothing" if mu == 0 else "no privacy"
     left = account.delta - account.beyond
-    return f"epsilon {_up(epsilon_of(mu, left) if left > 0 else math.inf)}"
-
-
-def _up(number: float) -> str:
-    """Four significant digits, rounded up: a smaller epsilon than this would be a promise too many."""
-    if number == 0 or not math.isfinite(number):
-        return f"{number:g}"
-    unit = Decimal(1).scaleb(Decimal(number).adjusted() - 3)
-    return format(Decimal(number).quantize(unit, rounding=ROUND_CEILING).normalize(), "f")
+    return f"epsilon {rounded(epsilon_of(mu, left) if left > 0 else math.inf)}"
 
 
 def _lines(count: int) -> str:

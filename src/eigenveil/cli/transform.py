@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from eigenveil.model import Model
     from eigenveil.rows import Rows
 
-__all__ = ["transform"]
+__all__ = ["WRITERS", "scores_of", "transform"]
 
 
 @errors_as_lines
@@ -47,12 +47,12 @@ def transform(
     from eigenveil.report import scores_warning
 
     learned = Model.load(model)
-    require_output(scores, endings=tuple(_WRITERS), force=force, inputs=[data, model])
+    require_output(scores, endings=tuple(WRITERS), force=force, inputs=[data, model])
     rows, order, left_out = _matched(data, learned, drop or [])
     names = [f"component{i}" for i in range(1, len(learned.components) + 1)]
     with watched(rows) as seen, whole_file(scores) as temporary:
-        blocks = _scores(learned, seen, order)
-        _WRITERS[scores.suffix.lower()](temporary, names, blocks, rows.shape[0])
+        blocks = scores_of(learned, seen, order)
+        WRITERS[scores.suffix.lower()](temporary, names, blocks, rows.shape[0])
     wrote(scores)
     console = output()
     if left_out:
@@ -106,7 +106,7 @@ def _widened(rows: "Rows", dim: int) -> "Rows":
     return SparseRows(sp.csr_array((matrix.data, matrix.indices, matrix.indptr), shape=(matrix.shape[0], dim)))
 
 
-def _scores(model: "Model", rows: "Rows", order: list[int] | None) -> Iterator["Array"]:
+def scores_of(model: "Model", rows: "Rows", order: list[int] | None) -> Iterator["Array"]:
     import numpy as np
 
     from eigenveil.rows import block_size
@@ -154,7 +154,7 @@ def _batch(names: list[str], block: "Array") -> Any:
     return pa.RecordBatch.from_arrays([pa.array(column) for column in block.T.copy()], names=names)
 
 
-_WRITERS: dict[str, Callable[[Path, list[str], Iterator["Array"], int], None]] = {
+WRITERS: dict[str, Callable[[Path, list[str], Iterator["Array"], int], None]] = {
     ".csv": _write_csv,
     ".parquet": _write_parquet,
     ".npy": _write_npy,

@@ -62,7 +62,11 @@ class Holding:
     @classmethod
     def read(cls, path: Path, study: StudyFile) -> "Holding":
         """The columns that the study names, from a file that may have others; the error names the file and no value."""
-        table = read_table(path, person=study.task.person, columns=study.columns)
+        try:
+            table = read_table(path, person=study.task.person, columns=study.columns)
+        except UnicodeDecodeError:
+            # Its own words would quote a byte of the table.
+            raise ValueError(f"{path} is not UTF-8 text") from None
         count = table.rows.shape[1]
         require(
             count == len(study.columns),

@@ -36,6 +36,8 @@ class HubAgent:
         self.parties = parties_of(study)
         self._keys, self._transcript, self._tell = keys, transcript, tell
         self._thanks: set[str] = set()
+        # The connections, while there are any.
+        self.board: Switchboard | None = None
         self.desk = HubDesk(self.parties, transcript, limit=study.network.largest, tell=tell)
 
     @classmethod
@@ -55,7 +57,7 @@ class HubAgent:
 
         `listen` is the address to listen at, and `ready` is told the port.
         """
-        board = Switchboard(
+        board = self.board = Switchboard(
             self.place.name,
             credentials=credentials_of(self.study, self._keys),
             greeting=self.study.greeting,

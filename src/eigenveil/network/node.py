@@ -66,6 +66,8 @@ class NodeAgent:
         self.parties = parties_of(study)
         self._keys, self._tell = keys, tell
         self._thanks: set[str] = set()
+        # The connections, while there are any.
+        self.board: Switchboard | None = None
 
     @property
     def below(self) -> tuple[str, ...]:
@@ -76,7 +78,7 @@ class NodeAgent:
         """Pass on until the answer has been; `address` is where to find who stands above, unless the study file is right."""
         above = self.study.place(self.parties.above[self.place.name])
         limit = self.study.network.largest
-        board = Switchboard(
+        board = self.board = Switchboard(
             self.place.name,
             credentials=credentials_of(self.study, self._keys),
             greeting=self.study.greeting,

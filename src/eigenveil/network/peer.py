@@ -132,6 +132,8 @@ class PeerAgent:
         self.near = request.graph.neighbours(self.place.name)
         self._ready: set[str] = {self.place.name}
         self._done: set[str] = set()
+        # The connections, while there are any.
+        self.board: Switchboard | None = None
 
     async def run(
         self,
@@ -183,7 +185,7 @@ class PeerAgent:
         self, desk: _PeerDesk, deliver: Callable[[Model], None], listen: str, ready: Callable[[int], None]
     ) -> Model:
         network = self.study.network
-        board = Switchboard(
+        board = self.board = Switchboard(
             self.place.name,
             credentials=credentials_of(self.study, self._keys),
             greeting=self.study.greeting,

@@ -54,6 +54,8 @@ class SiteAgent:
             method = self.parties.request.plan.method
             require_policy(policy, study, me=self.place.name, method=method, people=holding.people)
         self.account = self._account(dataset)
+        # The connections, while there are any.
+        self.board: Switchboard | None = None
 
     @property
     def above(self) -> str:
@@ -124,7 +126,7 @@ class SiteAgent:
 
     async def _carry(self, desk: SiteDesk, address: str | None) -> None:
         above = self.study.place(self.above)
-        board = Switchboard(
+        board = self.board = Switchboard(
             self.place.name,
             credentials=credentials_of(self.study, self._keys),
             greeting=self.study.greeting,

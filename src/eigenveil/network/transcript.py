@@ -63,7 +63,7 @@ class Transcript:
         fresh = not path.exists()
         if fresh:
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-        connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        connection = sqlite3.connect(path, timeout=0.5, isolation_level=None, check_same_thread=False)
         try:
             # One hub for one transcript: a second one would write its own story.
             connection.execute("PRAGMA locking_mode = EXCLUSIVE")

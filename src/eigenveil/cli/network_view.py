@@ -1,0 +1,299 @@
+"""What a party says while it runs: lines with the time, and on a terminal a view of how things stand below them.
+
+Off a terminal, under systemd say, each line is plain text that begins with the time in UTC, written out at once.
+"""
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, final
+
+from eigenveil.cli.terminal import output
+
+if TYPE_CHECKING:
+    from rich.console import Group, RenderableType
+
+    from eigenveil.estimators.rounds import Round
+    from eigenveil.network.desk import Happening
+    from eigenveil.network.hub import HubAgent
+    from eigenveil.runtimes.network import Switchboard
+
+__all__ = ["HubView", "PartyView", "Voice", "round_words", "shown_names", "traffic_of", "words_of"]
+
+_PER_SECOND: Final = 4
+_NAMED: Final = 10
+
+
+@final
+class Voice:
+    """Speaks to whoever runs the command, from any thread. `terminal` says whether somebody is looking. Changes in place.
+
+    No private number may be said that is not meant for a terminal alone.
+    """
+
+    def __init__(self) -> None:
+        self._console, self._lock, self._heard = output(), threading.Lock(), True
+        # Asked of the system: what the environment says of colours must not turn a log into a terminal.
+        self.terminal = sys.stdout.isatty()
+
+    def say(self, words: str, *, style: str | None = None, whole: bool = False) -> None:
+        """One sentence; one that holds a path or a hash is left `whole`, so that it can be copied."""
+        from eigenveil.report import plain
+
+        if self.terminal:
+            self._console.print(plain(words), style=style, soft_wrap=whole)
+        else:
+            self._line(plain(words))
+
+    def happen(self, words: str, *, style: str | None = None) -> None:
+        """Something that happened just now, with the time."""
+        from rich.text import Text
+
+        from eigenveil.report import plain
+
+        if self.terminal:
+            now = datetime.now().astimezone()
+            self._console.print(Text.assemble((f"{now:%H:%M:%S} ", "dim"), (plain(words), style or "")))
+        else:
+            self._line(plain(words))
+
+    def show(self, picture: "RenderableType", lines: Sequence[str]) -> None:
+        """A `picture` on a terminal, the same in `lines` elsewhere."""
+        if self.terminal:
+            self._console.print(picture)
+            return
+        for line in lines:
+            self.say(line)
+
+    def gap(self) -> None:
+        """An empty line, where that makes reading easier."""
+        if self.terminal:
+            self._console.print()
+
+    @contextmanager
+    def under(self, view: Any) -> Iterator[None]:
+        """`view` below everything that is said inside, on a terminal."""
+        from rich.live import Live
+
+        drawn = Live(view, console=self._console, refresh_per_second=_PER_SECOND, transient=True)
+        with drawn if self.terminal else nullcontext():
+            yield
+
+    def _line(self, words: str) -> None:
+        with self._lock:
+            if not self._heard:
+                return
+            try:
+                sys.stdout.write(f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} {words}\n")
+                sys.stdout.flush()
+            except BrokenPipeError:
+                # Whoever read this is gone, and a study is not to end for that.
+                self._heard = False
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def words_of(happening: "Happening", *, gathers: bool) -> tuple[str, str | None]:
+    """A happening as a line, and its style. To who `gathers` others come; anybody else goes to one above."""
+    who, words = happening.who, happening.words
+    match happening.what:
+        case "joined":
+            return (f"{who} has joined" if gathers else f"connected to {who}"), "green"
+        case "left":
+            return (
+                f"{who} is gone: {words}" if gathers else f"not connected to {who}: {words}; trying again"
+            ), "yellow"
+        case "asked":
+            return f"{who} asks: {words}", None
+        case "said":
+            return f"said to {who}: {words}" if who else f"said: {words}", None
+        case "refused":
+            return f"refused mail from {who}: {words}", "red"
+        case "round":
+            return f"round {who}: {words}", None
+        case "resumed":
+            return f"going on where it was stopped: {words}", "green"
+        case "began":
+            return "it begins", "green"
+        case "waiting" if words.startswith("for "):
+            return f"waiting {words}", None
+        case "waiting":
+            return words, "yellow"
+        case _:
+            return words or happening.what, "green"
+
+
+def shown_names(names: Sequence[str]) -> str:
+    """Names with commas between; of many the first few.
+
+    >>> shown_names([]), shown_names(["north", "south"])
+    ('nobody', 'north, south')
+    """
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return (", ".join(names[:_NAMED]) or "nobody") + more
+
+
+def round_words(done: "Round") -> str:
+    """A round in one line: its stage, who answered, bytes up and down, and how far the answer moved."""
+    from eigenveil.report import in_bytes
+
+    missing = f", without {shown_names(done.missing)}" if done.missing else ""
+    moved = "" if done.movement is None else f", moved by {done.movement:.1e}"
+    again = "; it begins again without them" if done.restarted else ""
+    traffic = f"{in_bytes(done.bytes_up)} up, {in_bytes(done.bytes_down)} down"
+    return f"round {done.number + 1} ({done.stage}): {len(done.answered)} answered{missing}, {traffic}{moved}{again}"
+
+
+def traffic_of(agent: object) -> list[tuple[str, int, int]]:
+    """Bytes from and to each that has been connected."""
+    board = _board_of(agent)
+    if board is None:
+        return []
+    names = sorted({*board.sent, *board.received})
+    return [(name, board.received[name], board.sent[name]) for name in names]
+
+
+def _board_of(agent: object) -> "Switchboard | None":
+    """The connections of an agent, while it has any."""
+    return getattr(agent, "board", None)
+
+
+@final
+class PartyView:
+    """What a site, peer or node does: a line for each happening, and how it stands. Changes in place, from any thread."""
+
+    def __init__(self, voice: Voice, *, gathers: bool = False) -> None:
+        self._voice, self._gathers = voice, gathers
+        self._agent: object = None
+        self._now = "beginning"
+        self._trouble: dict[str, str] = {}
+
+    def of(self, agent: object) -> None:
+        """It is this one."""
+        self._agent = agent
+
+    def tell(self, happening: "Happening") -> None:
+        """Say it."""
+        words, style = words_of(happening, gathers=self._gathers and happening.what in ("joined", "left"))
+        self._voice.happen(words, style=style)
+        self._now = words
+
+    def look(self) -> None:
+        """Say why somebody cannot be reached, once for each reason. A dialler tries again and again, and tells nobody."""
+        board = _board_of(self._agent)
+        for name, why in () if board is None else tuple(board.trouble.items()):
+            if self._trouble.get(name) != why:
+                self._voice.happen(f"not connected to {name}: {why}; trying again", style="yellow")
+        self._trouble = {} if board is None else dict(board.trouble)
+
+    def __rich__(self) -> "RenderableType":
+        from rich.spinner import Spinner
+        from rich.text import Text
+
+        from eigenveil.report import plain
+
+        return Spinner("dots", Text(f" {plain(self._now)}"))
+
+
+@final
+class HubView:
+    """Who is there, rounds, traffic and time left. Changes in place, from any thread; it is drawn from yet another one, which
+    reads whole values only."""
+
+    def __init__(self, voice: Voice, clock: Callable[[], float] = time.monotonic) -> None:
+        self._voice, self._clock = voice, clock
+        self._agent: HubAgent | None = None
+        self._here: frozenset[str] = frozenset()
+        self._now, self._refused = "beginning", ""
+        self._wait: int | None = None
+        self._until: float | None = None
+        self._strangers = 0
+
+    def of(self, agent: "HubAgent") -> None:
+        """It is this hub."""
+        self._agent = agent
+
+    def tell(self, happening: "Happening") -> None:
+        """Take note, and say it."""
+        words, style = words_of(happening, gathers=True)
+        agent = self._agent
+        match happening.what:
+            case "joined":
+                self._here |= {happening.who}
+                words += self._missing()
+            case "left":
+                self._here -= {happening.who}
+                over = agent is not None and agent.desk.party.result is not None
+                words = f"{happening.who} has left" if over else words + self._missing()
+            case "waiting" if agent is not None:
+                seconds = agent.study.network.join
+                self._now, self._until = "for all to join", self._clock() + seconds
+                words += f", for at most {seconds:g} seconds"
+            case "began":
+                self._now, self._until = "for answers", None
+            case "resumed":
+                self._now = "for answers"
+            case "round" if agent is not None:
+                words = round_words(agent.desk.rounds[-1])
+            case "refused":
+                self._refused = f"{happening.who}: {happening.words}"
+        self._voice.happen(words, style=style)
+
+    def look(self) -> None:
+        """Say who was turned away at the door, if anybody was since the last time."""
+        board = _board_of(self._agent)
+        count = 0 if board is None else len(board.refused)
+        if board is not None and count > self._strangers:
+            self._voice.happen(f"turned away: {board.refused[-1]}", style="yellow")
+        self._strangers = count
+
+    def lingers(self, seconds: float) -> None:
+        """The study is over, and only the answer is still to be fetched."""
+        self._now, self._until = "for everybody to fetch the answer", self._clock() + seconds
+
+    def _missing(self) -> str:
+        if self._agent is None:
+            return ""
+        names = [name for name in self._agent.below if name not in self._here]
+        return f"; missing: {shown_names(names)}" if names else "; all are here"
+
+    def _left(self) -> str:
+        """How long it waits at most for what it waits for. The clock of a round begins anew with each question."""
+        agent, now = self._agent, self._clock()
+        wait = None if agent is None else agent.desk.party.waiting
+        if wait is not None and wait.number != self._wait:
+            self._wait, self._until = wait.number, now + wait.seconds
+        return "" if self._until is None else f", at most {max(0.0, self._until - now):.0f} seconds more"
+
+    def __rich__(self) -> "Group":
+        from rich.console import Group
+
+        from eigenveil.report import labelled, rounds_table
+
+        rounds = () if self._agent is None else tuple(self._agent.desk.rounds)
+        return Group(labelled(self._facts()), *([rounds_table(rounds)] if rounds else []))
+
+    def _facts(self) -> Iterator[tuple[str, str]]:
+        from eigenveil.report import in_bytes
+
+        agent = self._agent
+        if agent is None:
+            return
+        below, here = agent.below, self._here
+        yield "here", f"{len(here)} of {len(below)}: {shown_names([name for name in below if name in here])}"
+        yield "missing", shown_names([name for name in below if name not in here])
+        yield "waiting", self._now + self._left()
+        totals = [0, 0]
+        for traffic in tuple(agent.desk.traffic.values()):
+            totals = [totals[0] + traffic.up, totals[1] + traffic.down]
+        yield "traffic", f"{in_bytes(totals[0])} up, {in_bytes(totals[1])} down"
+        each = traffic_of(agent)
+        for name, up, down in each[:_NAMED]:
+            yield f"  {name}", f"{in_bytes(up)} up, {in_bytes(down)} down"
+        if len(each) > _NAMED:
+            yield "", f"and {len(each) - _NAMED} more"
+        if agent.desk.refused:
+            yield "refused", f"{agent.desk.refused} messages; the last from {self._refused}"

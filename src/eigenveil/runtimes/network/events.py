@@ -1,0 +1,107 @@
+"""What a switchboard tells: who came, who went, and what was sent. And the queue of it, bounded in bytes for each sender."""
+
+import asyncio
+from asyncio import FIRST_COMPLETED
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any, Final, final
+
+from eigenveil.errors import require
+
+__all__ = ["Event", "Got", "Inbox", "Joined", "Left"]
+
+# What an event costs beside its data, so that a flood of empty messages is bounded as well.
+_COST: Final = 512
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """`name` is connected: its certificate is the one expected, and its greeting is ours."""
+
+    name: str
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Left:
+    """`name` is not connected any more, or could not be: `why`, in words that carry no data."""
+
+    name: str
+    why: str
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Got:
+    """A whole message from `name`: `kind` is the sender's, 0 to 255, and `data` the bytes as they were sent.
+
+    >>> Got("site 1", 3, b"secret")
+    Got(name='site 1', kind=3)
+    """
+
+    name: str
+    kind: int
+    data: bytes = field(repr=False)
+
+
+Event = Joined | Left | Got
+
+
+@final
+class Inbox:
+    """Events in the order in which they happened. Changes in place.
+
+    Each sender may have `room` bytes waiting; whoever puts a message in waits for that first, and meanwhile reads nothing more
+    from that sender. One message alone always has room, however long it is: its length was checked before.
+
+    >>> async def example() -> Event:
+    ...     inbox = Inbox(room=1000)
+    ...     inbox.put(Joined("site 1"))
+    ...     return await inbox.get()
+    >>> asyncio.run(example())
+    Joined(name='site 1')
+    """
+
+    def __init__(self, *, room: int) -> None:
+        require(room > 0, f"room must be positive, got {room}")
+        self._room = room
+        self._queue: asyncio.Queue[Event] = asyncio.Queue()
+        self._waiting: Counter[str] = Counter()
+        self._taken: dict[str, asyncio.Future[None]] = {}
+
+    def __len__(self) -> int:
+        """How many events wait."""
+        return self._queue.qsize()
+
+    async def get(self) -> Event:
+        """The next event, once there is one. May be cancelled at any time: nothing is lost."""
+        return self._release(await self._queue.get())
+
+    def get_nowait(self) -> Event:
+        """The next event, or `asyncio.QueueEmpty`."""
+        return self._release(self._queue.get_nowait())
+
+    def put(self, event: Event) -> None:
+        """Add an event; for a message, after `await room(...)`."""
+        self._waiting[event.name] += _cost(event)
+        self._queue.put_nowait(event)
+
+    async def room(self, name: str, length: int, gone: "asyncio.Future[str]") -> None:
+        """Wait until a message of `length` bytes from `name` may be put, or until `gone` is done."""
+        while 0 < self._waiting[name] > self._room - length - _COST and not gone.done():
+            if name not in self._taken:
+                self._taken[name] = asyncio.get_running_loop().create_future()
+            waits: tuple[asyncio.Future[Any], ...] = (self._taken[name], gone)
+            await asyncio.wait(waits, return_when=FIRST_COMPLETED)
+
+    def _release(self, event: Event) -> Event:
+        self._waiting[event.name] -= _cost(event)
+        taken = self._taken.pop(event.name, None)
+        if taken is not None:
+            taken.set_result(None)
+        return event
+
+
+def _cost(event: Event) -> int:
+    return _COST + (len(event.data) if isinstance(event, Got) else 0)

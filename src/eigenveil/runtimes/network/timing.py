@@ -1,0 +1,64 @@
+"""How long a switchboard waits for what, in seconds."""
+
+import random
+from dataclasses import dataclass
+from typing import final
+
+from eigenveil.errors import require
+
+__all__ = ["Backoff", "Timing"]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Times in seconds; what is here by default suits organisations that talk across the internet.
+
+    Whoever has not been heard for `silence` is taken for gone (it is pinged in between, and a process that computes still
+    answers). A new connection has `patience` to be made and to greet. Between two attempts a dialler waits `shortest`, then twice
+    as long each time, up to `longest`, and begins anew after a connection that lasted for `held`. `farewell` is how long the
+    other side has to hear why a connection ends.
+
+    >>> Timing(shortest=0.1).longest
+    15.0
+    """
+
+    silence: float = 20.0
+    patience: float = 10.0
+    shortest: float = 0.2
+    longest: float = 15.0
+    held: float = 5.0
+    farewell: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in self.__slots__:
+            value = getattr(self, name)
+            require(0 < value < 86400, f"{name} must lie between 0 and a day, in seconds, got {value}")
+        require(
+            self.shortest <= self.longest, f"shortest must be at most longest, {self.longest} s, got {self.shortest} s"
+        )
+
+
+@final
+class Backoff:
+    """How long to wait before the next attempt. Changes in place.
+
+    Waits are spread over half to all of their length: sites that lost the same hub do not come back in one moment.
+
+    >>> waits = Backoff(Timing(shortest=1.0, longest=3.0))
+    >>> [step for step in (waits.next(), waits.next(), waits.next()) if not 0.5 <= step <= 3.0]
+    []
+    """
+
+    def __init__(self, timing: Timing) -> None:
+        self._timing, self._step = timing, timing.shortest
+
+    def next(self, *, slowly: bool = False) -> float:
+        """Seconds until the next attempt; `slowly` when trying again soon would not help."""
+        step = self._timing.longest if slowly else self._step
+        self._step = min(2 * step, self._timing.longest)
+        return step * random.uniform(0.5, 1.0)
+
+    def reset(self) -> None:
+        """A connection held: begin anew."""
+        self._step = self._timing.shortest

@@ -1,0 +1,340 @@
+"""Sites and hubs as processes of their own, to be killed at any point: forked from a server that has loaded everything.
+
+Run as a script, this is the server: a line of JSON in, a process out. What a child has to tell goes to its log, line by line. The
+points at which a child can be killed are before and after everything that lasts: a commit, a line in the transcript, a send.
+"""
+
+import asyncio
+import json
+import os
+import resource
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import datetime, tzinfo
+from pathlib import Path
+from typing import Any, Final, cast, final
+
+import numpy as np
+
+from eigenveil.model import Model
+from eigenveil.network import identity as identity_module
+from eigenveil.network.book import Book, Opened
+from eigenveil.network.desk import Happening
+from eigenveil.network.holder import Holding
+from eigenveil.network.hub import HubAgent
+from eigenveil.network.identity import Certificate, Keys
+from eigenveil.network.policy import Policy
+from eigenveil.network.site import SiteAgent
+from eigenveil.network.study_file import StudyFile
+from eigenveil.network.transcript import Transcript
+from eigenveil.protocols.keys import Identity
+from eigenveil.rows import DenseRows
+from eigenveil.runtimes.network import Switchboard
+
+__all__ = ["POINTS", "Child", "Nursery", "as_text", "nursery"]
+
+# What a child of each kind does that lasts: class, method, and whether it is awaited.
+POINTS: Final[dict[str, list[tuple[type[Any], str]]]] = {
+    "site": [(Book, "join"), (Book, "commit"), (Switchboard, "send"), (Book, "finish")],
+    "hub": [(Transcript, "add"), (Switchboard, "send")],
+}
+_YEAR: Final = 365.25 * 86400
+
+
+def as_text(keys: Keys) -> list[str]:
+    """Keys as a child takes them."""
+    return [keys.certificate.pem, keys.identity.private_bytes().hex(), keys.tls_key.decode()]
+
+
+def _keys_in(text: list[str]) -> Keys:
+    return Keys(Certificate.read(text[0]), Identity(bytes.fromhex(text[1])), text[2].encode())
+
+
+@final
+class Life:
+    """How the life of this child goes: what it tells, and where it ends. Changes in place."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self.settings, self.points, self.commits, self.shift = settings, 0, 0, 0.0
+        self.log = os.open(settings["log"], os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600)
+        self._last = threading.Lock()
+        self._clock = {int(at): years * _YEAR for at, years in settings.get("clock", {}).items()}
+        self._real = time.time
+        if self._clock:
+            self._bend_time()
+
+    def say(self, what: str, *words: object) -> None:
+        """One line, at once: whoever is killed afterwards has said it."""
+        os.write(self.log, (json.dumps([what, *map(str, words)]) + "\n").encode())
+
+    def reach(self, what: str) -> None:
+        """A point at which the child may die."""
+        with self._last:
+            self.points += 1
+            if self.points == self.settings.get("kill"):
+                self.say("killed", self.points, what)
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    def wait_at(self, where: str) -> None:
+        """A gate, which whoever wants to look on from here has to open."""
+        if self.settings.get("gate_at") == where:
+            self.settings["gate_at"] = None
+            Path(self.settings["gate"]).read_bytes()
+
+    def watch(self, kind: type[Any], method: str) -> None:
+        """Make points of the moments before and after a method."""
+        original = getattr(kind, method)
+
+        def called(this: Any, *given: Any, **named: Any) -> Any:
+            self.reach(f"before {method}")
+            self.wait_at(f"before {method}")
+            if method == "commit":
+                self._before_commit()
+            found = original(this, *given, **named)
+            if method == "commit":
+                self._after_commit()
+            self.wait_at(f"after {method}")
+            self.reach(f"after {method}")
+            return found
+
+        async def awaited(this: Any, *given: Any, **named: Any) -> Any:
+            self.reach(f"before {method}")
+            found = await original(this, *given, **named)
+            self.reach(f"after {method}")
+            return found
+
+        setattr(kind, method, awaited if asyncio.iscoroutinefunction(original) else called)
+
+    def _before_commit(self) -> None:
+        if self.commits == self.settings.get("full_at"):
+            # As if the disk had room for one more page and no more.
+            log = Path(self.settings["book"] + "-wal")
+            resource.setrlimit(resource.RLIMIT_FSIZE, (log.stat().st_size + 16384, resource.RLIM_INFINITY))
+
+    def _after_commit(self) -> None:
+        self.commits += 1
+        self.shift = self._clock.get(self.commits, self.shift)
+
+    def _bend_time(self) -> None:
+        """From here on the clock of this process is wrong by `shift` seconds, wherever Python asks for it."""
+        self.shift = self._clock.get(0, 0.0)
+        time.time = lambda: self._real() + self.shift
+
+        class Bent(datetime):
+            @classmethod
+            def now(cls, tz: tzinfo | None = None) -> "Bent":
+                return cast("Bent", datetime.fromtimestamp(time.time(), tz))
+
+        vars(identity_module)["datetime"] = Bent
+
+
+def sends_first() -> None:
+    """What a site must not be: one that writes down what it said after it said it."""
+    commit, send = Book.commit, Switchboard.send
+    later: list[Callable[[], None]] = []
+
+    def put_off(book: Book, *given: Any, **named: Any) -> None:
+        later.append(lambda: commit(book, *given, **named))
+
+    async def hasty(board: Switchboard, *given: Any) -> bool:
+        sent = await send(board, *given)
+        while later:
+            later.pop(0)()
+        return sent
+
+    vars_of(Book, commit=put_off)
+    vars_of(Switchboard, send=hasty)
+
+
+def forgets() -> None:
+    """What a site must not be: one that has the charges and not the bytes, and makes new ones when it is asked again."""
+    join, commit = Book.join, Book.commit
+
+    def empty(book: Book, *given: Any, **named: Any) -> Opened:
+        return replace(join(book, *given, **named), entries=())
+
+    def whatever(book: Book, study: str, number: int, **named: Any) -> None:
+        commit(book, study, book.studies()[0].entries, **named)
+
+    vars_of(Book, join=empty, commit=whatever)
+
+
+def vars_of(kind: type[Any], **methods: Any) -> None:
+    """Put other methods into a class, in this process only."""
+    for name, method in methods.items():
+        setattr(kind, name, method)
+
+
+CARELESS: Final = {"sends first": sends_first, "forgets": forgets}
+
+
+def site(life: Life) -> None:
+    """A site of a study, from its settings to its model."""
+    settings = life.settings
+    study = StudyFile.parse(Path(settings["study"]).read_text())
+    policy = settings.get("policy")
+    with Book.open(Path(settings["book"])) as book:
+        agent = SiteAgent(
+            study,
+            keys=_keys_in(settings["keys"]),
+            holding=Holding.of(DenseRows(np.load(settings["table"])), study),
+            book=book,
+            dataset=settings.get("dataset", "patients"),
+            policy=None if policy is None else Policy.parse(policy),
+            tell=lambda happening: _told(life, happening),
+        )
+        asyncio.run(agent.run(lambda model: _deliver(life, model)))
+
+
+def hub(life: Life) -> None:
+    """The hub of a study, from its settings to its model."""
+    settings = life.settings
+    study = StudyFile.parse(Path(settings["study"]).read_text())
+    with HubAgent.transcript_for(Path(settings["transcript"]), study) as transcript:
+        agent = HubAgent(
+            study,
+            keys=_keys_in(settings["keys"]),
+            transcript=transcript,
+            tell=lambda happening: _told(life, happening),
+        )
+        asyncio.run(agent.run(lambda model: _deliver(life, model), listen=settings["listen"]))
+
+
+def _told(life: Life, happening: Happening) -> None:
+    life.say("told", happening.what, happening.who, happening.words)
+
+
+def _deliver(life: Life, model: Model) -> None:
+    life.reach("before the model")
+    np.save(life.settings["model"], model.components)
+    life.reach("after the model")
+
+
+TASKS: Final[dict[str, Callable[[Life], None]]] = {"site": site, "hub": hub}
+
+
+def born(settings: dict[str, Any]) -> None:
+    """What a child does from beginning to end."""
+    life = Life(settings)
+    for kind, method in POINTS[settings["task"]]:
+        life.watch(kind, method)
+    if "careless" in settings:
+        CARELESS[settings["careless"]]()
+    life.wait_at("start")
+    try:
+        TASKS[settings["task"]](life)
+    except BaseException as error:
+        life.say("failed", type(error).__name__, error)
+        os._exit(1)
+    life.say("ended", life.points)
+    os._exit(0)
+
+
+def serve() -> None:
+    """Fork a child for each line that comes, say its id, and say when one has ended and how."""
+    alive: set[int] = set()
+    rest = b""
+    while True:
+        ready, _, _ = select.select([0], [], [], 0.004 if alive else None)
+        if ready:
+            more = os.read(0, 1 << 20)
+            if not more:
+                break
+            *lines, rest = (rest + more).split(b"\n")
+            for line in lines:
+                child = os.fork()
+                if child == 0:
+                    born(json.loads(line))
+                alive.add(child)
+                os.write(1, b"born %d\n" % child)
+        while alive:
+            child, status = os.waitpid(-1, os.WNOHANG)
+            if child == 0:
+                break
+            alive.discard(child)
+            os.write(1, b"ended %d %d\n" % (child, os.waitstatus_to_exitcode(status)))
+    for child in alive:
+        os.kill(child, signal.SIGKILL)
+
+
+@final
+class Child:
+    """A child as its parent sees it: its id, its `log`, and `ended`, which has its exit code when it is there."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self.settings, self.log = settings, Path(settings["log"])
+        self.pid: Future[int] = Future()
+        self.ended: Future[int] = Future()
+
+    def said(self, what: str) -> list[list[str]]:
+        """The lines of its log that begin with this word; those of its forerunners on the same log are among them."""
+        lines = self.log.read_text().splitlines() if self.log.exists() else []
+        return [found[1:] for line in lines if (found := json.loads(line))[0] == what]
+
+
+@final
+class Nursery:
+    """The other end of the server. Changes in place."""
+
+    def __init__(self, server: "subprocess.Popen[bytes]") -> None:
+        self._server = server
+        self._waiting: list[Child] = []
+        self._alive: dict[int, Child] = {}
+        self._lock = threading.Lock()
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def start(self, task: str, **settings: Any) -> Child:
+        """A child that runs `task`."""
+        plain = {name: str(value) if isinstance(value, Path) else value for name, value in settings.items()}
+        child = Child({"task": task, **plain})
+        assert self._server.stdin is not None
+        with self._lock:
+            self._waiting.append(child)
+            self._server.stdin.write(json.dumps(child.settings).encode() + b"\n")
+            self._server.stdin.flush()
+        return child
+
+    def kill(self, child: Child) -> None:
+        """End a child, if it has not ended; no exit code says so."""
+        if not child.ended.done():
+            os.kill(child.pid.result(10), signal.SIGKILL)
+
+    def _listen(self) -> None:
+        assert self._server.stdout is not None
+        for line in self._server.stdout:
+            what, pid, *more = line.split()
+            if what == b"born":
+                with self._lock:
+                    child = self._waiting.pop(0)
+                    self._alive[int(pid)] = child
+                child.pid.set_result(int(pid))
+            else:
+                self._alive.pop(int(pid)).ended.set_result(int(more[0]))
+
+
+@contextmanager
+def nursery() -> Iterator[Nursery]:
+    """A server, for as long as it is needed; its children end with it."""
+    # The tests folder, for those who are not started by pytest.
+    tests = str(Path(__file__).resolve().parents[1])
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([tests, os.environ.get("PYTHONPATH", "")])}
+    with subprocess.Popen(
+        [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+    ) as server:
+        try:
+            yield Nursery(server)
+        finally:
+            assert server.stdin is not None
+            server.stdin.close()
+
+
+if __name__ == "__main__":
+    serve()

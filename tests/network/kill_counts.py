@@ -1,0 +1,148 @@
+"""Counts of what must not have happened when a party of a study was killed, from its book and from what reached the others."""
+
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final, final
+
+import numpy as np
+
+from eigenveil.network.book import Book, Line
+from eigenveil.protocols import Give
+from eigenveil.protocols.masked.member import words_digest
+from eigenveil.protocols.messages import Masked
+from eigenveil.protocols.wire import decode
+from network.evil_hubs import about
+from network.network_studies import Company
+
+__all__ = [
+    "STUDIES",
+    "VICTIM",
+    "Counts",
+    "charges_in",
+    "lines_at",
+    "numbers_in",
+    "renoised_in",
+    "said_in",
+    "undisturbed",
+    "unpaid_in",
+]
+
+# What is killed: each kind of trust, in one round of components and in several.
+STUDIES: Final[dict[str, dict[str, Any]]] = {
+    "masked covariance": {"privacy": {"trust": "masked"}},
+    "masked krylov": {"privacy": {"trust": "masked"}, "task": {"method": "krylov", "rounds": 3}},
+    "site covariance": {"privacy": {"trust": "site"}},
+    "site krylov": {"privacy": {"trust": "site"}, "task": {"method": "krylov", "rounds": 3}},
+    "curator covariance": {"privacy": {"trust": "curator"}},
+    "curator krylov": {"privacy": {"trust": "curator"}, "task": {"method": "krylov", "rounds": 3}},
+}
+# The site that is killed.
+VICTIM: Final = "site 1"
+
+
+@final
+@dataclass
+class Counts:
+    """Of what must not happen, after `runs` of which `kills` were cut short. Changes in place."""
+
+    runs: int = 0
+    kills: int = 0
+    double: int = 0
+    unpaid: int = 0
+    renoised: int = 0
+    asked_again: int = 0
+    chains: int = 0
+    failed: int = 0
+    why: list[str] = field(default_factory=list)
+
+    def __iadd__(self, other: "Counts") -> "Counts":
+        for one in fields(self):
+            setattr(self, one.name, getattr(self, one.name) + getattr(other, one.name))
+        return self
+
+    @property
+    def wrong(self) -> int:
+        """How many things went wrong in all."""
+        return self.double + self.unpaid + self.renoised + self.asked_again + self.chains + self.failed
+
+    def note(self, what: str, count: int, words: str) -> None:
+        """So many of one kind of wrong."""
+        if count:
+            setattr(self, what, getattr(self, what) + count)
+            self.why.append(f"{what}: {words}")
+
+
+def charges_in(lines: Iterable[Line]) -> list[tuple[str, float]]:
+    """The charges in the lines of a book, in order."""
+    return [(label, mu) for line in lines if line.kind == "commit" for label, mu in line.body["charges"]]
+
+
+def said_in(lines: Iterable[Line]) -> dict[str, int]:
+    """For the digest of every byte string that may have left, the number of the line that let it."""
+    found: dict[str, int] = {}
+    for line in lines:
+        if line.kind == "commit":
+            for said in line.body["said"]:
+                found.setdefault(said["sha256"], line.number)
+    return found
+
+
+def numbers_in(data: bytes) -> bytes | None:
+    """The numbers of a part, whatever turn it says it is of; None for mail that is no part."""
+    match decode(data).body:
+        case Give(arrays=arrays):
+            return b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)
+        case Masked(words=words):
+            return words_digest(b"", words)
+        case _:
+            return None
+
+
+def unpaid_in(came: Iterable[bytes], lines: list[Line], *, once: bool) -> int:
+    """How many byte strings came of which the book does not know, or that are not paid for. `once`: the first pays for all."""
+    said, wrong = said_in(lines), 0
+    paying = {line.number for line in lines if line.kind == "commit" and line.body["charges"]}
+    first = min(paying, default=1 << 60)
+    paid: set[bytes] = set()
+    by_line = sorted({(said.get(sha256(data).hexdigest(), 0), data) for data in came})
+    for number, data in by_line:
+        numbers = numbers_in(data)
+        if number == 0:
+            wrong += 1
+        elif numbers is not None and (number in paying or (once and number > first)):
+            paid.add(numbers)
+        elif numbers is not None and numbers not in paid:
+            # Said again in a later turn it costs nothing; anything else does.
+            wrong += 1
+    return wrong
+
+
+def renoised_in(came: Iterable[bytes]) -> int:
+    """How many answers there were beyond the one that each step of each turn may have."""
+    answers: defaultdict[tuple[int, str], set[bytes]] = defaultdict(set)
+    for data in came:
+        answers[about(data)].add(data)
+    return sum(len(found) - 1 for found in answers.values())
+
+
+def lines_at(path: Path) -> list[Line]:
+    """The lines of a book that may have been left by a crash, checked; nothing is written."""
+    if not path.exists():
+        return []
+    with Book.reading(path) as book:
+        book.verify()
+        return list(book.lines())
+
+
+@cache
+def undisturbed(name: str) -> tuple[tuple[str, float], ...]:
+    """What a site spends in one of the `STUDIES` when nothing happens to it."""
+    with tempfile.TemporaryDirectory() as folder:
+        company = Company(Path(folder), sections=STUDIES[name])
+        company.run()
+        return tuple(charges_in(lines_at(company.book(VICTIM))))
