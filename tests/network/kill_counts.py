@@ -1,5 +1,6 @@
 """Counts of what must not have happened when a party of a study was killed, from its book and from what reached the others."""
 
+import math
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterable
@@ -103,22 +104,24 @@ def numbers_in(data: bytes) -> bytes | None:
             return None
 
 
-def unpaid_in(came: Iterable[bytes], lines: list[Line], *, once: bool) -> int:
-    """How many byte strings came of which the book does not know, or that are not paid for. `once`: the first pays for all."""
-    said, wrong = said_in(lines), 0
+def unpaid_in(came: Iterable[bytes], lines: list[Line], *, once: bool) -> set[str]:
+    """The digests of byte strings that came and of which the book does not know, or that are not paid for.
+
+    `once`: the first part pays for all.
+    """
+    said = said_in(lines)
     paying = {line.number for line in lines if line.kind == "commit" and line.body["charges"]}
-    first = min(paying, default=1 << 60)
+    first = min(paying, default=math.inf)
     paid: set[bytes] = set()
-    by_line = sorted({(said.get(sha256(data).hexdigest(), 0), data) for data in came})
-    for number, data in by_line:
-        numbers = numbers_in(data)
-        if number == 0:
-            wrong += 1
-        elif numbers is not None and (number in paying or (once and number > first)):
-            paid.add(numbers)
-        elif numbers is not None and numbers not in paid:
-            # Said again in a later turn it costs nothing; anything else does.
-            wrong += 1
+    wrong: set[str] = set()
+    found = {sha256(data).hexdigest(): data for data in came}
+    for digest in sorted(found, key=lambda digest: said.get(digest, 0)):
+        number, numbers = said.get(digest), numbers_in(found[digest])
+        if number is not None and (number in paying or (once and number > first)):
+            paid |= set() if numbers is None else {numbers}
+        elif number is None or (numbers is not None and numbers not in paid):
+            # A part that is said again in a later turn costs nothing; anything else does.
+            wrong.add(digest)
     return wrong
 
 

@@ -36,6 +36,7 @@ class Killing:
         self.counts = Counts(runs=1)
         self.hub: WatchedDesk | None = None
         self.codes: list[int] = []
+        self._unpaid: set[str] = set()
         self.expected = list(undisturbed(name))
         (folder / "study.toml").write_text(self.company.study.text())
         np.save(folder / "table.npy", self.company.tables[VICTIM])
@@ -85,11 +86,12 @@ class Killing:
         except BookError as error:
             self.counts.note("chains", 1, str(error))
             return
-        self.counts.note("unpaid", self.unpaid(lines), f"{self.name}: bytes that are not in the book, or not paid for")
+        self._look(lines)
 
-    def unpaid(self, lines: list[Line]) -> int:
-        """See `unpaid_in`."""
-        return unpaid_in(self.came(), lines, once=self.name.startswith("curator"))
+    def _look(self, lines: list[Line]) -> None:
+        found = unpaid_in(self.came(), lines, once=self.name.startswith("curator"))
+        self.counts.note("unpaid", len(found - self._unpaid), f"{self.name}: not in the book, or not paid for")
+        self._unpaid |= found
 
     async def run(self, first: Callable[[], Child], *more: Callable[[], Child]) -> Counts:
         """The study with a victim that lives as `first` says and then as `more` say, and once more if it has not ended."""
@@ -142,7 +144,7 @@ class Killing:
             counts.note("chains", 1, str(error))
             return
         spent, expected = charges_in(lines), self.expected
-        counts.note("unpaid", self.unpaid(lines), "at the end")
+        self._look(lines)
         counts.note("double", sum((Counter(spent) - Counter(expected)).values()), f"{spent} and not {expected}")
         total, right = (math.hypot(*(mu for _, mu in found)) for found in (spent, expected))
         counts.note("double", int(total > right * (1 + 1e-12)), f"mu {total} and not {right}")

@@ -61,7 +61,7 @@ def declined(company: Company, name: str = "site 0") -> list[str]:
 def require_paid(company: Company, came: list[bytes], *, once: bool = False) -> None:
     """Everything that came is in the book of site 0 and paid for, within the account, and is what answers are made of."""
     lines = written(company)
-    assert unpaid_in(came, lines, once=once) == 0
+    assert unpaid_in(came, lines, once=once) == set()
     with Book.open(company.book("site 0")) as book:
         (study,) = book.studies()
     assert math.hypot(*(mu for _, mu in charges_in(lines))) <= study.account.mu * (1 + 1e-9)

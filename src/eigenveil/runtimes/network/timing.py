@@ -20,13 +20,13 @@ class Timing:
     other side has to hear why a connection ends.
 
     >>> Timing(shortest=0.1).longest
-    15.0
+    5.0
     """
 
     silence: float = 20.0
     patience: float = 10.0
     shortest: float = 0.2
-    longest: float = 15.0
+    longest: float = 5.0
     held: float = 5.0
     farewell: float = 1.0
 
