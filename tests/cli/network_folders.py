@@ -56,21 +56,43 @@ def table_of(seed: int) -> np.ndarray[Any, Any]:
 class Folders:
     """The files of a study below `root`. `sections` go over the study file, None takes a key away."""
 
-    def __init__(self, root: Path, *, sites: int = 3, fanout: int | None = None, **sections: dict[str, Any]) -> None:
-        self.root, self.names, self._fanout = root, [f"site {at}" for at in range(sites)], fanout
+    def __init__(
+        self, root: Path, *, sites: int = 3, peers: int = 0, fanout: int | None = None, **sections: dict[str, Any]
+    ) -> None:
+        self.root, self._fanout, self._role = root, fanout, "peer" if peers else "site"
+        self.names = [f"{self._role} {at}" for at in range(peers or sites)]
         self.tables = {name: table_of(at) for at, name in enumerate(self.names)}
-        self.study = StudyFile.of(self._document(sections))
+        found = self._among_peers() if peers else self._around_a_hub()
+        for name, given in sections.items():
+            table = {**found.get(name, {}), **given}
+            found[name] = {key: value for key, value in table.items() if value is not None}
+        self.study = StudyFile.of(found)
         for place in self.study.places:
             self._write(place.name, place.certificate.role)
 
-    def _document(self, sections: dict[str, dict[str, Any]]) -> dict[str, Any]:
-        found: dict[str, Any] = {
+    def _common(self, carrier: str) -> dict[str, Any]:
+        return {
             "eigenveil_study": 1,
-            "study": {"name": "heart", "id": "0123456789abcdef" * 2, "carrier": "star"},
+            "study": {"name": "heart", "id": "0123456789abcdef" * 2, "carrier": carrier},
             "task": {"components": 2, "columns": list(COLUMNS), "row_bound": 4.0},
-            "privacy": {"epsilon": 5.0, "delta": 1e-6, "trust": "masked"},
+            "privacy": {"epsilon": 5.0, "delta": 1e-6},
             "network": {"deadline": 20.0, "retries": 1, "join": 40.0},
             "authority": {"certificate": authority().pem},
+        }
+
+    def _among_peers(self) -> dict[str, Any]:
+        """On a ring, with noise that cancels between pairs."""
+        found = self._common("gossip")
+        found["task"] |= {"method": "power", "rounds": 3}
+        found["privacy"]["noise"] = "pairwise"
+        found["graph"] = {"kind": "ring", "consensus": "chebyshev"}
+        found["peer"] = [
+            {"address": f"127.0.0.1:{free_port()}", "certificate": signed(name, "peer")[1].pem} for name in self.names
+        ]
+        return found
+
+    def _around_a_hub(self) -> dict[str, Any]:
+        found = self._common("star") | {
             "hub": {"address": f"127.0.0.1:{free_port()}", "certificate": signed("hub", "hub")[1].pem},
             "site": [{"certificate": signed(name, "site")[1].pem} for name in self.names],
         }
@@ -80,9 +102,7 @@ class Folders:
             found["node"] = [
                 {"address": f"127.0.0.1:{free_port()}", "certificate": signed(name, "node")[1].pem} for name in nodes
             ]
-        for name, given in sections.items():
-            table = {**found.get(name, {}), **given}
-            found[name] = {key: value for key, value in table.items() if value is not None}
+        found["privacy"]["trust"] = "masked"
         return found
 
     def _write(self, name: str, role: Role) -> None:
@@ -93,7 +113,7 @@ class Folders:
         write_new(private={key: private}, public={key.with_suffix(".crt"): certificate.pem})
         self.study_file(name).write_text(self.study.text(), encoding="utf-8")
         self.study_file(name).chmod(0o644)
-        if role == "site":
+        if role == self._role:
             columns = dict(zip(COLUMNS, self.tables[name].T, strict=True))
             # Not in the order of the study, and with a column that is none of its business.
             shuffled = {column: columns[column] for column in reversed(COLUMNS)} | {"ward": np.arange(COUNT)}
@@ -111,8 +131,7 @@ class Folders:
         """A policy that allows this study: everybody is pinned, unless without `pins`; `more` are further sections."""
         others = {place.name: place.pin for place in self.study.places if place.name not in ("hub", name)}
         listed = "\n".join(f'"{other}" = "{pin}"' for other, pin in others.items())
-        assert self.study.hub is not None
-        hub = f'hub = ["{self.study.hub.pin}"]' if pins else ""
+        hub = f'hub = ["{self.study.hub.pin}"]' if pins and self.study.hub is not None else ""
         path = self.of(name) / "policy.toml"
         budget = "" if "[budget]" in more else "[budget]\nstudy_epsilon = 5.0\nlife_epsilon = 9.0\n"
         path.write_text(f"[pins]\n{hub}\n[pins.peers]\n{listed if pins else ''}\n{budget}{more}", encoding="utf-8")
@@ -120,10 +139,10 @@ class Folders:
         return path
 
     def site(self, name: str, *more: object) -> list[str]:
-        """The arguments of the site's command, to be run in its folder."""
+        """The arguments of the command of a site, or a peer, to be run in its folder."""
         folder = self.of(name)
         return [
-            *("site", str(folder / "heart.toml"), "--data", str(folder / "people.parquet")),
+            *(self._role, str(folder / "heart.toml"), "--data", str(folder / "people.parquet")),
             *("--ledger", str(folder / "ledger.db"), "-o", str(folder / "model.safetensors")),
             *("--scores", str(folder / "scores.csv"), *map(str, more)),
         ]
@@ -187,12 +206,12 @@ class Running:
 
 
 @contextmanager
-def started(*commands: tuple[list[str], Path]) -> Iterator[list[Running]]:
-    """Processes in their folders, all ended when this is."""
+def started(*commands: tuple[list[str], Path], python: list[str] | None = None) -> Iterator[list[Running]]:
+    """Processes in their folders, all ended when this is; of the command itself, or of other arguments to `python`."""
     running: list[Running] = []
     try:
         for arguments, cwd in commands:
-            running.append(Running(arguments, cwd=cwd))
+            running.append(Running(arguments, cwd=cwd, python=python))
         yield running
     finally:
         for one in running:

@@ -1,8 +1,6 @@
 """`eigenveil hub`, `site` and `node` before anything runs: what is refused, what is said, and what is not written."""
 
-import math
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,20 +8,14 @@ import numpy as np
 import pytest
 
 from cli.cli_tables import eigenveil, files_in, refusal
-from cli.network_folders import COLUMNS, COUNT, Folders
-from eigenveil import Guarantee, Model
+from cli.network_folders import COUNT, Folders
 from eigenveil.cli import network_consent
-from eigenveil.cli.network_options import keys_beside, listening_address, of_this_study
-from eigenveil.cli.network_results import Results
-from eigenveil.cli.network_words import cost_words, left_words, revealed_words, rounded
 from eigenveil.errors import QuorumLost
 from eigenveil.network.book import Account, Book
-from eigenveil.network.fits import parties_of
 from eigenveil.network.hub import HubAgent
 from eigenveil.network.identity import pin_words
 from eigenveil.network.site import SiteAgent
-from eigenveil.privacy import Budget, Charge, epsilon_of
-from eigenveil.rows import DenseRows
+from eigenveil.privacy import Budget
 
 ME = "site 0"
 REAL_RUN, REAL_HUB_RUN = SiteAgent.run, HubAgent.run
@@ -221,158 +213,6 @@ def test_a_finished_study_is_not_run_again(folders: Folders) -> None:
         book.join(account, life=None)
         book.finish(account.study)
     assert "this site has finished the study 'heart'" in refusal(*folders.site(ME))
-
-
-def test_outputs_are_checked_before_anything_starts(folders: Folders) -> None:
-    folder = folders.of(ME)
-    for option, name, words in [
-        ("-o", "model.txt", "--output must end in .safetensors"),
-        ("--scores", "scores.txt", "--scores must end in .csv or .parquet or .npy"),
-        ("--scores", "nowhere/scores.csv", "the folder"),
-        ("--scores", "people.parquet", "is also an input of this command"),
-    ]:
-        command = [*folders.site(ME, "--dataset", "patients"), option, str(folder / name)]
-        assert words in refusal(*command)
-    (folder / "model.guarantee.txt").write_text("mine")
-    assert "the guarantee" in refusal(*folders.site(ME, "--dataset", "patients"))
-    hub = folders.of("hub")
-    assert "--report must end in .json" in refusal(*folders.hub("--report", hub / "report.txt"))
-    (hub / "model.report.json").write_text("{}")
-    assert "already exists; --force overwrites it" in refusal(*folders.hub())
-    assert "heart.transcript" not in files_in(hub)
-
-
-def test_the_model_of_this_very_study_may_be_written_again(folders: Folders) -> None:
-    path, digest = folders.of("hub") / "model.safetensors", folders.study.digest
-    assert not of_this_study(path, digest)
-    model = a_model({"study_digest": digest})
-    model.save(path)
-    assert of_this_study(path, digest)
-    assert not of_this_study(path, "0" * 64)
-    path.write_bytes(b"something else")
-    assert not of_this_study(path, digest)
-
-
-def a_model(settings: dict[str, Any]) -> Model:
-    values = np.array([2.0, 1.0])
-    mean = np.full(5, 0.5)
-    promise = Guarantee.none("a test")
-    return Model(np.eye(5)[:2], mean, values, values, values / 4, promise, columns=COLUMNS, settings=settings)
-
-
-def test_results_are_named_by_study_and_site_and_scores_are_private(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    results = Results.named(Path("elsewhere/heart.toml"), "St. Mary's", None, None)
-    rows = np.arange(15.0).reshape(3, 5)
-    results.write(a_model({}), DenseRows(rows))
-    modes = {path.name: oct(path.stat().st_mode & 0o777) for path in tmp_path.iterdir()}
-    assert modes == {
-        "heart-St.-Mary-s.safetensors": "0o644",
-        "heart-St.-Mary-s.guarantee.txt": "0o644",
-        "heart-St.-Mary-s-scores.csv": "0o600",
-    }
-    header, *lines = results.scores.read_text().splitlines()
-    assert header == '"component1","component2"'
-    np.testing.assert_array_equal([[float(x) for x in line.split(",")] for line in lines], rows[:, :2] - 0.5)
-    assert results.guarantee.read_text() == "No privacy: a test.\n"
-
-
-def test_keys_are_those_beside_the_study_that_have_a_place_in_it(folders: Folders) -> None:
-    file = folders.study_file(ME)
-    assert keys_beside(file, folders.study, None, role="site").certificate.name == ME
-    with pytest.raises(ValueError, match=r"no \.key file beside .* as a node"):
-        keys_beside(file, folders.study, None, role="node")
-    other = folders.of("site 1")
-    for path in (*other.glob("*.key"), *other.glob("*.crt")):
-        copy = file.parent / path.name
-        copy.write_bytes(path.read_bytes())
-        copy.chmod(0o600)
-    with pytest.raises(ValueError, match=r"several .*: site-0.key, site-1.key; give one with --keys"):
-        keys_beside(file, folders.study, None, role="site")
-    given = keys_beside(file, folders.study, file.parent / "site-1.key", role="site")
-    assert given.certificate.name == "site 1"
-    for name in ("site-0", "site-1"):
-        (file.parent / f"{name}.crt").unlink()
-    with pytest.raises(ValueError, match=r"site-0.key, site-1.key has no certificate beside it yet"):
-        keys_beside(file, folders.study, None, role="site")
-
-
-def test_the_wrong_command_is_told_the_right_one(folders: Folders) -> None:
-    mine = folders.of(ME) / "site-0.key"
-    assert "is a site in this study: run `eigenveil site`" in refusal(*folders.hub("--keys", mine))
-    hub = folders.of("hub") / "hub.key"
-    wrong = folders.site(ME, "--keys", hub, "--dataset", "patients")
-    assert "is a hub in this study: run `eigenveil hub`" in refusal(*wrong)
-    assert "is no tree, and has no nodes" in refusal("node", folders.study_file(ME), "--keys", mine)
-    (folders.of("hub") / "hub.crt").unlink()
-    assert "needs its certificate" in refusal(*folders.hub())
-
-
-def test_a_hub_listens_everywhere_unless_it_is_for_this_machine_alone() -> None:
-    assert listening_address(None, "hub.example.org:7443") == "[::]:7443"
-    assert listening_address(None, "10.1.2.3:7443") == "[::]:7443"
-    for address in ("localhost:1", "127.0.0.1:1", "[::1]:1"):
-        assert listening_address(None, address) == address
-    assert listening_address("10.1.2.3:0", "hub.example.org:7443") == "10.1.2.3:0"
-
-
-def test_without_grpc_the_reader_is_told_what_to_install(folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name.startswith("eigenveil.runtimes.network")]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "grpc", None)
-    for command in (folders.hub(), folders.site(ME), ["node", str(folders.study_file(ME))]):
-        assert refusal(*command) == "error: the network needs gRPC: pip install 'eigenveil[network]'"
-
-
-@pytest.mark.parametrize(
-    "privacy, expected",
-    [
-        ({"trust": "site"}, "They leave with noise that this site adds itself"),
-        ({"trust": "curator"}, "THEY LEAVE AS THEY ARE, without noise: the hub reads them"),
-        ({"trust": "both", "epsilon": [5.0, 2.0]}, "the hub adds more before it passes anything on"),
-        ({"trust": None, "epsilon": None, "delta": None, "none": True}, "nothing is promised to anybody"),
-        ({"epsilon": None, "delta": None, "none": True}, "the hub reads their exact sum over at least 3 sites"),
-    ],
-)
-def test_what_leaves_is_said_for_every_trust(tmp_path: Path, privacy: dict[str, Any], expected: str) -> None:
-    study = Folders(tmp_path, privacy=privacy).study
-    what, covered = revealed_words(study, parties_of(study))
-    assert expected in covered
-    assert what.startswith("What leaves this site, in at most ")
-
-
-def test_the_methods_say_what_they_sum(tmp_path: Path) -> None:
-    study = Folders(tmp_path, task={"method": "krylov", "rounds": 3, "center": "none"}, privacy={"trust": "site"}).study
-    parties = parties_of(study)
-    (what, _) = revealed_words(study, parties)
-    width = parties.request.plan.width
-    assert f"products of the rows with {width} directions; the sum of squares of all entries." in what
-    assert "mean" not in what
-
-
-def test_costs_add_up_in_squares_and_are_rounded_against_the_reader(tmp_path: Path) -> None:
-    account = Account("2" * 64, "heart", "patients", "masked", 5.0, 1e-6, mu=1.0, beyond=1e-9)
-    life = Budget(9.0, 1e-5)
-    with Book.open(tmp_path / "ledger.db") as book:
-        book.join(Account("1" * 64, "earlier", "patients", "site", 2.0, 1e-6, mu=0.5), life=life)
-        book.commit("1" * 64, 0, came=b"", said=[b"x"], charges=[Charge("sum", 0.3)])
-        (state,) = book.datasets()
-        lines = [words for words, _ in cost_words(account, state, life=life, joined=False)]
-        spent, reserved = rounded(epsilon_of(0.3, 1e-5)), rounded(epsilon_of(0.5, 1e-5))
-        assert f"{spent} spent, {reserved} reserved by open studies, {reserved} counted for life" in lines[1]
-        most = epsilon_of(math.hypot(0.5, 1.0), 1e-5 - 1e-9)
-        assert f"With this study it is at most {rounded(most)}, of 9 that the policy allows" in lines[2]
-        book.finish("1" * 64)
-        (state,) = book.datasets()
-    left = left_words(state, life)
-    found = re.search(r"another study of epsilon ([0-9.]+) at", left)
-    assert found is not None
-    # Another study of that much fits, and one a little larger does not.
-    fits = math.hypot(0.3, Budget(float(found[1]), 1e-5).mu)
-    assert fits <= life.mu < math.hypot(0.3, Budget(float(found[1]) * 1.001, 1e-5).mu)
-    assert left_words(state, None).startswith("there is no bound")
 
 
 def test_a_lost_quorum_is_one_line_and_exit_code_3(folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:

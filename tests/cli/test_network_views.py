@@ -4,18 +4,19 @@ import io
 import re
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from rich.console import Console
 
 from cli.network_folders import Folders
-from eigenveil.cli.network_view import HubView, PartyView, Voice
+from eigenveil.cli.network_view import HubView, PartyView, Voice, traffic_of
 from eigenveil.estimators.rounds import Round
 from eigenveil.network.desk import Happening
+from eigenveil.network.holder import credentials_of
 from eigenveil.network.hub import HubAgent
 from eigenveil.network.identity import Keys
+from eigenveil.runtimes.network import Switchboard
 
 
 def done_round(number: int, **more: Any) -> Round:
@@ -68,6 +69,24 @@ def test_a_hub_shows_who_is_there_what_was_done_and_how_long_it_waits(
         assert "2 of 3" in shown
 
 
+class Held:
+    """An agent that is connected."""
+
+    def __init__(self, board: Switchboard) -> None:
+        self.board = board
+
+
+def a_board(folders: Folders) -> Switchboard:
+    """That of a site, connected to nobody."""
+    keys = Keys.load(folders.of("site 0") / "site-0.key")
+    return Switchboard("site 0", credentials=credentials_of(folders.study, keys), greeting=b"heart")
+
+
+def told(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """The lines that were said, without their times."""
+    return [line.partition(" ")[2] for line in capsys.readouterr().out.splitlines()]
+
+
 def drawn(view: object) -> str:
     console = Console(file=io.StringIO(), width=100, force_terminal=False)
     console.print(view)
@@ -75,8 +94,11 @@ def drawn(view: object) -> str:
     return console.file.getvalue()
 
 
-def test_a_site_says_what_was_asked_and_said_and_when_the_hub_is_gone(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_site_says_what_was_asked_and_said_and_when_the_hub_is_gone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     view = PartyView(Voice())
+    view.of(Held(a_board(Folders(tmp_path))), calls={"hub"})
     for happening in (
         Happening("waiting", "hub", "for hub at 10.0.0.1:7443"),
         Happening("joined", "hub"),
@@ -122,25 +144,77 @@ def test_a_reader_that_is_gone_does_not_end_a_study(monkeypatch: pytest.MonkeyPa
     assert replaced == [77]
 
 
-def test_whoever_cannot_be_reached_or_was_turned_away_is_told_of_once(capsys: pytest.CaptureFixture[str]) -> None:
-    board = SimpleNamespace(trouble={"hub": "connection refused"}, refused=["a caller from 10.0.0.9"])
-    site, hub = PartyView(Voice()), HubView(Voice())
-    site.look()
-    for view in (site, hub):
-        view.of(SimpleNamespace(board=board))  # type: ignore[arg-type]
-        view.look()
-        view.look()
-    board.trouble["hub"] = "its certificate is another"
-    site.look()
-    said = [line.partition(" ")[2] for line in capsys.readouterr().out.splitlines()]
-    assert said == [
+def test_whoever_cannot_be_reached_or_was_turned_away_is_told_of_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    agent, view = Held(a_board(Folders(tmp_path))), PartyView(Voice())
+    view.look()
+    view.of(agent, calls={"hub"})
+    agent.board.trouble |= {"hub": "connection refused", "site 1": "no answer within 20 s"}
+    agent.board.refused.append("a caller from 10.0.0.9")
+    view.look()
+    view.look()
+    agent.board.trouble["hub"] = "its certificate is another"
+    agent.board.refused.append("a caller from 10.0.0.10")
+    view.look()
+    assert told(capsys) == [
         "not connected to hub: connection refused; trying again",
+        "not connected to site 1: no answer within 20 s",
         "turned away: a caller from 10.0.0.9",
         "not connected to hub: its certificate is another; trying again",
+        "turned away: a caller from 10.0.0.10",
+    ]
+
+
+def test_what_was_told_as_it_happened_is_not_told_again_until_it_happens_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    agent, view = Held(a_board(Folders(tmp_path))), PartyView(Voice())
+    view.of(agent, calls={"hub"})
+    for _ in range(2):
+        view.tell(Happening("joined", "hub"))
+        agent.board.trouble["hub"] = "the connection was lost"
+        view.tell(Happening("left", "hub", "the connection was lost"))
+        view.look()
+    # The other way round, when what happened waits behind a long computation.
+    view.tell(Happening("joined", "hub"))
+    view.look()
+    view.tell(Happening("left", "hub", "the connection was lost"))
+    pair = ["connected to hub", "not connected to hub: the connection was lost; trying again"]
+    assert told(capsys) == pair * 3
+
+
+def test_a_hub_says_who_was_turned_away_and_who_could_not_be_talked_to(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folders, view = Folders(tmp_path), HubView(Voice())
+    board = a_board(folders)
+    keys = Keys.load(folders.of("hub") / "hub.key")
+    with HubAgent.transcript_for(folders.of("hub") / "heart.transcript", folders.study) as transcript:
+        agent = HubAgent(folders.study, keys=keys, transcript=transcript)
+        view.of(agent)
+        view.look()
+        assert traffic_of(agent) == []
+        agent.board = board
+        view.tell(Happening("joined", "site 0"))
+        # That one has just been lost, and it is about to be told.
+        board.trouble |= {"site 0": "the connection was lost", "site 1": "no answer within 20 s"}
+        board.refused.append("a caller from 10.0.0.9")
+        view.look()
+        view.tell(Happening("left", "site 0", "the connection was lost"))
+        view.look()
+        board.received["site 0"] += 3400
+        board.sent["site 0"] += 1200
+        assert re.search(r"site 0 +3.4 kB up, 1.2 kB down", drawn(view))
+    assert told(capsys) == [
+        "site 0 has joined; missing: site 1, site 2",
+        "not connected to site 1: no answer within 20 s",
+        "turned away: a caller from 10.0.0.9",
+        "site 0 is gone: the connection was lost; missing: site 0, site 1, site 2",
     ]
 
 
 def test_a_name_with_brackets_is_shown_as_it_is() -> None:
     view = PartyView(Voice())
     view.tell(Happening("joined", "[/red] ward"))
-    assert "connected to [/red] ward" in drawn(view)
+    assert "[/red] ward has joined" in drawn(view)

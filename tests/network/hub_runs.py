@@ -3,7 +3,7 @@ say is written down here, byte for byte."""
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
@@ -86,49 +86,53 @@ class HubKilling:
             **settings,
         )
 
-    async def run(self, *births: Callable[[], Child], others: Iterable[str] = ()) -> Counts:
-        """The study with a hub that lives as `births` say and once more if it has not ended. `others` come in its second life."""
-        company, late = self.company, set(others)
-        take = SiteDesk.take
+    async def run(self, *births: Callable[[], Child], leaves: tuple[str, int] | None = None) -> Counts:
+        """The study with a hub that lives as `births` say and once more if it has not ended.
+
+        `leaves` is a site that goes away with the answer to so manieth mail, and comes back in the hub's next life.
+        """
+        company, take, loop = self.company, SiteDesk.take, asyncio.get_running_loop()
+        tasks: dict[str, asyncio.Task[None]] = {}
 
         def watched(desk: SiteDesk, sender: str, data: bytes) -> list[Letter]:
             letters = take(desk, sender, data)
-            self.mails.append(_Mail(desk.party.name, len(self.codes), data, [raw for _, raw in letters]))
+            name = desk.party.name
+            self.mails.append(_Mail(name, len(self.codes), data, [raw for _, raw in letters]))
+            if (name, sum(mail.site == name for mail in self.mails)) == leaves:
+                loop.call_soon_threadsafe(tasks[name].cancel)
             return letters
 
-        tasks: list[asyncio.Task[None]] = []
         try:
             with mock.patch.object(SiteDesk, "take", watched):
                 try:
                     async with asyncio.timeout(self.seconds):
-                        tasks += [asyncio.create_task(company.run_site(n)) for n in company.names if n not in late]
                         for birth in (*births, self.start):
+                            for name in company.names:
+                                if name not in tasks or tasks[name].cancelled():
+                                    tasks[name] = asyncio.create_task(company.run_site(name))
                             if await self._lives(birth(), tasks) == 0:
                                 break
-                            if late:
-                                tasks += [asyncio.create_task(company.run_site(name)) for name in late]
-                                late = set()
-                        await asyncio.gather(*tasks)
+                        await asyncio.gather(*tasks.values())
                 finally:
-                    for task in tasks:
+                    for task in tasks.values():
                         task.cancel()
-                    await asyncio.gather(*tasks, return_exceptions=True)
+                    await asyncio.gather(*tasks.values(), return_exceptions=True)
         except Exception as error:
             self.counts.note("failed", 1, f"{self.name} {self.codes}: {type(error).__name__} {error}")
         self._count()
         return self.counts
 
-    async def _lives(self, child: Child, tasks: list[asyncio.Task[None]]) -> int:
+    async def _lives(self, child: Child, tasks: dict[str, asyncio.Task[None]]) -> int:
         """One life of the hub; 0 also where all sites have what they came for."""
         ended = asyncio.ensure_future(asyncio.wrap_future(child.ended))
         # Cancelling this wait leaves the sites alone.
-        everybody = asyncio.ensure_future(asyncio.wait(tasks))
+        everybody = asyncio.ensure_future(asyncio.wait(tasks.values()))
         waits: set[asyncio.Future[Any]] = {ended, everybody}
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-            if not ended.done() and len(tasks) == len(self.company.names):
+            if not ended.done():
                 # All sites have ended: the hub lingers for those who had thanked its forerunner.
-                await asyncio.gather(*tasks)
+                await asyncio.gather(*tasks.values())
                 await self._delivered(child)
                 return 0
             await ended
@@ -137,7 +141,7 @@ class HubKilling:
             if not ended.done():
                 self.nursery.kill(child)
         code = ended.result()
-        await self._gone()
+        await self._gone(tasks)
         self.codes.append(code)
         self.counts.kills += code == -9
         self.known.append(self._written())
@@ -149,19 +153,16 @@ class HubKilling:
                 raise RuntimeError(f"the hub ended: {child.said('failed')}")
             await asyncio.sleep(0.01)
 
-    async def _gone(self) -> None:
+    async def _gone(self, tasks: dict[str, asyncio.Task[None]]) -> None:
         """All sites have noticed that the hub is gone, and taken in what it had sent."""
-        happened = self.company.happened
         for name in self.company.names:
-            told = [one.what for who, one in happened if who == name and one.what in ("joined", "left")]
-            if told and told[-1] == "joined" and not self._over(name):
-                while [one.what for who, one in happened if who == name and one.what in ("joined", "left")][-1] != "left":
+            if self._heard(name):
+                while not (self._heard(name)[-1] == "left" or tasks[name].done()):
                     await asyncio.sleep(0.005)
-                    if self._over(name):
-                        break
 
-    def _over(self, name: str) -> bool:
-        return name in self.company.models
+    def _heard(self, name: str) -> list[str]:
+        told = [one.what for who, one in self.company.happened if who == name]
+        return [what for what in told if what in ("joined", "left")]
 
     def _written(self) -> set[tuple[str, tuple[int, str]]]:
         if not self.transcript.exists():

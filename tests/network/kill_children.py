@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -66,6 +67,7 @@ class Life:
         self.settings, self.points, self.commits, self.shift = settings, 0, 0, 0.0
         self.log = os.open(settings["log"], os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600)
         self._last = threading.Lock()
+        self.reached: Counter[str] = Counter()
         self._clock = {int(at): years * _YEAR for at, years in settings.get("clock", {}).items()}
         self._real = time.time
         if self._clock:
@@ -76,10 +78,11 @@ class Life:
         os.write(self.log, (json.dumps([what, *map(str, words)]) + "\n").encode())
 
     def reach(self, what: str) -> None:
-        """A point at which the child may die."""
+        """A point at which the child may die: by its number, or by what it is and the how manieth of these."""
         with self._last:
             self.points += 1
-            if self.points == self.settings.get("kill"):
+            self.reached[what] += 1
+            if self.settings.get("kill") in (self.points, [what, self.reached[what]]):
                 self.say("killed", self.points, what)
                 os.kill(os.getpid(), signal.SIGKILL)
 
@@ -214,7 +217,10 @@ def _told(life: Life, happening: Happening) -> None:
 
 def _deliver(life: Life, model: Model) -> None:
     life.reach("before the model")
-    np.save(life.settings["model"], model.components)
+    # Whole or not at all: others look for it.
+    whole = Path(life.settings["model"])
+    np.save(whole.with_suffix(".part.npy"), model.components)
+    whole.with_suffix(".part.npy").replace(whole)
     life.reach("after the model")
 
 
@@ -242,6 +248,7 @@ def serve() -> None:
     """Fork a child for each line that comes, say its id, and say when one has ended and how."""
     alive: set[int] = set()
     rest = b""
+    os.write(1, b"ready\n")
     while True:
         ready, _, _ = select.select([0], [], [], 0.004 if alive else None)
         if ready:
@@ -250,9 +257,14 @@ def serve() -> None:
                 break
             *lines, rest = (rest + more).split(b"\n")
             for line in lines:
+                settings = json.loads(line)
+                if "end" in settings:
+                    if settings["end"] in alive:
+                        os.kill(settings["end"], signal.SIGKILL)
+                    continue
                 child = os.fork()
                 if child == 0:
-                    born(json.loads(line))
+                    born(settings)
                 alive.add(child)
                 os.write(1, b"born %d\n" % child)
         while alive:
@@ -295,17 +307,21 @@ class Nursery:
         """A child that runs `task`."""
         plain = {name: str(value) if isinstance(value, Path) else value for name, value in settings.items()}
         child = Child({"task": task, **plain})
-        assert self._server.stdin is not None
         with self._lock:
             self._waiting.append(child)
-            self._server.stdin.write(json.dumps(child.settings).encode() + b"\n")
-            self._server.stdin.flush()
+            self._tell(child.settings)
         return child
 
     def kill(self, child: Child) -> None:
-        """End a child, if it has not ended; no exit code says so."""
-        if not child.ended.done():
-            os.kill(child.pid.result(10), signal.SIGKILL)
+        """End a child, unless it has ended. The server does it, which knows whose id it still is."""
+        pid = child.pid.result(10)
+        with self._lock:
+            self._tell({"end": pid})
+
+    def _tell(self, settings: dict[str, Any]) -> None:
+        assert self._server.stdin is not None
+        self._server.stdin.write(json.dumps(settings).encode() + b"\n")
+        self._server.stdin.flush()
 
     def _listen(self) -> None:
         assert self._server.stdout is not None
@@ -330,6 +346,9 @@ def nursery() -> Iterator[Nursery]:
         [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
     ) as server:
         try:
+            # Loading everything takes seconds, in which nobody waits for anything yet.
+            assert server.stdout is not None
+            server.stdout.readline()
             yield Nursery(server)
         finally:
             assert server.stdin is not None

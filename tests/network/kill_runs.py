@@ -29,10 +29,18 @@ class Killing:
     """One of the `STUDIES` in a `folder` of its own, whose site 1 is a child. Changes in place."""
 
     def __init__(
-        self, nursery: Nursery, name: str, folder: Path, *, seconds: float = SECONDS, **sections: dict[str, Any]
+        self,
+        nursery: Nursery,
+        name: str,
+        folder: Path,
+        *,
+        seconds: float = SECONDS,
+        book: Path | None = None,
+        **sections: dict[str, Any],
     ) -> None:
         self.nursery, self.name, self.seconds = nursery, name, seconds
         self.company = Company(folder, sections={**STUDIES[name], **sections})
+        self.book = self.company.book(VICTIM) if book is None else book
         self.counts = Counts(runs=1)
         self.hub: WatchedDesk | None = None
         self.codes: list[int] = []
@@ -40,11 +48,6 @@ class Killing:
         self.expected = list(undisturbed(name))
         (folder / "study.toml").write_text(self.company.study.text())
         np.save(folder / "table.npy", self.company.tables[VICTIM])
-
-    @property
-    def book(self) -> Path:
-        """The victim's."""
-        return self.company.book(VICTIM)
 
     @property
     def model(self) -> Path:

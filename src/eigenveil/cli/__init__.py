@@ -13,6 +13,7 @@ from eigenveil.cli.inspect import inspect
 from eigenveil.cli.keys import keys
 from eigenveil.cli.ledger import ledger
 from eigenveil.cli.node import node
+from eigenveil.cli.peer import peer
 from eigenveil.cli.policy import policy
 from eigenveil.cli.recommend import recommend
 from eigenveil.cli.simulate import simulate
@@ -30,7 +31,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"]},
 )
-for _command in (fit, stream, simulate, transform, inspect, account, demo, hub, site, node):
+for _command in (fit, stream, simulate, transform, inspect, account, demo, hub, site, peer, node):
     app.command()(_command)
 for _group in (recommend, keys, study, policy, ledger):
     app.add_typer(_group)

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from eigenveil.cli import network_options as option
+from eigenveil.cli import network_words as words
 from eigenveil.cli.network_run import TOO_FEW, carried, refused, require_grpc
 from eigenveil.cli.network_view import HubView, Voice, shown_names, traffic_of
 from eigenveil.cli.terminal import errors_as_lines, wrote
@@ -49,6 +50,7 @@ def hub(
     from eigenveil.network.identity import Keys
     from eigenveil.network.study_file import StudyFile
 
+    option.require_listen(listen)
     found = StudyFile.read(study)
     mine = Keys.load(study.parent / "hub.key" if keys is None else keys)
     address = place_of(found, mine, role="hub").address
@@ -106,7 +108,7 @@ def _patience(agent: "HubAgent") -> float:
 
 def _opening(voice: Voice, agent: "HubAgent", transcript: Path) -> None:
     study = agent.study
-    voice.say(f"Study {study.name!r} with the digest {study.digest}.", style="bold")
+    voice.say(words.title_words(study), style="bold")
     voice.say(f"The transcript is {transcript}.")
     if study.seed is not None:
         voice.say("THIS IS A REHEARSAL with a test seed: it protects nobody.", style="bold red")
@@ -135,7 +137,7 @@ def _too_few(error: ProtocolError, agent: "HubAgent") -> NoReturn:
     if error is agent.desk.stopped:
         refused(f"error: {error}; {again}", TOO_FEW)
     if not agent.desk.begun:
-        refused(f"error: {error}; run the same command again when they are there", TOO_FEW)
+        refused(f"error: {error}; {words.WHEN_THERE}", TOO_FEW)
     raise error
 
 
@@ -161,5 +163,5 @@ def _say_who_lacks(voice: Voice, agent: "HubAgent", *, over: bool) -> None:
         came = [name for name in agent.below if name not in lacking]
         voice.say(f"came for the answer: {shown_names(came)}")
     elif lacking:
-        words = f"has not fetched the answer yet: {shown_names(lacking)}; the same command hands it out once more"
-        voice.say(words, style="yellow")
+        late = f"has not fetched the answer yet: {shown_names(lacking)}; the same command hands it out once more"
+        voice.say(late, style="yellow")

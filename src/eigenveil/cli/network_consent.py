@@ -1,4 +1,4 @@
-"""Before a site takes part: its book, the name of its dataset there, and a person, or a policy, that says yes."""
+"""Before a site or peer takes part: its book, the name of its dataset there, and a person, or a policy, that says yes."""
 
 import getpass
 import hashlib
@@ -15,10 +15,21 @@ from eigenveil.cli.terminal import leaves
 from eigenveil.errors import require
 
 if TYPE_CHECKING:
+    from eigenveil.cli.network_view import Voice
     from eigenveil.network.book import Account, Book, StudyState
+    from eigenveil.network.study_file import StudyFile
     from eigenveil.privacy import Budget
 
-__all__ = ["DECLINED", "ask", "by_person", "by_policy", "dataset_named", "known_study", "opened_book", "require_room"]
+__all__ = [
+    "DECLINED",
+    "agreed",
+    "dataset_named",
+    "known_study",
+    "opened_book",
+    "require_rehearsal",
+    "require_room",
+    "study_in",
+]
 
 # The exit code when the person says no.
 DECLINED: Final = 1
@@ -40,17 +51,22 @@ def opened_book(path: Path, *, dry_run: bool) -> Iterator["Book"]:
             yield book
 
 
-def known_study(book: "Book", digest: str) -> "StudyState | None":
-    """The study of this digest, if this site has joined it; a `ValueError` if it has finished, or was closed."""
-    known = next((state for state in book.studies() if state.account.study == digest), None)
+def known_study(book: "Book", digest: str, *, role: str) -> "StudyState | None":
+    """The study of this digest, if this `role` has joined it; a `ValueError` if it has finished, or was closed."""
+    known = study_in(book, digest)
     if known is not None:
         title = known.account.title
-        require(known.state != "finished", f"this site has finished the study {title!r}: its model was written then")
-        require(known.state == "open", f"the study {title!r} was closed for good in the book of this site")
+        require(known.state != "finished", f"this {role} has finished the study {title!r}: its model was written then")
+        require(known.state == "open", f"the study {title!r} was closed for good in the book of this {role}")
     return known
 
 
-def dataset_named(path: Path, book: "Book | None", given: str | None, known: "StudyState | None") -> str:
+def study_in(book: "Book", digest: str) -> "StudyState | None":
+    """The study of this digest as the book has it now, if it was ever joined."""
+    return next((state for state in book.studies() if state.account.study == digest), None)
+
+
+def dataset_named(path: Path, book: "Book | None", given: str | None, known: "StudyState | None", *, role: str) -> str:
     """The name that was given, or that the study was joined with, or the only one in the book at `path`, None if there is none.
 
     It is never made from the name of a file: a copy under another name would then have a budget of its own.
@@ -59,7 +75,7 @@ def dataset_named(path: Path, book: "Book | None", given: str | None, known: "St
         joined = given if known is None else known.account.dataset
         require(
             joined == given,
-            f"--dataset {given!r}: this site joined the study with {joined!r}, and that cannot be changed",
+            f"--dataset {given!r}: this {role} joined the study with {joined!r}, and that cannot be changed",
         )
         return given
     if known is not None:
@@ -68,7 +84,7 @@ def dataset_named(path: Path, book: "Book | None", given: str | None, known: "St
     there = f"{path} knows {', '.join(map(repr, names))}" if names else f"{path} knows none yet"
     require(
         len(names) == 1,
-        f"--dataset is needed: what this site calls the people in the table, and {there}. Budgets attach to the name for life: "
+        f"--dataset is needed: what this {role} calls the people in the table, and {there}. Budgets attach to the name for life: "
         "the same people, the same name",
     )
     return names[0]
@@ -86,7 +102,30 @@ def require_room(book: "Book", account: "Account", *, life: "Budget | None") -> 
     require_life(others, Standing(account.mu, account.beyond, life), dataset=account.dataset, title=account.title)
 
 
-def ask(word: str) -> bool:
+def require_rehearsal(study: "StudyFile", rehearsal: bool) -> None:
+    """Refuse a study with a test seed unless a `rehearsal` was asked for, and one without if it was."""
+    require(
+        rehearsal or study.seed is None,
+        f"{study.name!r} is a rehearsal with a test seed: its noise can be subtracted, and it protects nobody. For test data "
+        "only, --rehearsal takes part",
+    )
+    require(not rehearsal or study.seed is not None, f"{study.name!r} is no rehearsal; leave --rehearsal out")
+
+
+def agreed(voice: "Voice", study: "StudyFile", book: "Book", *, rules: Path | None) -> str:
+    """The line for the book that says who consented, a person or the policy at `rules`; without consent this is the end."""
+    if rules is not None:
+        voice.say(f"Consent: --yes, under {rules}.")
+        return _by_policy(rules)
+    word = "yes" if study.private else "no privacy"
+    if _ask(word):
+        return _by_person(word)
+    book.note(study.digest, "consent was asked for and not given")
+    voice.say("Nothing was sent and nothing was charged.")
+    raise typer.Exit(DECLINED)
+
+
+def _ask(word: str) -> bool:
     """Whether the person at the terminal types `word`. There must be one: a pipe is nobody."""
     require(
         _at_terminal(),
@@ -115,7 +154,7 @@ def _forget_typed() -> None:
     termios.tcflush(sys.stdin, termios.TCIFLUSH)
 
 
-def by_person(word: str) -> str:
+def _by_person(word: str) -> str:
     """The line for the book when a person consented."""
     try:
         who = getpass.getuser()
@@ -125,6 +164,6 @@ def by_person(word: str) -> str:
     return f"consent: {who} typed {word!r}"
 
 
-def by_policy(path: Path) -> str:
+def _by_policy(path: Path) -> str:
     """The line for the book when a policy did, with a digest of it as it was."""
     return f"consent: --yes under the policy {path.name}, sha256 {hashlib.sha256(path.read_bytes()).hexdigest()}"

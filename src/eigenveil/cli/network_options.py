@@ -1,4 +1,4 @@
-"""The options of `eigenveil hub`, `site` and `node`, with the words its --help shows, and what stands for those not given."""
+"""The options of `eigenveil hub`, `site`, `peer` and `node`, with the words of --help, and what stands for those not given."""
 
 import ipaddress
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from eigenveil.network.identity import Keys as PrivateKeys
     from eigenveil.network.study_file import StudyFile
 
-__all__ = ["keys_beside", "listening_address", "of_this_study", "require_outputs"]
+__all__ = ["keys_beside", "listening_address", "of_this_study", "require_listen", "require_outputs"]
 
 Study: TypeAlias = Annotated[
     Path, typer.Argument(metavar="STUDY", help="The study file, a .toml from the coordinator.", show_default=False)
@@ -75,7 +75,7 @@ Data: TypeAlias = Annotated[
     typer.Option(
         "--data",
         metavar="FILE",
-        help="The table of this site: .csv, .parquet, .npy or .npz. Columns that the study does not name are not read.",
+        help="The table held here: .csv, .parquet, .npy or .npz. Columns that the study does not name are not read.",
         show_default=False,
     ),
 ]
@@ -84,40 +84,40 @@ PolicyFile: TypeAlias = Annotated[
     typer.Option(
         "--policy",
         metavar="FILE",
-        help="The rules of this site: eigenveil policy new writes them.",
+        help="The rules that hold here: eigenveil policy new writes them.",
         show_default="none",
     ),
 ]
 Ledger: TypeAlias = Annotated[
-    Path, typer.Option(metavar="FILE", help="The book of this site: what it has spent, for life.")
+    Path, typer.Option(metavar="FILE", help="The book held here: what has been spent, for life.")
 ]
 Dataset: TypeAlias = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="What this site calls the people in the table. Budgets attach to this name for life.",
+        help="What the people in the table are called here. Budgets attach to this name for life.",
         show_default="the only name in the book",
     ),
 ]
 Yes: TypeAlias = Annotated[
     bool, typer.Option("--yes", help="Do not ask: the --policy consents to what it does not refuse.")
 ]
-SiteModel: TypeAlias = Annotated[
+HeldModel: TypeAlias = Annotated[
     Path | None,
     typer.Option(
         "--output",
         "-o",
         metavar="FILE",
         help="Where the model goes.",
-        show_default="STUDY-SITE.safetensors in this folder",
+        show_default="STUDY-NAME.safetensors in this folder",
     ),
 ]
 Scores: TypeAlias = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="Where the scores of this site's own rows go: .csv, .parquet or .npy. They are raw data and stay here.",
-        show_default="STUDY-SITE-scores.csv in this folder",
+        help="Where the scores of the rows held here go: .csv, .parquet or .npy. They are raw data and stay here.",
+        show_default="STUDY-NAME-scores.csv in this folder",
     ),
 ]
 Rehearsal: TypeAlias = Annotated[
@@ -127,6 +127,16 @@ DryRun: TypeAlias = Annotated[
     bool, typer.Option("--dry-run", help="Say what would be revealed, and stop. Nothing is written or sent.")
 ]
 Force: TypeAlias = Annotated[bool, typer.Option("--force", help="Overwrite outputs that exist; never a book.")]
+
+
+def require_listen(given: str | None) -> None:
+    """Refuse an address that cannot be one, before anything else is done."""
+    from eigenveil.runtimes.network.credentials import host_and_port
+
+    try:
+        host_and_port("localhost:0" if given is None else given, least=0)
+    except ValueError as error:
+        raise ValueError(f"--listen: {error}") from error
 
 
 def listening_address(given: str | None, address: str) -> str:
@@ -151,8 +161,9 @@ def keys_beside(study: Path, found: "StudyFile", given: Path | None, *, role: st
 
     if given is not None:
         return Keys.load(given)
-    pins = {place.pin for place in found.places if place.certificate.role == role}
+    places = {place.pin: place.certificate for place in found.places}
     fitting: list[Path] = []
+    others: list[Certificate] = []
     unsigned: list[Path] = []
     for path in sorted(study.parent.glob("*.key")):
         beside = path.with_suffix(".crt")
@@ -164,12 +175,15 @@ def keys_beside(study: Path, found: "StudyFile", given: Path | None, *, role: st
             pin = in_file(beside, Certificate.read).pin
         except ValueError:
             continue
-        if pin in pins:
+        if pin in places and places[pin].role == role:
             fitting.append(path)
+        elif pin in places:
+            others.append(places[pin])
     waiting = f"; {', '.join(path.name for path in unsigned)} has no certificate beside it yet" if unsigned else ""
+    instead = "; ".join(f"{one.name!r} is a {one.role}: run `eigenveil {one.role}`" for one in others)
     require(
         len(fitting) > 0,
-        f"there is no .key file beside {study} with a place in it as a {role}{waiting}; give it with --keys",
+        f"there is no .key file beside {study} with a place in it as a {role}{waiting}; {instead or 'give it with --keys'}",
     )
     require(
         len(fitting) == 1,

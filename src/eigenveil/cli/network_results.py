@@ -1,4 +1,4 @@
-"""What a site ends with: the model, its guarantee in words, and the scores of its own rows, which are private."""
+"""What a site or peer ends with: the model, its guarantee in words, and the scores of its own rows, which are private."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class Results:
 
     @classmethod
     def named(cls, study: Path, party: str, model: Path | None, scores: Path | None) -> "Results":
-        """As was given, or called by the study file and the party, in this folder: those of several sites and studies differ."""
+        """As was given, or called by the study file and the party, in this folder: no two parties or studies share a name."""
         from eigenveil.network.authority import file_stem
 
         stem = f"{study.stem}-{file_stem(party)}"
@@ -58,7 +58,7 @@ class Results:
         with whole_file(self.scores) as temporary:
             WRITERS[self.scores.suffix.lower()](temporary, names, scores_of(model, rows, None), rows.shape[0])
 
-    def show(self, voice: Voice, model: "Model") -> None:
+    def show(self, voice: Voice, model: "Model", *, role: str) -> None:
         """The guarantee in words, and where everything is."""
         from eigenveil.report import guarantee_panel, scores_warning
 
@@ -67,7 +67,7 @@ class Results:
         voice.say(f"model: {self.model}", whole=True)
         voice.say(f"look at it again with: eigenveil inspect {self.model}", style="dim", whole=True)
         voice.say(f"guarantee: {self.guarantee}", whole=True)
-        private = "scores of this site's own rows, PRIVATE, readable by you alone"
+        private = f"scores of this {role}'s own rows, PRIVATE, readable by you alone"
         voice.say(f"{private}: {self.scores}", style="bold", whole=True)
         voice.show(scores_warning(), [scores_warning().plain])
 

@@ -7,10 +7,10 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Any, Final, Protocol, final
 
 from eigenveil.cli.terminal import output
 
@@ -22,10 +22,18 @@ if TYPE_CHECKING:
     from eigenveil.network.hub import HubAgent
     from eigenveil.runtimes.network import Switchboard
 
-__all__ = ["HubView", "PartyView", "Voice", "round_words", "shown_names", "traffic_of", "words_of"]
+__all__ = ["Connected", "HubView", "PartyView", "Voice", "round_words", "shown_names", "traffic_of", "words_of"]
 
 _PER_SECOND: Final = 4
 _NAMED: Final = 10
+
+
+class Connected(Protocol):
+    """An agent: site, peer, node or hub."""
+
+    @property
+    def board(self) -> "Switchboard | None":
+        """Its connections, from when it runs on."""
 
 
 @final
@@ -96,16 +104,14 @@ class Voice:
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def words_of(happening: "Happening", *, gathers: bool) -> tuple[str, str | None]:
-    """A happening as a line, and its style. To who `gathers` others come; anybody else goes to one above."""
+def words_of(happening: "Happening", *, calls: Collection[str] = ()) -> tuple[str, str | None]:
+    """A happening as a line, and its style. Whoever this party `calls` is called again; all others come by themselves."""
     who, words = happening.who, happening.words
     match happening.what:
         case "joined":
-            return (f"{who} has joined" if gathers else f"connected to {who}"), "green"
+            return (f"connected to {who}" if who in calls else f"{who} has joined"), "green"
         case "left":
-            return (
-                f"{who} is gone: {words}" if gathers else f"not connected to {who}: {words}; trying again"
-            ), "yellow"
+            return (_not_connected(who, words, calls) if who in calls else f"{who} is gone: {words}"), "yellow"
         case "asked":
             return f"{who} asks: {words}", None
         case "said":
@@ -124,6 +130,10 @@ def words_of(happening: "Happening", *, gathers: bool) -> tuple[str, str | None]
             return words, "yellow"
         case _:
             return words or happening.what, "green"
+
+
+def _not_connected(name: str, why: str, calls: Collection[str]) -> str:
+    return f"not connected to {name}: {why}" + ("; trying again" if name in calls else "")
 
 
 def shown_names(names: Sequence[str]) -> str:
@@ -147,47 +157,83 @@ def round_words(done: "Round") -> str:
     return f"round {done.number + 1} ({done.stage}): {len(done.answered)} answered{missing}, {traffic}{moved}{again}"
 
 
-def traffic_of(agent: object) -> list[tuple[str, int, int]]:
+def traffic_of(agent: Connected) -> list[tuple[str, int, int]]:
     """Bytes from and to each that has been connected."""
-    board = _board_of(agent)
+    board = agent.board
     if board is None:
         return []
     names = sorted({*board.sent, *board.received})
     return [(name, board.received[name], board.sent[name]) for name in names]
 
 
-def _board_of(agent: object) -> "Switchboard | None":
-    """The connections of an agent, while it has any."""
-    return getattr(agent, "board", None)
+@final
+class _Door:
+    """What the switchboard of an agent knows and tells nobody: why somebody cannot be reached, and who was turned away. Changes
+    in place, so that each is said once."""
+
+    def __init__(self) -> None:
+        self._why: dict[str, str] = {}
+        self._stranger: str | None = None
+
+    def note(self, name: str, why: str) -> bool:
+        """Whether it is news that this name is not connected for that reason."""
+        news = self._why.get(name) != why
+        self._why[name] = why
+        return news
+
+    def joined(self, name: str) -> None:
+        """It is connected: when it leaves, for whatever reason, that is news."""
+        self._why.pop(name, None)
+
+    def news(self, agent: Connected | None, *, calls: Collection[str], but: Collection[str] = ()) -> Iterator[str]:
+        """Lines that have not been said. Of those in `but` others will tell."""
+        board = None if agent is None else agent.board
+        if board is None:
+            return
+        for name, why in tuple(board.trouble.items()):
+            if name not in but and self.note(name, why):
+                yield _not_connected(name, why, calls)
+        last = board.refused[-1] if board.refused else None
+        if last is not None and last != self._stranger:
+            yield f"turned away: {last}"
+        self._stranger = last
 
 
 @final
 class PartyView:
-    """What a site, peer or node does: a line for each happening, and how it stands. Changes in place, from any thread."""
+    """What a site, peer or node does: a line for each happening, and how it stands. Changes in place, from any thread.
 
-    def __init__(self, voice: Voice, *, gathers: bool = False) -> None:
-        self._voice, self._gathers = voice, gathers
-        self._agent: object = None
+    `began` says that a peer has begun with all the others; before that it lets nothing out.
+    """
+
+    def __init__(self, voice: Voice) -> None:
+        self._voice, self._door = voice, _Door()
+        self._agent: Connected | None = None
+        self._calls: Collection[str] = ()
         self._now = "beginning"
-        self._trouble: dict[str, str] = {}
+        self.began = False
 
-    def of(self, agent: object) -> None:
-        """It is this one."""
-        self._agent = agent
+    def of(self, agent: Connected, *, calls: Collection[str]) -> None:
+        """It is this one, which `calls` these; others call it."""
+        self._agent, self._calls = agent, calls
 
     def tell(self, happening: "Happening") -> None:
         """Say it."""
-        words, style = words_of(happening, gathers=self._gathers and happening.what in ("joined", "left"))
-        self._voice.happen(words, style=style)
+        words, style = words_of(happening, calls=self._calls)
         self._now = words
+        match happening.what:
+            case "began":
+                self.began = True
+            case "joined":
+                self._door.joined(happening.who)
+            case "left" if not self._door.note(happening.who, happening.words):
+                return
+        self._voice.happen(words, style=style)
 
     def look(self) -> None:
-        """Say why somebody cannot be reached, once for each reason. A dialler tries again and again, and tells nobody."""
-        board = _board_of(self._agent)
-        for name, why in () if board is None else tuple(board.trouble.items()):
-            if self._trouble.get(name) != why:
-                self._voice.happen(f"not connected to {name}: {why}; trying again", style="yellow")
-        self._trouble = {} if board is None else dict(board.trouble)
+        """Say why somebody cannot be reached, once for each reason, and who was turned away. A dialler tells nobody."""
+        for words in self._door.news(self._agent, calls=self._calls):
+            self._voice.happen(words, style="yellow")
 
     def __rich__(self) -> "RenderableType":
         from rich.spinner import Spinner
@@ -210,7 +256,7 @@ class HubView:
         self._now, self._refused = "beginning", ""
         self._wait: int | None = None
         self._until: float | None = None
-        self._strangers = 0
+        self._door = _Door()
 
     def of(self, agent: "HubAgent") -> None:
         """It is this hub."""
@@ -218,14 +264,16 @@ class HubView:
 
     def tell(self, happening: "Happening") -> None:
         """Take note, and say it."""
-        words, style = words_of(happening, gathers=True)
+        words, style = words_of(happening)
         agent = self._agent
         match happening.what:
             case "joined":
                 self._here |= {happening.who}
+                self._door.joined(happening.who)
                 words += self._missing()
             case "left":
                 self._here -= {happening.who}
+                self._door.note(happening.who, happening.words)
                 over = agent is not None and agent.desk.party.result is not None
                 words = f"{happening.who} has left" if over else words + self._missing()
             case "waiting" if agent is not None:
@@ -243,12 +291,10 @@ class HubView:
         self._voice.happen(words, style=style)
 
     def look(self) -> None:
-        """Say who was turned away at the door, if anybody was since the last time."""
-        board = _board_of(self._agent)
-        count = 0 if board is None else len(board.refused)
-        if board is not None and count > self._strangers:
-            self._voice.happen(f"turned away: {board.refused[-1]}", style="yellow")
-        self._strangers = count
+        """Say who was turned away at the door, and who came and could not be talked to."""
+        # Of those who are here, or were until just now, it is told when they leave.
+        for words in self._door.news(self._agent, calls=(), but=self._here):
+            self._voice.happen(words, style="yellow")
 
     def lingers(self, seconds: float) -> None:
         """The study is over, and only the answer is still to be fetched."""

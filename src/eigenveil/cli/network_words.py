@@ -1,20 +1,39 @@
-"""What a site is about to reveal, to whom and at what cost, in plain words: what its person reads before they consent."""
+"""What a site or peer is about to reveal, to whom and at what cost, in plain words: what its person reads before they consent."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from eigenveil.errors import require
 
 if TYPE_CHECKING:
+    from eigenveil.estimators.gossip_parties import PeerParties
     from eigenveil.estimators.parties import Parties
     from eigenveil.network.book import Account, DatasetState
     from eigenveil.network.policy import Policy
     from eigenveil.network.study_file import Place, StudyFile
     from eigenveil.privacy import Budget
 
-__all__ = ["cost_words", "left_words", "party_words", "revealed_words", "rounded"]
+__all__ = [
+    "WHEN_THERE",
+    "cost_words",
+    "left_words",
+    "listed",
+    "party_words",
+    "peer_revealed_words",
+    "revealed_words",
+    "rounded",
+    "title_words",
+]
+
+# What is said where somebody did not come in time, and nothing was asked of anybody.
+WHEN_THERE: Final = "run the same command again when they are there"
+
+
+def title_words(study: "StudyFile") -> str:
+    """What it is called, and the digest that everybody must see the same."""
+    return f"Study {study.name!r} with the digest {study.digest}."
 
 
 def revealed_words(study: "StudyFile", parties: "Parties") -> Iterator[str]:
@@ -22,26 +41,60 @@ def revealed_words(study: "StudyFile", parties: "Parties") -> Iterator[str]:
     covered."""
     from eigenveil.estimators.study import Study
 
-    request, plan = parties.request, parties.request.plan
-    assert isinstance(parties.study, Study)
-    sums = ["the number of people"] if request.people is None else []
-    sums += ["the sum of their rows, for the mean"] if isinstance(request.center, str) else []
-    match plan.method:
+    request, plan, task = parties.request, parties.request.plan, parties.study
+    assert isinstance(task, Study)
+    sums = _sums(
+        "site", plan.method, plan.width, count=request.people is None, center=request.center, trace=task.needs_trace
+    )
+    yield _leaving("site", sums, rounds=parties.most_questions, numbers=task.extent().entries)
+    yield _covered(study)
+
+
+def peer_revealed_words(study: "StudyFile", parties: "PeerParties") -> Iterator[str]:
+    """What leaves a peer, from the terms that the peer itself has worked out: in how many rounds, what, and how covered."""
+    from eigenveil.plan import split_budget
+    from eigenveil.plan_sites import SitesPlan
+    from eigenveil.privacy import packed_size
+
+    request, plan, dim = parties.request, parties.request.plan, parties.request.bounds.dim
+    # Studies over the network find all components at once.
+    assert isinstance(plan, SitesPlan)
+    count, summed = request.people is None, plan.method == "covariance"
+    split = split_budget(
+        mean=isinstance(request.center, str), search=request.bounds.search, count=count, trace=not summed
+    )
+    turns = len(split.mean) + plan.rounds + (split.extra > 0)
+    # Where nothing is paid for all begins anew whenever somebody is gone.
+    rounds = turns + request.restarts if request.private else turns * len(parties.names)
+    product = packed_size((dim, dim), symmetric=True) if summed else dim * plan.width
+    sums = _sums("peer", plan.method, plan.width, count=count, center=request.center, trace=not summed)
+    yield _leaving("peer", sums, rounds=rounds, numbers=max(product, dim + 1))
+    yield _covered_between_peers(study)
+    if request.restarts:
+        again = _counted(request.restarts, "round")
+        yield f"Up to {again} may leave once more, with new noise, when peers vanish; the cost below includes that."
+
+
+def _leaving(role: str, sums: Sequence[str], *, rounds: int, numbers: int) -> str:
+    return (
+        f"What leaves this {role}, in at most {_counted(rounds, 'round')}: {'; '.join(sums)}. At most "
+        f"{_counted(numbers, 'number')} at once, no row and no score."
+    )
+
+
+def _sums(role: str, method: str, width: int, *, count: bool, center: object, trace: bool) -> list[str]:
+    sums = ["the number of people"] if count else []
+    sums += ["the sum of their rows, for the mean"] if isinstance(center, str) else []
+    match method:
         case "covariance":
             sums.append("the sums of products of each two columns")
         case "merge" | "uda" | "wda":
-            sums.append(f"the {plan.width} leading directions of this site's own rows")
+            sums.append(f"the {width} leading directions of this {role}'s own rows")
         case "fedpower":
-            sums.append(f"products of the rows with {plan.width} directions, after steps on these rows alone")
+            sums.append(f"products of the rows with {width} directions, after steps on these rows alone")
         case _:
-            sums.append(f"products of the rows with {plan.width} directions")
-    sums += ["the sum of squares of all entries"] if parties.study.needs_trace else []
-    extent = parties.study.extent()
-    yield (
-        f"What leaves this site, in at most {_counted(parties.most_questions, 'round')}: {'; '.join(sums)}. At most "
-        f"{_counted(extent.entries, 'number')} at once, no row and no score."
-    )
-    yield _covered(study)
+            sums.append(f"products of the rows with {width} directions")
+    return sums + (["the sum of squares of all entries"] if trace else [])
 
 
 def _covered(study: "StudyFile") -> str:
@@ -63,6 +116,21 @@ def _covered(study: "StudyFile") -> str:
             return "THEY LEAVE AS THEY ARE, without noise, for the hub to read, and nothing is promised to anybody."
 
 
+def _covered_between_peers(study: "StudyFile") -> str:
+    few = study.privacy.colluders or 1
+    match study.trust:
+        case "pairwise":
+            told = "one peer that tells them" if few == 1 else f"{few} peers that tell them"
+            return (
+                "They leave with noise of this peer's own, and with more that it shares in pairs with others, which cancels in "
+                f"sums over all peers alone: the promise holds against all who see them together with {told} everything."
+            )
+        case "independent":
+            return "They leave with noise that this peer adds itself, all that the promise needs, whoever sees them."
+        case _:
+            return "THEY LEAVE AS THEY ARE, without noise, for neighbours to read, and nothing is promised to anybody."
+
+
 def party_words(study: "StudyFile", me: "Place", policy: "Policy | None") -> Iterator[tuple[str, str, str | None]]:
     """Everybody who takes part and whether the policy has their pin, the pin in groups of four, and a style."""
     from eigenveil.network.identity import pin_words
@@ -70,7 +138,7 @@ def party_words(study: "StudyFile", me: "Place", policy: "Policy | None") -> Ite
     for place in study.places:
         who, pin = f"{place.certificate.role} {place.name}", pin_words(place.pin)
         if place is me:
-            yield f"{who}, this site", pin, "dim"
+            yield f"{who}, this {place.certificate.role}", pin, "dim"
         elif policy is not None and _pinned(place, policy):
             yield f"{who}, pinned by your policy", pin, None
         else:
@@ -153,6 +221,16 @@ def rounded(number: float, *, up: bool = True) -> str:
         return f"{number:g}"
     unit = Decimal(1).scaleb(Decimal(number).adjusted() - 3)
     return format(Decimal(number).quantize(unit, ROUND_CEILING if up else ROUND_FLOOR).normalize(), "f")
+
+
+def listed(words: Sequence[str]) -> str:
+    """With commas between, and a word before the last.
+
+    >>> listed(["north"]), listed(["north", "south", "west"])
+    ('north', 'north, south and west')
+    """
+    *others, last = words
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def _counted(number: int, word: str) -> str:

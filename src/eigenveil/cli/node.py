@@ -1,6 +1,7 @@
 """`eigenveil node`: an inner node of a tree, between the hub and its sites. It holds no rows and keeps nothing."""
 
 from eigenveil.cli import network_options as option
+from eigenveil.cli import network_words as words
 from eigenveil.cli.network_run import TOO_FEW, carried, refused, require_grpc
 from eigenveil.cli.network_view import PartyView, Voice
 from eigenveil.cli.terminal import errors_as_lines
@@ -33,15 +34,16 @@ def node(
     from eigenveil.network.study_file import StudyFile
     from eigenveil.network.study_keys import address
 
+    option.require_listen(listen)
     found = StudyFile.read(study)
     above = None if connect is None else address("--connect", connect)
     voice = Voice()
-    view = PartyView(voice, gathers=True)
+    view = PartyView(voice)
     agent = NodeAgent(found, keys=option.keys_beside(study, found, keys, role="node"), tell=view.tell)
-    view.of(agent)
+    view.of(agent, calls={agent.parties.above[agent.place.name]})
     assert agent.place.address is not None
     where = option.listening_address(listen, agent.place.address)
-    voice.say(f"Study {found.name!r} with the digest {found.digest}.", style="bold")
+    voice.say(words.title_words(found), style="bold")
     voice.say(f"This is the node {agent.place.name!r}, at {where}. Below it: {', '.join(agent.below)}.")
     try:
         with voice.under(view):
@@ -52,5 +54,5 @@ def node(
                 look=view.look,
             )
     except ProtocolError as error:
-        refused(f"error: {error}; run the same command again when they are there", TOO_FEW)
+        refused(f"error: {error}; {words.WHEN_THERE}", TOO_FEW)
     voice.say("the answer has been passed on", style="green")
