@@ -35,6 +35,7 @@ from eigenveil.privacy.published import fedpower_multiplier
 from eigenveil.protocols import Hub, Member, Node, Sampling, Terms, Turn, star, tree
 from eigenveil.protocols.masked import Identity, MaskedMember, MaskedTerms, Masking
 from eigenveil.rows import Rows, Symmetric
+from eigenveil.tasks import Question
 from eigenveil.tasks.base import GRID_COST
 
 __all__ = ["NOTHING_ASKED", "Design", "Parties"]
@@ -146,8 +147,9 @@ class Parties:
         masking: Masking | None,
         watch: Callable[[Turn], None] | None,
         through: Callable[[Mechanism], Mechanism] = lambda mechanism: mechanism,
+        asking: Callable[[Question], Question] | None = None,
     ) -> Hub[Any]:
-        """The hub. What it releases goes `through` what is put around its mechanism."""
+        """The hub. What it releases goes `through` what is put around its mechanism; `asking` as in `Hub`."""
         request, sampling = self.request, None
         if request.participation is not None:
             scheme, count = request.participation
@@ -164,6 +166,7 @@ class Parties:
             person_sites=request.person_sites,
             watch=watch,
             exchanges=masking,
+            asking=asking,
         )
 
     def noise_floor(self, found: Found, *, sites: int, weights: tuple[float, float]) -> float:

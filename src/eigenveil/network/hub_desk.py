@@ -11,9 +11,10 @@ from eigenveil.network.desk import Desk, Happening, Letter, Tell, opened
 from eigenveil.network.remembering import Remembering
 from eigenveil.network.transcript import Event, Transcript
 from eigenveil.privacy import Exact, Mechanism
-from eigenveil.protocols import Envelope, Hub, Turn
+from eigenveil.protocols import Ask, Envelope, Hub, Turn
 from eigenveil.protocols.wire import decode, encode
 from eigenveil.runtimes.in_process import Traffic
+from eigenveil.tasks import Question
 
 __all__ = ["HubDesk"]
 
@@ -24,8 +25,12 @@ class HubDesk(Desk):
 
     def __init__(self, parties: Parties, transcript: Transcript, *, limit: int, tell: Tell) -> None:
         self.party: Hub[Any] = parties.hub(
-            masking=parties.masking(secret=transcript.secret), watch=self._note, through=self._remembering
+            masking=parties.masking(secret=transcript.secret),
+            watch=self._note,
+            through=self._remembering,
+            asking=self._asked_before,
         )
+        self._asked: Question | None = None
         self._parties, self._transcript, self._limit, self._tell = parties, transcript, limit, tell
         self.rounds: list[Round] = []
         self.traffic: defaultdict[int, Traffic] = defaultdict(Traffic)
@@ -39,6 +44,15 @@ class HubDesk(Desk):
         # Where nothing is added there is nothing to keep: the same sums come out again.
         self._memory = None if isinstance(mechanism, Exact) else Remembering(mechanism)
         return mechanism if self._memory is None else self._memory
+
+    def _asked_before(self, question: Question) -> Question:
+        """The question as it was asked: another machine may compute other last digits, and sites would take it for another."""
+        if self._replaying and self._asked is not None:
+            question, self._asked = self._asked, None
+            self._parties.study.require_question(question)
+        elif not self._replaying:
+            self._asked = question
+        return question
 
     @property
     def over(self) -> bool:
@@ -93,7 +107,9 @@ class HubDesk(Desk):
             # A lost quorum, for one. It is part of what happened: the hub is to be there again when it is resumed.
             self.stopped = error
         released = None if self._memory is None else self._memory.taken()
-        self._transcript.add(Event(event.kind, event.sender, event.data, released))
+        asked, self._asked = self._asked, None
+        raw = None if asked is None else encode(Envelope(self.party.name, self.party.name, Ask(0, asked)))
+        self._transcript.add(Event(event.kind, event.sender, event.data, released, raw))
         return self._letters(said)
 
     def _letters(self, mails: list[Envelope]) -> list[Letter]:
@@ -110,10 +126,18 @@ class HubDesk(Desk):
         for event in self._transcript.events():
             if self._memory is not None:
                 self._memory.recall(event.released)
+            if event.asked is not None:
+                body = decode(event.asked).body
+                assert isinstance(body, Ask)
+                self._asked = body.question
             try:
                 self._letters(self._again(event))
             except ProtocolError as error:
                 self.stopped = error
+            if self._asked is not None:
+                raise ProtocolError(
+                    "the transcript holds questions that this hub does not ask: it is of another version"
+                )
         if self._memory is not None:
             self._memory.require_all_given()
             self._memory.taken()

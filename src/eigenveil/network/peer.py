@@ -23,7 +23,7 @@ from eigenveil.network.policy import Policy
 from eigenveil.network.runner import NOTE, Runner
 from eigenveil.network.study_file import StudyFile
 from eigenveil.plan_sites import SitesPlan
-from eigenveil.protocols import Envelope
+from eigenveil.protocols import Envelope, Pass
 from eigenveil.protocols.gossip import Peer, PeerTurn
 from eigenveil.protocols.wire import encode
 from eigenveil.runtimes.network import Switchboard
@@ -93,7 +93,9 @@ class _PeerDesk(Desk):
     def _kept(self, mails: list[Envelope], came: bytes) -> list[Letter]:
         said = [encode(mail) for mail in mails]
         charges = () if self._ledger is None else self._ledger.charges[self._lines :]
-        if charges:
+        # Without a promise nothing is charged; that something was let out is written down all the same, once.
+        first = self._number == 0 and any(isinstance(mail.body, Pass) for mail in mails)
+        if charges or first:
             self._book.commit(self._study, self._number, came=came, said=said, charges=charges)
             self._number, self._lines = self._number + 1, self._lines + len(charges)
             for charge in charges:
@@ -168,9 +170,7 @@ class PeerAgent:
                 limit=self.study.network.largest,
                 tell=self._tell,
             )
-            model = await self._carry(desk, deliver, listen, ready)
-            self._book.finish(self.study.digest)
-            return model
+            return await self._carry(desk, deliver, listen, ready)
 
     def _require_new(self, entered: Opened) -> None:
         if entered.finished:
@@ -201,7 +201,8 @@ class PeerAgent:
         async def greet(name: str) -> None:
             await board.send(name, NOTE, self._known())
 
-        runner = Runner(desk, board, tell=self._tell, notes=noted, greet=greet, there=lambda: self._ready)
+        reply = 0.0 if self.policy is None else self.policy.reply_seconds
+        runner = Runner(desk, board, tell=self._tell, notes=noted, greet=greet, there=lambda: self._ready, reply=reply)
         try:
             order = [place.name for place in self.study.peers]
             mine = order.index(self.place.name)
@@ -227,6 +228,7 @@ class PeerAgent:
                 raise desk.party.error
             model = self._model(desk.party)
             deliver(model)
+            self._book.finish(self.study.digest)
             await self._say(board, _DONE)
             # Neighbours may still need numbers of the last turn.
             await runner.linger(seconds=network.deadline * (1 + network.retries), over=lambda: self._all_done(board))

@@ -132,7 +132,7 @@ class SiteAgent:
             greeting=self.study.greeting,
             limit=self.study.network.largest,
         )
-        reply = 0.0 if self.policy is None else self.policy.agent.reply_seconds
+        reply = 0.0 if self.policy is None else self.policy.reply_seconds
         runner = Runner(desk, board, tell=self._tell, notes=self._noted, reply=reply)
         try:
             where = address or above.address

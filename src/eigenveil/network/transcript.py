@@ -21,7 +21,7 @@ _VERSION: Final = 1
 _TABLES: Final = (
     "CREATE TABLE study (digest TEXT NOT NULL, secret BLOB NOT NULL, wheel TEXT NOT NULL)",
     "CREATE TABLE events (number INTEGER PRIMARY KEY, kind TEXT NOT NULL, sender TEXT NOT NULL, data BLOB NOT NULL,"
-    " released BLOB)",
+    " released BLOB, asked BLOB)",
 )
 
 Kind = Literal["begin", "mail", "timeout", "resume"]
@@ -36,13 +36,14 @@ class TranscriptError(EigenveilError):
 class Event:
     """Something that moved the hub: that it began, mail from `sender`, that it had waited long enough, or that it was resumed.
 
-    `released` is what the hub itself released in answer, None where it released nothing.
+    `released` is what the hub itself released in answer, and `asked` the question that it came to; None where there was none.
     """
 
     kind: Kind
     sender: str = ""
     data: bytes = b""
     released: bytes | None = None
+    asked: bytes | None = None
 
 
 @final
@@ -117,17 +118,17 @@ class Transcript:
     def events(self) -> Iterator[Event]:
         """What happened, in order."""
         with closing(self._connection.cursor()) as cursor:
-            for kind, sender, data, released in cursor.execute(
-                "SELECT kind, sender, data, released FROM events ORDER BY number"
+            for kind, sender, data, released, asked in cursor.execute(
+                "SELECT kind, sender, data, released, asked FROM events ORDER BY number"
             ):
-                yield Event(cast("Kind", kind), sender, bytes(data), None if released is None else bytes(released))
+                yield Event(cast("Kind", kind), sender, bytes(data), released, asked)
 
     def add(self, event: Event) -> None:
         """Write down what happened; on disk when this returns, or a `TranscriptError`, and then nothing was written."""
         try:
             self._connection.execute(
-                "INSERT INTO events VALUES (?, ?, ?, ?, ?)",
-                (self._count, event.kind, event.sender, event.data, event.released),
+                "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)",
+                (self._count, event.kind, event.sender, event.data, event.released, event.asked),
             )
         except sqlite3.Error as error:
             raise TranscriptError(

@@ -13,7 +13,7 @@ from eigenveil.protocols.gathering import Gathering, reachable
 from eigenveil.protocols.messages import Done, Envelope
 from eigenveil.protocols.participation import Sampling
 from eigenveil.protocols.party import Party, Wait
-from eigenveil.tasks import Task
+from eigenveil.tasks import Question, Task
 
 __all__ = ["Hub", "Terms", "Turn"]
 
@@ -59,7 +59,8 @@ class Hub(Party, Generic[Result]):
 
     In a star each site stands for itself; in a tree the ones below are nodes. Late, foreign, repeated and malformed mail is a
     `PeerError` and changes nothing. `person_sites` is at how many sites one person's rows may be. `exchanges` makes turns of
-    more than question and answer, as where sums are masked.
+    more than question and answer, as where sums are masked. `asking` may put a question in the place of another that is the
+    same but for rounding, as it was asked before the hub was stopped.
     """
 
     def __init__(
@@ -74,11 +75,12 @@ class Hub(Party, Generic[Result]):
         person_sites: int = 1,
         watch: Callable[[Turn], None] | None = None,
         exchanges: NewExchange | None = None,
+        asking: Callable[[Question], Question] | None = None,
     ) -> None:
         require(len(below) > 0, "a hub needs at least one site")
         self._task, self._below, self._mechanism, self._name = task, dict(below), mechanism, name
         self._terms, self._sampling, self._person_sites, self._watch = terms, sampling, person_sites, watch
-        self._exchanges = exchanges
+        self._exchanges, self._asking = exchanges, asking
         self._sites = tuple(site for behind in self._below.values() for site in behind)
         self._state = task.start()
         self._gone: set[str] = set()
@@ -174,6 +176,8 @@ class Hub(Party, Generic[Result]):
     def _open(self) -> list[Envelope]:
         """Ask the question that the state has come to."""
         question = self._task.ask(self._state)
+        if self._asking is not None:
+            question = self._asking(question)
         self._turn, self._waits, self._tries, self._stalled = self._turn + 1, self._waits + 1, 0, False
         asked, weights = reachable(self._below, self._gone), None
         self._draws = self._sampling if self._task.sampled(question) else None
