@@ -9,7 +9,6 @@ the hash of the last line. Note it elsewhere (`eigenveil ledger verify` prints i
 will find out.
 """
 
-import hashlib
 import hmac
 import secrets
 from collections.abc import Iterator, Sequence
@@ -17,7 +16,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Final, final
+from typing import Any, Final, final
 
 from eigenveil.errors import BudgetExceeded, require
 from eigenveil.network import book_tables as table
@@ -27,6 +26,7 @@ from eigenveil.network.book_account import (
     Opened,
     Standing,
     State,
+    alike,
     require_life,
     require_study,
     require_words,
@@ -64,6 +64,7 @@ class Book:
     def __init__(self, file: BookFile) -> None:
         """Use `Book.open` or `Book.reading`."""
         self._file = file
+        self._key: bytes | None = None
 
     @classmethod
     def open(cls, path: Path, *, create: bool = True) -> "Book":
@@ -95,8 +96,8 @@ class Book:
         require_words("dataset", dataset)
         require(len(fingerprint) > 0, "fingerprint must not be empty")
         with self._file.writing() as tables:
-            (key,) = tables.execute("SELECT key FROM keys WHERE name = 'prints'").fetchone()
-            mark = hmac.digest(key, fingerprint, hashlib.sha256)
+            self._require_own_name(tables, dataset)
+            mark = hmac.digest(table.key_of(tables), b"rows" + fingerprint, "sha256")
             seen = "SELECT print FROM prints WHERE dataset = ? ORDER BY seen DESC LIMIT 1"
             last = tables.execute(seen, (dataset,)).fetchone()
             elsewhere = "SELECT DISTINCT dataset FROM prints WHERE print = ? AND dataset != ? ORDER BY dataset"
@@ -108,6 +109,13 @@ class Book:
                 table.append(tables, "declare", body, dataset=dataset)
         other = [f"the rows of {dataset!r} are not those last seen under this name: {_GOES_ON}"] if changed else []
         return other + [f"the rows of {dataset!r} are also known as {name!r}: {_ADD_UP}" for name in names]
+
+    def mark(self, data: bytes) -> dict[str, Any]:
+        """What a line of this book says of these bytes."""
+        if self._key is None:
+            with self._file.looking() as tables:
+                self._key = table.key_of(tables)
+        return digest_of(self._key, data)
 
     def join(self, account: Account, *, life: Budget | None) -> Opened:
         """Reserve what `account` may spend in the life of its dataset, or reopen the study if it was joined before.
@@ -122,7 +130,7 @@ class Book:
             if known is None:
                 return self._join(account, Standing(account.mu, account.beyond, life), tables)
             before = table.study_of(tables, account.study).account
-            if before != account:
+            if not account.same(before):
                 raise BookError(
                     f"study {account.title!r} was joined before on other terms: dataset {before.dataset!r}, trust "
                     f"{before.trust!r}, epsilon {before.epsilon}, delta {before.delta}; what was joined cannot be changed"
@@ -158,8 +166,8 @@ class Book:
         reserved, or in the life given when joining. `BookError` if this is not the next step (another process has gone on),
         the study is not open, or the disk refuses. With `keep=False` only digests are stored.
         """
-        # Hashed before the book is held: others wait for it meanwhile.
-        digests = digest_of(came), [digest_of(data) for data in said]
+        # Marked before the book is held: others wait for it meanwhile.
+        digests = self.mark(came), [self.mark(data) for data in said]
         with self._file.writing() as tables:
             dataset, known = _open(table.standing_of(tables, study), study)
             if number != known.entries:
@@ -262,6 +270,7 @@ class Book:
             return last
 
     def _join(self, account: Account, standing: Standing, tables: table.Tables) -> Opened:
+        self._require_own_name(tables, account.dataset)
         others = table.standings_of(tables, account.dataset)
         require_life(list(others.values()), standing, dataset=account.dataset, title=account.title)
         whose, body = (account.study, account.dataset), {"account": account.values()}
@@ -270,6 +279,15 @@ class Book:
         row = (*whose, line.number, secret)
         tables.execute("INSERT INTO studies (study, dataset, joined, secret) VALUES (?, ?, ?, ?)", row)
         return Opened(True, secret, (), finished=False)
+
+    def _require_own_name(self, tables: table.Tables, dataset: str) -> None:
+        """Refuse a name that people would take for another: its budget would be a second one for the same people."""
+        for (name,) in tables.execute("SELECT dataset FROM prints UNION SELECT dataset FROM studies").fetchall():
+            if name != dataset and alike(name, dataset):
+                raise BookError(
+                    f"there is a dataset {name!r} in this book, and {dataset!r} differs from it in nothing that one sees: use "
+                    "the name that is there, or another"
+                )
 
     def _hold_to(self, life: Budget | None, account: Account, known: Standing, tables: table.Tables) -> None:
         """From now on the study is held to `life`, which may have changed with the policy since it was joined."""

@@ -7,6 +7,7 @@ for the (epsilon, delta) of the site's policy. Reservations count in full, so st
 """
 
 import math
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -23,6 +24,7 @@ __all__ = [
     "Standing",
     "State",
     "Together",
+    "alike",
     "life_from",
     "life_values",
     "require_life",
@@ -49,8 +51,20 @@ def require_study(study: str) -> None:
 
 def require_words(name: str, words: str) -> None:
     """A name for people: printable, not empty, and short."""
-    good = isinstance(words, str) and words.isprintable() and len(words) <= _LONGEST and words.strip() != ""
-    require(good, f"{name} must be printable text of 1 to {_LONGEST} letters, got {str(words)[:80]!r}")
+    good = isinstance(words, str) and words.isprintable() and 0 < len(words) <= _LONGEST and words == words.strip()
+    require(
+        good,
+        f"{name} must be printable text of 1 to {_LONGEST} letters, with no space at either end, got {str(words)[:80]!r}",
+    )
+
+
+def alike(name: str, other: str) -> bool:
+    """Whether two names differ in nothing that people see: in case, or in how letters are made up.
+
+    >>> alike("Patients", "patients"), alike("patients 1", "patients 2")
+    (True, False)
+    """
+    return unicodedata.normalize("NFKC", name).casefold() == unicodedata.normalize("NFKC", other).casefold()
 
 
 @final
@@ -94,6 +108,14 @@ class Account:
     def private(self) -> bool:
         """Whether there is a promise at all."""
         return self.epsilon is not None
+
+    def same(self, other: "Account") -> bool:
+        """Whether these are the same terms; another version of a library may round a number differently."""
+        near = all(
+            math.isclose(one, two, rel_tol=1e-9, abs_tol=1e-18)
+            for one, two in ((self.mu, other.mu), (self.beyond, other.beyond))
+        )
+        return near and replace(self, mu=other.mu, beyond=other.beyond) == other
 
     def values(self) -> dict[str, Any]:
         """Plain values for a line; an infinite mu is null."""

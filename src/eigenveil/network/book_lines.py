@@ -6,6 +6,7 @@ the head elsewhere, and that is found too.
 """
 
 import hashlib
+import hmac
 import json
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -47,9 +48,12 @@ def canonical(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 
 
-def digest_of(data: bytes) -> dict[str, Any]:
-    """What a line says of bytes: their SHA-256 and how many they are."""
-    return {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data)}
+def digest_of(key: bytes, data: bytes) -> dict[str, Any]:
+    """What a line says of bytes: how many they are, and their HMAC-SHA256 with a `key` that stays in the book.
+
+    A plain digest of a raw part would tell whoever can guess the part that the guess is right, and lines may be shown to others.
+    """
+    return {"hmac": hmac.digest(key, data, "sha256").hex(), "size": len(data)}
 
 
 @final

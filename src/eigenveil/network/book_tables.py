@@ -20,6 +20,7 @@ __all__ = [
     "append",
     "append_balance",
     "entries_of",
+    "key_of",
     "last_line",
     "last_of_dataset",
     "line_in",
@@ -41,6 +42,12 @@ _COLUMNS: Final = ("number", "time", "kind", "study", "dataset", "body", "hash")
 _BODY: Final = _COLUMNS.index("body")
 
 Tables = sqlite3.Connection
+
+
+def key_of(tables: Tables) -> bytes:
+    """What fingerprints and bytes are marked with; it never leaves the book."""
+    (key,) = tables.execute("SELECT key FROM keys WHERE name = 'prints'").fetchone()
+    return bytes(key)
 
 
 def append(
@@ -210,7 +217,7 @@ def _bytes_of(tables: Tables, line: Line) -> Iterator[bytes]:
         # One at a time: they can be large.
         one = "SELECT data FROM stored WHERE study = ? AND number = ? AND place = ?"
         (data,) = tables.execute(one, (*step, place)).fetchone()
-        if not isinstance(data, bytes) or digest_of(data) != digests[place]:
+        if not isinstance(data, bytes) or digest_of(key_of(tables), data) != digests[place]:
             raise BookError(f"line {line.number} ({line.kind}) has the digest of other bytes than are stored")
         yield data
 

@@ -35,7 +35,7 @@ def parties_of(study: StudyFile) -> Parties:
     request = estimator.request_for(
         dim=len(study.columns), sites=names, sizes=study.sizes, grouped=study.task.person is not None
     )
-    return Parties(
+    parties = Parties(
         request,
         names,
         roster={place.name: place.certificate.public for place in study.sites},
@@ -44,6 +44,22 @@ def parties_of(study: StudyFile) -> Parties:
         start=first_seed(study) if request.seed is None else request.seed,
         apart=True,
         hub=study.layout().hub,
+    )
+    _require_room(study, parties)
+    return parties
+
+
+def _require_room(study: StudyFile, parties: Parties) -> None:
+    """Refuse a limit on messages that those of the study do not fit in: it would be found out when all have paid."""
+    dim, width = len(study.columns), parties.request.plan.width
+    numbers = max(parties.study.extent().entries, dim * (max(width, parties.request.rank) + 2))
+    # Cards and letters of masks are a few hundred bytes for each site and turn.
+    turns = 0 if parties.masked is None else parties.masked.turns
+    needed = 8 * numbers + 256 * (1 + turns) * len(parties.names) + 2**14
+    largest = study.network.largest
+    require(
+        needed <= largest,
+        f"[network] largest must be at least {needed} for this study, whose messages are that long, got {largest}",
     )
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from eigenveil.data import read_table
 from eigenveil.errors import require
+from eigenveil.estimators.bounds import RowBounds
 from eigenveil.estimators.sites import people_at
 from eigenveil.network.book import Account
 from eigenveil.network.identity import Keys
@@ -54,10 +55,12 @@ def credentials_of(study: StudyFile, keys: Keys) -> Credentials:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Holding:
-    """A site's table: `rows` with the columns of a study in their order, and how many `people` are in it."""
+    """A site's table: `rows` with the columns of a study in their order, how many `people` are in it, and whether its columns
+    were `named` or are taken to be those of the study."""
 
     rows: Rows
     people: int
+    named: bool = True
 
     @classmethod
     def read(cls, path: Path, study: StudyFile) -> "Holding":
@@ -72,16 +75,18 @@ class Holding:
             count == len(study.columns),
             f"{path} has {count} columns without names, and the study has {len(study.columns)}: {', '.join(study.columns[:8])}",
         )
-        return cls.of(table.rows, study)
+        return cls.of(table.rows, study, named=table.columns is not None)
 
     @classmethod
-    def of(cls, rows: Rows, study: StudyFile) -> "Holding":
+    def of(cls, rows: Rows, study: StudyFile, *, named: bool = True) -> "Holding":
         """Rows that are at hand."""
         require(
             rows.shape[1] == len(study.columns),
             f"the rows have {rows.shape[1]} columns, and the study has {len(study.columns)}",
         )
-        return cls(CheckedRows(rows), round(people_at(rows)))
+        if rows.sparse:
+            _require_sparse(study)
+        return cls(CheckedRows(rows), round(people_at(rows)), named)
 
     def fingerprint(self) -> bytes:
         """A digest of all rows, for the site alone: to notice that a name stands for other rows than before."""
@@ -94,13 +99,29 @@ class Holding:
         return state.digest()
 
 
-def require_policy(policy: Policy, study: StudyFile, *, me: str, method: str, people: int) -> None:
-    """Refuse a study that the policy does not allow, with all reasons at once."""
-    reasons = [*policy.refusals(study, me=me, method=method), *policy.refusals_of_rows(people)]
-    if study.sizes is not None and study.sizes[me] != people:
-        reasons.append(
-            f"[sizes] of the study says that {me} has {study.sizes[me]} people, and that is not what is here"
+def _require_sparse(study: StudyFile) -> None:
+    """Refuse bounds that a sparse table could only be brought into by filling it."""
+    given = study.parameters()
+    names = ("row_bound", "column_bounds", "origin", "mean_bound", "scale")
+    try:
+        RowBounds.check(len(study.columns), private=study.private, sparse=True, **{name: given[name] for name in names})
+    except ValueError as error:
+        raise ValueError(f"the table is sparse, and the study does not go with that: {error}") from error
+
+
+def require_policy(policy: Policy | None, study: StudyFile, holding: Holding, *, me: str, method: str) -> None:
+    """Refuse a study that does not fit the table, or that the policy does not allow, with all reasons at once."""
+    if study.sizes is not None:
+        # Others go by it, and it is public; whether it is right is not.
+        require(
+            study.sizes[me] == holding.people,
+            f"[sizes] of the study says that {me} has {study.sizes[me]} people, and that is not what is here",
         )
+    if policy is None:
+        return
+    reasons = [*policy.refusals(study, me=me, method=method), *policy.refusals_of_rows(holding.people)]
+    if policy.limits.columns is not None and not holding.named:
+        reasons.append("[limits] columns: the table has no names of columns, so nobody can tell which they are")
     if reasons:
         raise PolicyRefusal(reasons)
 

@@ -1,7 +1,7 @@
 """`HubAgent`: the hub of a study over the network, from the first question to the model."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from importlib.metadata import version
 from typing import Any, final
 
@@ -13,7 +13,7 @@ from eigenveil.network.holder import credentials_of, place_of
 from eigenveil.network.hub_desk import HubDesk
 from eigenveil.network.identity import Keys, recogniser
 from eigenveil.network.runner import Runner
-from eigenveil.network.site import STOPPED, THANKS
+from eigenveil.network.site import READY, STOPPED, THANKS
 from eigenveil.network.study_file import StudyFile
 from eigenveil.network.transcript import Transcript
 from eigenveil.runtimes.network import Switchboard
@@ -36,6 +36,7 @@ class HubAgent:
         self.parties = parties_of(study)
         self._keys, self._transcript, self._tell = keys, transcript, tell
         self._thanks: set[str] = set()
+        self._ready: set[str] = set()
         # The connections, while there are any.
         self.board: Switchboard | None = None
         self.desk = HubDesk(self.parties, transcript, limit=study.network.largest, tell=tell)
@@ -63,7 +64,7 @@ class HubAgent:
             greeting=self.study.greeting,
             limit=self.study.network.largest,
         )
-        runner = Runner(self.desk, board, tell=self._tell, notes=self._noted)
+        runner = Runner(self.desk, board, tell=self._tell, notes=self._noted, there=self._there)
         try:
             seen = [self.study.place(name).certificate for name in self.below]
             ready(await board.listen(listen, recognise=recogniser(seen)))
@@ -100,6 +101,13 @@ class HubAgent:
     async def _noted(self, sender: str, words: bytes) -> None:
         if words == THANKS:
             self._thanks.add(sender)
+        elif words == READY:
+            self._ready.add(sender)
+
+    def _there(self, present: Set[str]) -> Set[str]:
+        """A site is there when it is connected, and a node when it says that all below it are."""
+        nodes = set(self.parties.layout.nodes)
+        return {name for name in present if name not in nodes or name in self._ready}
 
     def _all_thanked(self) -> bool:
         return self._thanks >= set(self.below)

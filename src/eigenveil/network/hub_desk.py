@@ -8,10 +8,11 @@ from eigenveil.errors import BudgetExceeded, PeerError, ProtocolError
 from eigenveil.estimators.parties import Parties
 from eigenveil.estimators.rounds import Round, round_of
 from eigenveil.network.desk import Desk, Happening, Letter, Tell, opened
+from eigenveil.network.fits import found_in
 from eigenveil.network.remembering import Remembering
 from eigenveil.network.transcript import Event, Transcript
 from eigenveil.privacy import Exact, Mechanism
-from eigenveil.protocols import Ask, Envelope, Hub, Turn
+from eigenveil.protocols import Ask, Done, Envelope, Hub, Turn
 from eigenveil.protocols.wire import decode, encode
 from eigenveil.runtimes.in_process import Traffic
 from eigenveil.tasks import Question
@@ -107,10 +108,16 @@ class HubDesk(Desk):
             # A lost quorum, for one. It is part of what happened: the hub is to be there again when it is resumed.
             self.stopped = error
         released = None if self._memory is None else self._memory.taken()
-        asked, self._asked = self._asked, None
-        raw = None if asked is None else encode(Envelope(self.party.name, self.party.name, Ask(0, asked)))
-        self._transcript.add(Event(event.kind, event.sender, event.data, released, raw))
+        self._transcript.add(Event(event.kind, event.sender, event.data, released, self._came_to()))
         return self._letters(said)
+
+    def _came_to(self) -> bytes | None:
+        """What the hub has come to in a move: another question, or the answer."""
+        asked, self._asked = self._asked, None
+        body: Ask | Done | None = None if asked is None else Ask(0, asked)
+        if self.party.result is not None:
+            body = Done(0, self._parties.study.answer(self.party.result))
+        return None if body is None else encode(Envelope(self.party.name, self.party.name, body))
 
     def _letters(self, mails: list[Envelope]) -> list[Letter]:
         letters: list[Letter] = []
@@ -126,14 +133,16 @@ class HubDesk(Desk):
         for event in self._transcript.events():
             if self._memory is not None:
                 self._memory.recall(event.released)
-            if event.asked is not None:
-                body = decode(event.asked).body
-                assert isinstance(body, Ask)
+            body = None if event.asked is None else decode(event.asked).body
+            if isinstance(body, Ask):
                 self._asked = body.question
             try:
                 self._letters(self._again(event))
             except ProtocolError as error:
                 self.stopped = error
+            if isinstance(body, Done) and self.party.result is not None:
+                # As everybody was told, to the last digit.
+                self.party.result = found_in(self._parties, body.arrays)
             if self._asked is not None:
                 raise ProtocolError(
                     "the transcript holds questions that this hub does not ask: it is of another version"

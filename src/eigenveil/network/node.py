@@ -8,8 +8,8 @@ from eigenveil.network.desk import Desk, Happening, Letter, Tell, opened
 from eigenveil.network.fits import parties_of
 from eigenveil.network.holder import credentials_of, place_of
 from eigenveil.network.identity import Keys, recogniser
-from eigenveil.network.runner import Runner
-from eigenveil.network.site import THANKS
+from eigenveil.network.runner import NOTE, Runner
+from eigenveil.network.site import READY, THANKS
 from eigenveil.network.study_file import StudyFile
 from eigenveil.protocols import Envelope, Node
 from eigenveil.protocols.wire import encode
@@ -66,6 +66,7 @@ class NodeAgent:
         self.parties = parties_of(study)
         self._keys, self._tell = keys, tell
         self._thanks: set[str] = set()
+        self._ready: set[str] = set()
         # The connections, while there are any.
         self.board: Switchboard | None = None
 
@@ -85,7 +86,25 @@ class NodeAgent:
             limit=limit,
         )
         desk = _NodeDesk(self.parties.node(self.place.name), limit=limit, tell=self._tell)
-        runner = Runner(desk, board, tell=self._tell, notes=self._noted)
+
+        async def report() -> None:
+            # The hub begins when its nodes say that all below them are there; one that was stopped in the middle only goes on.
+            if self._ready >= set(self.below):
+                await board.send(above.name, NOTE, READY)
+
+        async def greet(name: str) -> None:
+            if name in self.below and name not in self.parties.layout.nodes:
+                self._ready.add(name)
+            await report()
+
+        async def noted(sender: str, words: bytes) -> None:
+            if words == THANKS:
+                self._thanks.add(sender)
+            elif words == READY:
+                self._ready.add(sender)
+                await report()
+
+        runner = Runner(desk, board, tell=self._tell, notes=noted, greet=greet)
         try:
             seen = [self.study.place(name).certificate for name in self.below]
             await board.listen(listen, recognise=recogniser(seen))
@@ -94,8 +113,6 @@ class NodeAgent:
             self._tell(
                 Happening("waiting", "", f"for {len(self.below)} to join below, then for {above.name} at {where}")
             )
-            # Only with all of its own does a node report above: the hub begins when its nodes are there.
-            await runner.gather(self.below, seconds=network.join)
             board.dial(
                 above.name, where, certificate=above.certificate.pem.encode(), server_name=above.certificate.server_name
             )
@@ -107,7 +124,3 @@ class NodeAgent:
         finally:
             await board.close()
             runner.close()
-
-    async def _noted(self, sender: str, words: bytes) -> None:
-        if words == THANKS:
-            self._thanks.add(sender)

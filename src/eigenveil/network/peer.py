@@ -20,6 +20,7 @@ from eigenveil.network.fits import first_seed, title_of
 from eigenveil.network.holder import Holding, account_of, credentials_of, place_of, require_policy
 from eigenveil.network.identity import Keys, recogniser
 from eigenveil.network.policy import Policy
+from eigenveil.network.refusals import Refusals
 from eigenveil.network.runner import NOTE, Runner
 from eigenveil.network.study_file import StudyFile
 from eigenveil.plan_sites import SitesPlan
@@ -63,6 +64,7 @@ class _PeerDesk(Desk):
         self._book, self._study, self._limit, self._tell = book, study, limit, tell
         self._ledger = parties.ledgers.get(party.name)
         self._number = self._lines = 0
+        self._refusals = Refusals(book, study, tell)
 
     @property
     def over(self) -> bool:
@@ -78,7 +80,7 @@ class _PeerDesk(Desk):
         try:
             said = self.party.receive(opened(data, sender=sender, me=self.party.name, limit=self._limit))
         except PeerError as error:
-            self._tell(Happening("refused", error.peer, error.why))
+            self._refusals.note(error)
             return []
         return self._kept(said, data)
 
@@ -127,8 +129,7 @@ class PeerAgent:
         self.parties = peer_parties_of(study)
         self._keys, self._holding, self._book, self._tell = keys, holding, book, tell
         request = self.parties.request
-        if policy is not None:
-            require_policy(policy, study, me=self.place.name, method=request.method, people=holding.people)
+        require_policy(policy, study, holding, me=self.place.name, method=request.method)
         budget = request.budget
         self.account: Account = account_of(study, dataset, budget=budget, mu=0.0 if budget is None else budget.mu)
         self.near = request.graph.neighbours(self.place.name)
@@ -202,7 +203,9 @@ class PeerAgent:
             await board.send(name, NOTE, self._known())
 
         reply = 0.0 if self.policy is None else self.policy.reply_seconds
-        runner = Runner(desk, board, tell=self._tell, notes=noted, greet=greet, there=lambda: self._ready, reply=reply)
+        runner = Runner(
+            desk, board, tell=self._tell, notes=noted, greet=greet, there=lambda _: self._ready, reply=reply
+        )
         try:
             order = [place.name for place in self.study.peers]
             mine = order.index(self.place.name)

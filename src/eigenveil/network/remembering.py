@@ -4,6 +4,8 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import final
 
+import numpy as np
+
 from eigenveil.errors import ProtocolError
 from eigenveil.linalg import Array
 from eigenveil.privacy import Bounded, Mechanism, Slot
@@ -31,7 +33,8 @@ class Remembering(Mechanism):
         if released is not None:
             body = decode(released).body
             assert isinstance(body, Give)
-            self._known.extend(body.arrays)
+            # Copies: where in memory numbers lie decides about the last digit of what is computed from them.
+            self._known.extend(np.array(array) for array in body.arrays)
 
     def taken(self) -> bytes | None:
         """What was released since this was last asked, to be written down; None for nothing."""

@@ -6,7 +6,7 @@ work is done on a thread of its own, so that connections stay alive however long
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Set
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar, final
 
@@ -30,7 +30,7 @@ Done = TypeVar("Done")
 @final
 class Runner:
     """Changes in place. `notes` is told of words from others, `greet` of who is connected; `reply` is a fixed time in seconds
-    that answers take, or 0. `there` are those who count as present while others are waited for, None for who is connected.
+    that answers take, or 0. `there` says who counts as present, of those who are connected, while others are waited for.
     """
 
     def __init__(
@@ -41,13 +41,13 @@ class Runner:
         tell: Tell,
         notes: Callable[[str, bytes], Awaitable[None]] | None = None,
         greet: Callable[[str], Awaitable[None]] | None = None,
-        there: Callable[[], Collection[str]] | None = None,
+        there: Callable[[Set[str]], Collection[str]] = lambda present: present,
         reply: float = 0.0,
     ) -> None:
         self._desk, self._board, self._tell, self._notes, self._reply = desk, board, tell, notes, reply
         # Those whose coming has been told, and not only happened.
         self._present: set[str] = set()
-        self._greeting, self._there = greet, (lambda: self._present) if there is None else there
+        self._greeting, self._there = greet, there
         self._early: list[Got] = []
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="party")
         self._wait: Wait | None = None
@@ -130,7 +130,7 @@ class Runner:
             await self._greeting(name)
 
     def _missing(self, names: Collection[str]) -> set[str]:
-        return set(names) - set(self._there())
+        return set(names) - set(self._there(self._present))
 
     async def linger(self, *, seconds: float, over: Callable[[], bool]) -> None:
         """Stay for those who are still to hear the end, at most so long."""

@@ -1,6 +1,7 @@
 """`SiteAgent`: a site of a study over the network, from its table to its model. It spends only what its book has let it."""
 
 import asyncio
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Final, final
@@ -19,11 +20,13 @@ from eigenveil.network.study_file import StudyFile
 from eigenveil.privacy import Budget, Charge
 from eigenveil.runtimes.network import Switchboard
 
-__all__ = ["STOPPED", "THANKS", "SiteAgent"]
+__all__ = ["READY", "STOPPED", "THANKS", "SiteAgent"]
 
 # What a site says when it has what it came for, and what a hub says when it stops before that.
 THANKS: Final = b"thanks"
 STOPPED: Final = b"stopped"
+# What a node says when all below it are there.
+READY: Final = b"ready"
 _GOODBYE: Final = 5.0
 
 
@@ -50,9 +53,7 @@ class SiteAgent:
         self.place = place_of(study, keys, role="site")
         self.parties = parties_of(study)
         self._keys, self._holding, self._book, self._tell = keys, holding, book, tell
-        if policy is not None:
-            method = self.parties.request.plan.method
-            require_policy(policy, study, me=self.place.name, method=method, people=holding.people)
+        require_policy(policy, study, holding, me=self.place.name, method=self.parties.request.plan.method)
         self.account = self._account(dataset)
         # The connections, while there are any.
         self.board: Switchboard | None = None
@@ -68,8 +69,16 @@ class SiteAgent:
         if masked is not None and masked.lattice.gaussian is not None and budget is not None:
             gaussian = masked.lattice.gaussian
             account = account_of(self.study, dataset, budget=budget, mu=gaussian.mu)
-            return account if not account.private else replace(account, beyond=budget.delta - gaussian.delta)
+            return account if not account.private else replace(account, beyond=self._beyond(budget, gaussian))
         return account_of(self.study, dataset, budget=budget, mu=0.0 if budget is None else budget.mu)
+
+    def _beyond(self, budget: Budget, gaussian: Budget) -> float:
+        """What integers take of delta for life. At an epsilon E that is (1 + e^E) times a distance between laws, so that what is
+        reckoned at the epsilon of one study is more at that of all studies together."""
+        life = None if self.policy is None else self.policy.life
+        most = budget.epsilon if life is None else max(budget.epsilon, life.epsilon)
+        beyond = (budget.delta - gaussian.delta) * (1 + math.exp(most)) / (1 + math.exp(budget.epsilon))
+        return min(beyond, math.nextafter(1.0, 0.0))
 
     @property
     def _whole(self) -> Charge | None:
@@ -107,8 +116,11 @@ class SiteAgent:
             return model
 
     def _desk(self, entered: Opened) -> SiteDesk:
-        whole = self._whole
-        spent = tuple(charge for entry in entered.entries for charge in entry.charges if charge != whole)
+        whole, request = self._whole, self.parties.request
+        # A share under masks is charged for the sum, with a person at all of their sites; a part with noise of its own is not.
+        stretch = 1.0 if self.parties.masked is not None else math.sqrt(request.person_sites)
+        lines = [charge for entry in entered.entries for charge in entry.charges if charge != whole]
+        spent = tuple(Charge(line.label, line.mu / stretch) for line in lines)
         party = self.parties.member(
             self.place.name, self._holding.rows, identity=self._keys.identity, secret=entered.secret, charges=spent
         )
@@ -121,6 +133,7 @@ class SiteAgent:
             above=self.above,
             limit=self.study.network.largest,
             whole=whole,
+            stretch=stretch,
             tell=self._tell,
         )
 

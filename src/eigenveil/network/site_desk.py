@@ -7,21 +7,22 @@ out is not made a second time.
 import hashlib
 from typing import Final, final
 
-from eigenveil.errors import PeerError
+from eigenveil.errors import PeerError, ProtocolError
 from eigenveil.estimators.parties import Parties
 from eigenveil.network.book import Book, Opened
 from eigenveil.network.desk import Desk, Happening, Letter, Tell, opened
 from eigenveil.network.fits import found_in
+from eigenveil.network.refusals import Refusals
 from eigenveil.privacy import Charge
-from eigenveil.protocols import Ask, Brief, Done, Envelope, Give, Member
+from eigenveil.protocols import Ask, Brief, Decline, Done, Envelope, Give, Member, Return
 from eigenveil.protocols.masked import MaskedMember
+from eigenveil.protocols.masked.terms import DECLINED
 from eigenveil.protocols.party import require_plain
 from eigenveil.protocols.wire import decode, encode
 
 __all__ = ["SiteDesk"]
 
-# How many refusals are written down, and how many answers are at hand to be repeated; the party can say older ones again itself.
-_NOTED: Final = 100
+# How many answers are at hand to be repeated; the party can say older ones again itself.
 _AT_HAND: Final = 4
 
 
@@ -29,7 +30,8 @@ _AT_HAND: Final = 4
 class SiteDesk(Desk):
     """The mail between a site and who stands `above` it. Changes in place.
 
-    `whole` is what the site is charged with its first part where others add the noise: all that the study may cost.
+    `whole` is what the site is charged with its first part where others add the noise: all that the study may cost. A charge of
+    the party is `stretch` times as much for a person, who may be at other sites as well.
     """
 
     def __init__(
@@ -43,20 +45,24 @@ class SiteDesk(Desk):
         above: str,
         limit: int,
         whole: Charge | None,
+        stretch: float,
         tell: Tell,
     ) -> None:
         self.party: Member | MaskedMember = party
         self._book, self._study, self._above, self._limit, self._tell = book, study, above, limit, tell
         self._parties = parties
         self._ledger = parties.ledgers.get(party.name)
-        self._whole = whole
+        self._whole, self._stretch = whole, stretch
         self._number = len(opened_book.entries)
-        self._refusals = 0
+        self._refusals = Refusals(book, study, tell)
+        # Whether the party has said something that is not in the book.
+        self._ahead = False
         self._said: dict[bytes, list[Letter]] = {}
         self._last_step = ""
         for entry in opened_book.entries:
             said = [decode(raw, limit=limit) for raw in entry.said]
-            self._remember(entry.came, [(mail.receiver, raw) for mail, raw in zip(said, entry.said, strict=True)])
+            if not any(map(_is_refusal, said)):
+                self._remember(entry.came, [(mail.receiver, raw) for mail, raw in zip(said, entry.said, strict=True)])
             self.party.recall(decode(entry.came, limit=limit), said)
             if self._whole in entry.charges:
                 self._whole = None
@@ -80,6 +86,8 @@ class SiteDesk(Desk):
 
     def take(self, sender: str, data: bytes) -> list[Letter]:
         """The answer, which is in the book by then."""
+        if self._ahead:
+            raise ProtocolError("this site has answered what could not be written down, and must be started again")
         key = hashlib.sha256(data).digest()
         if sender == self._above and key in self._said:
             return self._said[key]
@@ -89,14 +97,22 @@ class SiteDesk(Desk):
             before = 0 if self._ledger is None else len(self._ledger.charges)
             answers = self.party.receive(mail)
         except PeerError as error:
-            self._refuse(error)
+            self._refusals.note(error)
             return []
+        self._ahead = True
         said = [encode(answer) for answer in answers]
+        if any(len(raw) > self._limit for raw in said):
+            raise ProtocolError(
+                f"an answer of this site has {max(map(len, said))} bytes, and [network] largest of the study is {self._limit}: "
+                "nothing was charged and nothing was sent"
+            )
         charges = self._charges(before, answers)
         self._book.commit(self._study, self._number, came=data, said=said, charges=charges)
+        self._ahead = False
         self._number += 1
         letters = [(answer.receiver, raw) for answer, raw in zip(answers, said, strict=True)]
-        self._remember(data, letters)
+        if not any(_is_refusal(answer) for answer in answers):
+            self._remember(data, letters)
         self._say(mail, charges, sum(map(len, said)))
         return letters
 
@@ -111,7 +127,8 @@ class SiteDesk(Desk):
 
     def _charges(self, before: int, answers: list[Envelope]) -> tuple[Charge, ...]:
         """What these answers cost: new lines of the party's own ledger, or all of the study where the hub adds the noise."""
-        new = () if self._ledger is None else self._ledger.charges[before:]
+        lines = () if self._ledger is None else self._ledger.charges[before:]
+        new = tuple(Charge(line.label, line.mu * self._stretch) for line in lines)
         if self._whole is not None and any(isinstance(answer.body, Give) for answer in answers):
             new, self._whole = (*new, self._whole), None
         return new
@@ -120,13 +137,6 @@ class SiteDesk(Desk):
         self._said[hashlib.sha256(came).digest()] = letters
         while len(self._said) > _AT_HAND:
             del self._said[next(iter(self._said))]
-
-    def _refuse(self, error: PeerError) -> None:
-        self._tell(Happening("refused", error.peer, error.why))
-        if self._refusals < _NOTED:
-            # A line for the privacy officer; a flood of bad mail is not to fill the disk.
-            self._refusals += 1
-            self._book.note(self._study, f"refused mail from {error.peer}: {error.why}")
 
     def _say(self, mail: Envelope, charges: tuple[Charge, ...], size: int) -> None:
         match mail.body:
@@ -146,3 +156,8 @@ class SiteDesk(Desk):
                 self._tell(Happening("over", self._above, "the answer is here"))
             case _:
                 pass
+
+
+def _is_refusal(mail: Envelope) -> bool:
+    """Whether it says that there is no part: when the site has been mended there may be one."""
+    return isinstance(mail.body, Decline) or (isinstance(mail.body, Return) and mail.body.data == DECLINED)

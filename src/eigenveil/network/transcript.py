@@ -62,6 +62,10 @@ class Transcript:
         if not path.parent.is_dir():
             raise TranscriptError(f"the folder {path.parent} does not exist")
         fresh = not path.exists()
+        if not fresh and path.stat().st_mode & 0o077:
+            raise TranscriptError(
+                f"{path} can be read or changed by others, and with trust = curator it holds raw parts: chmod 600 {path}"
+            )
         if fresh:
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
         connection = sqlite3.connect(path, timeout=0.5, isolation_level=None, check_same_thread=False)

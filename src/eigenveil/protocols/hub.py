@@ -135,7 +135,8 @@ class Hub(Party, Generic[Result]):
             self._state, self._counted = fresh, False
         elif self._now is not None and self._now.reopen():
             return self._step(self._now, again=True)
-        return self._open()
+        # The question is the one that was asked, to the last digit: those who have answered it are not charged again.
+        return self._open(None if anew or self._now is None else self._now.question)
 
     @property
     def waiting(self) -> Wait | None:
@@ -173,9 +174,9 @@ class Hub(Party, Generic[Result]):
             return self._now.asks(self._name, again=True)
         return self._close(self._now)
 
-    def _open(self) -> list[Envelope]:
-        """Ask the question that the state has come to."""
-        question = self._task.ask(self._state)
+    def _open(self, question: Question | None = None) -> list[Envelope]:
+        """Ask the question that the state has come to, unless it is given."""
+        question = self._task.ask(self._state) if question is None else question
         if self._asking is not None:
             question = self._asking(question)
         self._turn, self._waits, self._tries, self._stalled = self._turn + 1, self._waits + 1, 0, False

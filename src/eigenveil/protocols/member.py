@@ -37,7 +37,7 @@ class Member(Party):
         self._rows, self._mechanism = rows, mechanism
         self._asked: Question | None = None
         self._turn, self._questions = -1, 0
-        self._answer: Give | Decline | None = None
+        self._answer: Give | None = None
         self.error: Exception | None = None
         self.result: tuple[Array, ...] | None = None
 
@@ -68,7 +68,7 @@ class Member(Party):
         match mail.body, [one.body for one in said]:
             case Ask(turn=turn, question=question), [(Give() | Decline()) as answer]:
                 self._questions += self._asked is None or not question.same(self._asked)
-                self._turn, self._asked, self._answer = turn, question, answer
+                self._turn, self._asked, self._answer = turn, question, answer if isinstance(answer, Give) else None
             case _:
                 self.receive(mail)
 
@@ -80,7 +80,12 @@ class Member(Party):
         if self._asked is not None and question.same(self._asked):
             # Asked again, in this turn or after a hub has resumed: the same numbers, which cost nothing more.
             self._turn = turn
-            return self._work(turn, question) if self._answer is None else replace(self._answer, turn=turn)
+            if self._answer is not None:
+                return replace(self._answer, turn=turn)
+            # There was no part, and there may be one now.
+            answer = self._work(turn, question)
+            self._answer = answer if isinstance(answer, Give) and not isinstance(self._mechanism, Exact) else None
+            return answer
         if self._asked is not None and turn == self._turn:
             raise PeerError(hub, f"asked two different questions in turn {turn}")
         require_asked(self._task, question, by=hub)
@@ -89,7 +94,7 @@ class Member(Party):
         self._turn, self._asked, self._questions = turn, question, self._questions + 1
         answer = self._work(turn, question)
         # Without noise the same work gives the same numbers, and thousands of sites need not keep theirs.
-        self._answer = None if isinstance(self._mechanism, Exact) else answer
+        self._answer = answer if isinstance(answer, Give) and not isinstance(self._mechanism, Exact) else None
         return answer
 
     def _work(self, turn: int, question: Question) -> Give | Decline:
