@@ -41,9 +41,9 @@ def say(*words: object) -> None:
     os.write(1, (" ".join(map(str, words)) + "\n").encode())
 
 
-def send(number: int, said: tuple[bytes, ...]) -> None:
+def send(book: Book, number: int, said: tuple[bytes, ...]) -> None:
     """What a site does after a commit: here it is only told."""
-    say("sent", number, hashlib.sha256(b"".join(said)).hexdigest())
+    say("sent", number, book.mark(b"".join(said))["hmac"])
 
 
 def commits(path: str, seed: int, count: int | None) -> None:
@@ -56,11 +56,11 @@ def commits(path: str, seed: int, count: int | None) -> None:
             return
         number = len(opened.entries)
         if number:
-            send(number - 1, opened.entries[-1].said)
+            send(book, number - 1, opened.entries[-1].said)
         while count is None or number < count:
             said = (os.urandom(rng.choice((10, 3000, 70_000))),)
             book.commit(mine.study, number, came=b"ask", said=said, charges=[Charge("sum", STEP)])
-            send(number, said)
+            send(book, number, said)
             number += 1
             if number % 5 == 0:
                 book.prune(mine.study, number - 2)

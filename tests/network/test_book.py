@@ -77,7 +77,7 @@ def test_pruned_steps_keep_their_charges_and_digests(book: Book) -> None:
     assert entries[3].said == (b"s3",)
     assert all(entry.charges == (SUM,) for entry in entries)
     said = [line.body["said"] for line in book.lines() if line.kind == "commit"]
-    assert said[0] == [{"sha256": hashlib.sha256(b"s0").hexdigest(), "size": 2}]
+    assert said[0] == [book.mark(b"s0")]
 
 
 def test_a_finished_study_frees_its_reserve_and_is_wiped(tmp_path: Path) -> None:

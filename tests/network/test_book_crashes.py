@@ -48,7 +48,7 @@ def require_paid(path: Path, sent: dict[int, str]) -> Opened:
         assert [line.body["number"] for line in lines] == list(range(len(lines)))
         for number, digest in sent.items():
             (said,) = lines[number].body["said"]
-            assert said["sha256"] == digest
+            assert said["hmac"] == digest
             assert lines[number].body["charges"] == [["sum", STEP]]
         assert book.datasets()[0].spent == pytest.approx(STEP * math.sqrt(len(lines)))
         return opened
