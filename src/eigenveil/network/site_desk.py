@@ -62,7 +62,8 @@ class SiteDesk(Desk):
         for entry in opened_book.entries:
             said = [decode(raw, limit=limit) for raw in entry.said]
             if not any(map(_is_refusal, said)):
-                self._remember(entry.came, [(mail.receiver, raw) for mail, raw in zip(said, entry.said, strict=True)])
+                letters = [(mail.receiver, raw) for mail, raw in zip(said, entry.said, strict=True)]
+                self._remember(hashlib.sha256(entry.came).digest(), letters)
             self.party.recall(decode(entry.came, limit=limit), said)
             if self._whole in entry.charges:
                 self._whole = None
@@ -112,7 +113,7 @@ class SiteDesk(Desk):
         self._number += 1
         letters = [(answer.receiver, raw) for answer, raw in zip(answers, said, strict=True)]
         if not any(_is_refusal(answer) for answer in answers):
-            self._remember(data, letters)
+            self._remember(key, letters)
         self._say(mail, charges, sum(map(len, said)))
         return letters
 
@@ -133,8 +134,8 @@ class SiteDesk(Desk):
             new, self._whole = (*new, self._whole), None
         return new
 
-    def _remember(self, came: bytes, letters: list[Letter]) -> None:
-        self._said[hashlib.sha256(came).digest()] = letters
+    def _remember(self, key: bytes, letters: list[Letter]) -> None:
+        self._said[key] = letters
         while len(self._said) > _AT_HAND:
             del self._said[next(iter(self._said))]
 

@@ -72,6 +72,8 @@ class Transcript:
         try:
             # One hub for one transcript: a second one would write its own story.
             connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+            # Parts can be large, and pages of four thousand bytes are many.
+            connection.execute("PRAGMA page_size = 16384")
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
             if fresh or connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0:

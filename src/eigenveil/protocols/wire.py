@@ -55,7 +55,7 @@ def encode(mail: Envelope) -> bytes:
     half = isinstance(mail.body, Give) and mail.body.symmetric
     numbers = [_triangle(array) if half else array for array in arrays]
     kind = _NUMBERS[isinstance(mail.body, Masked)]
-    raw = (np.ascontiguousarray(array, dtype=kind).tobytes() for array in numbers)
+    raw = (np.ascontiguousarray(array, dtype=kind).reshape(-1).view(np.uint8).data for array in numbers)
     return b"".join([_FRAME.pack(_MAGIC, VERSION, len(text)), text, *_pieces(mail.body), *raw])
 
 
@@ -274,6 +274,8 @@ def _arrays(data: bytes, start: int, shapes: Any, *, half: bool, kind: str) -> t
         if 8 * count > len(data) - start:
             raise ValueError("it ends too early")
         flat = np.frombuffer(data, dtype=kind, count=count, offset=start).astype(kind[1:], copy=False)
+        # Behind a head of any length numbers lie anywhere, and products of such arrays take several times as long.
+        flat = flat if flat.flags.aligned else flat.copy()
         found.append(_square(flat, sides[0]) if half else flat.reshape(sides))
         start += 8 * count
     if start != len(data):
