@@ -124,7 +124,7 @@ class HubKilling:
 
     async def _lives(self, child: Child, tasks: dict[str, asyncio.Task[None]]) -> int:
         """One life of the hub; 0 also where all sites have what they came for."""
-        ended = asyncio.ensure_future(asyncio.wrap_future(child.ended))
+        ended = asyncio.wrap_future(child.ended)
         # Cancelling this wait leaves the sites alone.
         everybody = asyncio.ensure_future(asyncio.wait(tasks.values()))
         waits: set[asyncio.Future[Any]] = {ended, everybody}
@@ -183,7 +183,7 @@ class HubKilling:
         for name in company.names:
             lines = lines_at(company.book(name))
             said = [raw for mail in self.mails if mail.site == name for raw in mail.said]
-            counts.note("unpaid", len(unpaid_in(said, lines, once=self.name.startswith("curator"))), name)
+            counts.note("unpaid", len(unpaid_in(said, company.book(name), once=self.name.startswith("curator"))), name)
             counts.note("renoised", renoised_in(said), f"{name} answered one step in two ways")
             spent = charges_in(lines)
             counts.note("double", int(len(spent) > len(self.expected)), f"{name} spent {spent}")

@@ -18,7 +18,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import datetime, tzinfo
 from pathlib import Path
 from typing import Any, Final, cast, final
@@ -27,7 +26,7 @@ import numpy as np
 
 from eigenveil.model import Model
 from eigenveil.network import identity as identity_module
-from eigenveil.network.book import Book, Opened
+from eigenveil.network.book import Book
 from eigenveil.network.desk import Happening
 from eigenveil.network.holder import Holding
 from eigenveil.network.hub import HubAgent
@@ -39,6 +38,7 @@ from eigenveil.network.transcript import Transcript
 from eigenveil.protocols.keys import Identity
 from eigenveil.rows import DenseRows
 from eigenveil.runtimes.network import Switchboard
+from network.careless_sites import CARELESS
 
 __all__ = ["POINTS", "Child", "Nursery", "as_text", "nursery"]
 
@@ -64,7 +64,7 @@ class Life:
     """How the life of this child goes: what it tells, and where it ends. Changes in place."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
-        self.settings, self.points, self.commits, self.shift = settings, 0, 0, 0.0
+        self.settings, self.points, self.written, self.shift = settings, 0, 0, 0.0
         self.log = os.open(settings["log"], os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600)
         self._last = threading.Lock()
         self.reached: Counter[str] = Counter()
@@ -99,11 +99,11 @@ class Life:
         def called(this: Any, *given: Any, **named: Any) -> Any:
             self.reach(f"before {method}")
             self.wait_at(f"before {method}")
-            if method == "commit":
-                self._before_commit()
+            if method in ("commit", "add"):
+                self._before_writing()
             found = original(this, *given, **named)
-            if method == "commit":
-                self._after_commit()
+            if method in ("commit", "add"):
+                self._after_writing()
             self.wait_at(f"after {method}")
             self.reach(f"after {method}")
             return found
@@ -116,15 +116,15 @@ class Life:
 
         setattr(kind, method, awaited if asyncio.iscoroutinefunction(original) else called)
 
-    def _before_commit(self) -> None:
-        if self.commits == self.settings.get("full_at"):
-            # As if the disk had room for one more page and no more.
-            log = Path(self.settings["book"] + "-wal")
-            resource.setrlimit(resource.RLIMIT_FSIZE, (log.stat().st_size + 16384, resource.RLIM_INFINITY))
+    def _before_writing(self) -> None:
+        if self.written == self.settings.get("full_at"):
+            # As if the disk had room for a little more and no more.
+            log = Path(self.settings["book" if "book" in self.settings else "transcript"] + "-wal")
+            resource.setrlimit(resource.RLIMIT_FSIZE, (log.stat().st_size + 1000, resource.RLIM_INFINITY))
 
-    def _after_commit(self) -> None:
-        self.commits += 1
-        self.shift = self._clock.get(self.commits, self.shift)
+    def _after_writing(self) -> None:
+        self.written += 1
+        self.shift = self._clock.get(self.written, self.shift)
 
     def _bend_time(self) -> None:
         """From here on the clock of this process is wrong by `shift` seconds, wherever Python asks for it."""
@@ -137,46 +137,6 @@ class Life:
                 return cast("Bent", datetime.fromtimestamp(time.time(), tz))
 
         vars(identity_module)["datetime"] = Bent
-
-
-def sends_first() -> None:
-    """What a site must not be: one that writes down what it said after it said it."""
-    commit, send = Book.commit, Switchboard.send
-    later: list[Callable[[], None]] = []
-
-    def put_off(book: Book, *given: Any, **named: Any) -> None:
-        later.append(lambda: commit(book, *given, **named))
-
-    async def hasty(board: Switchboard, *given: Any) -> bool:
-        sent = await send(board, *given)
-        while later:
-            later.pop(0)()
-        return sent
-
-    vars_of(Book, commit=put_off)
-    vars_of(Switchboard, send=hasty)
-
-
-def forgets() -> None:
-    """What a site must not be: one that has the charges and not the bytes, and makes new ones when it is asked again."""
-    join, commit = Book.join, Book.commit
-
-    def empty(book: Book, *given: Any, **named: Any) -> Opened:
-        return replace(join(book, *given, **named), entries=())
-
-    def whatever(book: Book, study: str, number: int, **named: Any) -> None:
-        commit(book, study, book.studies()[0].entries, **named)
-
-    vars_of(Book, join=empty, commit=whatever)
-
-
-def vars_of(kind: type[Any], **methods: Any) -> None:
-    """Put other methods into a class, in this process only."""
-    for name, method in methods.items():
-        setattr(kind, name, method)
-
-
-CARELESS: Final = {"sends first": sends_first, "forgets": forgets}
 
 
 def site(life: Life) -> None:
@@ -348,7 +308,8 @@ def nursery() -> Iterator[Nursery]:
         try:
             # Loading everything takes seconds, in which nobody waits for anything yet.
             assert server.stdout is not None
-            server.stdout.readline()
+            if server.stdout.readline() != b"ready\n":
+                raise RuntimeError("the server of children did not start")
             yield Nursery(server)
         finally:
             assert server.stdin is not None

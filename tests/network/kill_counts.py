@@ -6,13 +6,13 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from functools import cache
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, final
 
 import numpy as np
 
 from eigenveil.network.book import Book, Line
+from eigenveil.network.book_lines import canonical
 from eigenveil.protocols import Give
 from eigenveil.protocols.masked.member import words_digest
 from eigenveil.protocols.messages import Masked
@@ -28,7 +28,6 @@ __all__ = [
     "lines_at",
     "numbers_in",
     "renoised_in",
-    "said_in",
     "undisturbed",
     "unpaid_in",
 ]
@@ -83,16 +82,6 @@ def charges_in(lines: Iterable[Line]) -> list[tuple[str, float]]:
     return [(label, mu) for line in lines if line.kind == "commit" for label, mu in line.body["charges"]]
 
 
-def said_in(lines: Iterable[Line]) -> dict[str, int]:
-    """For the digest of every byte string that may have left, the number of the line that let it."""
-    found: dict[str, int] = {}
-    for line in lines:
-        if line.kind == "commit":
-            for said in line.body["said"]:
-                found.setdefault(said["sha256"], line.number)
-    return found
-
-
 def numbers_in(data: bytes) -> bytes | None:
     """The numbers of a part, whatever turn it says it is of; None for mail that is no part."""
     match decode(data).body:
@@ -104,24 +93,29 @@ def numbers_in(data: bytes) -> bytes | None:
             return None
 
 
-def unpaid_in(came: Iterable[bytes], lines: list[Line], *, once: bool) -> set[str]:
-    """The digests of byte strings that came and of which the book does not know, or that are not paid for.
+def unpaid_in(came: Iterable[bytes], path: Path, *, once: bool) -> set[bytes]:
+    """The byte strings that came and of which the book at `path` does not know, or that are not paid for.
 
     `once`: the first part pays for all.
     """
-    said = said_in(lines)
-    paying = {line.number for line in lines if line.kind == "commit" and line.body["charges"]}
+    found = set(came)
+    if not path.exists():
+        return found
+    with Book.reading(path) as book:
+        lines = [line for line in book.lines() if line.kind == "commit"]
+        marks = {data: canonical(book.mark(data)) for data in found}
+    said = {canonical(mark): line.number for line in reversed(lines) for mark in line.body["said"]}
+    paying = {line.number for line in lines if line.body["charges"]}
     first = min(paying, default=math.inf)
     paid: set[bytes] = set()
-    wrong: set[str] = set()
-    found = {sha256(data).hexdigest(): data for data in came}
-    for digest in sorted(found, key=lambda digest: said.get(digest, 0)):
-        number, numbers = said.get(digest), numbers_in(found[digest])
+    wrong: set[bytes] = set()
+    for data in sorted(found, key=lambda data: said.get(marks[data], 0)):
+        number, numbers = said.get(marks[data]), numbers_in(data)
         if number is not None and (number in paying or (once and number > first)):
             paid |= set() if numbers is None else {numbers}
         elif number is None or (numbers is not None and numbers not in paid):
             # A part that is said again in a later turn costs nothing; anything else does.
-            wrong.add(digest)
+            wrong.add(data)
     return wrong
 
 

@@ -4,21 +4,22 @@ reaches them is written down here, byte for byte."""
 import asyncio
 import contextlib
 import math
+import subprocess
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final, final
 
 import numpy as np
 
-from eigenveil.network.book import BookError, Line
+from eigenveil.network.book import BookError
 from eigenveil.network.hub import HubAgent
 from network.evil_hubs import WatchedDesk, watched_hub
 from network.kill_children import Child, Nursery, as_text
 from network.kill_counts import STUDIES, VICTIM, Counts, charges_in, lines_at, renoised_in, undisturbed, unpaid_in
 from network.network_studies import Company, keys_of
 
-__all__ = ["Killing"]
+__all__ = ["Killing", "small_disk"]
 
 # No study here takes so long, whatever happens to it.
 SECONDS: Final = 40.0
@@ -44,7 +45,7 @@ class Killing:
         self.counts = Counts(runs=1)
         self.hub: WatchedDesk | None = None
         self.codes: list[int] = []
-        self._unpaid: set[str] = set()
+        self._unpaid: set[bytes] = set()
         self.expected = list(undisturbed(name))
         (folder / "study.toml").write_text(self.company.study.text())
         np.save(folder / "table.npy", self.company.tables[VICTIM])
@@ -74,7 +75,7 @@ class Killing:
 
     async def lives(self, child: Child) -> int:
         """Wait for the end of a life, and count what must hold at once, while the site is dead."""
-        code = await asyncio.wrap_future(child.ended)
+        code = await asyncio.shield(asyncio.wrap_future(child.ended))
         self.codes.append(code)
         self.counts.kills += code == -9
         await self.settle()
@@ -85,14 +86,14 @@ class Killing:
         # What the dead had sent is in the buffers of this machine: a moment of the loop takes it in.
         await asyncio.sleep(0.02)
         try:
-            lines = lines_at(self.book)
+            lines_at(self.book)
         except BookError as error:
             self.counts.note("chains", 1, str(error))
             return
-        self._look(lines)
+        self._look()
 
-    def _look(self, lines: list[Line]) -> None:
-        found = unpaid_in(self.came(), lines, once=self.name.startswith("curator"))
+    def _look(self) -> None:
+        found = unpaid_in(self.came(), self.book, once=self.name.startswith("curator"))
         self.counts.note("unpaid", len(found - self._unpaid), f"{self.name}: not in the book, or not paid for")
         self._unpaid |= found
 
@@ -147,7 +148,7 @@ class Killing:
             counts.note("chains", 1, str(error))
             return
         spent, expected = charges_in(lines), self.expected
-        self._look(lines)
+        self._look()
         counts.note("double", sum((Counter(spent) - Counter(expected)).values()), f"{spent} and not {expected}")
         total, right = (math.hypot(*(mu for _, mu in found)) for found in (spent, expected))
         counts.note("double", int(total > right * (1 + 1e-12)), f"mu {total} and not {right}")
@@ -157,3 +158,18 @@ class Killing:
             same = self.model.exists() and all(np.array_equal(np.load(self.model), other) for other in others)
             counts.note("failed", int(not same), "the parties have different models")
             counts.note("failed", int(spent != expected), f"{spent} was spent, not {expected}")
+
+
+@contextlib.contextmanager
+def small_disk(folder: Path, room: int) -> Iterator[Callable[[], None]]:
+    """A disk of its own with so little room, and how to make more. Only root can have one."""
+    folder.mkdir()
+    subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=8m,mode=700", "eigenveil", folder], check=True, capture_output=True
+    )
+    try:
+        ballast = folder / "ballast"
+        ballast.write_bytes(bytes((8 << 20) - room))
+        yield lambda: ballast.unlink(missing_ok=True)
+    finally:
+        subprocess.run(["umount", "-l", folder], check=True)

@@ -1,14 +1,8 @@
 """A hub that lies, with the real keys of the hub: nothing leaves a site but what its book has let, and no reason ever does."""
 
 import asyncio
-import contextlib
-import math
-import re
-import resource
-import socket
 import struct
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,60 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from eigenveil.network.authority import new_request, write_new
-from eigenveil.network.book import Book, Line
+from eigenveil.network.book import Book
 from eigenveil.network.desk import Letter
-from eigenveil.network.holder import credentials_of
 from eigenveil.network.hub import HubAgent
-from eigenveil.network.identity import Keys, recogniser
-from eigenveil.network.policy import PolicyRefusal
-from eigenveil.network.study_file import StudyFile
 from eigenveil.protocols.messages import Ask, Brief, Decline, Done, Envelope, Give, Masked, Message, Return
 from eigenveil.protocols.wire import decode, encode
-from eigenveil.runtimes.network import Switchboard
 from eigenveil.tasks import Question
 from network.evil_hubs import EvilHub, Puppets, WatchedDesk, about, watched_hub
-from network.kill_counts import STUDIES, charges_in, lines_at, numbers_in, undisturbed, unpaid_in
-from network.network_studies import Company, authority
-
-SECONDS = 30.0
-# A masked study is asked by those alone who hold the keys of its other sites.
-KRYLOV = {"method": "krylov", "rounds": 3}
-
-
-def written(company: Company, name: str = "site 0") -> list[Line]:
-    """The lines of a site's book, checked."""
-    return lines_at(company.book(name))
-
-
-def notes_in(lines: list[Line]) -> list[str]:
-    """The lines for people."""
-    return [str(line.body["words"]) for line in lines if line.kind == "note"]
-
-
-def refusals(company: Company, name: str = "site 0") -> list[str]:
-    """What a site told those who look on of what it refused."""
-    return [told.words for who, told in company.happened if who == name and told.what == "refused"]
-
-
-def declined(company: Company, name: str = "site 0") -> list[str]:
-    """What a site told those who look on of why there was no part of it."""
-    told = [happening.words for who, happening in company.happened if who == name and happening.what == "said"]
-    return [words for words in told if "there is no part" in words]
-
-
-def require_paid(company: Company, came: list[bytes], *, once: bool = False) -> None:
-    """Everything that came is in the book of site 0 and paid for, within the account, and is what answers are made of."""
-    lines = written(company)
-    assert unpaid_in(came, lines, once=once) == set()
-    with Book.open(company.book("site 0")) as book:
-        (study,) = book.studies()
-    assert math.hypot(*(mu for _, mu in charges_in(lines))) <= study.account.mu * (1 + 1e-9)
-    for data in came:
-        assert isinstance(decode(data).body, Give | Decline | Masked | Return)
-    reasons = {reason.encode() for reason in refusals(company)}
-    assert not any(reason in data for reason in reasons for data in came)
-
+from network.hostile_checks import SECONDS, alone, declined, notes_in, nothing_comes, refusals, require_paid, written
+from network.kill_counts import STUDIES, charges_in, undisturbed
+from network.network_studies import Company
 
 # What a hub might say in the place of a question, and what a site says of it to its own people.
 Lie = Callable[[Envelope, bytes], bytes]
@@ -197,27 +147,6 @@ def test_what_a_hub_makes_up_is_refused_one_by_one_and_the_study_goes_on(
         np.testing.assert_array_equal(company.models[party].components, company.models["hub"].components)
 
 
-@asynccontextmanager
-async def alone(company: Company) -> AsyncIterator[EvilHub]:
-    """Site 0 by itself with an evil hub."""
-    async with asyncio.timeout(SECONDS), EvilHub(company) as hub:
-        run = asyncio.create_task(company.run_site("site 0"))
-        await hub.joined()
-        try:
-            yield hub
-        finally:
-            run.cancel()
-            await asyncio.gather(run, return_exceptions=True)
-
-
-async def nothing_comes(hub: EvilHub, lie: Message | bytes, known: Message, answer: Message) -> None:
-    """Of two letters the second is answered, with the numbers that it got before, and the first is not."""
-    await hub.say(lie)
-    again = await hub.ask(known)
-    assert type(again) is type(answer)
-    assert numbers_in(hub.got[-1]) == numbers_in(encode(Envelope("site 0", "hub", answer)))
-
-
 def test_the_same_step_with_other_directions_is_paid_for_each_time_until_nothing_is_left(tmp_path: Path) -> None:
     company = Company(tmp_path, sections=STUDIES["site krylov"])
 
@@ -286,54 +215,6 @@ def test_under_masks_the_same_step_with_other_directions_is_paid_for_until_nothi
     assert any("the ledger has mu" in words for words in declined(company))
 
 
-def test_a_flood_of_junk_fills_neither_the_book_nor_the_memory(tmp_path: Path) -> None:
-    company = Company(tmp_path, sections=STUDIES["site krylov"])
-    count, size = 10_000, 8192
-
-    async def flooding() -> int:
-        async with alone(company) as hub:
-            first = await hub.ask(Ask(0, hub.question()))
-            before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-            junk = encode(Envelope("hub", "site 0", Give(0, (np.ones(size // 8),))))
-            for number in range(count):
-                # Each another one, half of them well formed.
-                await hub.say(junk[:-8] + number.to_bytes(8, "little") if number % 2 else b"%d" % number + bytes(size))
-            await nothing_comes(hub, b"the last", Ask(0, hub.question()), first)
-            require_paid(company, hub.got)
-            return 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
-
-    grown = asyncio.run(flooding())
-    # A line for each of so many refusals, and none for any more of them.
-    assert len(refusals(company)) == count + 1
-    assert len(notes_in(written(company))) == 100
-    assert grown < count * size / 2
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait for something that other tasks bring about."""
-    while not condition():
-        await asyncio.sleep(0.01)
-
-
-@pytest.mark.xfail(strict=True, reason="a site writes down every new wording of one question, without end")
-@pytest.mark.parametrize("how", ["turns", "absentees"])
-def test_one_question_in_ever_new_words_does_not_fill_the_book(tmp_path: Path, how: str) -> None:
-    company, count = Company(tmp_path, sections=STUDIES["site krylov"]), 150
-
-    async def asking() -> None:
-        async with alone(company) as hub:
-            for number in range(count):
-                turn, without = (number, ()) if how == "turns" else (0, (f"site {number}",))
-                await hub.say(Ask(turn, hub.question(), without))
-            await until(lambda: sum(told.what in ("said", "refused") for _, told in company.happened) >= count)
-
-    asyncio.run(asking())
-    commits = [line for line in written(company) if line.kind == "commit"]
-    assert len(charges_in(commits)) == 1
-    assert len(commits) < count / 2
-
-
-@pytest.mark.xfail(strict=True, reason="why there was no part is told to who looks on, and is not in the book")
 def test_why_there_was_no_part_is_in_the_book(tmp_path: Path) -> None:
     company = Company(tmp_path, sections=STUDIES["site krylov"])
 
@@ -345,23 +226,6 @@ def test_why_there_was_no_part_is_in_the_book(tmp_path: Path) -> None:
 
     assert isinstance(asyncio.run(asking()), Decline)
     assert any("the ledger has mu" in words for words in notes_in(written(company)))
-
-
-def test_a_message_that_is_too_long_is_not_read_and_ends_one_connection_only(tmp_path: Path) -> None:
-    company = Company(tmp_path, sections={**STUDIES["site krylov"], "network": {"largest": 1 << 16}})
-
-    async def asking() -> None:
-        async with alone(company) as hub:
-            first = await hub.ask(Ask(0, hub.question()))
-            await hub.say(bytes(1 << 17))
-            await hub.left()
-            await hub.joined()
-            await nothing_comes(hub, bytes(1 << 16), Ask(0, hub.question()), first)
-            require_paid(company, hub.got)
-
-    asyncio.run(asking())
-    left = [told.words for who, told in company.happened if who == "site 0" and told.what == "left"]
-    assert left == ["it announced a message of 131072 bytes, and 65536 are allowed"]
 
 
 @pytest.mark.parametrize("name", ["site krylov", "masked krylov"])
@@ -424,174 +288,3 @@ def test_under_masks_no_turn_is_answered_but_those_that_were_agreed_on(tmp_path:
     expected = ["two different questions", "no keys are agreed on", "the study has", "a second list", "a second list"]
     for words, reason in zip(expected, refusals(company), strict=True):
         assert words in reason
-
-
-POLICY = """
-[pins]
-hub = ["{hub}"]
-[pins.peers]
-"site 1" = "{one}"
-"site 2" = "{two}"
-[budget]
-study_epsilon = 5.0
-life_epsilon = 5.0
-"""
-
-
-def policy_of(company: Company) -> str:
-    """One that allows the study."""
-    pins = {place.name: place.pin for place in company.study.places}
-    return POLICY.format(hub=pins["hub"], one=pins["site 1"], two=pins["site 2"])
-
-
-@contextmanager
-def ears(port: int) -> Iterator[list[str]]:
-    """Somebody who listens where the hub would be, and writes down who came."""
-    came: list[str] = []
-    with socket.create_server(("127.0.0.1", port)) as listener:
-        listener.settimeout(0)
-        yield came
-        while True:
-            try:
-                connection, where = listener.accept()
-            except BlockingIOError:
-                break
-            connection.close()
-            came.append(str(where))
-
-
-REFUSALS: dict[str, tuple[dict[str, Any], Callable[[str], str], list[str]]] = {
-    "allowed": ({}, lambda text: text, []),
-    "hub not pinned": ({}, lambda text: text.replace('hub = ["', f'hub = ["{"0" * 64}"] # '), ["[pins] hub"]),
-    "peer not pinned": (
-        {},
-        lambda text: text.replace('"site 2" =', '# "site 2" ='),
-        ["[pins.peers] 'site 2' is not there"],
-    ),
-    "peer with other keys": (
-        {},
-        lambda text: re.sub('"site 1" = ".*"', f'"site 1" = "{"1" * 64}"', text),
-        ["[pins.peers] 'site 1' is pinned as"],
-    ),
-    "epsilon": (
-        {},
-        lambda text: text.replace("study_epsilon = 5.0", "study_epsilon = 1.0"),
-        ["[budget] study_epsilon"],
-    ),
-    "task": ({"task": KRYLOV}, lambda text: text + '[limits]\ntasks = ["covariance"]', ["[limits] tasks"]),
-    "organisations": ({}, lambda text: text + "[limits]\norganisations = 4", ["[limits] organisations"]),
-    "rows": ({}, lambda text: text + "[limits]\nrows = 1000", ["[limits] rows"]),
-    "trust": ({"privacy": {"trust": "curator"}}, lambda text: text, ["[limits] trust"]),
-    "all at once": (
-        {"task": KRYLOV},
-        lambda text: '[limits]\norganisations = 9\nrows = 1000\ntasks = ["covariance"]\ntrust = ["site"]',
-        [
-            "[pins] hub",
-            "[pins.peers] 'site 1'",
-            "[pins.peers] 'site 2'",
-            "[limits] organisations",
-            "[limits] tasks",
-            "[limits] trust",
-            "[budget] study_epsilon",
-            "[budget] life_epsilon",
-            "[limits] rows",
-        ],
-    ),
-}
-
-
-@pytest.mark.parametrize("sections, change, expected", REFUSALS.values(), ids=list(REFUSALS))
-def test_what_the_policy_refuses_is_refused_with_all_reasons_and_nobody_is_called(
-    tmp_path: Path, sections: dict[str, Any], change: Callable[[str], str], expected: list[str]
-) -> None:
-    company = Company(tmp_path, sections=sections)
-    company.policy = change(policy_of(company))
-
-    async def once() -> None:
-        run = asyncio.create_task(company.run_site("site 0"))
-        # Where nothing is refused it waits for the hub.
-        await until(lambda: run.done() or any(told.what == "waiting" for _, told in company.happened))
-        if run.done():
-            await run
-        await asyncio.sleep(0.3)
-        run.cancel()
-
-    with ears(company.port) as came:
-        if expected:
-            with pytest.raises(PolicyRefusal) as refusal:
-                asyncio.run(once())
-            found = refusal.value.reasons
-            assert len(found) == len(expected)
-            assert all(reason.startswith(words) for reason, words in zip(found, expected, strict=True))
-        else:
-            with contextlib.suppress(asyncio.CancelledError):
-                asyncio.run(once())
-    assert bool(came) == (not expected)
-    assert [line.kind for line in written(company)] == (["book"] if expected else ["book", "join"])
-
-
-def test_a_second_site_1_under_the_same_authority_is_not_the_one_that_was_pinned(tmp_path: Path) -> None:
-    company = Company(tmp_path)
-    company.policy = policy_of(company)
-    minted = authority().sign(new_request("site 1", "site")[0])
-    document = company.document()
-    document["site"][1] = {"certificate": minted.pem}
-    company.study = StudyFile.of(document)
-    with ears(company.port) as came, pytest.raises(PolicyRefusal) as refusal:
-        asyncio.run(company.run_site("site 0"))
-    (reason,) = refusal.value.reasons
-    assert reason.startswith("[pins.peers] 'site 1' is pinned as") and minted.pin in reason
-    assert came == []
-
-
-def test_somebody_in_the_middle_with_the_name_of_the_hub_and_its_authority_is_not_connected_to(tmp_path: Path) -> None:
-    company = Company(tmp_path)
-    request, private = new_request("hub", "hub")
-    path = tmp_path / "hub.key"
-    write_new(private={path: private}, public={path.with_suffix(".crt"): authority().sign(request).pem})
-    tries = 0
-
-    async def in_the_middle() -> Switchboard:
-        async with asyncio.timeout(SECONDS):
-            board = Switchboard(
-                "hub",
-                credentials=credentials_of(company.study, Keys.load(path)),
-                greeting=company.study.greeting,
-            )
-            known = recogniser([place.certificate for place in company.study.sites])
-            port = await board.listen("127.0.0.1:0", recognise=known)
-            wires: set[asyncio.Task[None]] = set()
-
-            async def wire(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-                """Passes on, and counts the attempts that have ended."""
-                nonlocal tries
-                there, back = await asyncio.open_connection("127.0.0.1", port)
-                with contextlib.suppress(ConnectionError):
-                    await asyncio.wait(
-                        {asyncio.create_task(pump(reader, back)), asyncio.create_task(pump(there, writer))},
-                        return_when=asyncio.FIRST_COMPLETED,
-                    )
-                back.close()
-                writer.close()
-                tries += 1
-
-            server = await asyncio.start_server(wire, "127.0.0.1", company.port)
-            run = asyncio.create_task(company.run_site("site 0"))
-            await until(lambda: tries >= 2)
-            run.cancel()
-            await asyncio.gather(run, *wires, return_exceptions=True)
-            server.close()
-            await board.close(0.2)
-            return board
-
-    board = asyncio.run(in_the_middle())
-    assert board.connected() == frozenset() and not board.received and len(board.events) == 0
-    assert not any(told.what == "joined" for _, told in company.happened)
-    assert charges_in(written(company)) == []
-
-
-async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Pass on until there is no more."""
-    while data := await reader.read(1 << 16):
-        writer.write(data)
-        await writer.drain()

@@ -240,8 +240,12 @@ def _make(path: Path) -> None:
                 connection, Line.after(None, kind="book", body={"version": _VERSION, "name": secrets.token_hex(16)})
             )
             connection.execute("COMMIT")
+            # The file alone is renamed. Closing would write the log into it as well, and not say whether it could.
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         finally:
             connection.close()
+            for ending in _BESIDE:
+                temporary.with_name(temporary.name + ending).unlink(missing_ok=True)
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(folder)

@@ -22,6 +22,10 @@ class Refusals:
     def note(self, error: PeerError) -> None:
         """Say what was refused and why, here and nowhere else."""
         self._tell(Happening("refused", error.peer, error.why))
+        self.write(f"refused mail from {error.peer}: {error.why}")
+
+    def write(self, words: str) -> None:
+        """A line in the book, while there is room for such lines."""
         self._count += 1
         if self._count <= _NOTED:
-            self._book.note(self._study, f"refused mail from {error.peer}: {error.why}")
+            self._book.note(self._study, words)

@@ -24,6 +24,8 @@ __all__ = ["SiteDesk"]
 
 # How many answers are at hand to be repeated; the party can say older ones again itself.
 _AT_HAND: Final = 4
+# How often a study may be resumed, beside what it asks: each time a question is asked and answered once more.
+_RESUMED: Final = 50
 
 
 @final
@@ -54,6 +56,9 @@ class SiteDesk(Desk):
         self._ledger = parties.ledgers.get(party.name)
         self._whole, self._stretch = whole, stretch
         self._number = len(opened_book.entries)
+        masked = parties.masked
+        honest = parties.most_questions if masked is None else 4 * masked.most_turns + 6 * masked.sessions
+        self._most = _RESUMED + 4 * honest
         self._refusals = Refusals(book, study, tell)
         # Whether the party has said something that is not in the book.
         self._ahead = False
@@ -95,6 +100,7 @@ class SiteDesk(Desk):
         try:
             mail = opened(data, sender=sender, me=self.party.name, limit=self._limit)
             self._require_answer(mail)
+            self._require_few(mail)
             before = 0 if self._ledger is None else len(self._ledger.charges)
             answers = self.party.receive(mail)
         except PeerError as error:
@@ -116,6 +122,11 @@ class SiteDesk(Desk):
             self._remember(key, letters)
         self._say(mail, charges, sum(map(len, said)))
         return letters
+
+    def _require_few(self, mail: Envelope) -> None:
+        """Refuse to write down without end: the same question can be asked in ever new words, which costs nothing but room."""
+        if self._number >= self._most and not isinstance(mail.body, Done):
+            raise PeerError(mail.sender, f"has asked {self._most} times, more often than this study can take")
 
     def _require_answer(self, mail: Envelope) -> None:
         """Refuse an answer that cannot be one, before it is taken for the end of the study."""
@@ -143,7 +154,9 @@ class SiteDesk(Desk):
         match mail.body:
             case Ask(question=question):
                 if self.party.error is not None:
-                    self._tell(Happening("said", self._above, f"there is no part of this site: {self.party.error}"))
+                    words = f"there is no part of this site: {self.party.error}"
+                    self._tell(Happening("said", self._above, words))
+                    self._refusals.write(words)
                     return
                 cost = (
                     ", ".join(f"{charge.label} at mu {charge.mu:.4g}" for charge in charges) or "nothing new is charged"
