@@ -38,6 +38,7 @@ bench: $(READY)
 	for name in cost table1 accuracy; do $(BIN)/python benchmarks/masked_$$name.py || exit 1; done
 	for name in figure2 figure3 convergence; do $(BIN)/python benchmarks/gossip_$$name.py || exit 1; done
 	for name in table2 figures figure2 quality speed; do $(BIN)/python benchmarks/recommend_$$name.py || exit 1; done
+	for name in round study kills; do $(BIN)/python benchmarks/network_$$name.py || exit 1; done
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
