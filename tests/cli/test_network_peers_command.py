@@ -269,7 +269,7 @@ def test_when_one_is_killed_the_others_stop_or_go_on_and_it_cannot_come_back(
         tmp_path,
         peers=3,
         privacy={"noise": "independent", "restarts": restarts},
-        network={"deadline": 1.5, "retries": 1, "join": 120.0, "quorum": 2},
+        network={"deadline": 4.0, "retries": 1, "join": 120.0, "quorum": 2},
     )
     rules = "[limits]\norganisations = 2\n"
     first, _, last = ((command(folders, name, rules=rules), folders.of(name)) for name in folders.names)
