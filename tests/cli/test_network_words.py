@@ -11,8 +11,7 @@ from cli.network_folders import Folders
 from eigenveil import GossipPCA
 from eigenveil.cli.network_words import cost_words, left_words, peer_revealed_words, revealed_words, rounded
 from eigenveil.network.book import Account, Book
-from eigenveil.network.fits import parties_of
-from eigenveil.network.peer import peer_parties_of
+from eigenveil.network.fits import parties_of, peer_parties_of
 from eigenveil.privacy import Budget, Charge, epsilon_of
 
 

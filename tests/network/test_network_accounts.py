@@ -35,7 +35,7 @@ def test_peers_without_privacy_cost_everything_and_leave_a_line(tmp_path: Path) 
         private = PeerCompany(tmp_path / "other")
         from eigenveil.network.holder import account_of
 
-        account = account_of(private.study, "patients", budget=Budget(1.0, 1e-6), mu=0.2)
+        account = account_of(private.study, "patients", party="peer 0", budget=Budget(1.0, 1e-6), mu=0.2)
         with pytest.raises(BudgetExceeded, match="without privacy"):
             book.join(account, life=LIFE)
 
@@ -192,3 +192,11 @@ def test_a_node_that_is_stopped_in_the_middle_and_started_again_goes_on(tmp_path
 
     asyncio.run(all_of_them())
     assert set(company.models) == {"hub", *company.names}
+
+
+def test_what_one_site_has_joined_another_does_not_go_on_with(tmp_path: Path) -> None:
+    company = Company(tmp_path, sections={"privacy": {"trust": "site"}})
+    with Book.open(tmp_path / "book") as book:
+        desk_of(company, book)
+        with pytest.raises(BookError, match="joined before by 'site 0'"):
+            desk_of(company, book, name="site 1")

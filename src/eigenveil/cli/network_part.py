@@ -133,11 +133,13 @@ def take_part(given: Given, kind: Kind[Agent]) -> None:
         life = None if rules is None else rules.life
         consent.require_room(book, agent.account, life=life)
         disclose(voice, agent, holding, book, revealed=kind.revealed(agent), ledger=given.ledger, joined=joined)
+        # Reads all rows, and so finds what is missing in them, in a dry run as well.
+        mark = holding.fingerprint()
         if given.dry_run:
             voice.say("This was a dry run: nothing was written, and nobody was called.")
             return
         note = None
-        warnings = book.declare(dataset, holding.fingerprint())
+        warnings = book.declare(dataset, mark)
         for warning in warnings:
             voice.say(f"WARNING: {warning}", style="bold yellow")
         if known is None or warnings:

@@ -87,6 +87,7 @@ def check(
     exit code 2 if the study would be refused. How many people the table
     has is looked at when the site runs.
     """
+    from eigenveil.network.fits import require_possible
     from eigenveil.network.policy import Policy
     from eigenveil.network.study_file import StudyFile
     from eigenveil.network.study_terms import method_of
@@ -96,6 +97,7 @@ def check(
     require(
         name in names, f"--as {name}: nobody of that name holds rows in the study; there are {', '.join(names[:20])}"
     )
+    require_possible(found)
     reasons = rules.refusals(found, me=name, method=method_of(found))
     console = output()
     if not reasons:

@@ -300,10 +300,12 @@ def _between_peers(
 
 def _write(file: Path, document: dict[str, Any]) -> None:
     from eigenveil.files import whole_file
+    from eigenveil.network.fits import require_possible
     from eigenveil.network.study_file import StudyFile
 
     try:
         found = StudyFile.of(document)
+        require_possible(found)
     except ValueError as error:
         raise ValueError(choice.in_new_words(str(error))) from error
     # Read back before it is there: a file that nobody could read is no study.

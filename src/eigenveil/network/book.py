@@ -131,8 +131,9 @@ class Book:
                 return self._join(account, Standing(account.mu, account.beyond, life), tables)
             before = table.study_of(tables, account.study).account
             if not account.same(before):
+                party = f" by {before.party!r}" if before.party != account.party else ""
                 raise BookError(
-                    f"study {account.title!r} was joined before on other terms: dataset {before.dataset!r}, trust "
+                    f"study {account.title!r} was joined before{party} on other terms: dataset {before.dataset!r}, trust "
                     f"{before.trust!r}, epsilon {before.epsilon}, delta {before.delta}; what was joined cannot be changed"
                 )
             standing = known[1]

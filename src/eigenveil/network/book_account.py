@@ -74,7 +74,8 @@ class Account:
 
     `study` is the digest of its file and `title` its name for people. Budgets attach to `dataset`, a declared name, for life.
     `mu` is the most it may spend, in Gaussian-DP terms; infinite where epsilon and delta are None, which means no privacy
-    (exact, or a rehearsal with a known seed). `beyond` is what it takes of delta on top of what mu accounts for.
+    (exact, or a rehearsal with a known seed). `beyond` is what it takes of delta on top of what mu accounts for. `party` is who
+    takes part: what one has said is not to be repeated by another.
 
     >>> Account("0" * 64, "heart study", "patients", "masked", 1.0, 1e-6, mu=0.23, beyond=1e-9).private
     True
@@ -88,10 +89,11 @@ class Account:
     delta: float | None
     mu: float
     beyond: float = 0.0
+    party: str = ""
 
     def __post_init__(self) -> None:
         require_study(self.study)
-        for name in ("title", "dataset", "trust"):
+        for name in ("title", "dataset", "trust", *(("party",) if self.party else ())):
             require_words(name, getattr(self, name))
         require((self.epsilon is None) == (self.delta is None), "epsilon and delta go together")
         if self.epsilon is not None and self.delta is not None:
@@ -119,7 +121,7 @@ class Account:
 
     def values(self) -> dict[str, Any]:
         """Plain values for a line; an infinite mu is null."""
-        named = {name: getattr(self, name) for name in ("title", "trust", "epsilon", "delta", "beyond")}
+        named = {name: getattr(self, name) for name in ("title", "trust", "epsilon", "delta", "beyond", "party")}
         return {**named, "mu": _finite(self.mu)}
 
     @classmethod

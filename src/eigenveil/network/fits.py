@@ -4,18 +4,19 @@ import math
 from typing import Any
 
 from eigenveil.errors import require
-from eigenveil.estimators import FederatedPCA
+from eigenveil.estimators import FederatedPCA, GossipPCA
 from eigenveil.estimators.federated_promise import federated_promise
 from eigenveil.estimators.fitted import model_of
+from eigenveil.estimators.gossip_parties import PeerParties
 from eigenveil.estimators.parties import Parties
 from eigenveil.estimators.study import Found, Study
 from eigenveil.model import Model
 from eigenveil.network.study_file import StudyFile
 
-__all__ = ["federated_model", "first_seed", "found_in", "parties_of", "title_of"]
+__all__ = ["federated_model", "found_in", "parties_of", "peer_parties_of", "require_possible", "title_of"]
 
 
-def first_seed(study: StudyFile) -> list[int]:
+def _first_seed(study: StudyFile) -> list[int]:
     """The public seed of the first basis: the same for everybody who holds the study file, and another for another study."""
     raw = bytes.fromhex(study.digest)
     return [int.from_bytes(raw[at : at + 4], "big") for at in range(0, len(raw), 4)]
@@ -41,7 +42,7 @@ def parties_of(study: StudyFile) -> Parties:
         roster={place.name: place.certificate.public for place in study.sites},
         title=title_of(study),
         # A rehearsal begins where its simulation does.
-        start=first_seed(study) if request.seed is None else request.seed,
+        start=_first_seed(study) if request.seed is None else request.seed,
         apart=True,
         hub=study.layout().hub,
     )
@@ -61,6 +62,34 @@ def _require_room(study: StudyFile, parties: Parties) -> None:
         needed <= largest,
         f"[network] largest must be at least {needed} for this study, whose messages are that long, got {largest}",
     )
+
+
+def peer_parties_of(study: StudyFile) -> PeerParties:
+    """The peers of a study without a hub."""
+    estimator = study.estimator()
+    require(isinstance(estimator, GossipPCA), f"{study.name} has a hub: run `eigenveil site`")
+    assert isinstance(estimator, GossipPCA)
+    names = [place.name for place in study.peers]
+    request = estimator.request_for(
+        dim=len(study.columns), peers=names, sizes=study.sizes, grouped=study.task.person is not None
+    )
+    return PeerParties(
+        request,
+        names,
+        roster={place.name: place.certificate.public for place in study.peers},
+        title=title_of(study),
+        # A rehearsal begins where its simulation does.
+        start=_first_seed(study) if request.seed is None else request.seed,
+        apart=True,
+    )
+
+
+def require_possible(study: StudyFile) -> None:
+    """Refuse a study whose parties cannot be made, in the words of who cannot: before its file goes to everybody."""
+    if study.carrier == "gossip":
+        peer_parties_of(study)
+    else:
+        parties_of(study)
 
 
 def found_in(parties: Parties, arrays: tuple[Any, ...]) -> Found:

@@ -126,12 +126,12 @@ def require_policy(policy: Policy | None, study: StudyFile, holding: Holding, *,
         raise PolicyRefusal(reasons)
 
 
-def account_of(study: StudyFile, dataset: str, *, budget: Budget | None, mu: float) -> Account:
+def account_of(study: StudyFile, dataset: str, *, party: str, budget: Budget | None, mu: float) -> Account:
     """What the study may spend of a dataset: `mu` of Gaussian noise, for a promise of `budget`, or all there is.
 
     What of delta is not in mu adds up over studies by itself.
     """
     if budget is None or study.seed is not None:
         # Noise from a seed that stands in the study file protects nobody.
-        return Account(study.digest, study.name, dataset, study.trust, None, None, math.inf)
-    return Account(study.digest, study.name, dataset, study.trust, budget.epsilon, budget.delta, mu)
+        return Account(study.digest, study.name, dataset, study.trust, None, None, math.inf, party=party)
+    return Account(study.digest, study.name, dataset, study.trust, budget.epsilon, budget.delta, mu, party=party)

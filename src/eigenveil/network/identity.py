@@ -111,7 +111,8 @@ class Certificate:
         require(
             now <= self.ends,
             f"the certificate of {self.name!r} ended on {self.ends:%Y-%m-%d %H:%M} UTC, and {shown}: "
-            "let the coordinator sign its request again (eigenveil keys sign); the keys and the pin stay the same",
+            "the coordinator signs its request again (eigenveil keys sign) and makes a new study file with the new certificate; "
+            "the keys and the pin stay the same",
         )
 
     @property

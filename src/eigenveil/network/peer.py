@@ -9,14 +9,13 @@ from collections.abc import Callable
 from typing import Final, final
 
 from eigenveil.errors import PeerError, ProtocolError, require
-from eigenveil.estimators import GossipPCA
 from eigenveil.estimators.fitted import model_of
 from eigenveil.estimators.gossip_parties import PeerParties
 from eigenveil.estimators.gossip_promise import gossip_promise
 from eigenveil.model import Model
 from eigenveil.network.book import Account, Book, Opened
 from eigenveil.network.desk import Desk, Happening, Letter, Tell, opened
-from eigenveil.network.fits import first_seed, title_of
+from eigenveil.network.fits import peer_parties_of
 from eigenveil.network.holder import Holding, account_of, credentials_of, place_of, require_policy
 from eigenveil.network.identity import Keys, recogniser
 from eigenveil.network.policy import Policy
@@ -29,30 +28,10 @@ from eigenveil.protocols.gossip import Peer, PeerTurn
 from eigenveil.protocols.wire import encode
 from eigenveil.runtimes.network import Switchboard
 
-__all__ = ["PeerAgent", "peer_parties_of"]
+__all__ = ["PeerAgent"]
 
 _DONE: Final = b"done"
 _READY: Final = b"ready "
-
-
-def peer_parties_of(study: StudyFile) -> PeerParties:
-    """The peers of a study without a hub."""
-    estimator = study.estimator()
-    require(isinstance(estimator, GossipPCA), f"{study.name} has a hub: run `eigenveil site`")
-    assert isinstance(estimator, GossipPCA)
-    names = [place.name for place in study.peers]
-    request = estimator.request_for(
-        dim=len(study.columns), peers=names, sizes=study.sizes, grouped=study.task.person is not None
-    )
-    return PeerParties(
-        request,
-        names,
-        roster={place.name: place.certificate.public for place in study.peers},
-        title=title_of(study),
-        # A rehearsal begins where its simulation does.
-        start=first_seed(study) if request.seed is None else request.seed,
-        apart=True,
-    )
 
 
 @final
@@ -131,7 +110,8 @@ class PeerAgent:
         request = self.parties.request
         require_policy(policy, study, holding, me=self.place.name, method=request.method)
         budget = request.budget
-        self.account: Account = account_of(study, dataset, budget=budget, mu=0.0 if budget is None else budget.mu)
+        mu = 0.0 if budget is None else budget.mu
+        self.account: Account = account_of(study, dataset, party=self.place.name, budget=budget, mu=mu)
         self.near = request.graph.neighbours(self.place.name)
         self._ready: set[str] = {self.place.name}
         self._done: set[str] = set()

@@ -190,7 +190,15 @@ class Policy:
             *self._of_terms(study, method),
             *self._of_columns(study),
             *self._of_budget(study),
+            *self._of_time(study),
         ]
+
+    def _of_time(self, study: StudyFile) -> Iterator[str]:
+        if self.reply_seconds >= study.network.deadline:
+            yield (
+                f"[agent] reply_seconds = {self.reply_seconds:g}: every answer would come after the {study.network.deadline:g} "
+                "seconds that the study waits for one"
+            )
 
     def refusals_of_rows(self, people: int) -> list[str]:
         """Why a table of so many people is too small; it is the site's own, and the number goes nowhere."""

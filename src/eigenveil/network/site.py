@@ -68,9 +68,10 @@ class SiteAgent:
         budget = request.at_sites if request.at_sites is not None else request.at_hub
         if masked is not None and masked.lattice.gaussian is not None and budget is not None:
             gaussian = masked.lattice.gaussian
-            account = account_of(self.study, dataset, budget=budget, mu=gaussian.mu)
+            account = account_of(self.study, dataset, party=self.place.name, budget=budget, mu=gaussian.mu)
             return account if not account.private else replace(account, beyond=self._beyond(budget, gaussian))
-        return account_of(self.study, dataset, budget=budget, mu=0.0 if budget is None else budget.mu)
+        mu = 0.0 if budget is None else budget.mu
+        return account_of(self.study, dataset, party=self.place.name, budget=budget, mu=mu)
 
     def _beyond(self, budget: Budget, gaussian: Budget) -> float:
         """What integers take of delta for life. At an epsilon E that is (1 + e^E) times a distance between laws, so that what is
