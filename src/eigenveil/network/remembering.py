@@ -50,23 +50,27 @@ class Remembering(Mechanism):
 
     def release(self, private: Bounded, *, label: str, share: float = 1.0, slot: Slot | None = None) -> Array:
         """The value that was released before, or a new one."""
-        released = self._through.release(private, label=label, share=share, slot=slot)
-        if self._known:
-            # The noise that was just drawn is thrown away, unseen.
-            before = self._known.popleft()
-            if before.shape != released.shape:
-                raise ProtocolError(
-                    "the transcript holds other releases than this hub makes: it is of another study or version"
-                )
-            return before
-        self._new.append(released)
-        return released
+        return self._kept(self._through.release(private, label=label, share=share, slot=slot))
 
     def release_parts(
         self, parts: Iterable[Array], *, sensitivity: float, label: str, share: float = 1.0, slot: Slot | None = None
     ) -> Iterator[Array]:
-        """Hubs release whole arrays."""
-        raise NotImplementedError("a hub releases whole arrays")
+        """The same, part by part; charged before the first is asked for."""
+        released = self._through.release_parts(parts, sensitivity=sensitivity, label=label, share=share, slot=slot)
+        return map(self._kept, released)
+
+    def _kept(self, released: Array) -> Array:
+        """What was released at this place before, or else this, to be written down."""
+        if not self._known:
+            self._new.append(released)
+            return released
+        # The noise that was just drawn is thrown away, unseen.
+        before = self._known.popleft()
+        if before.shape != released.shape:
+            raise ProtocolError(
+                "the transcript holds other releases than this hub makes: it is of another study or version"
+            )
+        return before
 
     def scale(self, sensitivity: float, *, share: float = 1.0) -> float:
         """As that of the other mechanism."""
