@@ -52,8 +52,7 @@ def revealed_words(study: "StudyFile", parties: "Parties") -> Iterator[str]:
 
 def peer_revealed_words(study: "StudyFile", parties: "PeerParties") -> Iterator[str]:
     """What leaves a peer, from the terms that the peer itself has worked out: in how many rounds, what, and how covered."""
-    from eigenveil.plan import split_budget
-    from eigenveil.plan_sites import SitesPlan
+    from eigenveil.plan import SitesPlan, split_budget
     from eigenveil.privacy import packed_size
 
     request, plan, dim = parties.request, parties.request.plan, parties.request.bounds.dim

@@ -26,7 +26,7 @@ from eigenveil.estimators.federated_request import SitesRequest
 from eigenveil.estimators.federated_rules import masks_of, require_enough, require_legal
 from eigenveil.estimators.federated_terms import local_steps_of, participation_of, share_of, tolerance_of
 from eigenveil.estimators.sites import Held
-from eigenveil.plan_sites import Method, plan_sites
+from eigenveil.plan import Method, plan_sites
 from eigenveil.privacy import Budget, Neighbours
 from eigenveil.protocols import Terms
 from eigenveil.runtimes import Faults

@@ -7,7 +7,7 @@ from typing import Any, Literal, final
 from eigenveil.estimators.bounds import RowBounds
 from eigenveil.estimators.federated_masks import Declared
 from eigenveil.linalg import Array
-from eigenveil.plan_sites import SitesPlan
+from eigenveil.plan import SitesPlan
 from eigenveil.privacy import Budget, Domain, Neighbours
 from eigenveil.protocols import Terms
 from eigenveil.tasks import (

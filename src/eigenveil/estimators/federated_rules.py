@@ -11,7 +11,7 @@ from eigenveil.estimators.checks import require_integer
 from eigenveil.estimators.federated_masks import MASKED_METHODS
 from eigenveil.estimators.federated_request import Participation
 from eigenveil.estimators.federated_terms import participation_of, share_of
-from eigenveil.plan_sites import SitesPlan
+from eigenveil.plan import SitesPlan
 from eigenveil.privacy import Budget, Neighbours
 from eigenveil.protocols.masked import require_survivors
 

@@ -17,8 +17,7 @@ from eigenveil.estimators.federated_request import iterates
 from eigenveil.estimators.gossip_request import PeersRequest, directions_of
 from eigenveil.estimators.study import Found, Study
 from eigenveil.linalg import Array, orthonormal
-from eigenveil.plan import Split, split_budget
-from eigenveil.plan_gossip import SegmentsPlan
+from eigenveil.plan import SegmentsPlan, Split, split_budget
 from eigenveil.privacy import Exact, Gaussian, Ledger, Noise, PairedPart
 from eigenveil.protocols.gossip import GossipTerms, Outgoing, Paired, PairKeys, Peer, PeerNoise, PeerTurn, Plain
 from eigenveil.protocols.keys import Identity, digest

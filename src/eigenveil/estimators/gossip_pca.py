@@ -28,7 +28,7 @@ from eigenveil.estimators.sites import Held, read_sites
 from eigenveil.estimators.study import Found
 from eigenveil.graphs import Graph
 from eigenveil.linalg import Array
-from eigenveil.plan_sites import SitesPlan
+from eigenveil.plan import SitesPlan
 from eigenveil.privacy import (
     Budget,
     Neighbours,

@@ -5,8 +5,7 @@ from typing import Any, Final, cast
 
 from eigenveil.estimators.federated_terms import tolerance_of
 from eigenveil.estimators.gossip_rules import agree_to_stop
-from eigenveil.plan_gossip import SegmentsPlan, plan_segments
-from eigenveil.plan_sites import Method, SitesPlan, plan_sites
+from eigenveil.plan import Method, SegmentsPlan, SitesPlan, plan_segments, plan_sites
 from eigenveil.privacy import Budget, Neighbours
 
 __all__ = ["peers_plan"]

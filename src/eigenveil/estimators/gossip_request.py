@@ -8,8 +8,7 @@ from eigenveil.estimators.bounds import RowBounds
 from eigenveil.estimators.federated_request import components_of
 from eigenveil.graphs import Graph
 from eigenveil.linalg import Array
-from eigenveil.plan_gossip import SegmentsPlan
-from eigenveil.plan_sites import SitesPlan
+from eigenveil.plan import SegmentsPlan, SitesPlan
 from eigenveil.privacy import Budget, Domain, Neighbours, Noise
 from eigenveil.protocols.gossip import Consensus
 from eigenveil.tasks import PublishedSegments, Segments, Task

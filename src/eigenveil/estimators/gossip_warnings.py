@@ -7,7 +7,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from eigenveil.estimators.gossip import Gossip
 from eigenveil.estimators.study import Found
-from eigenveil.plan_gossip import guessed_eigenvalues
+from eigenveil.plan import guessed_eigenvalues
 
 __all__ = ["warnings_of"]
 

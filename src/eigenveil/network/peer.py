@@ -22,7 +22,7 @@ from eigenveil.network.policy import Policy
 from eigenveil.network.refusals import Refusals
 from eigenveil.network.runner import NOTE, Runner
 from eigenveil.network.study_file import StudyFile
-from eigenveil.plan_sites import SitesPlan
+from eigenveil.plan import SitesPlan
 from eigenveil.protocols import Envelope, Pass
 from eigenveil.protocols.gossip import Peer, PeerTurn
 from eigenveil.protocols.wire import encode

@@ -12,8 +12,8 @@ import numpy as np
 
 from eigenveil.errors import require
 from eigenveil.linalg import Array
-from eigenveil.plan import MEMORY_LIMIT
-from eigenveil.plan_sites import SitesPlan
+from eigenveil.plan import SitesPlan
+from eigenveil.plan.choice import MEMORY_LIMIT
 from eigenveil.privacy import Budget, Histories, Neighbours
 from eigenveil.privacy.histories import interaction_products_sensitivity
 from eigenveil.tasks import constant_steps, geometric_shares

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eigenveil.plan_sites import SitesPlan, plan_sites
+from eigenveil.plan import SitesPlan, plan_sites
 from eigenveil.privacy import Budget, Neighbours
 
 METHODS = ["krylov", "power", "fedpower", "covariance", "merge", "uda", "wda", "dr-svd"]

@@ -1,32 +1,15 @@
-"""The planner: from public numbers alone, what each mechanism would cost in memory and noise, and which one to take.
-
-Serves every "auto". It never sees a row; the number of people enters only where the caller declared it public.
-"""
+"""How a stream is followed: in which way, in blocks of how many rows, in how many bytes. From public numbers alone."""
 
 import math
 from dataclasses import dataclass
 from typing import Final, Literal, final
 
-import numpy as np
-
 from eigenveil.errors import require
-from eigenveil.linalg import Array
+from eigenveil.plan.choice import MEMORY_LIMIT
 from eigenveil.privacy import Budget, Neighbours, gram_sensitivity
-from eigenveil.tasks import geometric_shares
 from eigenveil.tracking.sums import MEAN_SHARE
 
-__all__ = ["Choice", "Plan", "Split", "StreamPlan", "first_block", "plan_stream", "predict", "split_budget"]
-
-MEMORY_LIMIT: Final = 1 << 30
-# Each power product gets this many times the budget of the one before it: benchmarks/power_shares.py.
-GROWTH: Final = 1.6
-TURNS: Final = 4
-EXACT_TURNS: Final = 24
-# The mean needs little: an error e in it adds n e e^T to the Gram matrix, far below the noise that is there anyway.
-_MEAN_SHARE: Final = 0.1
-_SEARCH_SHARES: Final = (0.06, 0.08, 0.08)
-_COUNT_SHARE: Final = 0.01
-_TRACE_SHARE: Final = 0.01
+__all__ = ["STREAM_MEAN_SHARES", "Publish", "StreamPlan", "Way", "first_block", "plan_stream"]
 
 # A stream looks for its mean in the first block alone, to place the ball; the mean itself comes with every release.
 STREAM_MEAN_SHARES: Final = (0.05, 0.05, 0.05)
@@ -37,170 +20,8 @@ _PLACED: Final = 0.2
 # Up to this many columns per direction kept, all d x d products are no more numbers than a sketch may have.
 _FEW_COLUMNS: Final = 8
 
-Mechanisms = Literal["auto", "covariance", "power"]
 Publish = Literal["sync", "block", "continual"]
 Way = Literal["sketch", "products", "slices", "tree"]
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """One way to do it. `noise` is the spectral norm to expect of the noise on the Gram matrix, in units of row_bound^2;
-    `captured` the share of the best possible variance to expect, None where the number of people is not public."""
-
-    mechanism: Literal["covariance", "power"]
-    noise: float
-    memory: int
-    captured: float | None
-    width: int
-    shares: tuple[float, ...]
-
-    def __str__(self) -> str:
-        guess = "" if self.captured is None else f", captured variance about {self.captured:.2f}"
-        return f"{self.mechanism}: noise {self.noise:.3g} row_bound^2, {self.memory / 2**20:.3g} MiB{guess}"
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What was considered, what was chosen and why, all from public numbers."""
-
-    chosen: Choice
-    considered: tuple[Choice, ...]
-    reason: str
-
-
-def predict(
-    *,
-    dim: int,
-    rank: int,
-    budget: Budget | None,
-    mechanism: Mechanisms = "auto",
-    neighbours: Neighbours = Neighbours.ADD_REMOVE,
-    people: int | None = None,
-    spectrum: Array | None = None,
-    oversample: int | None = None,
-    iterations: int | None = None,
-    memory_limit: int = MEMORY_LIMIT,
-) -> Plan:
-    """Compare the mechanisms for `rank` of `dim` components and choose one, or explain the one that was asked for.
-
-    `spectrum` is a guess at the Gram eigenvalues over their sum, by default 1/i, with rows filling half their ball;
-    it matters only for `captured`.
-
-    >>> plan = predict(dim=100, rank=5, budget=Budget(1.0, 1e-6))
-    >>> plan.chosen.mechanism
-    'covariance'
-    >>> predict(dim=50_000, rank=5, budget=Budget(1.0, 1e-6)).chosen.mechanism
-    'power'
-    """
-    require(1 <= rank <= dim, f"rank must lie in 1..{dim}, got {rank}")
-    width = _width(dim, rank, oversample, exact=budget is None)
-    turns = iterations if iterations is not None else (EXACT_TURNS if budget is None else TURNS)
-    shares = geometric_shares(turns, growth=GROWTH)
-    sigma = 0.0 if budget is None else gram_sensitivity(1.0, neighbours) / budget.mu
-    last = sigma / math.sqrt(shares[-1])
-    eigenvalues = _eigenvalues(dim, people, spectrum)
-    covariance = Choice(
-        "covariance",
-        noise=sigma * math.sqrt(2 * dim),
-        memory=4 * dim * dim * 8,
-        captured=_captured(eigenvalues, rank, sigma / math.sqrt(2), dim),
-        width=rank,
-        shares=(1.0,),
-    )
-    power = Choice(
-        "power",
-        noise=last * (math.sqrt(dim) + math.sqrt(width)),
-        memory=6 * dim * width * 8,
-        captured=_captured(eigenvalues, rank, last, dim),
-        width=width,
-        shares=shares,
-    )
-    chosen, reason = _choose(mechanism, covariance, power, memory_limit)
-    return Plan(chosen, (covariance, power), reason)
-
-
-def _choose(mechanism: Mechanisms, covariance: Choice, power: Choice, limit: int) -> tuple[Choice, str]:
-    if mechanism != "auto":
-        chosen = covariance if mechanism == "covariance" else power
-        return chosen, f"{mechanism} was asked for"
-    allowed = f"{limit / 2**20:.0f} MiB allowed"
-    if covariance.memory <= limit:
-        reason = "it is exact"
-        if covariance.noise > 0:
-            reason = f"its noise is {power.noise / covariance.noise:.1f} times lower than that of the power method"
-        return covariance, f"covariance: {reason}, and it fits ({covariance.memory / 2**20:.1f} of {allowed})"
-    return (
-        power,
-        f"power: the covariance would need {covariance.memory / 2**20:.0f} MiB, more than the {allowed}",
-    )
-
-
-def _width(dim: int, rank: int, oversample: int | None, *, exact: bool) -> int:
-    if oversample is None:
-        # Under noise a wide block pays for itself; without noise it only has to hold the space.
-        oversample = max(10, rank) if exact else max(10, 3 * rank)
-    return min(dim, rank + oversample)
-
-
-def _eigenvalues(dim: int, people: int | None, spectrum: Array | None) -> Array | None:
-    """Guessed Gram eigenvalues, (dim,), in units of row_bound^2."""
-    if people is None:
-        return None
-    require(people >= 1, f"people must be at least 1, got {people}")
-    shape = 1.0 / np.arange(1, dim + 1) if spectrum is None else np.asarray(spectrum, dtype=np.float64)
-    require(len(shape) <= dim, f"spectrum has {len(shape)} values for {dim} columns")
-    require(
-        bool((shape >= 0).all()) and 0 < shape.sum() < math.inf, "spectrum must be finite, not negative, not all zero"
-    )
-    guess: Array = 0.5 * people * np.sort(shape)[::-1] / shape.sum()
-    return guess
-
-
-def _captured(eigenvalues: Array | None, rank: int, entry: float, dim: int) -> float | None:
-    """Expected captured variance when entries of the noise have size `entry`: the spiked-matrix overlaps.
-
-    A direction of eigenvalue v keeps 1 - dim entry^2 / v^2 of itself, and nothing below v = sqrt(dim) entry.
-    """
-    if eigenvalues is None:
-        return None
-    top = eigenvalues[:rank]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        kept = np.where(top > 0, np.maximum(0.0, 1 - dim * entry**2 / top**2), 0.0)
-    floor = rank * eigenvalues.sum() / dim / top.sum()
-    return float(max((kept * top).sum() / top.sum(), min(1.0, floor)))
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Split:
-    """Shares of mu^2: `mean` for each step of the search for the mean, `count` beside the first, `extra` for later totals.
-
-    What the steps leave unspent goes to the components.
-    """
-
-    mean: tuple[float, ...]
-    count: float
-    extra: float
-
-    def main(self, steps: int) -> float:
-        """What the components get after this many steps."""
-        return 1.0 - sum(self.mean[:steps]) - (self.count if steps else 0.0) - self.extra
-
-
-def split_budget(*, mean: bool, search: bool, count: bool, trace: bool) -> Split:
-    """How a fit divides its budget, given which small totals it must release beside the components.
-
-    `search` says that the mean may lie outside the first ball it is looked for in, so that further steps may be needed.
-
-    >>> round(split_budget(mean=True, search=False, count=True, trace=False).main(1), 6)
-    0.89
-    """
-    steps = (_SEARCH_SHARES if search else (_MEAN_SHARE,)) if mean else ()
-    beside = _COUNT_SHARE if count and mean else 0.0
-    alone = _COUNT_SHARE if count and not mean else 0.0
-    return Split(steps, beside, alone + (_TRACE_SHARE if trace else 0.0))
 
 
 @final

@@ -12,7 +12,7 @@ import numpy as np
 
 from eigenveil.errors import require
 from eigenveil.linalg import Array
-from eigenveil.plan import GROWTH
+from eigenveil.plan.choice import GROWTH
 from eigenveil.privacy import Budget
 from eigenveil.tasks import geometric_shares
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from eigenveil import PrivatePCA
 from eigenveil.linalg import Array, captured_variance
-from eigenveil.plan import EXACT_TURNS, GROWTH, MEMORY_LIMIT, TURNS, Choice, predict, split_budget
+from eigenveil.plan import Choice, predict, split_budget
+from eigenveil.plan.choice import EXACT_TURNS, GROWTH, MEMORY_LIMIT, TURNS
 from eigenveil.privacy import Budget, Neighbours
 
 BUDGET = Budget(1.0, 1e-6)

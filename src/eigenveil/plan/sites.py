@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, final
 
 from eigenveil.errors import require
-from eigenveil.plan import GROWTH, TURNS, predict
+from eigenveil.plan.choice import GROWTH, TURNS, predict
 from eigenveil.privacy import Budget, Neighbours
 from eigenveil.tasks import constant_steps, decaying_steps, geometric_shares, randomised_width
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from eigenveil.plan_gossip import guessed_eigenvalues, plan_segments
+from eigenveil.plan import guessed_eigenvalues, plan_segments
 from eigenveil.privacy import Budget, Domain, Neighbours, Noise
 from eigenveil.tasks.published_segments import PublishedSegments
 from eigenveil.tasks.segments import Segments

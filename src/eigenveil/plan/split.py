@@ -1,0 +1,43 @@
+"""`Split`: how a fit divides its budget between the mean, small totals and the components."""
+
+from dataclasses import dataclass
+from typing import Final, final
+
+__all__ = ["Split", "split_budget"]
+
+# The mean needs little: an error e in it adds n e e^T to the Gram matrix, far below the noise that is there anyway.
+_MEAN_SHARE: Final = 0.1
+_SEARCH_SHARES: Final = (0.06, 0.08, 0.08)
+_COUNT_SHARE: Final = 0.01
+_TRACE_SHARE: Final = 0.01
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Shares of mu^2: `mean` for each step of the search for the mean, `count` beside the first, `extra` for later totals.
+
+    What the steps leave unspent goes to the components.
+    """
+
+    mean: tuple[float, ...]
+    count: float
+    extra: float
+
+    def main(self, steps: int) -> float:
+        """What the components get after this many steps."""
+        return 1.0 - sum(self.mean[:steps]) - (self.count if steps else 0.0) - self.extra
+
+
+def split_budget(*, mean: bool, search: bool, count: bool, trace: bool) -> Split:
+    """How a fit divides its budget, given which small totals it must release beside the components.
+
+    `search` says that the mean may lie outside the first ball it is looked for in, so that further steps may be needed.
+
+    >>> round(split_budget(mean=True, search=False, count=True, trace=False).main(1), 6)
+    0.89
+    """
+    steps = (_SEARCH_SHARES if search else (_MEAN_SHARE,)) if mean else ()
+    beside = _COUNT_SHARE if count and mean else 0.0
+    alone = _COUNT_SHARE if count and not mean else 0.0
+    return Split(steps, beside, alone + (_TRACE_SHARE if trace else 0.0))
