@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test quick lint bench clean
+.PHONY: demo test quick lint audit bench clean
 .DEFAULT_GOAL := demo
 
 $(READY): pyproject.toml
@@ -27,6 +27,9 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+audit: $(READY)
+	$(BIN)/eigenveil audit --quick --all --seed 1
 
 bench: $(READY)
 	$(BIN)/python benchmarks/utility.py

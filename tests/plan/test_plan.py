@@ -154,9 +154,9 @@ def test_a_short_spectrum_means_zeros_behind_it(spectrum: Array) -> None:
         ({"iterations": 0}, "turns must be at least 1, got 0"),
         ({"people": 0}, "people must be at least 1, got 0"),
         ({"spectrum": np.ones(51)}, "spectrum has 51 values for 50 columns"),
-        ({"spectrum": np.zeros(3)}, "spectrum must be finite, not negative, not all zero"),
-        ({"spectrum": np.array([1.0, -1.0])}, "spectrum must be finite, not negative"),
-        ({"spectrum": np.array([1.0, np.nan])}, "spectrum must be finite"),
+        ({"spectrum": np.zeros(3)}, "spectrum: variances must be finite, not negative, not all zero"),
+        ({"spectrum": np.array([1.0, -1.0])}, "spectrum: variances must be finite"),
+        ({"spectrum": np.array([1.0, np.nan])}, "spectrum: variances must be finite"),
     ],
 )
 def test_facts_that_cannot_be_are_refused(wrong: dict[str, Any], message: str) -> None:

@@ -6,6 +6,7 @@ import typer
 
 from eigenveil import __version__
 from eigenveil.cli.account import account
+from eigenveil.cli.audit import audit
 from eigenveil.cli.demo import demo
 from eigenveil.cli.fit import fit
 from eigenveil.cli.hub import hub
@@ -14,6 +15,7 @@ from eigenveil.cli.keys import keys
 from eigenveil.cli.ledger import ledger
 from eigenveil.cli.node import node
 from eigenveil.cli.peer import peer
+from eigenveil.cli.plan import plan
 from eigenveil.cli.policy import policy
 from eigenveil.cli.recommend import recommend
 from eigenveil.cli.simulate import simulate
@@ -31,7 +33,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"]},
 )
-for _command in (fit, stream, simulate, transform, inspect, account, demo, hub, site, peer, node):
+for _command in (fit, stream, simulate, transform, inspect, plan, account, audit, demo, hub, site, peer, node):
     app.command()(_command)
 for _group in (recommend, keys, study, policy, ledger):
     app.add_typer(_group)

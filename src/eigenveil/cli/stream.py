@@ -102,7 +102,8 @@ def stream(
         require(
             no_privacy or row_bound is not None,
             "--row-bound is required: no row may be longer than a bound you know without looking, because a bound read off "
-            "the data would itself leak the data",
+            "the data would itself leak the data. Where you know none, `eigenveil bounds` finds one privately, on rows of the "
+            "same kind and for a small part of the budget",
         )
         settings = {
             "n_components": components,

@@ -56,7 +56,8 @@ class RowBounds:
         if private and row_bound is None and column_bounds is None:
             raise ValueError(
                 "row_bound (or column_bounds) is required: no row may be longer than a bound you know without looking, "
-                "because a bound read off the data would itself leak the data"
+                "because a bound read off the data would itself leak the data. Where you know none, eigenveil.find_bounds in "
+                "Python or `eigenveil bounds` on the command line finds one privately, for a small part of the budget"
             )
         radius = math.inf if row_bound is None else _positive("row_bound", row_bound)
         low, high = (None, None) if column_bounds is None else _box(column_bounds, dim)

@@ -108,7 +108,9 @@ def request_of(pca: Any, held: Held) -> SitesRequest:
     if masks is not None and not private and pca.row_bound is None and pca.column_bounds is None:
         _bounds(pca, dim, private=False, sparse=held.sparse)
         require(
-            held.rows is not None, "row_bound is required with trust='masked' where nobody sees the rows of all sites"
+            held.rows is not None,
+            "row_bound is required with trust='masked' where nobody sees the rows of all sites; at one of them "
+            "eigenveil.find_bounds, or `eigenveil bounds` on the command line, finds one privately",
         )
         assert held.rows is not None
         declared = Declared.of(held.rows, scale=pca.scale, origin=pca.origin, center=center, mean_bound=pca.mean_bound)

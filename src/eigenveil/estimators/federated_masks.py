@@ -11,21 +11,16 @@ import numpy as np
 from eigenveil.errors import require
 from eigenveil.estimators.whole_fit import WholeFit
 from eigenveil.linalg import Array
-from eigenveil.privacy import Budget, Lattice
+from eigenveil.plan import plan_masks
+from eigenveil.privacy import Budget
 from eigenveil.privacy.domain import LARGEST, SMALLEST
-from eigenveil.protocols.masked import MaskedTerms, mask_graph
-from eigenveil.protocols.masked.evidence import looks
+from eigenveil.protocols.masked import MaskedTerms
 from eigenveil.rows import Block, Rows, Symmetric, block_size
 
 __all__ = ["MASKED_METHODS", "Declared", "masked_terms"]
 
 # Those whose every turn is a sum.
 MASKED_METHODS: Final = ("krylov", "power", "covariance", "dr-svd")
-# What few masks, and few signatures looked at, may each cost of delta; and of which delta where none is asked for.
-_PART, _DELTA = 2.5e-4, 1e-6
-# Turns that one exchange of keys is for, at most.
-_TURNS = 24
-_MARGIN = 1e-10
 
 
 def masked_terms(
@@ -43,52 +38,29 @@ def masked_terms(
 
     `people` is the most that any site has, where that is public. `title` is what signatures are bound to, None for a new one.
     """
-    sites, extent = len(roster), study.extent()
-    turns = extent.turns
-    # A fit without privacy begins again when a site has gone that was counted, at most once for each that may go.
-    again = 2 if budget is not None else sites - survivors + 2
-    most, each = again * turns + 8 + colluders, min(turns, _TURNS)
-    # Each liar can make one exchange of keys fail, and some are begun again because sites were late.
-    sessions = math.ceil(most / each) + again + colluders + 8
-    part = _PART * (_DELTA if budget is None else budget.delta)
-    # A hub may begin exchanges of keys with one site after the other, look at the holders they draw, and go on with the worst.
-    draws = sessions * sites
-    graph = mask_graph(sites, survivors=survivors, colluders=colluders, failure=part / draws)
-    checks = 0
-    if not graph.complete:
-        times = most + sessions
-        checks = looks(sites, survivors=survivors, colluders=colluders, times=times, failure=part)
-    lattice, multiplier = Lattice.exact(sites=sites, people=2.0**20 if people is None else people), 1.0
-    if budget is not None:
-        lattice = Lattice.within(
-            budget,
-            # Twice what is planned: a turn that fails costs no less than one that does not.
-            coordinates=2 * extent.coordinates * several,
-            entries=extent.entries,
-            smallest=extent.smallest,
-            sites=sites,
-            survivors=survivors,
-            colluders=colluders,
-            several=several,
-            loss=graph.loss,
-            failure=draws * graph.failure + (part if checks else 0.0),
-        )
-        assert lattice.gaussian is not None
-        multiplier = (1 + _MARGIN) / lattice.gaussian.mu
+    plan = plan_masks(
+        study.extent(),
+        sites=len(roster),
+        budget=budget,
+        survivors=survivors,
+        colluders=colluders,
+        several=several,
+        people=people,
+    )
     return MaskedTerms(
         # Of its own for every fit: what is signed in one says nothing in another.
         study=f"eigenveil fit {os.urandom(16).hex()}" if title is None else title,
         roster=roster,
         survivors=survivors,
         colluders=colluders,
-        graph=graph,
-        turns=each,
-        most_turns=most,
-        lattice=lattice,
-        multiplier=multiplier,
+        graph=plan.graph,
+        turns=plan.turns,
+        most_turns=plan.most_turns,
+        lattice=plan.lattice,
+        multiplier=plan.multiplier,
         several=several,
-        checks=checks,
-        sessions=sessions,
+        checks=plan.checks,
+        sessions=plan.sessions,
     )
 
 

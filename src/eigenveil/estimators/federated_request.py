@@ -1,27 +1,17 @@
-"""`SitesRequest`: what a federated fit is asked for, in checked and public terms, and the task that finds its directions."""
+"""`SitesRequest`: what a federated fit is asked for, in checked and public terms."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, final
+from typing import Literal, final
 
 from eigenveil.estimators.bounds import RowBounds
 from eigenveil.estimators.federated_masks import Declared
 from eigenveil.linalg import Array
 from eigenveil.plan import SitesPlan
-from eigenveil.privacy import Budget, Domain, Neighbours
+from eigenveil.privacy import Budget, Neighbours
 from eigenveil.protocols import Terms
-from eigenveil.tasks import (
-    CovarianceSum,
-    KeptProducts,
-    KrylovSum,
-    LocalPower,
-    PowerIteration,
-    RandomisedSvd,
-    SiteSpaces,
-    Task,
-)
 
-__all__ = ["Participation", "SitesRequest", "components_of", "iterates"]
+__all__ = ["Participation", "SitesRequest"]
 
 Participation = tuple[Literal["with-replacement", "without-replacement"], int]
 
@@ -60,53 +50,3 @@ class SitesRequest:
     def private(self) -> bool:
         """Whether any noise is added."""
         return self.at_sites is not None or self.at_hub is not None
-
-
-def iterates(method: str) -> bool:
-    """Whether a method begins with a basis."""
-    return method in ("krylov", "power", "fedpower", "dr-svd")
-
-
-def components_of(
-    plan: SitesPlan,
-    domain: Domain,
-    begin: Array | None,
-    *,
-    neighbours: Neighbours,
-    rank: int,
-    private: bool,
-    align: Literal["procrustes", "sign", "none"] = "procrustes",
-    published: bool = False,
-) -> Task[Any, Any, Any]:
-    """The task that finds the directions, for rows in `domain`, as planned; from the basis `begin` where it iterates."""
-    near = neighbours
-    match plan.method:
-        case "covariance":
-            return CovarianceSum(domain, near)
-        case "merge":
-            return SiteSpaces(domain, near, kind="merge", rank=rank, width=plan.width)
-        case "uda" | "wda":
-            public = near.count_is_public or not private
-            return SiteSpaces(domain, near, kind=plan.method, rank=rank, normalise=plan.method == "wda" and public)
-    assert begin is not None
-    match plan.method:
-        case "krylov":
-            if private:
-                return KeptProducts(domain, near, begin, plan.shares, rank, plan.tolerance)
-            return KrylovSum(domain, near, begin, plan.rounds, rank, plan.tolerance, plan.shares)
-        case "power":
-            return PowerIteration(domain, near, begin, plan.shares, rank, plan.tolerance)
-        case "dr-svd":
-            return RandomisedSvd(domain, near, begin, rank)
-        case _:
-            return LocalPower(
-                domain,
-                near,
-                begin,
-                plan.steps,
-                plan.shares,
-                rank,
-                align=align,
-                tolerance=plan.tolerance,
-                published=published,
-            )

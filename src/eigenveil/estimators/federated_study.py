@@ -4,11 +4,11 @@ from typing import Any
 
 import numpy as np
 
-from eigenveil.estimators.federated_request import SitesRequest, components_of, iterates
+from eigenveil.estimators.federated_request import SitesRequest
 from eigenveil.estimators.study import Study
 from eigenveil.estimators.whole_fit import Setting
 from eigenveil.linalg import orthonormal
-from eigenveil.plan import split_budget
+from eigenveil.plan import components_of, iterates, split_budget
 
 __all__ = ["pca_study"]
 

@@ -150,7 +150,9 @@ class Federation:
         )
         sound = now.row_bound <= request.declared.row_bound and now.mean_bound <= request.declared.mean_bound
         require(
-            sound, f"{site}: its rows reach farther than all sites had declared; begin a new fit, or give a row_bound"
+            sound,
+            f"{site}: its rows reach farther than all sites had declared; begin a new fit, or give a row_bound, such as "
+            "eigenveil.find_bounds or `eigenveil bounds` finds",
         )
 
     def require_sound_sites(self) -> None:

@@ -13,11 +13,10 @@ import numpy as np
 
 from eigenveil.errors import require
 from eigenveil.estimators.curator import noise_floor
-from eigenveil.estimators.federated_request import iterates
 from eigenveil.estimators.gossip_request import PeersRequest, directions_of
 from eigenveil.estimators.study import Found, Study
 from eigenveil.linalg import Array, orthonormal
-from eigenveil.plan import SegmentsPlan, Split, split_budget
+from eigenveil.plan import SegmentsPlan, Split, iterates, split_budget
 from eigenveil.privacy import Exact, Gaussian, Ledger, Noise, PairedPart
 from eigenveil.protocols.gossip import GossipTerms, Outgoing, Paired, PairKeys, Peer, PeerNoise, PeerTurn, Plain
 from eigenveil.protocols.keys import Identity, digest

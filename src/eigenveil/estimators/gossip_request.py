@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from typing import Any, Literal, final
 
 from eigenveil.estimators.bounds import RowBounds
-from eigenveil.estimators.federated_request import components_of
 from eigenveil.graphs import Graph
 from eigenveil.linalg import Array
-from eigenveil.plan import SegmentsPlan, SitesPlan
+from eigenveil.plan import SegmentsPlan, SitesPlan, components_of
 from eigenveil.privacy import Budget, Domain, Neighbours, Noise
 from eigenveil.protocols.gossip import Consensus
 from eigenveil.tasks import PublishedSegments, Segments, Task

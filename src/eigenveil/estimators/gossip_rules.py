@@ -52,7 +52,9 @@ def noise_of(pca: Any, budget: Budget | None) -> NoiseKind:
         if pca.center is True or isinstance(pca.center, str):
             needs.append("center=None or public numbers, as it has no private mean")
         if pca.row_bound is None:
-            needs.append("a row_bound, which its scaling is in units of")
+            needs.append(
+                "a row_bound, which its scaling is in units of (eigenveil.find_bounds or `eigenveil bounds` finds one)"
+            )
         require(not needs, f"noise='published' needs {'; '.join(needs)}")
         require(pca.restarts == 0, "restarts is for a budget, and noise='published' has none")
         return "published"

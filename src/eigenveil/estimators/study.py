@@ -14,9 +14,9 @@ import numpy as np
 from eigenveil.errors import require
 from eigenveil.estimators.bounds import RowBounds
 from eigenveil.estimators.center import Center, CenterSearch
-from eigenveil.estimators.whole_fit import Extent, WholeFit
+from eigenveil.estimators.whole_fit import WholeFit
 from eigenveil.linalg import Array, Subspace, top_eigen
-from eigenveil.plan import Split
+from eigenveil.plan import Extent, Split
 from eigenveil.privacy import Domain, Exact, Mechanism, Neighbours, Portion, gram_sensitivity
 from eigenveil.rows import Rows
 from eigenveil.tasks import Question, SumTask, Task, Totals, tie_at
@@ -287,11 +287,8 @@ class Study(WholeFit[StudyState, Any, Found]):
 
     def extent(self) -> Extent:
         """The search for the mean in all its steps, the components, and totals."""
-        split, (shares, rounds, size) = self.split, self.products
-        main = self.components_share(len(split.mean))
-        each = [*split.mean, *(main * share for share in shares), *([split.extra] if split.extra > 0 else [])]
-        planned = len(split.mean) * (self.bounds.dim + 1) + rounds * size + 2
-        return Extent(len(split.mean) + rounds + 1, planned, max(size, self.bounds.dim + 1), min(each))
+        shares, rounds, size = self.products
+        return Extent.of(self.split, dim=self.bounds.dim, shares=shares, rounds=rounds, size=size, at_most=self.at_most)
 
     def with_noise(self, multiplier: float) -> "Study":
         """The same study, where the noise is known to be of this size."""

@@ -4,25 +4,14 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Self, TypeVar, final
 
+from eigenveil.plan import Extent
 from eigenveil.tasks import Task
 
-__all__ = ["Extent", "Setting", "WholeFit"]
+__all__ = ["Setting", "WholeFit"]
 
 State = TypeVar("State")
 Part = TypeVar("Part")
 Result = TypeVar("Result")
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Extent:
-    """How much a fit releases at most: in how many turns, how many numbers in all and at once, and the least share of mu^2 that a
-    release has."""
-
-    turns: int
-    coordinates: int
-    entries: int
-    smallest: float
 
 
 @final

@@ -102,7 +102,7 @@ def _require_hub(study: "StudyFile") -> None:
     require(
         trust != "masked" or study.private or task.row_bound is not None or task.column_bounds is not None,
         "[task] row_bound (or column_bounds) is required under masks, also with [privacy] none = true: masked sums are sums of "
-        "integers, and a bound cannot be read from rows that nobody sees",
+        "integers, and a bound cannot be read from rows that nobody sees; `eigenveil bounds` at one site finds one privately",
     )
     nodes = layout_of(study).nodes
     given_nodes = tuple(place.name for place in study.nodes)

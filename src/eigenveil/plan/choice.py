@@ -7,10 +7,9 @@ import math
 from dataclasses import dataclass
 from typing import Final, Literal, final
 
-import numpy as np
-
 from eigenveil.errors import require
 from eigenveil.linalg import Array
+from eigenveil.plan.spectrum import Spectrum, found_share
 from eigenveil.privacy import Budget, Neighbours, gram_sensitivity
 from eigenveil.tasks import geometric_shares
 
@@ -29,7 +28,8 @@ Mechanisms = Literal["auto", "covariance", "power"]
 @dataclass(frozen=True, slots=True)
 class Choice:
     """One way to do it. `noise` is the spectral norm to expect of the noise on the Gram matrix, in units of row_bound^2;
-    `captured` the share of the best possible variance to expect, None where the number of people is not public."""
+    `captured` the share of the best possible variance to expect, None where the number of people is not public: by a formula of
+    first order, for a first idea (`eigenveil.plan.outlook` rehearses the fit)."""
 
     mechanism: Literal["covariance", "power"]
     noise: float
@@ -61,15 +61,16 @@ def predict(
     mechanism: Mechanisms = "auto",
     neighbours: Neighbours = Neighbours.ADD_REMOVE,
     people: int | None = None,
-    spectrum: Array | None = None,
+    spectrum: Spectrum | Array | None = None,
     oversample: int | None = None,
     iterations: int | None = None,
     memory_limit: int = MEMORY_LIMIT,
 ) -> Plan:
     """Compare the mechanisms for `rank` of `dim` components and choose one, or explain the one that was asked for.
 
-    `spectrum` is a guess at the Gram eigenvalues over their sum, by default 1/i, with rows filling half their ball;
-    it matters only for `captured`.
+    `spectrum` is what is known of the rows', or the shape of it alone, (up to dim,), by default the guess of `Spectrum.guessed`:
+    it matters only for `captured`. Noise alone decides: a release of all pairs of columns captures at least as much as products
+    wherever rehearsals compared them.
 
     >>> plan = predict(dim=100, rank=5, budget=Budget(1.0, 1e-6))
     >>> plan.chosen.mechanism
@@ -83,12 +84,12 @@ def predict(
     shares = geometric_shares(turns, growth=GROWTH)
     sigma = 0.0 if budget is None else gram_sensitivity(1.0, neighbours) / budget.mu
     last = sigma / math.sqrt(shares[-1])
-    eigenvalues = _eigenvalues(dim, people, spectrum)
+    known = _known(dim, spectrum)
     covariance = Choice(
         "covariance",
         noise=sigma * math.sqrt(2 * dim),
         memory=4 * dim * dim * 8,
-        captured=_captured(eigenvalues, rank, sigma / math.sqrt(2), dim),
+        captured=_captured(known, people, rank, sigma / math.sqrt(2)),
         width=rank,
         shares=(1.0,),
     )
@@ -96,7 +97,7 @@ def predict(
         "power",
         noise=last * (math.sqrt(dim) + math.sqrt(width)),
         memory=6 * dim * width * 8,
-        captured=_captured(eigenvalues, rank, last, dim),
+        captured=_captured(known, people, rank, last),
         width=width,
         shares=shares,
     )
@@ -127,29 +128,23 @@ def _width(dim: int, rank: int, oversample: int | None, *, exact: bool) -> int:
     return min(dim, rank + oversample)
 
 
-def _eigenvalues(dim: int, people: int | None, spectrum: Array | None) -> Array | None:
-    """Guessed Gram eigenvalues, (dim,), in units of row_bound^2."""
+def _known(dim: int, spectrum: Spectrum | Array | None) -> Spectrum:
+    if spectrum is None:
+        return Spectrum.guessed(dim)
+    if not isinstance(spectrum, Spectrum):
+        require(len(spectrum) <= dim, f"spectrum has {len(spectrum)} values for {dim} columns")
+        try:
+            return Spectrum.of_variances(spectrum, dim=dim)
+        except ValueError as error:
+            raise ValueError(f"spectrum: {error}") from None
+    require(spectrum.dim == dim, f"spectrum has {spectrum.dim} values, and dim is {dim}: one for each")
+    return spectrum
+
+
+def _captured(spectrum: Spectrum, people: int | None, rank: int, entry: float) -> float | None:
+    """Expected captured variance when entries of the noise have size `entry`: no less than of directions drawn at random."""
     if people is None:
         return None
     require(people >= 1, f"people must be at least 1, got {people}")
-    shape = 1.0 / np.arange(1, dim + 1) if spectrum is None else np.asarray(spectrum, dtype=np.float64)
-    require(len(shape) <= dim, f"spectrum has {len(shape)} values for {dim} columns")
-    require(
-        bool((shape >= 0).all()) and 0 < shape.sum() < math.inf, "spectrum must be finite, not negative, not all zero"
-    )
-    guess: Array = 0.5 * people * np.sort(shape)[::-1] / shape.sum()
-    return guess
-
-
-def _captured(eigenvalues: Array | None, rank: int, entry: float, dim: int) -> float | None:
-    """Expected captured variance when entries of the noise have size `entry`: the spiked-matrix overlaps.
-
-    A direction of eigenvalue v keeps 1 - dim entry^2 / v^2 of itself, and nothing below v = sqrt(dim) entry.
-    """
-    if eigenvalues is None:
-        return None
-    top = eigenvalues[:rank]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        kept = np.where(top > 0, np.maximum(0.0, 1 - dim * entry**2 / top**2), 0.0)
-    floor = rank * eigenvalues.sum() / dim / top.sum()
-    return float(max((kept * top).sum() / top.sum(), min(1.0, floor)))
+    top = people * spectrum.values[:rank]
+    return max(found_share(top, entry=entry, dim=spectrum.dim), spectrum.at_random(rank))

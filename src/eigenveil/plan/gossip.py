@@ -13,6 +13,7 @@ import numpy as np
 from eigenveil.errors import require
 from eigenveil.linalg import Array
 from eigenveil.plan.choice import GROWTH
+from eigenveil.plan.spectrum import Spectrum
 from eigenveil.privacy import Budget
 from eigenveil.tasks import geometric_shares
 
@@ -98,8 +99,7 @@ def guessed_eigenvalues(*, dim: int, people: int) -> Array:
     [2.0, 1.0]
     """
     require(people >= 1, f"people must be at least 1, got {people}")
-    shape = 1.0 / np.arange(1, dim + 1)
-    guess: Array = 0.5 * people * shape / shape.sum()
+    guess: Array = people * Spectrum.guessed(dim).values
     return guess
 
 

@@ -1,9 +1,9 @@
-"""`Split`: how a fit divides its budget between the mean, small totals and the components."""
+"""`Split`: how a fit divides its budget between the mean, small totals and the components; and `Extent`: how much it releases."""
 
 from dataclasses import dataclass
-from typing import Final, final
+from typing import Final, Self, final
 
-__all__ = ["Split", "split_budget"]
+__all__ = ["Extent", "Split", "split_budget"]
 
 # The mean needs little: an error e in it adds n e e^T to the Gram matrix, far below the noise that is there anyway.
 _MEAN_SHARE: Final = 0.1
@@ -27,6 +27,28 @@ class Split:
     def main(self, steps: int) -> float:
         """What the components get after this many steps."""
         return 1.0 - sum(self.mean[:steps]) - (self.count if steps else 0.0) - self.extra
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """How much a fit releases at most: in how many turns, how many numbers in all and at once, and the least share of mu^2 that a
+    release has."""
+
+    turns: int
+    coordinates: int
+    entries: int
+    smallest: float
+
+    @classmethod
+    def of(
+        cls, split: Split, *, dim: int, shares: tuple[float, ...], rounds: int, size: int, at_most: float = 1.0
+    ) -> Self:
+        """The search for the mean in all its steps, components in `rounds` of `size` numbers with these `shares`, and totals."""
+        main = min(split.main(len(split.mean)), at_most)
+        each = [*split.mean, *(main * share for share in shares), *([split.extra] if split.extra > 0 else [])]
+        planned = len(split.mean) * (dim + 1) + rounds * size + 2
+        return cls(len(split.mean) + rounds + 1, planned, max(size, dim + 1), min(each))
 
 
 def split_budget(*, mean: bool, search: bool, count: bool, trace: bool) -> Split:

@@ -12,7 +12,7 @@ import numpy as np
 
 from eigenveil.errors import require
 from eigenveil.linalg import Array
-from eigenveil.plan import SitesPlan
+from eigenveil.plan import SitesPlan, found_share
 from eigenveil.plan.choice import MEMORY_LIMIT
 from eigenveil.privacy import Budget, Histories, Neighbours
 from eigenveil.privacy.histories import interaction_products_sensitivity
@@ -190,8 +190,8 @@ def _expected(terms: ItemTerms, plan: ItemPlan) -> Expected | None:
         return None
     guess = _eigenvalues(terms)
     entry = _entry_noise(terms, plan)
-    found = [_found(factor * guess, entry, terms) for factor in (1.0, _OPTIMISM)]
-    beyond = _found(guess[1:], entry, terms) if terms.rank > 1 else found[0]
+    found = [found_share(factor * guess, entry=entry, dim=terms.kept) for factor in (1.0, _OPTIMISM)]
+    beyond = found_share(guess[1:], entry=entry, dim=terms.kept) if terms.rank > 1 else found[0]
     above = int((guess**2 > terms.kept * entry**2).sum())
     return Expected(found[0], found[1], beyond, above)
 
@@ -222,12 +222,6 @@ def _entry_noise(terms: ItemTerms, plan: ItemPlan) -> float:
         # Without a cap, rows of a basis that has found something are as long as they can be.
         sensitivity = interaction_products_sensitivity(terms.least, longest_row=min(1.0, plan.longest), basis_norm=1.0)
     return sigma * sensitivity / math.sqrt(plan.shares[-1])
-
-
-def _found(eigenvalues: Array, entry: float, terms: ItemTerms) -> float:
-    """The share of the eigenvalues' sum along what is found: 1 - d entry^2 / v^2 of a direction of eigenvalue v, at least 0."""
-    kept = np.maximum(0.0, 1 - terms.kept * entry**2 / np.square(eigenvalues))
-    return float((kept * eigenvalues).sum() / eigenvalues.sum())
 
 
 def _advice(terms: ItemTerms) -> Iterator[str]:

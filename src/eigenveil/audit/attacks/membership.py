@@ -1,0 +1,249 @@
+"""Membership inference: was this person in the table that these components were published of?
+
+Tables are small beside their number of columns, so that components fit the people in them better than others. The attacker knows
+the population, has the published model, and is asked about people of whom half were in it. A second attacker knows everybody else
+in the table and asks about one person who stands out. Private fits promise how often either can be right.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, final
+
+import numpy as np
+from numpy.random import Generator
+from scipy.special import ndtr, stdtrit
+
+from eigenveil.audit.attacks.demonstration import Demonstration, Shown
+from eigenveil.audit.attacks.people import made_up_people
+from eigenveil.audit.evidence import rate_at_least, rate_at_most
+from eigenveil.errors import require
+from eigenveil.estimators import PrivatePCA
+from eigenveil.linalg import Array
+from eigenveil.privacy import mu_for
+
+__all__ = ["Population", "advantage", "largest_advantage", "learning", "membership", "scores"]
+
+_DIM, _TRAITS, _PEOPLE, _RANK = 40, 4, 40, 10
+_DELTA: Final = 1e-5
+# Public, and seldom reached: the length of a row of 40 columns that vary by one is about 6.3.
+_BOUND: Final = 9.0
+_ANYBODY, _STANDING_OUT = "anybody in the table", "one person who stands out"
+# Both ends of an interval together are missed with a chance of 1%.
+_LEVEL: Final = 0.005
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Population:
+    """What an attacker knows of people in general: `loadings`, (traits, d), of columns, and their `covariance`, (d, d)."""
+
+    loadings: Array
+    covariance: Array
+
+    @classmethod
+    def drawn(cls, rng: Generator) -> "Population":
+        """Of 40 columns and a few hidden traits."""
+        loadings = rng.standard_normal((_TRAITS, _DIM))
+        # Half of what a column varies by is its own.
+        loadings *= np.sqrt(0.5 / np.square(loadings).sum(axis=0))
+        return cls(loadings, loadings.T @ loadings + np.diag(1 - np.square(loadings).sum(axis=0)))
+
+    def people(self, count: int, rng: Generator) -> Array:
+        """Rows, (count, d)."""
+        return made_up_people(count, rng=rng, loadings=self.loadings, bound=_BOUND)
+
+
+def scores(pca: PrivatePCA, candidates: Array, population: Population) -> dict[str, Array]:
+    """Two scores, (m,), of `candidates`, (m, d), each larger for who seems to have been in the table.
+
+    "projection" is how much of a row lies in the components. "likelihood" is the logarithm of how much likelier the row is by
+    the published model, with what it leaves out as in the population, than by the population.
+    """
+    basis, covariance = pca.components_.T, population.covariance
+    inside = candidates @ basis
+    lengths = np.square(candidates).sum(axis=1)
+    within = np.square(inside).sum(axis=1)
+    rest = float(np.trace(covariance) - np.einsum("ij,ij->", basis, covariance @ basis)) / (_DIM - basis.shape[1])
+    # A variance that noise has left nothing of would make any row impossible.
+    variances = np.maximum(pca.explained_variance_, rest)
+    by_model = (np.square(inside) / variances).sum(axis=1) + (lengths - within) / rest
+    by_population = np.einsum("ij,ij->i", candidates, np.linalg.solve(covariance, candidates.T).T)
+    return {"projection": within / lengths, "likelihood": (by_population - by_model) / 2}
+
+
+def largest_advantage(epsilon: float, delta: float, *, gaussian: bool = True) -> float:
+    """The most that right alarms can exceed false ones by, for any attack on a release that is (epsilon, delta)-private.
+
+    (e^epsilon - 1 + 2 delta) / (e^epsilon + 1) in general. What Gaussian noise of the same (epsilon, delta) allows is less,
+    2 Phi(mu / 2) - 1: at false alarms of a rate a, right ones are at most Phi(mu - Phi^-1(1 - a)), and the difference is
+    largest at a = Phi(-mu / 2).
+
+    >>> round(largest_advantage(1.0, 1e-5), 3), round(largest_advantage(1.0, 1e-5, gaussian=False), 3)
+    (0.107, 0.462)
+    """
+    if gaussian:
+        return float(2 * ndtr(mu_for(epsilon, delta) / 2) - 1)
+    return math.tanh(epsilon / 2) + 2 * delta / (math.exp(epsilon) + 1)
+
+
+def advantage(present: Array, absent: Array) -> tuple[float, tuple[float, float]]:
+    """How far right alarms exceed false ones, and where that lies but for a chance of 1%.
+
+    `present`, (t, m), are scores of people who were in their table, one table a row, and `absent`, (t, m), of people who were
+    not. The first quarter of the tables is for choosing a threshold, the rest for measuring. Tables must be independent, people
+    in one need not be: with many people a table counts as one number (Student 1908), with one person as a guess that
+    is right or wrong (Clopper and Pearson 1934).
+
+    >>> advantage(np.ones((40, 1)), np.zeros((40, 1)))[0]
+    1.0
+    """
+    tables, people = present.shape
+    learned = learning(tables)
+    threshold = _best_threshold(present[:learned].ravel(), absent[:learned].ravel())
+    alarms, silent = present[learned:] > threshold, absent[learned:] <= threshold
+    if people == 1:
+        right, guesses = int(alarms.sum() + silent.sum()), 2 * len(alarms)
+        low, high = rate_at_least(right, guesses, level=_LEVEL), rate_at_most(right, guesses, level=_LEVEL)
+        return 2 * right / guesses - 1, (2 * low - 1, 2 * high - 1)
+    each = alarms.mean(axis=1) + silent.mean(axis=1) - 1
+    mean = float(each.mean())
+    reach = -float(stdtrit(len(each) - 1, _LEVEL)) * float(each.std(ddof=1)) / math.sqrt(len(each))
+    return mean, (max(mean - reach, -1.0), min(mean + reach, 1.0))
+
+
+def learning(tables: int) -> int:
+    """How many of the tables a threshold is learned on: a quarter.
+
+    >>> learning(200)
+    50
+    """
+    require(tables >= 8, f"tables must be at least 8, got {tables}")
+    return tables // 4
+
+
+def membership(*, seed: int = 0, tables: int = 200) -> Demonstration:
+    """Two attackers on components without privacy, at epsilon = 1 and at epsilon = 8, over `tables` tables each."""
+    rng = np.random.default_rng(seed)
+    population = Population.drawn(rng)
+    shown = []
+    for epsilon in (None, 1.0, 8.0):
+        settings: dict[str, Any] = {"epsilon": None}
+        if epsilon is not None:
+            settings = {"epsilon": epsilon, "delta": _DELTA, "row_bound": _BOUND}
+        name = "no privacy" if epsilon is None else f"epsilon = {epsilon:g}"
+        allowed = 1.0 if epsilon is None else largest_advantage(epsilon, _DELTA)
+        for target, found in (
+            (_ANYBODY, _anybody(population, settings, tables, rng)),
+            (_STANDING_OUT, _standing_out(population, settings, tables, rng)),
+        ):
+            value, interval, words = found
+            if epsilon is not None:
+                general = largest_advantage(epsilon, _DELTA, gaussian=False)
+                words += f"; (epsilon, delta) alone would allow {general:.2f}"
+            shown.append(Shown(name, target, value, 0.0, interval[0] > 0, words, interval, allowed))
+    return Demonstration(
+        title="Was this person in the table?",
+        story=(
+            f"{_RANK} components of a table of {_PEOPLE} people and {_DIM} columns are published, and so are their variances.",
+            "One attacker knows the population, and is asked about people of whom half were in the table: those who were lie "
+            "closer to the components than others.",
+            "Another knows everybody else in the table, and looks for one person who stands out, in a direction that people in "
+            "general do not vary in.",
+            f"Each learns a threshold on {learning(tables)} of {tables} tables, and is measured on the others.",
+        ),
+        measure="advantage: rate of right alarms less rate of false ones, 1 is always right and 0 a toss",
+        guess="a toss of a coin",
+        rows=tuple(shown),
+        conclusion=_conclusion(shown),
+    )
+
+
+def _anybody(
+    population: Population, settings: Mapping[str, Any], tables: int, rng: Generator
+) -> tuple[float, tuple[float, float], str]:
+    """People who were in a table against others of the same population. Neighbours replace one person by another."""
+    present: dict[str, list[Array]] = {}
+    absent: dict[str, list[Array]] = {}
+    for _ in range(tables):
+        rows, others = population.people(_PEOPLE, rng), population.people(_PEOPLE, rng)
+        pca = _fitted(rows, settings, rng, neighbours="replace-one")
+        for name, score in scores(pca, np.vstack([rows, others]), population).items():
+            present.setdefault(name, []).append(score[:_PEOPLE])
+            absent.setdefault(name, []).append(score[_PEOPLE:])
+    # Which score to go by is chosen on the tables that the threshold is.
+    learned = learning(tables)
+    best = max(present, key=lambda name: _ranked(np.array(present[name][:learned]), np.array(absent[name][:learned])))
+    found = np.array(present[best]), np.array(absent[best])
+    ranked = _ranked(found[0][learned:], found[1][learned:])
+    return *advantage(*found), f"by {best}; area under the curve {ranked:.2f}"
+
+
+def _standing_out(
+    population: Population, settings: Mapping[str, Any], tables: int, rng: Generator
+) -> tuple[float, tuple[float, float], str]:
+    """Tables with a person of the largest length allowed, along a direction of least variance, against a row of zeros instead."""
+    direction = np.linalg.eigh(population.covariance)[1][:, 0]
+    found: dict[float, list[float]] = {1.0: [], 0.0: []}
+    for _ in range(tables):
+        for there, kept in found.items():
+            rows = population.people(_PEOPLE, rng)
+            others = float(np.square(rows[1:] @ direction).sum()) / (_PEOPLE - 1)
+            rows[0] = there * _BOUND * direction
+            pca = _fitted(rows, settings, rng, neighbours="zero-out")
+            seen = float((np.square(pca.components_ @ direction) * pca.explained_variance_).sum())
+            kept.append(seen - others)
+    present, absent = (np.array(kept)[:, None] for kept in found.values())
+    learned = learning(tables)
+    return *advantage(present, absent), f"area under the curve {_ranked(present[learned:], absent[learned:]):.2f}"
+
+
+def _fitted(rows: Array, settings: Mapping[str, Any], rng: Generator, *, neighbours: Any) -> PrivatePCA:
+    seed = int(rng.integers(1 << 31))
+    return PrivatePCA(_RANK, center=None, neighbours=neighbours, random_state=seed, **settings).fit(rows)
+
+
+def _ranked(present: Array, absent: Array) -> float:
+    """How often somebody who was there scores higher than somebody who was not, over all of them: the area under the curve."""
+    others = np.sort(absent.ravel())
+    below = np.searchsorted(others, present.ravel(), side="left") + np.searchsorted(
+        others, present.ravel(), side="right"
+    )
+    return float(below.mean() / (2 * len(others)))
+
+
+def _best_threshold(present: Array, absent: Array) -> float:
+    """Where right alarms exceed false ones most."""
+    levels = np.unique(np.concatenate([present, absent]))
+    right = 1 - np.searchsorted(np.sort(present), levels, side="right") / len(present)
+    false = 1 - np.searchsorted(np.sort(absent), levels, side="right") / len(absent)
+    place = int(np.argmax(right - false))
+    # Half way to the next score, which is where another table's scores are parted best.
+    return float(levels[place : place + 2].mean())
+
+
+def _conclusion(shown: list[Shown]) -> str:
+    said = []
+    for row in shown:
+        limits = (
+            f"{row.value:.2f} ({row.interval[0]:.2f} to {row.interval[1]:.2f})" if row.interval else f"{row.value:.2f}"
+        )
+        who = f"With {row.run}, {row.target}"
+        if not row.succeeded:
+            said.append(f"{who}: an advantage of {limits}, which a toss of a coin may have too.")
+        else:
+            said.append(f"{who}: told with an advantage of {limits}.")
+    private = [row for row in shown if row.allowed is not None and row.allowed < 1]
+    over = [
+        row for row in private if row.interval is not None and row.allowed is not None and row.interval[0] > row.allowed
+    ]
+    if over:
+        said.append(
+            f"That is MORE than the promise allows in: {', '.join(f'{row.run}, {row.target}' for row in over)}."
+        )
+    else:
+        most = "; ".join(
+            f"{name} allows {allowed:.2f}" for name, allowed in {row.run: row.allowed for row in private}.items()
+        )
+        said.append(f"As far as these tables can tell, no private run gives more than its promise allows: {most}.")
+    return " ".join(said)

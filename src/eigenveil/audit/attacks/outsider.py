@@ -1,0 +1,137 @@
+"""Reconstruction by an outsider, FedPower's Example 2: from what a study publishes, and from what the outsider knows besides.
+
+The study is one fit of `PrivatePCA`. What columns have in common is what components are published for, and comes out of a private
+study as it does of any other, if enough people are in it. What a promise is about is the last target: one person.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+from scipy.optimize import nnls
+
+from eigenveil.audit.attacks.demonstration import Demonstration, Shown
+from eigenveil.audit.attacks.people import COLUMNS, ROW_BOUND, made_up_people
+from eigenveil.audit.attacks.reconstruction import HALF, relative_error, told
+from eigenveil.errors import require
+from eigenveil.estimators import PrivatePCA
+from eigenveil.linalg import Array, top_eigen
+
+__all__ = ["entries_from_components", "outsider", "row_from_components"]
+
+_RANK: Final = 3
+_DELTA: Final = 1e-5
+_EPSILONS: Final = (1.0, 0.1)
+_PEOPLE: Final = 1000
+_KNOWN: Final = 6
+_SOUGHT: Final = 50
+_BY_ENTRIES, _BY_SPECTRUM, _ROW = "covariances, some known", "covariances, none known", "one person's row"
+
+
+def entries_from_components(components: Array, variances: Array, *, known: tuple[int, ...]) -> Array:
+    """The matrix M, (d, d), from its `components`, (k, d), and the `variances` M_jj, (p,), of the `known` columns, p >= k.
+
+    FedPower (2.5): M is about V diag(l) V^T, and M_jj = sum_i l_i V_ji^2 is linear in l, which nothing else is needed for.
+
+    >>> entries_from_components(np.array([[0.6, 0.8]]), np.array([36.0]), known=(0,)).round(9).tolist()
+    [[36.0, 48.0], [48.0, 64.0]]
+    """
+    rank = len(components)
+    require(len(known) >= rank, f"known must name at least as many columns as components, {rank}, got {len(known)}")
+    values, _ = nnls(np.square(components[:, list(known)]).T, variances)
+    found: Array = (components.T * values) @ components
+    return found
+
+
+def row_from_components(components: Array, values: Array, others: Array) -> Array:
+    """The direction, (d,), of the row x of the one person who is not in `others`, (d, d), the Gram matrix of everybody else.
+
+    With G = others + x x^T and G v = s^2 v for each of the `components`, (k, d), and singular `values`, (k,), all the vectors
+    s^2 v - others v = x (x^T v) lie along x.
+
+    >>> row_from_components(np.array([[1.0, 0.0]]), np.array([2.0]), np.diag([3.0, 1.0])).tolist()
+    [1.0, 0.0]
+    """
+    rest = components.T * np.square(values) - others @ components.T
+    direction: Array = np.linalg.svd(rest, full_matrices=False)[0][:, 0]
+    return direction
+
+
+def outsider(*, seed: int = 0) -> Demonstration:
+    """FedPower Example 2: somebody who was not there and reads the published components, with and without privacy."""
+    rng = np.random.default_rng(seed)
+    rows = made_up_people(_PEOPLE, rng=rng)
+    runs: dict[str, dict[str, Any]] = {"no privacy": {"epsilon": None}} | {
+        f"epsilon = {epsilon:g}": {"epsilon": epsilon, "delta": _DELTA, "row_bound": ROW_BOUND} for epsilon in _EPSILONS
+    }
+    shown = {
+        name: _attacked(
+            name, PrivatePCA(_RANK, center=None, random_state=int(rng.integers(1 << 31)), **settings).fit(rows), rows
+        )
+        for name, settings in runs.items()
+    }
+    return Demonstration(
+        title="An outsider",
+        story=(
+            f"{_RANK} components of {_PEOPLE} people and {len(COLUMNS)} columns are published, with their variances.",
+            f"An outsider knows the variances of {_KNOWN} columns from elsewhere, solves for the weights of the components, and "
+            "has all other variances and covariances (FedPower, Example 2). The published variances of the components serve as "
+            "well.",
+            "Another knows the rows of everybody but one, takes away from each component what they explain, and is left with the "
+            f"row of the last. That is tried for {_SOUGHT} people, each the last in turn.",
+        ),
+        measure="relative error of what the outsider computed, 0 is all and 1 is nothing",
+        guess="the same for a guess: that columns do not hang together, and a person lies along the first component",
+        rows=tuple(row for rows_of_run in shown.values() for row in rows_of_run),
+        conclusion=_conclusion(shown),
+    )
+
+
+def _attacked(name: str, pca: PrivatePCA, rows: Array) -> tuple[Shown, Shown, Shown]:
+    gram, known = rows.T @ rows, tuple(range(_KNOWN))
+    matrix = gram / (len(rows) - 1)
+    unknown = ~np.isin(np.arange(len(matrix)), known)[:, None] | ~np.eye(len(matrix), dtype=bool)
+    guess = relative_error(np.eye(len(matrix))[unknown], matrix[unknown])
+    entries = entries_from_components(pca.components_, matrix[known, known], known=known)
+    spectrum = (pca.components_.T * pca.explained_variance_) @ pca.components_
+    errors, guesses = [], []
+    for person in rows[:_SOUGHT]:
+        others = gram - np.outer(person, person)
+        errors.append(relative_error(row_from_components(pca.components_, pca.singular_values_, others), person))
+        guesses.append(relative_error(top_eigen(others, rank=1)[1].ravel(), person))
+    first, second = (relative_error(found[unknown], matrix[unknown]) for found in (entries, spectrum))
+    mean, usual = float(np.mean(errors)), float(np.mean(guesses))
+    return (
+        Shown(name, _BY_ENTRIES, first, guess, first < HALF * guess, f"{int(unknown.sum())} unknown entries"),
+        Shown(name, _BY_SPECTRUM, second, guess, second < HALF * guess, "from the published variances alone"),
+        Shown(
+            name,
+            _ROW,
+            mean,
+            usual,
+            mean < HALF * usual,
+            f"{_SOUGHT} people: errors from {told(min(errors))} to {told(max(errors))}",
+        ),
+    )
+
+
+def _conclusion(shown: Mapping[str, tuple[Shown, Shown, Shown]]) -> str:
+    said = []
+    for name, (first, second, row) in shown.items():
+        entries = f"{told(min(first.value, second.value))} (a guess has {told(first.baseline)})"
+        if first.succeeded or second.succeeded:
+            has = f"has the covariances to {entries}"
+        else:
+            has = f"does not have the covariances: {entries}"
+        person = f"{told(row.value)} (a guess has {told(row.baseline)})"
+        if row.succeeded:
+            read = f"a person's row to {person}"
+        elif row.value < row.baseline:
+            read = f"a person's row somewhat better than by a guess, {person}"
+        else:
+            read = f"a person's row no better than by a guess, {person}"
+        said.append(f"With {name} an outsider {has}, and {read}.")
+    private = [rows for name, rows in shown.items() if name != "no privacy"]
+    if any(first.succeeded and not row.succeeded for first, _, row in private):
+        said.append("What many people have in common is published on purpose; the promise is about each of them.")
+    return " ".join(said)

@@ -1,0 +1,51 @@
+"""People who do not exist, for demonstrations: rows of a dozen measurements that hang together as such measurements do."""
+
+from typing import Final
+
+import numpy as np
+from numpy.random import Generator
+
+from eigenveil.linalg import Array
+
+__all__ = ["COLUMNS", "LOADINGS", "ROW_BOUND", "made_up_people"]
+
+COLUMNS: Final = (
+    "age",
+    "weight",
+    "waist",
+    "systolic pressure",
+    "diastolic pressure",
+    "pulse",
+    "glucose",
+    "insulin",
+    "cholesterol",
+    "creatinine",
+    "visits",
+    "income",
+)
+# In deviations of a column: what age, build and a way of life have to do with it.
+LOADINGS: Final[Array] = np.array(
+    [
+        [0.9, 0.1, 0.2, 0.7, 0.3, -0.2, 0.4, 0.1, 0.4, 0.6, 0.6, 0.3],
+        [0.0, 0.9, 0.9, 0.3, 0.4, 0.1, 0.5, 0.7, 0.2, 0.2, 0.1, 0.0],
+        [-0.1, 0.1, 0.2, 0.3, 0.5, 0.6, 0.3, 0.3, 0.5, 0.1, 0.3, -0.7],
+    ]
+)
+# Public: known of such measurements before anybody is measured.
+ROW_BOUND: Final = 6.0
+
+
+def made_up_people(count: int, *, rng: Generator, loadings: Array = LOADINGS, bound: float = ROW_BOUND) -> Array:
+    """Rows, (count, d), of measurements in deviations from a public average, none longer than `bound`.
+
+    Each is a mix of a few hidden traits, by `loadings`, (traits, d), and of what is a person's own, so that a column varies by
+    about one.
+
+    >>> made_up_people(5, rng=np.random.default_rng(0)).shape
+    (5, 12)
+    """
+    traits, dim = loadings.shape
+    own = np.sqrt(np.maximum(1 - np.square(loadings).sum(axis=0), 0.1))
+    rows = rng.standard_normal((count, traits)) @ loadings + own * rng.standard_normal((count, dim))
+    longest = np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), bound)
+    return np.asarray(rows * (bound / longest), dtype=np.float64)

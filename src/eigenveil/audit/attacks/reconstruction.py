@@ -1,0 +1,301 @@
+"""Reconstruction by a curious hub, FedPower's Example 1: a site's matrix and people's rows, from the mail of real studies.
+
+The studies are those of `FederatedPCA` and its parties. The hub replays the study's own code on a matrix that it guesses, until
+that gives the answers it was given; no method is written down here a second time.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal, final
+
+import numpy as np
+from numpy.random import Generator
+from scipy.optimize import least_squares
+
+from eigenveil.audit.attacks.demonstration import Demonstration, Shown
+from eigenveil.audit.attacks.people import COLUMNS, ROW_BOUND, made_up_people
+from eigenveil.errors import require
+from eigenveil.estimators import FederatedPCA
+from eigenveil.estimators.whole_fit import WholeFit
+from eigenveil.linalg import Array, top_eigen
+from eigenveil.privacy import Bounded, Exact, Mechanism, Slot
+from eigenveil.protocols import Ask, Envelope, Give
+from eigenveil.rows import Symmetric
+from eigenveil.runtimes import Faults, InProcess
+from eigenveil.tasks import Question
+
+__all__ = ["HALF", "Heard", "curious_hub", "listened", "relative_error", "solved", "told"]
+
+Kind = Literal["none", "trusted", "private"]
+Answers = tuple[tuple[Question, Array], ...]
+
+_RANK: Final = 3
+_DELTA: Final = 1e-5
+_MATRIX, _ROW = "the site's matrix", "one person's row"
+_SIZES: Final = {"north": 300, "south": 280, "east": 120}
+_ATTACKED: Final = "east"
+_PAIR: Final = ("glucose", "insulin")
+# After how many people's rows the hub is: each was in one study and not in the next. Without noise all are alike.
+_LEAVERS: Final[dict[str, int]] = {"none": 2, "trusted": 2, "private": 6}
+# Four columns a turn for twelve, so that no turn by itself has the matrix.
+_TURNS: Final[dict[str, Any]] = {"method": "power", "oversample": 1, "rounds": 5}
+# An attack that does not halve the error of a guess has not succeeded.
+HALF: Final = 0.5
+_MEANINGS: Final[tuple[tuple[Kind, str, str], ...]] = (
+    ("none", "Without privacy", "that rows never left the site hid nothing"),
+    ("trusted", "Where it is trusted to add the noise itself", "that is what this trust means"),
+)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """A study: what it is called, whether noise is meant to stop the hub, and how it is set up."""
+
+    name: str
+    kind: Kind
+    settings: Mapping[str, Any]
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Heard:
+    """What a hub has of the components' turns of one `study`: the `parts` of one site and the `totals`, each with its question.
+
+    Under masks there are no parts. `shares` are what each turn had of the budget, which is public and says how noisy it is.
+    """
+
+    study: WholeFit[Any, Any, Any]
+    parts: Answers
+    totals: Answers
+    shares: tuple[float, ...]
+
+    @property
+    def answers(self) -> Answers:
+        """The parts where the hub can read them, else the totals."""
+        return self.parts or self.totals
+
+
+@final
+class _Curious(Mechanism):
+    """The mechanism of a hub that keeps what it is given before it passes it on. Changes in place."""
+
+    def __init__(self, through: Mechanism, given: list[Array]) -> None:
+        self._through, self._given = through, given
+
+    def release(self, private: Bounded, *, label: str, share: float = 1.0, slot: Slot | None = None) -> Array:
+        """As the other mechanism does."""
+        self._given.append(private.value)
+        return self._through.release(private, label=label, share=share, slot=slot)
+
+    def release_parts(
+        self, parts: Iterable[Array], *, sensitivity: float, label: str, share: float = 1.0, slot: Slot | None = None
+    ) -> Iterator[Array]:
+        """As the other mechanism does."""
+        return self._through.release_parts(parts, sensitivity=sensitivity, label=label, share=share, slot=slot)
+
+    def scale(self, sensitivity: float, *, share: float = 1.0) -> float:
+        """As that of the other mechanism."""
+        return self._through.scale(sensitivity, share=share)
+
+
+def listened(pca: FederatedPCA, sites: Mapping[str, Array], *, site: str) -> Heard:
+    """Run the parties of `pca` on `sites` with a hub that does all it should, and keeps what comes from `site` and the totals."""
+    federation = pca.prepare(sites)
+    parties = federation.parties
+    given: list[Array] = []
+    asked: dict[int, Question] = {}
+    parts: list[tuple[Question, Array]] = []
+
+    def read(mail: Envelope) -> list[Envelope]:
+        match mail.body:
+            case Ask(turn=turn, question=question):
+                asked[turn] = question
+            case Give(turn=turn, arrays=arrays) if mail.sender == site and asked[turn].stage == "components":
+                parts.append((asked[turn], arrays[0]))
+        return [mail]
+
+    hub = parties.hub(masking=parties.masking(), watch=None, through=lambda mechanism: _Curious(mechanism, given))
+    InProcess(hub, federation.members.values(), faults=Faults(meddle=read), seed=federation.request.seed).run()
+    # One total for each turn. FedPower's go by no mechanism where nothing is added to them.
+    totals = zip(asked.values(), given, strict=True) if len(given) == len(asked) else ()
+    components = tuple((question, total) for question, total in totals if question.stage == "components")
+    shares = federation.request.plan.shares if federation.request.private else ()
+    return Heard(parties.study, tuple(parts), components, shares)
+
+
+def solved(heard: Heard, *, dim: int, start: Array | None = None) -> Array:
+    """The symmetric matrix, (dim, dim), for which the study's own code comes closest to the answers that were heard.
+
+    FedPower Example 1. Where an answer is M Z this is linear, and d / w turns of w columns can be enough; after local steps it
+    is not, and is solved all the same, by steps of Gauss and Newton (Levenberg-Marquardt) from `start`. Turns with more noise
+    weigh less.
+    """
+    answers, exact = heard.answers, Exact(because="the hub works on a guess of its own")
+    require(len(answers) >= 1, "nothing was heard")
+    weights = [np.sqrt(heard.shares[question.step]) if heard.shares else 1.0 for question, _ in answers]
+    size = max(float(np.linalg.norm(answer, 2)) for _, answer in answers)
+    upper = np.triu_indices(dim)
+
+    def matrix(entries: Array) -> Array:
+        half = np.zeros((dim, dim))
+        half[upper] = entries
+        return half + np.triu(half, 1).T
+
+    def off(entries: Array) -> Array:
+        guess = Symmetric(matrix(entries) * size, people=1)
+        parts = (heard.study.arrays(heard.study.work(question, guess, exact))[0] for question, _ in answers)
+        return np.concatenate(
+            [
+                weight * (part - answer).ravel() / size
+                for weight, part, (_, answer) in zip(weights, parts, answers, strict=True)
+            ]
+        )
+
+    first = (np.eye(dim) if start is None else start / size)[upper]
+    found = least_squares(off, first, method="lm", xtol=1e-10, ftol=1e-10, gtol=1e-10)
+    return matrix(found.x) * size
+
+
+def relative_error(guess: Array, truth: Array) -> float:
+    """|| truth - s guess || / || truth || for the factor s that suits best, which the attacker is granted; in [0, 1].
+
+    >>> relative_error(np.array([-2.0, 0.0]), np.array([1.0, 0.0])), relative_error(np.zeros(2), np.ones(2))
+    (0.0, 1.0)
+    """
+    square = float(np.vdot(guess, guess))
+    factor = float(np.vdot(guess, truth)) / square if square > 0 else 0.0
+    return float(np.linalg.norm(truth - factor * guess) / np.linalg.norm(truth))
+
+
+def told(error: float) -> str:
+    """An error as it is printed: two digits, or its order where it is small.
+
+    >>> told(0.1234), told(4.56e-13)
+    ('0.12', '5e-13')
+    """
+    return f"{error:.2f}" if error >= 0.01 else f"{error:.0e}"
+
+
+def curious_hub(*, seed: int = 0, epsilon: float = 1.0) -> Demonstration:
+    """FedPower Example 1: a hub that does what it should, keeps its mail, and computes a site's matrix and people's rows from it.
+
+    Three sites of made-up people. The hub runs a study, and another one after somebody has left; the two matrices differ by that
+    person. Private studies are at (`epsilon`, 1e-5) each.
+    """
+    rng = np.random.default_rng(seed)
+    sites = {name: made_up_people(count, rng=rng) for name, count in _SIZES.items()}
+    runs = _runs(epsilon)
+    shown = {run.name: _attacked(run, sites, rng) for run in runs}
+    return Demonstration(
+        title="A curious hub",
+        story=(
+            f"Three sites with {', '.join(map(str, _SIZES.values()))} people and {len(COLUMNS)} columns are asked for "
+            f"{_RANK} components. Rows stay at the sites.",
+            "The hub does all that it should, and keeps the questions it asked and the answers it got (FedPower, Example 1).",
+            "It looks for the matrix for which the study's own code gives those answers: that matrix, rows times rows, has every "
+            f"variance and correlation of the site {_ATTACKED!r}.",
+            "Then somebody leaves, and the study is done again. The two matrices differ by that person: x times x, and so by "
+            "the whole row x, up to its sign.",
+        ),
+        measure="relative error of what the hub computed, 0 is all and 1 is nothing",
+        guess="the same for a guess: that the site is as the other sites are, and a person lies along the first component",
+        rows=tuple(row for pair in shown.values() for row in pair),
+        conclusion=_conclusion(runs, shown),
+    )
+
+
+def _runs(epsilon: float) -> tuple[_Run, ...]:
+    private: dict[str, Any] = {"epsilon": epsilon, "delta": _DELTA, "row_bound": ROW_BOUND}
+    exact: dict[str, Any] = {"epsilon": None}
+    said = f"epsilon = {epsilon:g}"
+    return (
+        _Run("no privacy, one covariance", "none", exact | {"method": "covariance"}),
+        _Run("no privacy, power iteration", "none", exact | _TURNS),
+        _Run(
+            "no privacy, FedPower with 2 local steps", "none", exact | _TURNS | {"method": "fedpower", "local_steps": 2}
+        ),
+        _Run(f"{said} at a hub that is trusted", "trusted", private | _TURNS | {"trust": "curator"}),
+        _Run(f"{said} at the sites, power iteration", "private", private | _TURNS | {"trust": "site"}),
+        _Run(f"{said} at the sites, one covariance", "private", private | {"method": "covariance", "trust": "site"}),
+        _Run(f"{said} under masks, one covariance", "private", private | {"method": "covariance", "trust": "masked"}),
+    )
+
+
+def _attacked(run: _Run, sites: Mapping[str, Array], rng: Generator) -> tuple[Shown, Shown]:
+    """What the hub gets of the site's matrix, and, on average over a few people who leave, of a person's row."""
+    rows, dim = sites[_ATTACKED], len(COLUMNS)
+    gram = rows.T @ rows
+    others = sum((sites[name].T @ sites[name] for name in sites if name != _ATTACKED), start=np.zeros((dim, dim)))
+    found = _heard_and_solved(run, sites, rng, start=None)
+    errors, guesses = [], []
+    leavers = _LEAVERS[run.kind]
+    for person in range(leavers):
+        without = dict(sites) | {_ATTACKED: np.delete(rows, person, axis=0)}
+        # Begun where the other study ended: but for a person it is the same matrix.
+        change = found - _heard_and_solved(run, without, rng, start=found)
+        errors.append(relative_error(top_eigen(change, rank=1)[1].ravel(), rows[person]))
+        guesses.append(relative_error(top_eigen(others, rank=1)[1].ravel(), rows[person]))
+    seen = _without_negative(found)
+    off, guess = relative_error(seen, gram), relative_error(others, gram)
+    mean, usual = float(np.mean(errors)), float(np.mean(guesses))
+    matrix = (
+        f"{' and '.join(_PAIR)} there correlate by {_correlation(gram):+.3f}; the hub reads {_correlation(seen):+.3f}"
+    )
+    row = f"{leavers} people, one after the other: errors from {told(min(errors))} to {told(max(errors))}"
+    return (
+        Shown(run.name, _MATRIX, off, guess, off < HALF * guess, matrix),
+        Shown(run.name, _ROW, mean, usual, mean < HALF * usual, row),
+    )
+
+
+def _heard_and_solved(run: _Run, sites: Mapping[str, Array], rng: Generator, *, start: Array | None) -> Array:
+    # Noise of its own for every study: the same twice would cancel in what they differ by.
+    pca = FederatedPCA(_RANK, center=None, random_state=int(rng.integers(1 << 31)), **run.settings)
+    return solved(listened(pca, sites, site=_ATTACKED), dim=len(COLUMNS), start=start)
+
+
+def _without_negative(matrix: Array) -> Array:
+    """The nearest matrix that rows can have: what noise has made negative is zero."""
+    values, vectors = np.linalg.eigh(matrix)
+    kept: Array = (vectors * np.maximum(values, 0)) @ vectors.T
+    return kept
+
+
+def _correlation(gram: Array) -> float:
+    one, two = (COLUMNS.index(name) for name in _PAIR)
+    size = float(np.sqrt(gram[one, one] * gram[two, two]))
+    return float(gram[one, two]) / size if size > 0 else 0.0
+
+
+def _conclusion(runs: tuple[_Run, ...], shown: Mapping[str, tuple[Shown, Shown]]) -> str:
+    def of(kind: Kind, place: int) -> list[Shown]:
+        return [shown[run.name][place] for run in runs if run.kind == kind]
+
+    said = []
+    for kind, where, meaning in _MEANINGS:
+        matrices, rows = of(kind, 0), of(kind, 1)
+        errors = (
+            f"the site's matrix to a relative error of {told(max(one.value for one in matrices))} at worst, and people's rows to "
+            f"{told(max(one.value for one in rows))}"
+        )
+        got = all(one.succeeded for one in matrices + rows)
+        said.append(
+            f"{where} the hub has {errors}: {meaning}."
+            if got
+            else f"{where} the attack did not succeed throughout: {errors}."
+        )
+    for place, what in ((0, "the site's matrix"), (1, "people's rows")):
+        private = of("private", place)
+        values = [one.value for one in private]
+        errors = f"errors from {told(min(values))} to {told(max(values))}; a guess has {told(private[0].baseline)}"
+        got_in = [one.run for one in private if one.succeeded]
+        if got_in:
+            said.append(f"With noise that it does not know it still got {what} in {', '.join(got_in)} ({errors}).")
+        elif any(one.value < one.baseline for one in private):
+            said.append(
+                f"With noise that it does not know it came closer to {what} than a guess, but not by half ({errors})."
+            )
+        else:
+            said.append(f"With noise that it does not know it got {what} no better than by a guess ({errors}).")
+    return " ".join(said)

@@ -1,0 +1,23 @@
+"""Every case by its name: what we ship, and specimens of what is known to be wrong."""
+
+from types import MappingProxyType
+from typing import Final
+
+from eigenveil.audit.cases import (
+    bounds,
+    curator,
+    masked,
+    peers,
+    recommend,
+    sites,
+    stream,
+    wrong_curator,
+    wrong_peers,
+    wrong_sites,
+)
+
+__all__ = ["CASES"]
+
+_SHIPPED: Final = (curator, stream, bounds, sites, masked, peers, recommend)
+_WRONG: Final = (wrong_curator, wrong_sites, wrong_peers)
+CASES: Final = MappingProxyType({case.name: case for module in (*_SHIPPED, *_WRONG) for case in module.CASES})

@@ -1,0 +1,123 @@
+"""Cases of what is asked of a table before it is fitted: bounds on its rows, and its spectrum, found privately."""
+
+import math
+from typing import Final
+
+import numpy as np
+from numpy.random import Generator
+from scipy.linalg import solve_triangular, toeplitz
+
+from eigenveil.audit.case import Case, Claim, Trial
+from eigenveil.audit.cases.canaries import require_promise, tossed
+from eigenveil.audit.cases.curator import BUDGET
+from eigenveil.errors import require
+from eigenveil.estimators.find_bounds import find_bounds
+from eigenveil.estimators.released_spectrum import released_spectrum
+from eigenveil.privacy import Budget
+
+__all__ = ["CASES"]
+
+# Four cells: up to 1, two steps of a sixteenth of a doubling above it, and all that is longer.
+_RANGE: Final = (1.0, 1.08)
+_INSIDE: Final = (5.0, 1.07, 1.02, 0.5)
+# Shares of people in them, from the longest down: far enough from all quantiles that are shown for noise not to matter.
+_SHARES: Final = (0.15, 0.22, 0.28, 0.35)
+# Of the sums that are released, from the longest down, all are shown but that up to the first cell.
+_SHOWN: Final = (0, 1, 3)
+# Of the budget of a spectrum, what its sum takes; the rest is for the eigenvalues.
+_SUM_SHARE: Final = 0.05
+_COLUMNS: Final = 8
+
+
+def _lengths(budget: Budget, rng: Generator, state: int | None) -> Trial:
+    """How many people are beyond each length, as far as candidates and the number of people show it.
+
+    A h is released with noise of size ||A e_0|| / mu, h being the counts from the longest down and A the root of the triangle of
+    ones; A times that is shown. The canary, longer than anything, moves each of the sums by one.
+    """
+    present = tossed(1, rng)
+    root = toeplitz([1.0, 1 / 2, 3 / 8, 5 / 16], np.zeros(4))
+    deviation = float(np.linalg.norm(root[:, 0])) / budget.mu
+    counts = [math.ceil(share * 500 * deviation) for share in _SHARES]
+    longest = np.full(int(present[0]), 1e8)
+    lengths = np.concatenate([longest, np.repeat(_INSIDE, counts)])
+    found = find_bounds(
+        lengths[:, None] * [0.6, 0.8],
+        epsilon=budget.epsilon,
+        delta=budget.delta,
+        quantile=0.75,
+        center=None,
+        within=_RANGE,
+        neighbours="add-remove",
+        random_state=state,
+    )
+    require_promise(found.guarantee, budget)
+    require(len(found.candidates) == 2, "two of the lengths were to be shown")
+    near, far = found.candidates
+    seen = np.array([far.cut * found.people, near.cut * found.people, found.people])
+    rest = (seen - np.cumsum(counts)[list(_SHOWN)] - present) / deviation
+    # What is left has the covariance of rows of A; in these coordinates it is one of independent normals.
+    factor = np.linalg.cholesky(root[list(_SHOWN)] @ root[list(_SHOWN)].T)
+    noise = solve_triangular(factor, rest, lower=True)
+    shift = solve_triangular(factor, np.ones(3), lower=True) / deviation
+    return Trial(present + (noise @ shift) / (shift @ shift), present, noise)
+
+
+def _spectrum(budget: Budget, rng: Generator, state: int | None) -> Trial:
+    """Eigenvalues that lie far apart, and their sum in agreement with them: both as likely as can be, which loses nothing.
+
+    With variances s^2 on each eigenvalue and t^2 on the sum, what is shown has the information I / s^2 + 1 1^T / t^2 about them.
+    A canary moves one of them by one.
+    """
+    present = tossed(_COLUMNS, rng)
+    variance, of_sum = (1 / (budget.mu**2 * share) for share in (1 - _SUM_SHARE, _SUM_SHARE))
+    # Rows that fill half of their ball, so that nothing is cut back to a full one; steps that no noise can climb.
+    length, step = 0.7, math.ceil(2 * (16 * math.sqrt(variance) + 1))
+    base = np.repeat(length * np.eye(_COLUMNS), step * np.arange(_COLUMNS, 0, -1), axis=0)
+    rows = np.vstack([base, np.where(present[:, None], 1000 * np.eye(_COLUMNS), 0.0)])
+    found = released_spectrum(
+        rows,
+        epsilon=budget.epsilon,
+        delta=budget.delta,
+        row_bound=1.0,
+        center=None,
+        neighbours="zero-out",
+        random_state=state,
+    )
+    require_promise(found.guarantee, budget)
+    require(found.spectrum is not None, "eigenvalues so large were to be told from noise")
+    assert found.spectrum is not None
+    rest = found.spectrum.values * found.people - np.square(base).sum(axis=0) - present
+    information = np.eye(_COLUMNS) / variance + np.ones((_COLUMNS, _COLUMNS)) / of_sum
+    noise = np.linalg.cholesky(information).T @ rest
+    return Trial(present + information @ rest / budget.mu**2, present, noise)
+
+
+CASES = (
+    Case(
+        name="bounds/norms",
+        kind="shipped",
+        about="find_bounds: how many people have longer rows than each candidate, and how many there are, seen by anybody",
+        canary="a row 1e8 long, in the table or not",
+        tests=("curve", "noise"),
+        budget=BUDGET,
+        claim=lambda budget: Claim.of(budget, "the guarantee of find_bounds"),
+        trial=_lengths,
+        quick=400,
+        full=4000,
+        threshold=0.5,
+    ),
+    Case(
+        name="bounds/spectrum",
+        kind="shipped",
+        about="released_spectrum: all eigenvalues, seen by anybody",
+        canary="a row along each axis a thousand times too long, there or blank",
+        tests=("curve", "noise"),
+        budget=BUDGET,
+        claim=lambda budget: Claim.of(budget, "the guarantee of released_spectrum"),
+        trial=_spectrum,
+        quick=200,
+        full=2000,
+        threshold=0.5,
+    ),
+)

@@ -1,0 +1,80 @@
+"""People made to be noticed, and scores that notice them: what cases of all kinds share."""
+
+import math
+from typing import Final
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from eigenveil.errors import require
+from eigenveil.linalg import Array, Subspace
+from eigenveil.privacy import Budget, Guarantee
+
+__all__ = ["along_axes", "enough_people", "gram_of", "lifted", "require_promise", "symmetric_noise", "tossed"]
+
+# So many people along each axis keep all eigenvalues of a released matrix above zero, where they are shown as they are.
+_LIFT: Final = 400
+# Standard deviations: beyond 8 there are no normals.
+_FAR: Final = 8.0
+
+
+def tossed(count: int, rng: Generator) -> NDArray[np.bool_]:
+    """Which of `count` canaries are present: one toss of a fair coin for each."""
+    return np.asarray(rng.integers(2, size=count), dtype=bool)
+
+
+def lifted(dim: int, *, length: float, people: int = _LIFT) -> Array:
+    """Rows, (people * dim, dim), of this `length` along every axis: a Gram matrix that is far above the noise everywhere."""
+    return np.repeat(length * np.eye(dim), people, axis=0)
+
+
+def along_axes(present: NDArray[np.bool_], *, length: float) -> Array:
+    """Canaries, one along each axis, of those that are present: rows (present, dim). Each moves one entry of the diagonal."""
+    rows: Array = length * np.eye(len(present))[present]
+    return rows
+
+
+def gram_of(subspace: Subspace) -> Array:
+    """The Gram matrix, (d, d), that a released subspace of full rank is the decomposition of."""
+    matrix: Array = (subspace.basis * np.square(subspace.values)) @ subspace.basis.T
+    return matrix
+
+
+def enough_people(dim: int, *, deviation: float) -> int:
+    """How many rows of length one along each axis keep a released Gram matrix, (dim, dim), above zero in all directions.
+
+    Entries of the noise have this `deviation` on the diagonal and 1 / sqrt(2) of it beside. Its norm is then at most
+    sqrt(2 dim) deviation on average, and falls off beyond that as a normal of this deviation does (Davidson and Szarek
+    2001). Above zero a subspace of full rank shows the matrix as it was released; below it eigenvalues are cut off.
+
+    >>> enough_people(8, deviation=1.0)
+    13
+    """
+    return math.ceil(deviation * (math.sqrt(2 * dim) + _FAR)) + 1
+
+
+def symmetric_noise(residual: Array, *, deviation: float) -> Array:
+    """Entries of symmetric noise, (d, d), on and above the diagonal, each in units of the deviation that it should have.
+
+    That is `deviation` on the diagonal, and 1 / sqrt(2) of it beside, where the mean of two independent entries stands.
+
+    >>> symmetric_noise(np.array([[2.0, 1.0], [1.0, 0.0]]), deviation=2.0).round(9).tolist()
+    [1.0, 0.0, 0.707106781]
+    """
+    beside: Array = residual[np.triu_indices(len(residual), 1)] * math.sqrt(2)
+    return np.concatenate([np.diag(residual), beside]) / deviation
+
+
+def require_promise(guarantee: Guarantee, budget: Budget) -> None:
+    """Refuse to go on where the result does not promise just the budget it was given: another claim than the one tested.
+
+    >>> require_promise(Guarantee.none("exact PCA was asked for"), Budget(1.0, 1e-6))
+    Traceback (most recent call last):
+    ...
+    ValueError: the claim is (1.0, 1e-06), and the guarantee says (None, None)
+    """
+    require(
+        (guarantee.epsilon, guarantee.delta) == (budget.epsilon, budget.delta),
+        f"the claim is ({budget.epsilon}, {budget.delta}), and the guarantee says ({guarantee.epsilon}, {guarantee.delta})",
+    )

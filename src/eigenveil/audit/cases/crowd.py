@@ -1,0 +1,199 @@
+"""`Crowd`: canaries spread over sites, and what one who knows all but their tosses knows of each release. `announced` runs the
+parties of a federated fit and keeps what the hub makes public, where mail alone does not show it."""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, final
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from eigenveil.audit.cases.canaries import enough_people, gram_of, lifted, tossed
+from eigenveil.audit.cases.mail import Look, Tap
+from eigenveil.estimators import FederatedPCA
+from eigenveil.estimators.federated_promise import federated_promise
+from eigenveil.estimators.parties import Parties
+from eigenveil.linalg import Array, Subspace
+from eigenveil.privacy import Bounded, Exact, Guarantee, Mechanism, Slot
+from eigenveil.protocols import Party
+from eigenveil.protocols.masked import Identity
+from eigenveil.rows import DenseRows
+from eigenveil.runtimes import InProcess
+from eigenveil.tasks import Question, Task
+
+__all__ = ["Announced", "Crowd", "Known", "announced", "exact", "shown"]
+
+_KNOWN: Final = Exact(because="the auditor knows all but the tosses")
+# Noise on a Gram matrix is at most so many times what it would be if nothing else took a share of the budget.
+_SHARES: Final = 2.0
+# So much longer than the bound is a heavy row.
+_HEAVY: Final = 1000.0
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Crowd:
+    """People at `names`, (people, d) the same `base` at each, and canaries: one along each axis for each site, there or not.
+
+    `rows`, (m, d), are theirs: every other one is a thousand times as long as the bound, which is one, and must be cut. `places`,
+    (m, sites), says at which sites each is; `present`, (m,), whether it is there. Those who are not are no rows, or `blank` ones
+    where that is what neighbours are.
+    """
+
+    names: tuple[str, ...]
+    base: Array
+    rows: Array
+    places: NDArray[np.bool_]
+    present: NDArray[np.bool_]
+    blank: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        names: Sequence[str],
+        *,
+        dim: int,
+        mu: float,
+        rng: Generator,
+        at: Sequence[str] | None = None,
+        several: int = 1,
+        blank: bool = False,
+    ) -> "Crowd":
+        """Canaries of each of the sites `at`, all sites unless given; they are also at the sites after it, `several` in all.
+
+        There are so many people that a site's Gram matrix stays above zero under the noise for `mu`.
+        """
+        count, homes = len(names), [list(names).index(name) for name in (names if at is None else at)]
+        half = lifted(dim, length=1.0, people=math.ceil(enough_people(dim, deviation=_SHARES / mu) / 2))
+        lengths = np.where(np.arange(dim) % 2 == 1, _HEAVY, 1.0)
+        places = np.zeros((len(homes) * dim, count), dtype=bool)
+        for step in range(several):
+            places[np.arange(len(places)), (np.repeat(homes, dim) + step) % count] = True
+        return cls(
+            tuple(names),
+            # Either way along each axis, so that a mean lies at zero.
+            np.vstack([half, -half]),
+            np.tile(lengths[:, None] * np.eye(dim), (len(homes), 1)),
+            places,
+            tossed(len(places), rng),
+            blank,
+        )
+
+    def tables(self) -> dict[str, Array]:
+        """The rows of each site: the base, and the canaries that are there."""
+        if self.blank:
+            rows = np.where(self.present[:, None], self.rows, 0.0)
+            return {name: np.vstack([self.base, rows[self.places[:, at]]]) for at, name in enumerate(self.names)}
+        return {
+            name: np.vstack([self.base, self.rows[self.present & self.places[:, at]]])
+            for at, name in enumerate(self.names)
+        }
+
+    def known(self, task: Task[Any, Any, Any], question: Question) -> "Known":
+        """What is known beforehand of each site's answer to a question."""
+        dim = self.rows.shape[1]
+        # Canaries are the same at each site.
+        each = np.stack([exact(task, question, row[None, :]) for row in self.rows[:dim]])
+        base = exact(task, question, self.base)
+        symmetric = base.ndim == 2 and not any(array.ndim == 2 for array in question.arrays)
+        return Known(base, np.tile(each, (len(self.rows) // dim, *(1 for _ in base.shape))), symmetric)
+
+    def look(self, known: "Known", released: Array, *, sites: Sequence[str], scale: float) -> Look:
+        """What was `released` of the sum over these `sites`, under noise of deviation `scale`."""
+        times = self.places[:, [self.names.index(name) for name in sites]].sum(axis=1)
+        shifts = known.shifts * times.reshape(-1, *(1 for _ in known.base.shape))
+        return Look(released, len(sites) * known.base, shifts, scale, known.symmetric)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Known:
+    """A site's answer without canaries and noise, `base`, and how far each canary moves it where it is, `shifts`, (m, ...)."""
+
+    base: Array
+    shifts: Array
+    symmetric: bool
+
+
+def exact(task: Task[Any, Any, Any], question: Question, rows: Array) -> Array:
+    """What `rows`, (n, d), contribute to this turn, without noise."""
+    return shown(task.arrays(task.work(question, DenseRows(rows), _KNOWN)))
+
+
+def shown(arrays: tuple[Array, ...]) -> Array:
+    """A part as one array: of directions with their values, the Gram matrix that they are the decomposition of."""
+    return gram_of(Subspace(arrays[0], arrays[1])) if len(arrays) == 3 else arrays[0]
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class _Listened(Mechanism):
+    """A mechanism and all that went through it. Changes in place: it keeps what is `released`."""
+
+    whole: Mechanism
+    released: list[Array] = field(default_factory=list)
+
+    def release(self, private: Bounded, *, label: str, share: float = 1.0, slot: Slot | None = None) -> Array:
+        public = self.whole.release(private, label=label, share=share, slot=slot)
+        self.released.append(public)
+        return public
+
+    def release_parts(
+        self, parts: Iterable[Array], *, sensitivity: float, label: str, share: float = 1.0, slot: Slot | None = None
+    ) -> Iterator[Array]:
+        return self.whole.release_parts(parts, sensitivity=sensitivity, label=label, share=share, slot=slot)
+
+    def scale(self, sensitivity: float, *, share: float = 1.0) -> float:
+        return self.whole.scale(sensitivity, share=share)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Announced:
+    """A fit that was carried out: its `parties`, what the hub asked and released in each turn, and what is promised of it."""
+
+    parties: Parties
+    turns: tuple[tuple[Question, Array], ...]
+    guarantee: Guarantee
+
+
+# Who stands for a site: the parties, the site's name, its rows, and its identity where there are masks.
+Standing = Callable[[Parties, str, DenseRows, Identity | None], Party]
+
+
+def _member(parties: Parties, name: str, rows: DenseRows, identity: Identity | None) -> Party:
+    return parties.member(name, rows, identity=identity)
+
+
+def announced(
+    pca: FederatedPCA,
+    tables: Mapping[str, Array],
+    tap: Tap,
+    *,
+    dies: Mapping[str, int] | None = None,
+    standing: Standing = _member,
+) -> Announced:
+    """Carry out what `pca` is asked for by its own parties, as sites apart from each other do, and keep what its hub releases.
+
+    `standing` may put another party in the place of a site.
+    """
+    names, dim = tuple(tables), next(iter(tables.values())).shape[1]
+    masked = pca.trust == "masked"
+    identities = {name: Identity.fresh() if masked else None for name in names}
+    roster = {name: identity.public for name, identity in identities.items() if identity is not None}
+    # Where the number of people is not public, it is not looked at.
+    sizes = {name: float(len(rows)) for name, rows in tables.items()}
+    parties = Parties(pca.request_for(dim=dim, sites=names, sizes=sizes), names, roster=roster)
+    members = [standing(parties, name, DenseRows(rows), identities[name]) for name, rows in tables.items()]
+    listened: list[_Listened] = []
+
+    def through(mechanism: Mechanism) -> Mechanism:
+        listened.append(_Listened(mechanism))
+        return listened[0]
+
+    hub = parties.hub(masking=parties.masking(), watch=None, through=through)
+    found = InProcess(hub, members, faults=tap.faults(dies=dies), seed=pca.random_state).run()
+    turns = tuple(zip(tap.questions().values(), listened[0].released, strict=True))
+    return Announced(parties, turns, federated_promise(parties, found))

@@ -1,0 +1,374 @@
+"""Cases of one holder of one table: everything that `PrivatePCA` shows, under each of its promises.
+
+Somebody who knows the whole table but for one person can take all others off what was released. A Gram matrix of
+full rank is shown as it was released, so the score of a canary x is then what is left along x x^T: the likelihood ratio.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final, Literal
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.random import Generator
+from scipy.linalg import hadamard
+
+from eigenveil.audit.case import Case, Claim, Test, Trial
+from eigenveil.audit.cases.canaries import enough_people, gram_of, lifted, require_promise, symmetric_noise, tossed
+from eigenveil.errors import require
+from eigenveil.estimators import PrivatePCA
+from eigenveil.linalg import Array
+from eigenveil.plan import split_budget
+from eigenveil.privacy import Budget, Ledger, epsilon_of
+from eigenveil.privacy.published import fpca_scale
+
+__all__ = ["BUDGET", "CASES", "blanked", "fitted", "guarantee_of", "two_fits"]
+
+_DIM: Final = 16
+# About mu = 1.2: noise a fifth too small moves the rate of right guesses from 73% to 78%.
+BUDGET: Final = Budget(4.0, 1e-3)
+# The published noise is so large that only a large budget leaves something to see.
+_PAPER: Final = Budget(100.0, 1e-3)
+_PAPER_DIM: Final = 4
+_MANY: Final = 320
+_AXES: Final = np.eye(_DIM)
+_CORNERS: Final = np.array(hadamard(8), dtype=np.float64)
+_UNITS: Final = np.logspace(-3, 3, _DIM)
+
+
+def guarantee_of(budget: Budget) -> Claim:
+    """What the guarantee of a fitted `PrivatePCA` says."""
+    return Claim.of(budget, "PrivatePCA's guarantee")
+
+
+def fitted(
+    rows: Any,
+    budget: Budget,
+    state: int | None,
+    *,
+    estimator: type[PrivatePCA] = PrivatePCA,
+    components: int | None = None,
+    **settings: Any,
+) -> PrivatePCA:
+    """A fit of `rows` for all of `budget`; rows of length one around zero and one noisy Gram matrix unless said otherwise."""
+    usual: dict[str, Any] = {"row_bound": 1.0, "center": None, "mechanism": "covariance", "neighbours": "zero-out"}
+    pca = estimator(
+        components, epsilon=budget.epsilon, delta=budget.delta, random_state=state, **(usual | settings)
+    ).fit(rows)
+    require_promise(pca.guarantee_, budget)
+    return pca
+
+
+def blanked(
+    budget: Budget,
+    rng: Generator,
+    state: int | None,
+    *,
+    given: Array,
+    bounded: Array,
+    scale: Array | float = 1.0,
+    rows_each: Sequence[int] | int = 1,
+    deviation: float | None = None,
+    **settings: Any,
+) -> Trial:
+    """All of a released Gram matrix, from a table with a canary for each row of `given`, (m, d), there or blank.
+
+    `bounded`, (m, d), is what each should have become, in units of `scale`: mutually orthogonal. `rows_each` says how many
+    rows each has. `deviation` is that of the noise, the longest row's square over mu unless given.
+    """
+    dim = given.shape[1]
+    squares = np.square(bounded).sum(axis=1)
+    noise = float(squares.max()) / budget.mu if deviation is None else deviation
+    present = tossed(len(given), rng)
+    base = lifted(dim, length=1.0, people=enough_people(dim, deviation=noise))
+    people = np.repeat(np.arange(len(given)), rows_each)
+    table = np.vstack([base * scale, np.where(present[:, None], given, 0.0)[people]])
+    if len(people) > len(given):
+        # Everybody else has one row, and a number beyond the canaries'.
+        settings["person"] = np.concatenate([len(given) + np.arange(len(base)), people])
+    pca = fitted(table, budget, state, scale=None if np.isscalar(scale) else scale, **settings)
+    rest = gram_of(pca.subspace_) - base.T @ base - bounded[present].T @ bounded[present]
+    along = np.einsum("ij,jk,ik->i", bounded, rest, bounded) / squares**2
+    return Trial(present + along, present, symmetric_noise(rest, deviation=noise))
+
+
+def _joined(
+    budget: Budget,
+    rng: Generator,
+    state: int | None,
+    *,
+    center: Literal["private", "public"] | None,
+    table: Callable[[Array], Any] = np.asarray,
+) -> Trial:
+    """Canaries that join the table or stay away: the Gram matrix, the number of people, and the mean where it is looked for.
+
+    `table` says what kind of table rows, (n, d), are put into.
+    """
+    searched = center == "private"
+    split = split_budget(mean=searched, search=searched, count=True, trace=False)
+    by_sum, by_count = (split.mean[0] if searched else 0.0), max(split.count, split.extra)
+    by_gram = split.main(int(searched))
+    deviation = {name: 1 / (budget.mu * math.sqrt(share)) for name, share in (("gram", by_gram), ("count", by_count))}
+    present = tossed(_DIM, rng)
+    # Around a point that is far enough out to be found, and near enough for one step and for no row to be cut.
+    middle = np.full(_DIM, 0.2 / math.sqrt(_DIM)) if center is not None else np.zeros(_DIM)
+    arms = lifted(_DIM, length=0.75, people=enough_people(_DIM, deviation=deviation["gram"]))
+    base = np.vstack([middle + arms, middle - arms])
+    given = 1000 * _AXES
+    pca = fitted(
+        table(np.vstack([base, given[present]])),
+        budget,
+        state,
+        neighbours="add-remove",
+        center=middle if center == "public" else center,
+    )
+    found = pca.mean_
+    inside = given - found
+    inside /= np.linalg.norm(inside, axis=1)[:, None]
+    around = base - found
+    gram = gram_of(pca.subspace_) - around.T @ around - inside[present].T @ inside[present]
+    # Variances are the squared values over the number of people less one.
+    people = float(pca.subspace_.values[0] ** 2 / pca.explained_variance_[0]) + 1.0
+    count = people - len(base) - present.sum()
+    scores = present + by_gram * np.einsum("ij,jk,ik->i", inside, gram, inside) + by_count * count
+    noise = [symmetric_noise(gram, deviation=deviation["gram"]), np.array([count / deviation["count"]])]
+    if searched:
+        require(len(pca.guarantee_.charges) == 2, "the mean was to be found in one step")
+        size = 1 / (budget.mu * math.sqrt(by_sum))
+        total = people * _unshrunk(found, size * math.sqrt(_DIM) / people) - base.sum(axis=0) - present
+        scores += by_sum * total
+        noise.append(total / size)
+    return Trial(scores, present, np.concatenate(noise))
+
+
+def _unshrunk(mean: Array, noise: float) -> Array:
+    """The released mean before its length was reduced for noise of norm `noise`: the root of l - noise^2 / l = length."""
+    length = float(np.linalg.norm(mean))
+    return mean * ((length + math.hypot(length, 2 * noise)) / (2 * length))
+
+
+def _replaced(budget: Budget, rng: Generator, state: int | None) -> Trial:
+    """Each canary has one axis or the next: a shift of sqrt(2) in the Gram matrix, and the same number of people."""
+    present = tossed(_DIM // 2, rng)
+    deviation = math.sqrt(2) / budget.mu
+    base = lifted(_DIM, length=1.0, people=enough_people(_DIM, deviation=deviation))
+    taken = np.where(present, np.arange(0, _DIM, 2), np.arange(1, _DIM, 2))
+    pca = fitted(np.vstack([base, _AXES[taken]]), budget, state, neighbours="replace-one")
+    rest = gram_of(pca.subspace_) - base.T @ base - np.diag(np.isin(np.arange(_DIM), taken).astype(float))
+    scores = present + (np.diag(rest)[0::2] - np.diag(rest)[1::2]) / 2
+    return Trial(scores, present, symmetric_noise(rest, deviation=deviation))
+
+
+def _tied(budget: Budget, rng: Generator, state: int | None) -> Trial:
+    """Components alone: each canary decides which of two tied axes comes first. Pairs of axes lie far apart."""
+    present = tossed(_DIM // 2, rng)
+    people = enough_people(_DIM, deviation=math.sqrt(2) / budget.mu)
+    base = np.repeat(_AXES, people * (1 + np.arange(_DIM) // 2), axis=0)
+    taken = np.where(present, np.arange(0, _DIM, 2), np.arange(1, _DIM, 2))
+    pca = fitted(np.vstack([base, _AXES[taken]]), budget, state, neighbours="replace-one")
+    # The pair with most people comes first; of two directions that belong to it the first is its leader.
+    leaders = pca.components_[0::2][::-1]
+    pairs = leaders.reshape(_DIM // 2, _DIM // 2, 2)[np.arange(_DIM // 2), np.arange(_DIM // 2)]
+    return Trial(pairs[:, 0] ** 2 - pairs[:, 1] ** 2, present)
+
+
+def _alone(budget: Budget, rng: Generator, state: int | None) -> Trial:
+    """Components alone: half of the axes have nobody but a canary each, and half of those directions are shown."""
+    present = tossed(_DIM // 2, rng)
+    used, unused = _AXES[: _DIM // 2], _AXES[_DIM // 2 :]
+    base = np.repeat(used, 2 * enough_people(_DIM, deviation=1 / budget.mu), axis=0)
+    table = np.vstack([base, np.where(present[:, None], unused, 0.0)])
+    pca = fitted(table, budget, state, components=3 * _DIM // 4)
+    return Trial(np.square(pca.components_ @ unused.T).sum(axis=0), present)
+
+
+def _power(budget: Budget, rng: Generator, state: int | None) -> Trial:
+    """The end of a power method with a block as wide as the table: its last product, made symmetric."""
+    dim = _DIM // 2
+    present = tossed(dim, rng)
+    # More than enough: the noise of the last product is not known before the fit has chosen its turns.
+    base = lifted(dim, length=1.0, people=2 * enough_people(dim, deviation=1 / budget.mu))
+    table = np.vstack([base, np.where(present[:, None], np.eye(dim), 0.0)])
+    pca = fitted(table, budget, state, components=dim, mechanism="power")
+    *_, last, total = pca.guarantee_.charges
+    require(last.label.startswith("power product") and total.label == "trace", "the products come before the trace")
+    rest = gram_of(pca.subspace_) - base.T @ base - np.diag(present.astype(float))
+    scores = np.diag(rest) + present
+    return Trial(scores, present, symmetric_noise(rest, deviation=1 / last.mu))
+
+
+def two_fits(budget: Budget, rng: Generator, state: int | None, *, ledger: Ledger, each: Budget) -> Trial:
+    """Two fits of the same people, for `each` a budget, paid from one ledger, which is to say how much both show together."""
+    present = tossed(_DIM, rng)
+    deviation = 1 / each.mu
+    base = lifted(_DIM, length=1.0, people=enough_people(_DIM, deviation=deviation))
+    table = np.vstack([base, np.where(present[:, None], _AXES, 0.0)])
+    rests = []
+    for fit in range(2):
+        # Two seeds, because the same noise twice would be no noise.
+        pca = fitted(table, each, None if state is None else 2 * state + fit, ledger=ledger)
+        rests.append(gram_of(pca.subspace_) - base.T @ base - np.diag(present.astype(float)))
+    says = ledger.spent_mu
+    require(abs(says - budget.mu) <= 1e-6 * budget.mu, f"the ledger was to say mu = {budget.mu}, and says {says}")
+    scores = present + np.diag(rests[0] + rests[1]) / 2
+    return Trial(scores, present, np.concatenate([symmetric_noise(rest, deviation=deviation) for rest in rests]))
+
+
+def _shared(budget: Budget, rng: Generator, state: int | None) -> Trial:
+    half = Budget(epsilon_of(budget.mu / math.sqrt(2), budget.delta), budget.delta)
+    # Rounded twice on the way: a ledger that is a hair larger holds both.
+    ledger = Ledger(epsilon=budget.epsilon * (1 + 1e-9), delta=budget.delta)
+    return two_fits(budget, rng, state, ledger=ledger, each=half)
+
+
+def _paper_scale(budget: Budget) -> float:
+    return fpca_scale(budget, dim=_PAPER_DIM)
+
+
+def _paper_claim(budget: Budget) -> Claim:
+    mu = 1 / _paper_scale(budget)
+    return Claim("the ledger of a fit with published noise", epsilon_of(mu, budget.delta), budget.delta, mu)
+
+
+def _paper(budget: Budget, rng: Generator, state: int | None) -> Trial:
+    axes = np.eye(_PAPER_DIM)
+    return blanked(budget, rng, state, given=axes, bounded=axes, deviation=_paper_scale(budget), calibration="paper")
+
+
+def _many(budget: Budget, rng: Generator, state: int | None) -> Trial:
+    """One fit of a wide sparse table, with a canary along every axis."""
+    present = tossed(_MANY, rng)
+    people = enough_people(_MANY, deviation=1 / budget.mu)
+    base = sp.csr_array(sp.vstack([sp.eye_array(_MANY)] * people))
+    pca = fitted(sp.csr_array(sp.vstack([base, sp.diags_array(present.astype(float))])), budget, state)
+    rest = gram_of(pca.subspace_) - np.diag(people + present.astype(float))
+    scores = np.diag(rest) + present
+    return Trial(scores, present, symmetric_noise(rest, deviation=1 / budget.mu))
+
+
+def _case(
+    name: str,
+    about: str,
+    canary: str,
+    trial: Callable[[Budget, Generator, int | None], Trial],
+    *,
+    tests: tuple[Test, ...] = ("curve", "noise"),
+    budget: Budget = BUDGET,
+    claim: Callable[[Budget], Claim] = guarantee_of,
+    quick: int = 200,
+    full: int = 2000,
+    threshold: float | None = 0.5,
+) -> Case:
+    return Case(f"curator/{name}", "shipped", about, canary, tests, budget, claim, trial, quick, full, threshold)
+
+
+_ALL = "all components and variances, seen by anybody"
+_HEAVY = np.where(np.arange(_DIM) % 2 == 0, 1e8, 1e200)[:, None]
+
+CASES = (
+    _case(
+        "covariance",
+        f"PrivatePCA(mechanism='covariance'): {_ALL}",
+        "a row along each axis, there or blank",
+        partial(blanked, given=_AXES, bounded=_AXES),
+        quick=300,
+        full=3000,
+    ),
+    _case(
+        "add-remove",
+        f"PrivatePCA(neighbours='add-remove'): {_ALL}, and the number of people in them",
+        "a row along each axis a thousand times too long, in the table or not",
+        partial(_joined, center=None),
+    ),
+    _case(
+        "replace-one",
+        f"PrivatePCA(neighbours='replace-one'): {_ALL}",
+        "a row along one axis, or another along the next",
+        _replaced,
+    ),
+    _case(
+        "heavy-row",
+        f"PrivatePCA with row_bound 1: {_ALL}",
+        "a row 1e8 or 1e200 long along each axis, there or blank",
+        partial(blanked, given=_HEAVY * _AXES, bounded=_AXES),
+    ),
+    _case(
+        "mean",
+        f"PrivatePCA(center='private'): the mean, {_ALL}, and the number of people in them",
+        "a row along each axis a thousand times too long, in the table or not",
+        partial(_joined, center="private"),
+    ),
+    _case(
+        "sparse",
+        f"PrivatePCA of a sparse table around a public center: {_ALL}, and the number of people in them",
+        "a row along each axis a thousand times too long, in the table or not",
+        partial(_joined, center="public", table=sp.csr_array),
+    ),
+    _case(
+        "person",
+        f"PrivatePCA(person=...): {_ALL}",
+        "a person with two to five rows along each axis a thousand times too long, there or blank",
+        partial(blanked, given=1000 * _AXES, bounded=_AXES, rows_each=[2 + i % 4 for i in range(_DIM)]),
+    ),
+    _case(
+        "column-bounds",
+        f"PrivatePCA(column_bounds=(-1, 1)) and no row_bound: {_ALL}",
+        "corners of the box at right angles, a million times too far out, there or blank",
+        partial(blanked, given=1e6 * _CORNERS, bounded=_CORNERS, row_bound=None, column_bounds=(-1.0, 1.0)),
+    ),
+    _case(
+        "scale",
+        f"PrivatePCA(scale=...), units from 1e-3 to 1e3: {_ALL}",
+        "a row along each axis a thousand units long, there or blank",
+        partial(blanked, given=1000 * np.diag(_UNITS), bounded=_AXES, scale=_UNITS),
+    ),
+    _case(
+        "near-ties",
+        "PrivatePCA(neighbours='replace-one'): components alone, of pairs of axes that are tied",
+        "a row along one axis or the other, which swaps the two components",
+        _tied,
+        tests=("curve",),
+        quick=400,
+        full=4000,
+        threshold=0.0,
+    ),
+    _case(
+        "lone-direction",
+        "PrivatePCA with three in four components: these alone, their variances unseen",
+        "a row alone in an unused direction, there or blank",
+        _alone,
+        tests=("curve",),
+        threshold=None,
+    ),
+    _case(
+        "power",
+        f"PrivatePCA(mechanism='power'): {_ALL}, which show the last product; the others stay with the curator",
+        "a row along each axis, there or blank",
+        _power,
+    ),
+    _case(
+        "shared-ledger",
+        f"two fits of the same people paid from one Ledger: {_ALL}, twice",
+        "a row along each axis, there or blank in both fits",
+        _shared,
+        claim=lambda budget: Claim.of(budget, "the ledger"),
+    ),
+    _case(
+        "published-noise",
+        f"PrivatePCA(calibration='paper'): {_ALL}; the promise is that of exact accounting",
+        "a row along each axis, there or blank",
+        _paper,
+        budget=_PAPER,
+        claim=_paper_claim,
+    ),
+    _case(
+        "one-run",
+        f"PrivatePCA of {_MANY} sparse columns, once: {_ALL}",
+        f"{_MANY} people, each alone along an axis, there or blank",
+        _many,
+        tests=("one-run", "noise"),
+        quick=1,
+        full=1,
+    ),
+)

@@ -1,0 +1,207 @@
+"""What somebody who sees all mail between peers, with one of the peers on their side, makes of a canary's presence.
+
+Whatever a peer lets out of a turn is a sum over its rows under noise of a known size, and what it is a sum of follows from the
+turns before. So the watcher repeats the fit from the mail, and works out what each canary would have moved in each turn.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eigenveil.audit.cases.mail import Look, Tap
+from eigenveil.errors import require
+from eigenveil.estimators import GossipPCA
+from eigenveil.estimators.gossip import Gossip
+from eigenveil.estimators.rounds import Watch
+from eigenveil.linalg import Array
+from eigenveil.privacy import Exact, pack, unpack
+from eigenveil.protocols.gossip.terms import Among
+from eigenveil.protocols.messages import Pass
+from eigenveil.rows import DenseRows
+from eigenveil.tasks import Question, Segments, SumTask
+
+__all__ = ["Canary", "WatchedGossip", "seen", "tables_of"]
+
+_ADDED: Final = Exact(because="noise was added before the sum was")
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Canary:
+    """Somebody with this `row`, (d,), at `peer`. When not present, nobody is there, or somebody whose row is `instead`."""
+
+    peer: str
+    row: Array
+    instead: Array | None = None
+
+
+@final
+class WatchedGossip(GossipPCA):
+    """`GossipPCA`, of which nothing differs but that the peers of the last fit are kept, as `gossip`. Changes in place.
+
+    Specimens have something done to the peers `before` they meet.
+    """
+
+    before: Callable[[Gossip], None] | None = None
+
+    def prepare(self, peers: Any, *, watch: Watch | None = None) -> Gossip:
+        """The peers of a fit, kept."""
+        self.gossip = super().prepare(peers, watch=watch)
+        if self.before is not None:
+            self.before(self.gossip)
+        return self.gossip
+
+
+def tables_of(base: Mapping[str, Array], canaries: Sequence[Canary], present: NDArray[np.bool_]) -> dict[str, Array]:
+    """Each peer's table: its `base`, (n, d), and below it the canaries that are there, in their order.
+
+    >>> tables_of({"a": np.zeros((1, 2))}, [Canary("a", np.ones(2))], np.array([True]))["a"].tolist()
+    [[0.0, 0.0], [1.0, 1.0]]
+    """
+    tables = dict(base)
+    for canary, there in zip(canaries, present, strict=True):
+        row = canary.row if there else canary.instead
+        if row is not None:
+            tables[canary.peer] = np.vstack([tables[canary.peer], row])
+    return tables
+
+
+def seen(
+    gossip: Gossip, tap: Tap, base: Mapping[str, Array], canaries: Sequence[Canary], *, colluder: str | None = None
+) -> list[Look]:
+    """What all mail of a fit on `tables_of(...)` shows to who knows everything but which canaries were there, turn by turn.
+
+    With a `colluder`, all noise that it shares with others is known too. What others add hangs together, so what they sent is
+    brought to a form in which it does not: each look has noise of one size on all of its numbers.
+
+    A hidden start of "segments" is passed over: nobody knows what it is a sum of, and it has 2% of the budget.
+    """
+    study = gossip.studies[gossip.parties.names[0]]
+    rows = {name: DenseRows(table) for name, table in base.items()}
+    states: dict[int, Any] = {0: study.start()}
+    looks = []
+    for place, (turn, passed) in enumerate(_turns(tap).items()):
+        among = gossip.terms.among(turn.gone)
+        parts = _parts(among, passed)
+        summed, asked, _ = study.as_sum(study.ask(states[turn.number]))
+        if not _hidden(summed, asked):
+            looks.append(_View(gossip, among, turn, place, summed, asked, colluder).look(parts, rows, canaries))
+        if set(parts) == set(among.graph.names):
+            total = np.sum([parts[name] for name in among.graph.names], axis=0)
+            whole = unpack(total, summed.shape(asked), symmetric=summed.symmetric)
+            before = study.counted(states[turn.number], among.graph.names)
+            states[turn.number + 1] = study.advance(before, whole, _ADDED)
+    require(study.result(states[max(states)]) is not None, "the fit could not be repeated from its mail")
+    return looks
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """A turn of this `number`, as it was begun when these had `gone`, from turn `base` on."""
+
+    number: int
+    base: int
+    gone: frozenset[str]
+
+
+def _turns(tap: Tap) -> dict[_Turn, dict[tuple[str, int], Array]]:
+    """The numbers that were passed on in each turn, by sender and step."""
+    found: dict[_Turn, dict[tuple[str, int], Array]] = {}
+    for mail in tap.mail:
+        body = mail.body
+        if isinstance(body, Pass):
+            turn = _Turn(body.turn, body.base, frozenset(body.without))
+            found.setdefault(turn, {}).setdefault((mail.sender, body.step), body.values)
+    return found
+
+
+def _parts(among: Among, passed: Mapping[tuple[str, int], Array]) -> dict[str, Array]:
+    """What each peer let out, (n,), as far as it was sent. In a tree parts come added up, and are told apart by subtraction."""
+    names, tree = among.graph.names, among.mixing.tree
+    if among.mixing.consensus != "tree":
+        # Before the first step of mixing, peers send their parts as they are.
+        return {name: passed[name, 0] for name in names if (name, 0) in passed}
+    assert tree is not None
+    up = {name: passed[name, 0] for name in names if name != tree.root} | {tree.root: passed[tree.root, 1]}
+    return {name: up[name] - np.sum([up[below] for below in tree.below[name]], axis=0) for name in names}
+
+
+def _hidden(summed: SumTask[Any, Any], asked: Question) -> bool:
+    """Whether this turn is a start from scores that nobody but their holders knows."""
+    return isinstance(summed, Segments) and asked.arrays[1].shape[1] == 0
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class _View:
+    """One turn of a fit, which has the `place`th charge: among whom it was, what it asked, and who colludes."""
+
+    gossip: Gossip
+    among: Among
+    turn: _Turn
+    place: int
+    summed: SumTask[Any, Any]
+    asked: Question
+    colluder: str | None
+
+    def look(self, parts: Mapping[str, Array], rows: Mapping[str, DenseRows], canaries: Sequence[Canary]) -> Look:
+        """What the honest sent, h rows of n numbers, whitened: for noise of covariance own^2 S, times the inverse root of S."""
+        honest = tuple(name for name in parts if name != self.colluder)
+        mu = self._charged(honest)
+        left = np.array([parts[name] - self._known(name, mu, len(parts[name])) for name in honest])
+        base = np.array([self._part(rows[name]) for name in honest])
+        own, covariance = self._noise(honest, mu)
+        white = np.linalg.inv(np.linalg.cholesky(covariance))
+        shifts = np.array([np.outer(white[:, honest.index(one.peer)], self._moved(one)) for one in canaries])
+        return Look(white @ left, white @ base, shifts, own)
+
+    def _part(self, rows: DenseRows) -> Array:
+        """What these rows add to a part, (n,), before any noise."""
+        private = self.summed.private(self.asked, rows)
+        return pack(private.value, symmetric=private.symmetric)
+
+    def _moved(self, canary: Canary) -> Array:
+        """What the canary moves the part of its peer by, (n,)."""
+        by = self._part(DenseRows(canary.row[None]))
+        return by if canary.instead is None else by - self._part(DenseRows(canary.instead[None]))
+
+    def _known(self, name: str, mu: float, size: int) -> Array | float:
+        """The noise that this peer shares with the colluder, (n,), with its sign."""
+        pairing, turn, colluder = self.among.pairing, self.turn, self.colluder
+        if pairing is None or colluder is None or colluder not in pairing.graph.names:
+            return 0.0
+        if name not in pairing.graph.neighbours(colluder):
+            return 0.0
+        # Whoever colludes looks into its own keys.
+        keys = self.gossip.peers[colluder]._outgoing.keys
+        assert keys is not None
+        label = self.summed.label(self.asked)
+        shared = keys.stream(name, gone=turn.gone, base=turn.base, turn=turn.number, label=label, size=size)
+        order = pairing.graph.names
+        sign = 1.0 if order.index(name) < order.index(colluder) else -1.0
+        return sign * pairing.between(self._sensitivity, mu) * shared.normal((size,))
+
+    def _noise(self, honest: tuple[str, ...], mu: float) -> tuple[float, Array]:
+        """The deviation of a peer's own noise, and the covariance, (h, h), of what the honest add, in units of its square."""
+        pairing = self.among.pairing
+        if pairing is None:
+            return self._sensitivity / mu, np.eye(len(honest))
+        graph = pairing.graph.without(name for name in pairing.graph.names if name == self.colluder)
+        covariance = np.eye(len(graph.names)) + pairing.ratio**2 * graph.laplacian()
+        # Noise that is shared with a peer whose part was not sent hides all the same.
+        places = [graph.names.index(name) for name in honest]
+        return pairing.own(self._sensitivity, mu), covariance[np.ix_(places, places)]
+
+    @property
+    def _sensitivity(self) -> float:
+        return self.summed.sensitivity(self.asked)
+
+    def _charged(self, honest: tuple[str, ...]) -> float:
+        """The mu that each was charged for this turn."""
+        found = {self.gossip.ledgers[name].charges[self.place].mu for name in honest}
+        require(len(found) == 1, "peers were charged differently for one turn")
+        return found.pop()

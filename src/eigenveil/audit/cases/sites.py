@@ -1,0 +1,287 @@
+"""Cases of sites around a hub or in a tree: `FederatedPCA` with noise at the hub, at the sites, and in both places.
+
+What sites send is seen in their mail, by the hub or by an inner node of the tree. What the hub releases is seen by anybody, and
+by other sites, who know what they have sent themselves.
+"""
+
+import math
+from collections.abc import Callable
+from functools import lru_cache, partial
+from typing import Any, Final
+
+import numpy as np
+from numpy.random import Generator
+
+from eigenveil.audit.case import Case, Claim, Trial
+from eigenveil.audit.cases.canaries import enough_people, gram_of, require_promise, tossed
+from eigenveil.audit.cases.crowd import Crowd, announced, shown
+from eigenveil.audit.cases.mail import Look, Tap, scored
+from eigenveil.errors import QuorumLost, require
+from eigenveil.estimators import FederatedPCA
+from eigenveil.linalg import Array
+from eigenveil.privacy import Budget, Charge
+from eigenveil.privacy.guarantee import plain
+from eigenveil.tasks import Question, Task
+
+__all__ = ["CASES"]
+
+_DIM: Final = 8
+# About mu = 1.2: noise a fifth too small moves the rate of right guesses from 73% to 77%.
+_BUDGET: Final = Budget(4.0, 1e-3)
+_SITES: Final = ("site 0", "site 1", "site 2")
+_FOUR: Final = (*_SITES, "site 3")
+# How much weaker or stronger the second promise of trust="both" is, in epsilon.
+_OTHER: Final = 2.0
+# How many people are along the axes of each near-tied pair at a site, in units that no noise bridges: only the two of a pair can
+# be swapped.
+_PAIRS: Final = (4, 3, 2, 1)
+
+
+def _pca(epsilon: Any, delta: float, state: int | None, options: dict[str, Any]) -> FederatedPCA:
+    """All directions, around zero, of rows no longer than one: then one person moves each release by one at most."""
+    common = {"row_bound": 1.0, "center": None, "retries": 0, "random_state": state}
+    return FederatedPCA(_DIM, epsilon=epsilon, delta=delta, **(common | options))
+
+
+@lru_cache(maxsize=64)
+def _task(names: tuple[str, ...], options: tuple[tuple[str, Any], ...]) -> Task[Any, Any, Any]:
+    """The fit as one task, to compute what sites would answer without noise; that depends on neither budget nor seed."""
+    both = dict(options).get("trust") == "both"
+    tables = dict.fromkeys(names, np.eye(_DIM))
+    return _pca((1.0, 1.0) if both else 1.0, 1e-3, 0, dict(options)).prepare(tables).study
+
+
+def _seen_from_sites(
+    budget: Budget,
+    rng: Generator,
+    state: int | None,
+    *,
+    names: tuple[str, ...] = _SITES,
+    by: str = "hub",
+    at: tuple[str, ...] | None = None,
+    several: int = 1,
+    lost: bool = False,
+    **options: Any,
+) -> Trial:
+    """Each part that is sent to whoever looks, `by`: the canary moves it by a row that is cut to the bound."""
+    crowd = Crowd.of(names, dim=_DIM, mu=budget.mu, rng=rng, at=at, several=several)
+    options["person_sites"] = several
+    both = options["trust"] == "both"
+    pca = _pca((budget.epsilon, budget.epsilon / _OTHER) if both else budget.epsilon, budget.delta, state, options)
+    tap = Tap()
+    (_fit_resumed if lost else _fit)(pca, crowd.tables(), tap)
+    if both:
+        promised = f"({plain(budget.epsilon)}, {plain(budget.delta)})"
+        require(promised in pca.guarantee_.against, f"the fit does not promise {promised} against the hub")
+    else:
+        require_promise(pca.guarantee_, budget)
+    task = _task(names, tuple(sorted(options.items())))
+    known = {turn: crowd.known(task, question) for turn, question in tap.questions().items()}
+    looks: list[Look] = []
+    for name in names:
+        charges, asked = _charges(pca, name), list[Question]()
+        for part in tap.parts(to=by, by=name):
+            if not any(part.question.same(other) for other in asked):
+                asked.append(part.question)
+            # A second answer to one question is no better covered than the first.
+            scale = 1 / charges[len(asked) - 1].mu
+            looks.append(crowd.look(known[part.turn], shown(part.arrays), sites=[name], scale=scale))
+    return scored(looks, crowd.present)
+
+
+def _fit(pca: FederatedPCA, tables: dict[str, Array], tap: Tap) -> None:
+    pca.faults = tap.faults()
+    pca.fit(tables)
+
+
+def _fit_resumed(pca: FederatedPCA, tables: dict[str, Array], tap: Tap) -> None:
+    """The last site does not answer, the quorum is lost, and the fit is resumed when it is back."""
+    pca.faults = tap.faults(dies={list(tables)[-1]: 0})
+    try:
+        pca.fit(tables)
+    except QuorumLost:
+        pca.faults = tap.faults()
+        pca.resume()
+        return
+    raise AssertionError("the quorum was not lost")
+
+
+def _charges(pca: FederatedPCA, site: str) -> list[Charge]:
+    """What a site was charged for each part that it sent: of local steps only the last is sent."""
+    return [line for line in pca.ledgers_[site].charges if "local step" not in line.label or _is_last(line.label)]
+
+
+def _is_last(label: str) -> bool:
+    step, _, steps = label.rpartition("local step ")[2].partition(" of ")
+    return step == steps
+
+
+def _seen_from_hub(budget: Budget, rng: Generator, state: int | None, **options: Any) -> Trial:
+    """Every number that the hub releases, as other sites see it, who know what noise they have added themselves."""
+    home = _SITES[-1]
+    crowd, tap = Crowd.of(_SITES, dim=_DIM, mu=budget.mu, rng=rng, at=(home,)), Tap()
+    both = options["trust"] == "both"
+    pca = _pca((_OTHER * budget.epsilon, budget.epsilon) if both else budget.epsilon, budget.delta, state, options)
+    run = announced(pca, crowd.tables(), tap)
+    require_promise(run.guarantee, budget)
+    parts, looks = tap.parts(to="hub"), list[Look]()
+    for (question, released), charge in zip(run.turns, run.parties.ledgers["hub"].charges, strict=True):
+        known = crowd.known(run.parties.study, question)
+        own = [shown(part.arrays) for part in parts if part.question is question and part.sender != home]
+        theirs = sum((one - known.base for one in own), np.zeros_like(released))
+        looks.append(crowd.look(known, released - theirs, sites=_SITES, scale=1 / charge.mu))
+    return scored(looks, crowd.present)
+
+
+def _seen_in_result(budget: Budget, rng: Generator, state: int | None) -> Trial:
+    """All components and variances and the number of people: what a noisy Gram matrix and a noisy count were made into."""
+    crowd, tap = Crowd.of(_SITES, dim=_DIM, mu=budget.mu, rng=rng, at=_SITES[-1:]), Tap()
+    options = {"trust": "curator", "method": "covariance"}
+    pca = _pca(budget.epsilon, budget.delta, state, options)
+    _fit(pca, crowd.tables(), tap)
+    require_promise(pca.guarantee_, budget)
+    people = pca.singular_values_[:1] ** 2 / pca.explained_variance_[:1] + 1
+    task = _task(_SITES, tuple(sorted(options.items())))
+    looks = [
+        crowd.look(crowd.known(task, question), released, sites=_SITES, scale=1 / charge.mu)
+        for question, released, charge in zip(
+            tap.questions().values(), (gram_of(pca.subspace_), people), pca.ledgers_["hub"].charges, strict=True
+        )
+    ]
+    return scored(looks, crowd.present)
+
+
+def _swapped(budget: Budget, rng: Generator, state: int | None) -> Trial:
+    """Directions alone, of a Gram matrix whose eigenvalues are near-tied in pairs: the canary puts the second of a pair first."""
+    present = tossed(len(_PAIRS), rng)
+    people = enough_people(_DIM, deviation=1 / budget.mu) * np.repeat(_PAIRS, 2)
+    base = np.repeat(np.eye(_DIM), people, axis=0)
+    # Half a person along the first axis of each pair; a canary is one along the second.
+    last = np.vstack([base, math.sqrt(0.5) * np.eye(_DIM)[0::2], np.eye(_DIM)[1::2][present]])
+    pca = _pca(budget.epsilon, budget.delta, state, {"trust": "curator", "method": "covariance"})
+    pca.fit({_SITES[0]: base, _SITES[1]: base, _SITES[2]: last})
+    require_promise(pca.guarantee_, budget)
+    first = np.square(pca.components_[0::2])
+    pairs = np.arange(len(_PAIRS))
+    return Trial(first[pairs, 2 * pairs + 1] - first[pairs, 2 * pairs], present)
+
+
+def _guarantee(budget: Budget) -> Claim:
+    return Claim.of(budget, "FederatedPCA's guarantee")
+
+
+_AXES: Final = "a row along each axis at each site, every other one a thousand times the bound, there or not"
+_LAST: Final = "a row along each axis at the last site, every other one a thousand times the bound, there or not"
+
+
+def _case(
+    name: str,
+    about: str,
+    trial: Callable[[Budget, Generator, int | None], Trial],
+    *,
+    canary: str = _AXES,
+    quick: int = 60,
+    full: int = 1000,
+) -> Case:
+    """A case scored by likelihood ratios: half is the threshold, and the noise is seen."""
+    return Case(
+        name, "shipped", about, canary, ("curve", "noise"), _BUDGET, _guarantee, trial, quick, full, threshold=0.5
+    )
+
+
+def _at_sites(what: str, seen: str, *, quick: int = 60, **options: Any) -> Case:
+    name, shape = f"site-noise/{what}", ", ".join(f"{key}={value!r}" for key, value in options.items())
+    trial = partial(_seen_from_sites, trust="site", **options)
+    return _case(name, f"FederatedPCA(trust='site', {shape}), {seen}, seen by the hub", trial, quick=quick)
+
+
+CASES: Final = (
+    _case(
+        "hub-noise/result",
+        "FederatedPCA(trust='curator', method='covariance'), all components and variances and the count, seen by anybody",
+        _seen_in_result,
+        canary=_LAST,
+        quick=260,
+        full=2600,
+    ),
+    Case(
+        "hub-noise/swap",
+        "shipped",
+        "FederatedPCA(trust='curator', method='covariance'), components without their variances, seen by anybody",
+        "a row at the last site for each pair of near-tied eigenvalues, which puts the second of a pair first, there or not",
+        ("curve",),
+        _BUDGET,
+        _guarantee,
+        _swapped,
+        quick=100,
+        full=2000,
+        threshold=0.0,
+    ),
+    _case(
+        "hub-noise/power",
+        "FederatedPCA(trust='curator', method='power', rounds=2), every release of the hub, seen by anybody",
+        partial(_seen_from_hub, trust="curator", method="power", rounds=2),
+        canary=_LAST,
+    ),
+    _case(
+        "hub-noise/krylov",
+        "FederatedPCA(trust='curator', method='krylov', rounds=3), every release of the hub, seen by anybody",
+        partial(_seen_from_hub, trust="curator", method="krylov", rounds=3),
+        canary=_LAST,
+    ),
+    _at_sites("covariance", "each site's matrix and count", quick=260, method="covariance"),
+    _at_sites("mean", "each site's sum, count and matrix", method="covariance", center="private", mean_bound=1.0),
+    _at_sites("power", "each site's products, count and trace", quick=160, method="power", rounds=2),
+    _at_sites("krylov", "each site's products, count and trace", method="krylov", rounds=3),
+    _at_sites("fedpower", "each site's products, count and trace", method="fedpower", rounds=2),
+    _at_sites(
+        "fedpower-4-steps",
+        "of each site the product of its last local step, count and trace",
+        method="fedpower",
+        rounds=1,
+        local_steps=4,
+    ),
+    _at_sites("merge", "each site's directions and values", method="merge"),
+    _at_sites("uda", "each site's directions and values", method="uda"),
+    _at_sites("wda", "each site's directions and values", method="wda"),
+    _case(
+        "both-noise/hub",
+        "FederatedPCA(trust='both', method='power', rounds=2), what each site sends, seen by the hub",
+        partial(_seen_from_sites, trust="both", method="power", rounds=2),
+    ),
+    _case(
+        "both-noise/other-sites",
+        "FederatedPCA(trust='both', method='power', rounds=2), every release of the hub, seen by the other sites",
+        partial(_seen_from_hub, trust="both", method="power", rounds=2),
+        canary=_LAST,
+    ),
+    _case(
+        "tree/inner-node",
+        "FederatedPCA(trust='site', topology='tree', fanout=2, method='power', rounds=2), what two of four sites send, seen by "
+        "the node above them",
+        partial(
+            _seen_from_sites,
+            names=_FOUR,
+            by="node 1",
+            at=_FOUR[:2],
+            trust="site",
+            topology="tree",
+            fanout=2,
+            method="power",
+            rounds=2,
+        ),
+    ),
+    _case(
+        "site-noise/person-at-two-sites",
+        "FederatedPCA(trust='site', person_sites=2, method='power', rounds=2), what each site sends, seen by the hub",
+        partial(_seen_from_sites, several=2, trust="site", method="power", rounds=2),
+        canary="a row along each axis at each two sites, every other one a thousand times the bound, there or not",
+    ),
+    _case(
+        "site-noise/resumed",
+        "FederatedPCA(trust='site', method='covariance'), in which the last site is gone, the quorum lost and the fit resumed: "
+        "what the other sites send before and after, seen by the hub",
+        partial(_seen_from_sites, lost=True, at=_SITES[:2], trust="site", method="covariance"),
+        quick=160,
+    ),
+)

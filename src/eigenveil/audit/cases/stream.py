@@ -1,0 +1,199 @@
+"""Cases of a stream: everything that `StreamingPCA` shows, at every time, to somebody who was there all along.
+
+With as many components as columns each view is a Gram matrix of all that was released so far, and the difference of two
+views is the release of the stretch of blocks between them. A canary has its row in one of the slots, or a blank one there.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from typing import Any, Final, Literal, final
+
+import numpy as np
+from numpy.random import Generator
+
+from eigenveil.audit.case import Case, Claim, Test, Trial
+from eigenveil.audit.cases.canaries import enough_people, gram_of, lifted, require_promise, symmetric_noise, tossed
+from eigenveil.audit.cases.curator import BUDGET
+from eigenveil.errors import require
+from eigenveil.estimators import StreamingPCA
+from eigenveil.linalg import Array
+from eigenveil.privacy import Budget
+
+__all__ = ["CASES"]
+
+_DIM: Final = 8
+_AXES: Final = np.eye(_DIM)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Course:
+    """How a stream goes: which stretches of blocks, (first, end), it releases, and in which blocks people have rows.
+
+    `deviations` are those of the noise on each stretch, times mu. `people` has the blocks of one kind of canary after the other;
+    there is one of each kind along every axis.
+    """
+
+    publish: Literal["sync", "block", "continual"]
+    stretches: tuple[tuple[int, int], ...]
+    deviations: tuple[float, ...]
+    people: tuple[tuple[int, ...], ...]
+
+    def __post_init__(self) -> None:
+        require(len(self.stretches) == len(self.deviations), "each stretch has noise of its own")
+
+    @property
+    def blocks(self) -> int:
+        """How many there are."""
+        return max(end for _, end in self.stretches)
+
+    @property
+    def person_blocks(self) -> int:
+        """In how many blocks one person has rows."""
+        return max(len(blocks) for blocks in self.people)
+
+    def rows_in(self, stretch: tuple[int, int]) -> Array:
+        """How many rows each kind of canary has in a stretch."""
+        first, end = stretch
+        return np.array([float(sum(first <= block < end for block in blocks)) for blocks in self.people])
+
+
+def _claim(budget: Budget) -> Claim:
+    return Claim.of(budget, "StreamingPCA's guarantee")
+
+
+def _begun(budget: Budget, state: int | None, **settings: Any) -> StreamingPCA:
+    return StreamingPCA(_DIM, epsilon=budget.epsilon, delta=budget.delta, row_bound=1.0, random_state=state, **settings)
+
+
+def _followed(budget: Budget, rng: Generator, state: int | None, *, course: _Course) -> Trial:
+    """All releases of a stream: of each canary, those that it has rows in, by how many of them and how much noise."""
+    kinds = len(course.people)
+    present = tossed(kinds * _DIM, rng).reshape(kinds, _DIM)
+    deviations = np.array(course.deviations) / budget.mu
+    # All noise together, because views are added up from several releases.
+    base = lifted(_DIM, length=1.0, people=enough_people(_DIM, deviation=math.hypot(*deviations)))
+    size = len(base) + kinds * _DIM
+    settings: dict[str, Any] = {"horizon": course.blocks * size} if course.publish == "continual" else {}
+    pca = _begun(
+        budget,
+        state,
+        center=False,
+        block_size=size,
+        publish=course.publish,
+        person_blocks=course.person_blocks,
+        **settings,
+    )
+    views = {0: np.zeros((_DIM, _DIM))}
+    for block in range(course.blocks):
+        here = np.array([block in blocks for blocks in course.people])
+        canaries = np.where((present & here[:, None])[:, :, None], 1000 * _AXES, 0.0).reshape(-1, _DIM)
+        pca.partial_fit(np.vstack([base, canaries]))
+        if any(end == block + 1 for _, end in course.stretches):
+            views[block + 1] = gram_of(pca.sync().subspace_)
+    require_promise(pca.guarantee_, budget)
+    scores, weights, noise = np.zeros((kinds, _DIM)), np.zeros((kinds, 1)), []
+    for stretch, deviation in zip(course.stretches, deviations, strict=True):
+        first, end = stretch
+        rows = course.rows_in(stretch)
+        rest = views[end] - views[first] - (end - first) * (base.T @ base) - np.diag(rows @ present)
+        scores += (rows / deviation**2)[:, None] * np.diag(rest)
+        weights += (np.square(rows) / deviation**2)[:, None]
+        noise.append(symmetric_noise(rest, deviation=float(deviation)))
+    return Trial((present + scores / weights).ravel(), present.ravel(), np.concatenate(noise))
+
+
+def _centered(budget: Budget, rng: Generator, state: int | None) -> Trial:
+    """The mean and the scatter around it; where the ball stood in the end is in neither, so no score is exact."""
+    present = tossed(_DIM, rng)
+    arms = lifted(_DIM, length=0.75, people=enough_people(_DIM, deviation=1.25 / budget.mu))
+    base = np.vstack([arms, -arms])
+    rows = np.vstack([base, np.where(present[:, None], _AXES, 0.0)])
+    pca = _begun(budget, state, block_size=len(rows)).partial_fit(rows).sync()
+    require_promise(pca.guarantee_, budget)
+    along = np.diag(gram_of(pca.subspace_) - base.T @ base)
+    by_mean, by_products = (
+        math.fsum(charge.mu**2 for charge in pca.guarantee_.charges if word in charge.label)
+        for word in ("sum", "products")
+    )
+    scores = (by_products * along + by_mean * len(rows) * pca.mean_) / (by_products + by_mean)
+    return Trial(scores, present)
+
+
+def _tree(blocks: int, *, person_blocks: int) -> tuple[tuple[tuple[int, int], ...], tuple[float, ...]]:
+    """The stretches that a binary tree over `blocks` of them releases, and their noise, times mu.
+
+    A person has rows in so many blocks, of which q = min(person_blocks, 2^l) fit into a stretch of level l, and pays for
+    ceil(person_blocks / q) of these.
+    """
+    lengths = [number & -number for number in range(1, blocks + 1)]
+    most = [min(person_blocks, 2**level) for level in range(blocks.bit_length())]
+    price = sum(-(-person_blocks // rows) for rows in most)
+    stretches = tuple((number + 1 - length, number + 1) for number, length in enumerate(lengths))
+    return stretches, tuple(min(person_blocks, length) * math.sqrt(price) for length in lengths)
+
+
+def _case(
+    name: str,
+    about: str,
+    canary: str,
+    trial: Callable[[Budget, Generator, int | None], Trial],
+    *,
+    tests: tuple[Test, ...] = ("curve", "noise"),
+    threshold: float | None = 0.5,
+) -> Case:
+    return Case(f"stream/{name}", "shipped", about, canary, tests, BUDGET, _claim, trial, 150, 1500, threshold)
+
+
+_LONG = "a thousand times too long, there or blank"
+_INCREMENTS = ((0, 2), (2, 4))
+
+CASES = (
+    _case(
+        "sync",
+        "StreamingPCA(publish='sync'): all components and values after each synchronisation, two of them",
+        f"a row along each axis, {_LONG}, in the first increment, and one in the second",
+        partial(_followed, course=_Course("sync", _INCREMENTS, (1.0, 1.0), ((0,), (3,)))),
+    ),
+    _case(
+        "block",
+        "StreamingPCA(publish='block'): all components and values after each of three blocks",
+        f"a row along each axis, {_LONG}, in the first block, and one in the last",
+        partial(_followed, course=_Course("block", tuple(pairwise(range(4))), (1.0,) * 3, ((0,), (2,)))),
+    ),
+    _case(
+        "continual",
+        "StreamingPCA(publish='continual'): all components and values after each of four blocks",
+        f"a row along each axis, {_LONG}, in the first block, which every level of the tree has a stretch of",
+        partial(_followed, course=_Course("continual", *_tree(4, person_blocks=1), ((0,),))),
+    ),
+    _case(
+        "mean",
+        "StreamingPCA, centered: the mean, all components and values after one synchronisation",
+        "a row along each axis, there or blank",
+        _centered,
+        tests=("curve",),
+        threshold=None,
+    ),
+    _case(
+        "person-sync",
+        "StreamingPCA(publish='sync', person_blocks=2): all components and values after each synchronisation",
+        f"a person with a row in both blocks of an increment, each {_LONG}, along each axis",
+        partial(_followed, course=_Course("sync", _INCREMENTS, (2.0, 2.0), ((0, 1), (2, 3)))),
+    ),
+    _case(
+        "person-block",
+        "StreamingPCA(publish='block', person_blocks=2): all components and values after each of three blocks",
+        f"a person with a row in two blocks, each {_LONG}, along each axis",
+        partial(_followed, course=_Course("block", tuple(pairwise(range(4))), (math.sqrt(2),) * 3, ((0, 1), (0, 2)))),
+    ),
+    _case(
+        "person-continual",
+        "StreamingPCA(publish='continual', person_blocks=2): all components and values after each of four blocks",
+        f"a person with a row in the first and the third block, each {_LONG}, along each axis",
+        partial(_followed, course=_Course("continual", *_tree(4, person_blocks=2), ((0, 2),))),
+    ),
+)

@@ -1,0 +1,193 @@
+"""Specimens of one holder: what we ship, with one thing wrong. An audit that does not refute them is blind."""
+
+import math
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Final, cast, final
+
+import numpy as np
+from numpy.random import Generator
+
+from eigenveil.audit.case import Case, Claim, Trial
+from eigenveil.audit.cases.canaries import enough_people, lifted, tossed
+from eigenveil.audit.cases.curator import BUDGET, blanked, fitted, guarantee_of, two_fits
+from eigenveil.estimators import PrivatePCA
+from eigenveil.estimators.bounds import RowBounds
+from eigenveil.estimators.curator import Request
+from eigenveil.linalg import Array
+from eigenveil.privacy import Budget, Charge, Domain, Ledger, Neighbours, Noise, Region
+from eigenveil.privacy.domain import SparseBlock
+from eigenveil.rows import Block, Rows
+
+__all__ = ["CASES"]
+
+_DIM: Final = 8
+_AXES: Final = np.eye(_DIM)
+_TOO_LITTLE: Final = 0.8
+
+
+@final
+class _QuietNoise:
+    """Noise a fifth too small. Changes in place, as the noise behind it does."""
+
+    def __init__(self, inner: Noise) -> None:
+        self._inner = inner
+
+    @property
+    def reproducible(self) -> bool:
+        return self._inner.reproducible
+
+    def normal(self, shape: tuple[int, ...]) -> Array:
+        return _TOO_LITTLE * self._inner.normal(shape)
+
+
+@final
+class _QuietPCA(PrivatePCA):
+    """A `PrivatePCA` whose noise is a fifth too small."""
+
+    def _randomness(self) -> tuple[Noise, Generator]:
+        noise, rng = super()._randomness()
+        return cast(Noise, _QuietNoise(noise)), rng
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class _Uncut(Region):
+    """A region that calls itself bounded and brings no row into the ball: `inner` is that of exact fits."""
+
+    dim: int
+    radius: float
+    bounded: Domain
+    inner: Domain
+
+    @property
+    def shifted_center(self) -> Array | None:
+        return self.bounded.shifted_center
+
+    def dense(self, block: Block, *, out: Array | None = None, squared: bool = False) -> Array:
+        return self.inner.dense(block, out=out, squared=squared)
+
+    def moved(self, block: Block, *, out: Array, squared: bool = False) -> tuple[Array, Array]:
+        return self.inner.moved(block, out=out, squared=squared)
+
+    def sparse(self, block: Block, *, squared: bool = False) -> SparseBlock:
+        return self.inner.sparse(block, squared=squared)
+
+    def sum_sensitivity(self, neighbours: Neighbours) -> float:
+        return self.bounded.sum_sensitivity(neighbours)
+
+    def gram_sensitivity(self, neighbours: Neighbours) -> float:
+        return self.bounded.gram_sensitivity(neighbours)
+
+    def gram_times_sensitivity(self, neighbours: Neighbours, *, basis: Array, basis_norm: float) -> float:
+        return self.bounded.gram_times_sensitivity(neighbours, basis=basis, basis_norm=basis_norm)
+
+    def trace_sensitivity(self, neighbours: Neighbours) -> float:
+        return self.bounded.trace_sensitivity(neighbours)
+
+
+@final
+class _UncutBounds:
+    """Bounds whose regions cut nothing, and that are in everything else those they stand in for."""
+
+    def __init__(self, bounds: RowBounds) -> None:
+        self._bounds = bounds
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._bounds, name)
+
+    def around(self, center: Array | None) -> Region:
+        bounded = self._bounds.around(center)
+        return _Uncut(bounded.dim, bounded.radius, bounded, replace(bounded, radius=math.inf))
+
+
+@final
+class _UncutPCA(PrivatePCA):
+    """A `PrivatePCA` that forgot to cut rows to `row_bound`."""
+
+    def _request(self, rows: Rows, *, private: bool) -> Request:
+        request = super()._request(rows, private=private)
+        return replace(request, bounds=cast(RowBounds, _UncutBounds(request.bounds)))
+
+
+def _forgetful(budget: Budget) -> Ledger:
+    """A ledger that does not write down the first charge that it accepts."""
+    ledger = Ledger(epsilon=budget.epsilon, delta=budget.delta)
+    write = ledger._write
+    seen = []
+
+    def forget(charge: Charge) -> None:
+        seen.append(charge)
+        if len(seen) > 1:
+            write(charge)
+
+    vars(ledger)["_write"] = forget
+    return ledger
+
+
+def _twice(budget: Budget, rng: Generator, state: int | None) -> Trial:
+    return two_fits(budget, rng, state, ledger=_forgetful(budget), each=budget)
+
+
+def _measured(budget: Budget, rng: Generator, state: int | None) -> Trial:
+    """Somebody who gives the length of the longest row as row_bound: how much noise there is then tells of that row."""
+    present = tossed(1, rng)
+    base = lifted(_DIM, length=1.0, people=enough_people(_DIM, deviation=1 / budget.mu))
+    table = np.vstack([base, np.where(present[:, None], 1.1, 0.0) * _AXES[:1]])
+    pca = fitted(table, budget, state, row_bound=float(np.linalg.norm(table, axis=1).max()))
+    # Nothing of the table is looked at but what a fit is free to say: below which variance there is only noise.
+    return Trial(np.array([pca.noise_floor_]), present)
+
+
+CASES = (
+    Case(
+        name="wrong/quiet-noise",
+        kind="specimen",
+        about="PrivatePCA with noise a fifth too small: all components and variances, seen by anybody",
+        canary="a row along each axis, there or blank",
+        tests=("curve", "noise"),
+        budget=BUDGET,
+        claim=guarantee_of,
+        trial=partial(blanked, given=np.eye(16), bounded=np.eye(16), estimator=_QuietPCA),
+        quick=300,
+        full=3000,
+        threshold=0.5,
+    ),
+    Case(
+        name="wrong/forgetful-ledger",
+        kind="specimen",
+        about="two fits of PrivatePCA paid from a Ledger that forgets one charge: all components and variances, twice",
+        canary="a row along each axis, there or blank in both fits",
+        tests=("curve",),
+        budget=BUDGET,
+        claim=lambda budget: Claim.of(budget, "the ledger"),
+        trial=_twice,
+        quick=200,
+        full=2000,
+        threshold=0.5,
+    ),
+    Case(
+        name="wrong/unclipped-row",
+        kind="specimen",
+        about="PrivatePCA that does not cut rows to row_bound: all components and variances, seen by anybody",
+        canary="a row along each axis ten times too long, there or blank",
+        tests=("curve",),
+        budget=BUDGET,
+        claim=guarantee_of,
+        trial=partial(blanked, given=10 * _AXES, bounded=_AXES, estimator=_UncutPCA),
+        quick=80,
+        full=800,
+    ),
+    Case(
+        name="wrong/bound-from-data",
+        kind="specimen",
+        about="PrivatePCA with the longest row's length as row_bound: the noise floor alone, seen by anybody",
+        canary="a row a tenth longer than all others, there or blank",
+        tests=("curve",),
+        budget=BUDGET,
+        claim=guarantee_of,
+        trial=_measured,
+        quick=100,
+        full=1000,
+    ),
+)

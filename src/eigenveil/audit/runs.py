@@ -1,0 +1,164 @@
+"""Running cases many times, in several processes, and judging them. The confidence is that of all verdicts together."""
+
+import hashlib
+import os
+import signal
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from multiprocessing import get_context
+from typing import Final, final
+
+import numpy as np
+
+from eigenveil.audit.case import Case, Trial
+from eigenveil.audit.verdict import Verdict, judge
+from eigenveil.errors import require
+from eigenveil.privacy import Budget
+
+__all__ = ["Progress", "audit"]
+
+# A worker comes back about this often, so that progress shows and Ctrl-C is heard.
+_CHUNKS: Final = 16
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far an audit is: runs done and to do, of which case."""
+
+    case: str
+    done: int
+    runs: int
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    """Runs number `first` to `last` of a case, as a worker is told of them."""
+
+    case: str
+    budget: Budget
+    seed: int | None
+    first: int
+    last: int
+
+
+def audit(
+    cases: Sequence[Case],
+    *,
+    quick: bool = True,
+    confidence: float = 0.99,
+    budget: Budget | None = None,
+    runs: int | None = None,
+    seed: int | None = None,
+    jobs: int | None = None,
+    watch: Callable[[Progress], None] | None = None,
+    judged: Callable[[Verdict], None] | None = None,
+) -> tuple[Verdict, ...]:
+    """Attack each of `cases` and say which claims do not stand.
+
+    With `confidence` none of the claims that are true is refuted: each case has its part of what is left. `budget` and `runs`
+    stand in for each case's own. With a `seed` the audit can be repeated; without one canaries and noise are the operating
+    system's, as in real fits. `watch` is told of progress and `judged` of each verdict as it comes.
+
+    >>> from eigenveil.audit import CASES
+    >>> verdict, = audit([CASES["curator/covariance"]], runs=40, seed=1, jobs=1)
+    >>> verdict.words
+    'not refuted'
+    """
+    require(len(cases) >= 1, "there must be a case to audit")
+    require(0 < confidence < 1, f"confidence must lie in (0, 1), got {confidence}")
+    require(runs is None or runs >= 2, f"runs must be at least 2, got {runs}")
+    require(jobs is None or jobs >= 1, f"jobs must be at least 1, got {jobs}")
+    level = (1 - confidence) / len(cases)
+    require(len({case.name for case in cases}) == len(cases), "each case can be audited once")
+    workers = min(jobs or os.cpu_count() or 1, 8)
+    with _workers(workers, {case.name: case for case in cases}) as run:
+        verdicts = []
+        for case in cases:
+            verdict = _audited(case, run, quick, confidence, level, budget or case.budget, runs, seed, watch)
+            verdicts.append(verdict)
+            if judged is not None:
+                judged(verdict)
+    return tuple(verdicts)
+
+
+Run = Callable[[Sequence[_Chunk]], Iterator[tuple[Trial, ...]]]
+
+
+def _audited(
+    case: Case,
+    run: Run,
+    quick: bool,
+    confidence: float,
+    level: float,
+    budget: Budget,
+    runs: int | None,
+    seed: int | None,
+    watch: Callable[[Progress], None] | None,
+) -> Verdict:
+    begun = time.perf_counter()
+    wanted = runs if runs is not None else (case.quick if quick else case.full)
+    if case.tests == ("one-run",):
+        wanted = 1
+    ends = np.linspace(0, wanted, num=min(_CHUNKS, wanted) + 1).astype(int)
+    chunks = [_Chunk(case.name, budget, seed, int(a), int(b)) for a, b in pairwise(ends)]
+    trials: list[Trial] = []
+    for some in run(chunks):
+        trials.extend(some)
+        if watch is not None:
+            watch(Progress(case.name, len(trials), wanted))
+    seconds = time.perf_counter() - begun
+    return judge(case, case.claim(budget), tuple(trials), level=level, confidence=confidence, seconds=seconds)
+
+
+@contextmanager
+def _workers(count: int, cases: Mapping[str, Case]) -> Iterator[Run]:
+    """Whoever does the runs: this process, or several others that know the cases by their names."""
+    from eigenveil.audit.cases import CASES
+
+    if count == 1 or any(CASES.get(name) is not case for name, case in cases.items()):
+        yield lambda chunks: (_run(cases[chunk.case], chunk) for chunk in chunks)
+        return
+    # New processes and not copies of this one: threads and locks that were open here would be half there.
+    pool = ProcessPoolExecutor(count, mp_context=get_context("spawn"), initializer=_begin)
+    try:
+        yield lambda chunks: pool.map(_run_by_name, chunks)
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _begin() -> None:
+    # The process that waits for this one hears Ctrl-C and ends it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    warnings.simplefilter("ignore")
+
+
+def _run_by_name(chunk: _Chunk) -> tuple[Trial, ...]:
+    from eigenveil.audit.cases import CASES
+
+    return _run(CASES[chunk.case], chunk)
+
+
+def _run(case: Case, chunk: _Chunk) -> tuple[Trial, ...]:
+    with warnings.catch_warnings():
+        # A seed's "not private" and small tables' warnings are about fits that nobody will use.
+        warnings.simplefilter("ignore")
+        return tuple(_trial(case, chunk, number) for number in range(chunk.first, chunk.last))
+
+
+def _trial(case: Case, chunk: _Chunk, number: int) -> Trial:
+    """One run: its canaries and its noise are its own, and with a seed the same every time and in every order."""
+    if chunk.seed is None:
+        return case.trial(chunk.budget, np.random.default_rng(), None)
+    words = hashlib.sha256(f"eigenveil audit {chunk.seed} {case.name} {number}".encode()).digest()
+    return case.trial(
+        chunk.budget,
+        np.random.default_rng(int.from_bytes(words[:16], "big")),
+        int.from_bytes(words[16:20], "big") >> 1,
+    )

@@ -1,0 +1,246 @@
+"""`Verdict`: what an audit of one case found, in numbers and in words. "Refuted" or "not refuted", and never "proved"."""
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eigenveil.audit.case import Case, Claim, Test, Trial
+from eigenveil.audit.evidence import (
+    epsilon_at_least,
+    epsilon_in_one_run,
+    mean_at_least,
+    mu_from_accuracy,
+    noise_at_most,
+    rate_at_least,
+)
+from eigenveil.errors import require
+from eigenveil.linalg import Array
+
+__all__ = ["Finding", "Verdict", "judge"]
+
+# The first runs, of which the threshold is learnt, count for nothing else.
+_PILOT = 0.2
+# What rounding may move a bound by: an exact tie with the claim is no violation.
+_ROUNDING = 1e-9
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One hypothesis and what the runs say of it: the claim's own number, the bound found, and whether that refutes it.
+
+    `level` is the chance that a true claim is refuted by this test.
+    """
+
+    test: Test
+    hypothesis: str
+    unit: Literal["mu", "epsilon"]
+    claimed: float
+    bound: float
+    level: float
+    runs: int
+    seen: str
+
+    @property
+    def refuted(self) -> bool:
+        """Whether the bound is beyond what was claimed."""
+        return self.bound > self.claimed * (1 + _ROUNDING)
+
+    def __str__(self) -> str:
+        verdict = "refuted" if self.refuted else "not refuted"
+        return f"{verdict}: {self.hypothesis}; {self.unit} is at least {self.bound:.3g} ({self.seen})"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What became of one case: every finding, and how long it took."""
+
+    case: str
+    kind: Literal["shipped", "specimen"]
+    about: str
+    canary: str
+    claim: Claim
+    findings: tuple[Finding, ...]
+    confidence: float
+    seconds: float
+
+    @property
+    def refuted(self) -> bool:
+        """Whether any of its hypotheses is."""
+        return any(finding.refuted for finding in self.findings)
+
+    @property
+    def as_it_should(self) -> bool:
+        """Whether what we ship stands, or what is known to be wrong was found out."""
+        return self.refuted == (self.kind == "specimen")
+
+    @property
+    def words(self) -> str:
+        """The verdict, in one word or two."""
+        return "refuted" if self.refuted else "not refuted"
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, for programs."""
+        return {
+            "case": self.case,
+            "kind": self.kind,
+            "about": self.about,
+            "canary": self.canary,
+            "claim": {
+                "words": self.claim.words,
+                "epsilon": self.claim.epsilon,
+                "delta": self.claim.delta,
+                "mu": self.claim.mu,
+            },
+            "verdict": self.words,
+            "as_it_should": self.as_it_should,
+            "confidence": self.confidence,
+            "seconds": self.seconds,
+            "findings": [
+                {
+                    "test": finding.test,
+                    "hypothesis": finding.hypothesis,
+                    "unit": finding.unit,
+                    "claimed": finding.claimed,
+                    # Where every guess was right and the noise none, no number is too large.
+                    "bound": finding.bound if math.isfinite(finding.bound) else None,
+                    "refuted": finding.refuted,
+                    "level": finding.level,
+                    "runs": finding.runs,
+                    "seen": finding.seen,
+                }
+                for finding in self.findings
+            ],
+        }
+
+
+def judge(
+    case: Case, claim: Claim, trials: tuple[Trial, ...], *, level: float, confidence: float, seconds: float
+) -> Verdict:
+    """What `trials` of a case say of its claim. Each test has its part of `level`, the chance to refute a true claim.
+
+    `confidence` is that of the whole audit, of which this case may be one of many.
+    """
+    require(len(trials) >= 1, f"{case.name}: there must be a run to judge")
+    each = level / len(case.tests)
+    findings = tuple(_FINDERS[test](case, claim, trials, each) for test in case.tests)
+    return Verdict(case.name, case.kind, case.about, case.canary, claim, findings, confidence, seconds)
+
+
+def _curve(case: Case, claim: Claim, trials: tuple[Trial, ...], level: float) -> Finding:
+    threshold, rest = _threshold(case, trials)
+    rates = np.array([np.mean((trial.scores > threshold) == trial.present) for trial in rest])
+    canaries = max(len(trial.scores) for trial in rest)
+    single = canaries == 1
+    lowest = rate_at_least(int(rates.sum()), len(rates), level=level) if single else mean_at_least(rates, level=level)
+    return Finding(
+        "curve",
+        f"guesses are right at most as often as mu = {claim.mu:.3g} allows",
+        "mu",
+        claim.mu,
+        mu_from_accuracy(lowest, slack=claim.slack),
+        level,
+        len(rest),
+        f"{rates.mean():.1%} of {_guesses(len(rest), canaries)} right",
+    )
+
+
+def _rates(case: Case, claim: Claim, trials: tuple[Trial, ...], level: float) -> Finding:
+    threshold, rest = _threshold(case, trials, delta=claim.delta)
+    # One canary of each run, drawn by its number, because those of one run need not be independent.
+    picked = [(trial, number % len(trial.scores)) for number, trial in enumerate(rest)]
+    alarm = np.array([trial.scores[place] > threshold for trial, place in picked])
+    there = np.array([trial.present[place] for trial, place in picked])
+    alarms, false = int((alarm & there).sum()), int((alarm & ~there).sum())
+    present, absent = int(there.sum()), int((~there).sum())
+    bound = 0.0
+    if present and absent:
+        bound = epsilon_at_least(alarms, present, false, absent, delta=claim.delta, level=level)
+    return Finding(
+        "rates",
+        f"right alarms are at most e^{claim.epsilon:g} times as frequent as false ones, plus {claim.delta:g}",
+        "epsilon",
+        claim.epsilon,
+        bound,
+        level,
+        len(rest),
+        f"{alarms} of {present} alarms right where the canary was, {false} of {absent} false",
+    )
+
+
+def _one_run(case: Case, claim: Claim, trials: tuple[Trial, ...], level: float) -> Finding:
+    # The first run alone, whatever the number of runs: the theorem is about one.
+    trial = trials[0]
+    canaries = len(trial.scores)
+    order = np.argsort(trial.scores, kind="stable")
+    guessed = max(1, canaries // 3)
+    right = int((~trial.present[order[:guessed]]).sum() + trial.present[order[-guessed:]].sum())
+    guesses = 2 * guessed
+    return Finding(
+        "one-run",
+        f"many guesses from one run are right as often as ({claim.epsilon:g}, {claim.delta:g}) allows",
+        "epsilon",
+        claim.epsilon,
+        epsilon_in_one_run(right, guesses, canaries, delta=claim.delta, level=level),
+        level,
+        1,
+        f"{right} of {guesses} guesses right about {canaries} canaries in one run",
+    )
+
+
+def _noise(case: Case, claim: Claim, trials: tuple[Trial, ...], level: float) -> Finding:
+    noise = np.concatenate([trial.noise for trial in trials])
+    require(len(noise) >= 1, f"{case.name}: no noise was looked at")
+    largest = noise_at_most(float(noise @ noise), len(noise), level=level)
+    return Finding(
+        "noise",
+        "the noise is as large as was charged",
+        "mu",
+        claim.mu,
+        math.inf if largest == 0 else claim.mu / largest,
+        level,
+        len(trials),
+        f"{math.sqrt(float(np.mean(noise**2))):.3g} times what was charged, in {len(noise)} numbers",
+    )
+
+
+_FINDERS = {"curve": _curve, "rates": _rates, "one-run": _one_run, "noise": _noise}
+
+
+def _threshold(case: Case, trials: tuple[Trial, ...], *, delta: float | None = None) -> tuple[float, tuple[Trial, ...]]:
+    """Where a score begins to mean presence, learnt from the first runs where the case does not say; and the runs left."""
+    if case.threshold is not None:
+        return case.threshold, trials
+    pilot = max(1, math.ceil(_PILOT * len(trials)))
+    require(pilot < len(trials), f"{case.name}: {len(trials)} runs are too few to learn a threshold from")
+    scores = np.concatenate([trial.scores for trial in trials[:pilot]])
+    present = np.concatenate([trial.present for trial in trials[:pilot]])
+    return _best(scores, present, delta), trials[pilot:]
+
+
+def _best(scores: Array, present: NDArray[np.bool_], delta: float | None) -> float:
+    """The threshold with most right guesses or, with a `delta`, with the largest bound on epsilon."""
+    order = np.argsort(scores, kind="stable")
+    ordered = scores[order]
+    # Alarms above the i-th smallest score, for i from none to all.
+    right = present.sum() - np.concatenate([[0], np.cumsum(present[order])])
+    false = (~present).sum() - np.concatenate([[0], np.cumsum(~present[order])])
+    between = np.concatenate([[ordered[0] - 1.0], (ordered[:-1] + ordered[1:]) / 2, [ordered[-1] + 1.0]])
+    most = int(np.argmax(right - false))
+    if delta is None:
+        return float(between[most])
+    there, away = int(present.sum()), int((~present).sum())
+    if there == 0 or away == 0:
+        return float(np.median(scores))
+    # Some places will do, if the one that tells the two apart where nothing blurs them is among them.
+    places = np.unique([*np.linspace(0, len(scores), num=min(64, len(scores) + 1)).astype(int), most])
+    bounds = [epsilon_at_least(int(right[i]), there, int(false[i]), away, delta=delta, level=0.1) for i in places]
+    return float(between[places[int(np.argmax(bounds))]])
+
+
+def _guesses(runs: int, canaries: int) -> str:
+    return f"{runs} guesses" if canaries == 1 else f"{runs} x {canaries} guesses"

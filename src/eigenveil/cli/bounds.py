@@ -1,0 +1,127 @@
+"""`eigenveil bounds`: a bound for a fit, found privately, with what it trades against what and the command that comes next."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from eigenveil.cli import bounds_options as bounding
+from eigenveil.cli import options as option
+from eigenveil.cli.files import read_rows, require_output
+from eigenveil.cli.terminal import errors_as_lines, output, watched, wrote
+from eigenveil.errors import require
+
+if TYPE_CHECKING:
+    from eigenveil.estimators.find_column_bounds import FoundColumnBounds
+    from eigenveil.estimators.found_bounds import FoundBounds
+
+__all__ = ["bounds"]
+
+
+@errors_as_lines
+def bounds(
+    data: option.Data,
+    columns: bounding.Columns = False,
+    epsilon: option.Epsilon = None,
+    delta: option.Delta = None,
+    no_privacy: bounding.NoPrivacy = False,
+    total: bounding.Total = None,
+    quantile: bounding.Quantile = 0.95,
+    components: bounding.Rank = None,
+    person: option.Person = None,
+    neighbours: option.NeighboursName = "add-remove",
+    center: option.Center = "private",
+    origin: option.Origin = None,
+    scale: option.Scale = None,
+    within: bounding.Within = None,
+    drop: option.Drop = None,
+    features: option.Features = None,
+    one_based: option.OneBased = False,
+    seed: option.Seed = None,
+    target: bounding.BoundsOutput = None,
+    force: option.Force = False,
+    as_json: bounding.AsJson = False,
+) -> None:
+    """Find a bound on rows privately, for a fit that needs one.
+
+    A fit needs a bound that was not read off its rows. Where you know
+    none, a small part of the budget finds one:
+
+      eigenveil bounds people.csv --epsilon 0.1 --delta 1e-6
+
+    The answer comes with what other bounds would cut and cost, and with
+    the `eigenveil fit` command that uses it. Both spend on the same
+    people: with --total it says how much is left for the fit.
+
+    A range for each column instead of one bound for whole rows:
+
+      eigenveil bounds people.csv --columns --epsilon 0.3 --delta 1e-6
+
+    Where noise hides the answer it says so, names no bound, and ends with
+    exit code 1. What it cost is spent all the same.
+    """
+    from eigenveil.cli.bounds_shown import Answer, Asked
+    from eigenveil.report import warning_panel
+
+    bounding.require_budget(epsilon, delta, no_privacy=no_privacy)
+    require(not columns or components is None, "--components is for a bound on rows: leave out --columns")
+    require(not columns or center == "private", "--center is for a bound on rows: leave out --columns")
+    left = bounding.left_for_fit(total, epsilon, delta)
+    settings = bounding.settings_from(
+        epsilon,
+        delta,
+        quantile=quantile,
+        center=center,
+        origin=origin,
+        scale=scale,
+        neighbours=neighbours,
+        random_state=seed,
+        **bounding.range_from(within),
+    )
+    if target is not None:
+        require_output(target, endings=(".json",), force=force, inputs=[data])
+    reading = {"person": person, "drop": drop or [], "features": features, "one_based": one_based}
+    found = _found(data, settings, reading, columns=columns)
+    same = bounding.after(reading, neighbours=neighbours, scale=scale)
+    answer = Answer.of(found, Asked(data, delta, left, components, origin, same))
+    if target is not None:
+        bounding.write_json(target, answer.plain)
+        wrote(target)
+    if as_json:
+        typer.echo(json.dumps(answer.plain, indent=2, allow_nan=False))
+    else:
+        console = output()
+        if seed is not None and epsilon is not None:
+            console.print(warning_panel(option.SEEDED))
+        console.print(answer.view)
+        for line in answer.commands:
+            # By itself on its line, whatever its length, so that it can be copied.
+            console.print(line, style=None if line.startswith("  ") else "bold", soft_wrap=True)
+        if epsilon is not None and bounding.columns_were_counted(data, features):
+            console.print(warning_panel(option.COUNTED))
+        if target is not None:
+            console.print(f"\nwritten to {target}", soft_wrap=True)
+    if not answer.named:
+        raise typer.Exit(1)
+
+
+def _found(
+    data: Path, settings: Mapping[str, Any], reading: Mapping[str, Any], *, columns: bool
+) -> "FoundBounds | FoundColumnBounds":
+    from dataclasses import replace
+
+    from eigenveil.estimators.find_bounds import find_bounds
+    from eigenveil.estimators.find_column_bounds import find_column_bounds
+
+    table = read_rows(data, **reading)
+    try:
+        with watched(table.rows) as rows:
+            if not columns:
+                return find_bounds(rows, **settings)
+            given = {name: value for name, value in settings.items() if name != "center"}
+            # Rows read from a file carry no names, so the answer learns them here.
+            return replace(find_column_bounds(rows, **given), columns=table.columns)
+    except ValueError as error:
+        raise ValueError(bounding.in_bounds_words(str(error))) from error

@@ -1,0 +1,239 @@
+"""Where a plan has its spectrum from: a guess, a file of public variances, a public table, or an earlier model.
+
+Everything that is read here is public by the word of whoever gives it. Nothing is paid for, so nothing private may be given.
+"""
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, final
+
+from eigenveil.cli.files import read_rows
+from eigenveil.cli.options import numbers_from
+from eigenveil.cli.plan_options import in_plan_words
+from eigenveil.errors import require
+
+if TYPE_CHECKING:
+    from eigenveil.linalg import Array
+    from eigenveil.plan import Spectrum
+
+__all__ = ["Known"]
+
+_FILL: Final = 0.5
+_ENDINGS: Final = (".json", ".csv", ".txt")
+# A public table is held in memory whole; beyond this many numbers a sample says as much.
+_LARGEST_TABLE: Final = 1 << 27
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What was said of the spectrum, checked to be one thing: at most one of the first five is given."""
+
+    explained: float | None = None
+    decay: float | None = None
+    file: Path | None = None
+    table: Path | None = None
+    model: Path | None = None
+    fill: float | None = None
+    row_bound: float | None = None
+    columns: int | None = None
+    drop: tuple[str, ...] = ()
+    scale: str | None = None
+
+    def __post_init__(self) -> None:
+        named = {
+            "--explained": self.explained,
+            "--decay": self.decay,
+            "--spectrum": self.file,
+            "--public-data": self.table,
+            "--from-model": self.model,
+        }
+        given = [name for name, value in named.items() if value is not None]
+        require(
+            len(given) <= 1,
+            f"{' and '.join(given)} each say what the spectrum is; give one of them",
+        )
+        require(
+            self.fill is None or 0 < self.fill <= 1,
+            f"--fill must lie between 0 and 1, got {self.fill}: no row is longer than the bound",
+        )
+        bound = self.row_bound
+        require(
+            bound is None or (math.isfinite(bound) and bound > 0),
+            f"--row-bound must be positive and finite, got {bound}",
+        )
+        units = self.file is not None or self.table is not None or self.model is not None
+        require(
+            not (units and self.fill is not None and bound is not None),
+            "--fill and --row-bound both say how long rows are beside the bound; give one of them",
+        )
+        require(not self.drop or self.table is not None, "--drop is for --public-data")
+        require(self.scale is None or self.table is not None, "--scale is for --public-data")
+
+    @property
+    def guessed(self) -> bool:
+        """Whether nothing better than a guess was given."""
+        return self.file is None and self.table is None and self.model is None
+
+    @property
+    def files(self) -> list[Path]:
+        """The file that is read, if any."""
+        return [path for path in (self.file, self.table, self.model) if path is not None]
+
+    @property
+    def fill_known(self) -> bool:
+        """Whether it was said how long rows are beside the bound; a released spectrum says it itself."""
+        released = self.file is not None and self.file.suffix.lower() == ".json" and self.row_bound is None
+        return released or self.fill is not None or (self.row_bound is not None and not self.guessed)
+
+    def spectrum(self, rank: int) -> "Spectrum":
+        """The spectrum, for `rank` components."""
+        if self.file is not None:
+            return self._of_columns(self._from_file(self.file), self.file)
+        if self.table is not None:
+            return self._of_columns(self._from_table(self.table), self.table)
+        if self.model is not None:
+            return self._of_columns(self._from_model(self.model), self.model)
+        from eigenveil.plan import Spectrum
+
+        require(self.columns is not None, "--columns is required: how many columns the table has")
+        assert self.columns is not None
+        require(rank <= self.columns, f"--components must be at most the {self.columns} columns, got {rank}")
+        try:
+            return Spectrum.guessed(
+                self.columns,
+                rank=None if self.explained is None else rank,
+                explained=self.explained,
+                decay=self.decay,
+                fill=self._fill,
+            )
+        except ValueError as error:
+            raise ValueError(in_plan_words(str(error))) from error
+
+    @property
+    def _fill(self) -> float:
+        return _FILL if self.fill is None else self.fill
+
+    def _of_columns(self, found: "Spectrum", path: Path) -> "Spectrum":
+        require(
+            self.columns is None or self.columns == found.dim,
+            f"--columns is {self.columns}, and {path} has {found.dim} of them",
+        )
+        return found
+
+    def _from_file(self, path: Path) -> "Spectrum":
+        from eigenveil.plan import Spectrum
+
+        ending = path.suffix.lower()
+        require(ending in _ENDINGS, f"--spectrum must end in {', '.join(_ENDINGS)}, got {path}")
+        require(path.is_file(), f"{path} does not exist or is not a file")
+        try:
+            text = path.read_text(encoding="utf-8")
+            if ending != ".json":
+                return self._of_variances(_numbers(text), path, spread=0.0)
+            plain = json.loads(text)
+            if isinstance(plain, list):
+                return self._of_variances(plain, path, spread=0.0)
+            require(
+                self.fill is None and self.row_bound is None,
+                "it is in units of the bound it was released with, so --fill and --row-bound mean nothing",
+            )
+            return Spectrum.from_json(plain)
+        except UnicodeDecodeError:
+            raise ValueError(f"{path} is not UTF-8 text") from None
+        except (json.JSONDecodeError, RecursionError):
+            raise ValueError(f"{path} is not JSON") from None
+        except ValueError as error:
+            raise ValueError(f"{path}: {_in_words(error)}") from error
+
+    def _from_table(self, path: Path) -> "Spectrum":
+        from eigenveil.plan import Spectrum
+
+        rows = _whole(read_rows(path, drop=self.drop).rows, numbers_from("--scale", self.scale), path)
+        try:
+            return Spectrum.of_rows(rows, row_bound=self.row_bound, fill=self._fill)
+        except ValueError as error:
+            raise ValueError(f"{path}: {_in_words(error)}") from error
+
+    def _from_model(self, path: Path) -> "Spectrum":
+        """The variances of the model, and what it says is left, spread evenly over the other directions.
+
+        They are of other rows, and noise has moved them, so they are doubted as those of a public table are.
+        """
+        import numpy as np
+
+        from eigenveil.model import Model
+        from eigenveil.plan.spectrum import PUBLIC_SPREAD
+
+        model = Model.load(path)
+        variances, share = np.maximum(model.explained_variance, 0.0), float(model.explained_variance_ratio.sum())
+        require(variances.sum() > 0 and share > 0, f"{path} has no variance to plan with")
+        others = model.components.shape[1] - len(variances)
+        left = float(variances.sum()) * max(0.0, 1 / share - 1)
+        # What is left can be no more in any direction than in the last one found.
+        each = min(left / others, float(variances.min())) if others else 0.0
+        return self._of_variances([*variances, *[each] * others], path, spread=PUBLIC_SPREAD)
+
+    def _of_variances(self, variances: Sequence[Any], path: Path, *, spread: float) -> "Spectrum":
+        from eigenveil.plan import Spectrum
+
+        try:
+            return Spectrum.of_variances(
+                variances,
+                dim=self.columns,
+                row_bound=self.row_bound,
+                fill=self._fill,
+                source=f"of {path.name}",
+                spread=spread,
+            )
+        except ValueError as error:
+            raise ValueError(_in_words(error)) from error
+
+
+def _numbers(text: str) -> list[float]:
+    """The numbers of a text, with commas, blanks or ends of lines between; a first line of names is left out."""
+    lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+    require(bool(lines), "there is no number in it")
+    found: list[float] = []
+    for place, line in enumerate(lines):
+        try:
+            found += [float(part) for part in line.replace(",", " ").split()]
+        except ValueError:
+            require(place == 0, f"line {place + 1} is not numbers; each is one variance")
+    return found
+
+
+def _whole(rows: Any, scale: float | list[float] | None, path: Path) -> "Array | Any":
+    """All rows in one array or sparse matrix, with their columns divided by `scale`."""
+    import numpy as np
+    import scipy.sparse as sp
+
+    from eigenveil.rows import block_size
+
+    count, dim = rows.shape
+    require(
+        rows.sparse or count * dim <= _LARGEST_TABLE,
+        f"{path} is larger than a plan needs; a sample of its rows says as much",
+    )
+    units = np.ravel(1.0 if scale is None else scale)
+    require(
+        len(units) in (1, dim), f"--scale must be one number or one for each of the {dim} columns, got {len(units)}"
+    )
+    require(bool((units > 0).all() and np.isfinite(units).all()), "--scale must be positive and finite")
+    units = np.broadcast_to(units, (dim,))
+    blocks = [block.values for block in rows.blocks(block_size(rows))]
+    require(bool(blocks), f"{path} has no rows")
+    if rows.sparse:
+        table = sp.csr_array(sp.vstack(blocks) @ sp.diags_array(1 / units))
+    else:
+        table = np.concatenate([np.asarray(block, dtype=np.float64) / units for block in blocks])
+    entries = table.data if rows.sparse else table
+    require(bool(np.isfinite(entries).all()), f"{path} has entries that are missing or not finite")
+    return table
+
+
+def _in_words(error: ValueError) -> str:
+    return str(error).replace("row_bound", "--row-bound")

@@ -1,0 +1,279 @@
+"""`released_spectrum`: the eigenvalues of a table, once, privately, for the planner: what will a budget buy on rows like these?
+
+All d eigenvalues together are one release with the sensitivity of the Gram matrix itself, so that each has the noise of a single
+entry. What is made of them afterwards costs nothing.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final, Literal, final
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.optimize import isotonic_regression
+
+from eigenveil.errors import require
+from eigenveil.estimators.bounds import RowBounds
+from eigenveil.estimators.center import Center, CenterSearch
+from eigenveil.estimators.checks import center_of
+from eigenveil.estimators.small_release import SmallRelease
+from eigenveil.linalg import Array
+from eigenveil.plan import Split
+from eigenveil.plan.spectrum import Spectrum
+from eigenveil.privacy import (
+    Bounded,
+    Domain,
+    Guarantee,
+    Ledger,
+    Neighbours,
+    bounded_count,
+    bounded_gram,
+    sum_sensitivity,
+)
+from eigenveil.protocols import run_pooled
+from eigenveil.rows import Rows
+
+__all__ = ["ReleasedSpectrum", "bounded_spectrum", "denoised", "released_spectrum"]
+
+# A doubt e about the mean adds e^2 to one eigenvalue, soon more than the noise of each: the mean gets more than in a fit.
+_MEAN_SHARES: Final = (0.25, 0.2, 0.2)
+_MEAN_SHARE: Final = 0.5
+# Shares of what the mean leaves, for the total sum of squares and for the number of people.
+_TRACE_SHARE: Final = 0.05
+_COUNT_SHARE: Final = 0.05
+# Below so many standard deviations a total may be noise alone.
+_SURE: Final = 2.5
+# Eigenvalues of a larger matrix would take more than a few minutes and more than a few GB.
+_MOST_COLUMNS: Final = 10_000
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class ReleasedSpectrum:
+    """What `released_spectrum` released: a `spectrum` for the planner, None where noise hides all of it, and `why` then says so.
+    Otherwise `why` says what is to be known of it, if anything.
+
+    `people` is how many the rows are of, with a standard deviation of `people_error`, zero where the number is public.
+    """
+
+    spectrum: Spectrum | None
+    row_bound: float
+    people: float
+    people_error: float
+    why: str
+    guarantee: Guarantee
+    ledger: Ledger | None
+
+    def words(self) -> str:
+        """The first eigenvalues, how sure they are, and what it cost, as text."""
+        return "\n".join(self._lines())
+
+    def __str__(self) -> str:
+        return self.words()
+
+    def _lines(self) -> Iterator[str]:
+        if self.spectrum is None:
+            yield f"Nothing can be said: {self.why}."
+        else:
+            shown = ", ".join(f"{value:.3g}" for value in self.spectrum.values[:8])
+            more = ", ..." if self.spectrum.dim > 8 else ""
+            yield f"spectrum: {shown}{more} of row_bound^2, each give or take {self.spectrum.error:.2g}"
+            if self.why:
+                yield f"{self.why[0].upper()}{self.why[1:]}."
+            people = f"{self.people:.0f} people" + (
+                f", give or take {self.people_error:.0f}" if self.people_error else ""
+            )
+            yield f"rows fill {self.spectrum.fill:.2g} of their ball; {people}"
+        yield self.guarantee.headline + ("" if self.guarantee.epsilon is None else ".")
+
+
+def released_spectrum(
+    X: Any,
+    *,
+    epsilon: float | None,
+    delta: float | None = None,
+    row_bound: float | None = None,
+    column_bounds: Any = None,
+    center: Literal["private"] | ArrayLike | None = "private",
+    origin: ArrayLike | None = None,
+    mean_bound: float | None = None,
+    scale: ArrayLike | None = None,
+    neighbours: Literal["add-remove", "zero-out", "replace-one"] = "add-remove",
+    person: Any = None,
+    ledger: Ledger | None = None,
+    random_state: Any = None,
+) -> ReleasedSpectrum:
+    """The spectrum of rows `X`, (n, d), cut as a fit would cut them, released once, for `eigenveil.plan`.
+
+    Every argument is as for `PrivatePCA`. The rows are those of the fit that is planned, so give the same bounds. This is a
+    cost of its own: hand the same `ledger` to it and to the fit, and they add up. `epsilon=None` must be written out: exact.
+
+    >>> rows = np.random.default_rng(0).standard_normal((20_000, 4)) * [3, 2, 1, 1]
+    >>> found = released_spectrum(rows, epsilon=0.5, delta=1e-6, row_bound=8.0, random_state=0)
+    >>> found.spectrum.values.round(2).tolist()                     # 9/64, 4/64, 1/64 and 1/64, for long rows a little less
+    [0.14, 0.06, 0.02, 0.02]
+    """
+    release = SmallRelease.of(
+        X,
+        epsilon=epsilon,
+        delta=delta,
+        neighbours=neighbours,
+        person=person,
+        ledger=ledger,
+        random_state=random_state,
+    )
+    dim, near = release.dim, release.neighbours
+    require(2 <= dim <= _MOST_COLUMNS, f"a spectrum can be released of 2 to {_MOST_COLUMNS} columns, got {dim}")
+    bounds = RowBounds.check(
+        dim,
+        private=True,
+        row_bound=row_bound,
+        column_bounds=column_bounds,
+        origin=origin,
+        mean_bound=mean_bound,
+        scale=scale,
+        sparse=release.rows.sparse,
+    )
+    where = center_of(center, dim)
+    release.afford("this spectrum")
+    found, left, doubt = _center(release, bounds, where)
+    domain = bounds.around(found.center)
+    mechanism = release.mechanism()
+    private = bounded_spectrum(release.rows, domain=domain, neighbours=near, counted=found.people is None)
+    released = mechanism.release(private, label="spectrum", share=left)
+    return _read(release, domain, released, found.people, noise=mechanism.scale(1.0, share=left), doubt=doubt)
+
+
+def bounded_spectrum(rows: Rows, *, domain: Domain, neighbours: Neighbours, counted: bool) -> Bounded:
+    """Eigenvalues, largest first, the trace, and where `counted` the number of people, each in its own units: sensitivity one.
+
+    Proof. The eigenvalues of symmetric matrices, in order, move by no more than the matrices: sum_i (v_i(A) - v_i(B))^2 <=
+    ||A - B||_F^2 (Hoffman and Wielandt 1953), and one person moves the Gram matrix by at most its sensitivity. The trace moves
+    by at most B^2, the count by one. Each part is divided by its sensitivity and multiplied by the root of its share, and
+    shares come to one, so that the whole vector moves by at most sqrt(sum of shares) = 1. The trace is the sum of the
+    eigenvalues, but released by itself it has the noise of one number and not of d.
+
+    >>> from eigenveil.rows import DenseRows
+    >>> rows, domain = DenseRows(np.eye(3)), Domain(dim=3, radius=1.0)
+    >>> bounded_spectrum(rows, domain=domain, neighbours=Neighbours.ADD_REMOVE, counted=True)
+    Bounded(shape=(5,), sensitivity=1.0)
+    """
+    gram = bounded_gram(rows, domain=domain, neighbours=neighbours)
+    values = np.linalg.eigvalsh(gram.value)[::-1]
+    factors = _factors(domain, neighbours, counted=counted)
+    parts = [values * factors[0], np.array([np.trace(gram.value) * factors[1]])]
+    if counted:
+        parts.append(factors[2] * np.atleast_1d(bounded_count(rows, neighbours=neighbours).value))
+    return Bounded(np.concatenate(parts), 1.0)
+
+
+def denoised(values: Array, *, noise: float, total: float, total_noise: float) -> Array:
+    """Eigenvalues, (d,), that fall, are not negative and agree with a separately released total, as likely as can be.
+
+    The least of ||x - values||^2 / noise^2 + (sum x - total)^2 / total_noise^2 over such x. At the least, x is the
+    isotonic regression of values - t, cut at zero, with t = (noise / total_noise)^2 (sum x - total): the left side rises
+    with t and the right side falls, so bisection finds it.
+
+    >>> denoised(np.array([3.0, 1.0, -1.0]), noise=1.0, total=4.0, total_noise=1e-6).round(3).tolist()
+    [3.0, 1.0, 0.0]
+    """
+    if noise == 0:
+        return np.maximum(values, 0.0)
+    weight = (noise / total_noise) ** 2
+
+    def fitted(shift: float) -> Array:
+        return np.asarray(np.maximum(isotonic_regression(values - shift, increasing=False).x, 0.0))
+
+    # Beyond these the shift is more than what it should be, or less.
+    widest = float(np.abs(values).max()) + weight * (abs(total) + float(np.abs(values).sum())) + 1.0
+    low, high = -widest, widest
+    for _ in range(100):
+        middle = (low + high) / 2
+        if weight * (float(fitted(middle).sum()) - total) > middle:
+            low = middle
+        else:
+            high = middle
+    return fitted(high)
+
+
+def _factors(domain: Domain, neighbours: Neighbours, *, counted: bool) -> tuple[float, float, float]:
+    """What eigenvalues, trace and count are multiplied by; where nothing is claimed they stay as they are."""
+    if not math.isfinite(domain.radius):
+        return 1.0, 1.0, 1.0
+    count = _COUNT_SHARE if counted else 0.0
+    return (
+        math.sqrt(1 - _TRACE_SHARE - count) / domain.gram_sensitivity(neighbours),
+        math.sqrt(_TRACE_SHARE) / domain.trace_sensitivity(neighbours),
+        math.sqrt(count),
+    )
+
+
+def _center(release: SmallRelease, bounds: RowBounds, where: Any) -> tuple[Center, float, float]:
+    """Where rows are cut around, with the number of people where that is public; what is left of the budget; and the noise on the
+    sum of rows that the mean is from, as a length."""
+    people = release.public_people()
+    if not isinstance(where, str):
+        return Center(where, people, 0, far=False), 1.0, 0.0
+    split = Split(_MEAN_SHARES if bounds.search else (_MEAN_SHARE,), 0.01 if people is None else 0.0, 0.0)
+    search = CenterSearch(bounds, release.neighbours, split.mean, split.count, people, release.multiplier)
+    found = run_pooled(search, release.rows, release.mechanism())
+    # The number of people that came with the mean is a rough one: it is asked for again, and better.
+    entry = release.multiplier * sum_sensitivity(bounds.mean_bound, release.neighbours)
+    doubt = entry * math.sqrt(bounds.dim / split.mean[found.steps - 1])
+    return Center(found.center, people, found.steps, found.far), split.main(found.steps), doubt
+
+
+def _read(
+    release: SmallRelease, domain: Domain, released: Array, people: float | None, *, noise: float, doubt: float
+) -> ReleasedSpectrum:
+    """The spectrum in units of the bound, from what was released with this noise on a sensitivity of one.
+
+    `doubt` is the noise on the sum of rows that the center is from."""
+    dim, square = release.dim, domain.radius**2
+    by_value, by_trace, by_count = _factors(domain, release.neighbours, counted=people is None)
+    values, trace = released[:dim] / by_value, float(released[dim] / by_trace)
+    number = float(released[dim + 1] / by_count) if people is None else people
+    off = noise / by_count if people is None else 0.0
+    smooth = denoised(values, noise=noise / by_value, total=trace, total_noise=noise / by_trace)
+    # The largest of d errors is about sqrt(2 ln d) of them.
+    sure = math.sqrt(_SURE**2 + 2 * math.log(dim))
+    found, why = None, ""
+    if number < max(1.0, 2 * _SURE * off):
+        why = f"noise hides up to {_SURE * off:.0f} people at this budget, and there seem to be {max(number, 0):.0f}"
+    elif float(smooth.sum()) <= _SURE * noise / by_trace and smooth[0] <= sure * noise / by_value:
+        why = "noise hides the whole spectrum at this budget: take a larger epsilon, or a smaller row_bound"
+    else:
+        shares = smooth / (number * square)
+        # Noise on the number of people can make rows seem longer than the bound.
+        shares = shares / max(1.0, float(shares.sum()))
+        error = noise / by_value / (number * square)
+        found = Spectrum(shares, _source(release), spread=off / number, error=error)
+        extra = min(1.0, (doubt / number) ** 2 / square)
+        if extra > 2 * error:
+            why = (
+                f"the mean is known only roughly at this budget, which can add up to {extra:.2g} to the first of them: an origin "
+                "near the mean, or a larger epsilon, tells more"
+            )
+    return ReleasedSpectrum(
+        spectrum=found,
+        row_bound=domain.radius,
+        people=max(number, 0.0),
+        people_error=off,
+        why=why,
+        guarantee=release.guarantee(
+            ("eigenvalues", "their sum", *(("the number of people",) if people is None else ())),
+            (
+                f"rows are cut to length {domain.radius:g} around the center, a bound that was not read from these rows",
+                "origin, scale, column bounds and a given center are public",
+            ),
+        ),
+        ledger=release.ledger,
+    )
+
+
+def _source(release: SmallRelease) -> str:
+    if release.budget is None:
+        return "of the rows themselves, exact and not private"
+    seeded = ", with a known seed: NOT PRIVATE" if release.noise.reproducible else ""
+    return f"released with epsilon = {release.budget.epsilon:g}, delta = {release.budget.delta:g}{seeded}"

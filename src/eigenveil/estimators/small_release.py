@@ -1,0 +1,136 @@
+"""`SmallRelease`: a table, a budget and a promise, for what is asked of a table before it is fitted: bounds, a spectrum."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, final
+
+from sklearn.base import BaseEstimator
+
+from eigenveil.errors import require
+from eigenveil.estimators.checks import budget_of, require_one_of, seed_of
+from eigenveil.estimators.fitted import column_names, read_rows, without_person
+from eigenveil.privacy import (
+    Budget,
+    Exact,
+    Gaussian,
+    Guarantee,
+    Ledger,
+    Mechanism,
+    Neighbours,
+    Noise,
+    bounded_count,
+)
+from eigenveil.rows import Rows, WeightedRows, counts_people
+
+__all__ = ["SmallRelease"]
+
+_NEIGHBOURS = ("add-remove", "zero-out", "replace-one")
+_NOTHING_ASKED = "exact numbers were asked for"
+
+
+@final
+class _Reader(BaseEstimator):
+    """What scikit-learn's checks of a table ask for. Changes in place: it learns the columns."""
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class SmallRelease:
+    """Checked `rows`, and who pays for what is released of them. The ledger, which changes in place, is charged.
+
+    `budget` and `ledger` are None where exact numbers were asked for.
+    """
+
+    rows: Rows
+    columns: tuple[str, ...] | None
+    neighbours: Neighbours
+    budget: Budget | None
+    ledger: Ledger | None
+    noise: Noise
+    _before: int = field(init=False, default=0)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_before", 0 if self.ledger is None else len(self.ledger.charges))
+
+    @classmethod
+    def of(
+        cls, X: Any, *, epsilon: Any, delta: Any, neighbours: Any, person: Any, ledger: Any, random_state: Any
+    ) -> "SmallRelease":
+        """Check what the caller gave; nothing is read off the rows but that they are finite numbers."""
+        budget = budget_of(epsilon, delta)
+        require_one_of("neighbours", neighbours, _NEIGHBOURS)
+        require(ledger is None or isinstance(ledger, Ledger), "ledger must be an eigenveil.Ledger")
+        X, ids = without_person(X, person, fitting=True)
+        names = column_names(X)
+        rows = read_rows(_Reader(), X, reset=True)
+        if ids is not None:
+            require(len(ids) == rows.shape[0], "person must name as many people as there are rows")
+            rows = WeightedRows.by_person(rows, ids)
+        if budget is None:
+            ledger = None
+        elif ledger is None:
+            ledger = Ledger(epsilon=budget.epsilon, delta=budget.delta)
+        seed = seed_of(random_state)
+        noise = Noise.fresh() if seed is None else Noise.seeded(seed)
+        columns = None if names is None else tuple(str(name) for name in names)
+        return cls(rows, columns, Neighbours(neighbours), budget, ledger, noise)
+
+    @property
+    def dim(self) -> int:
+        """How many columns."""
+        return self.rows.shape[1]
+
+    @property
+    def multiplier(self) -> float:
+        """The size of the noise over the sensitivity, for the whole budget; zero where there is none."""
+        return 0.0 if self.budget is None else 1.0 / self.budget.mu
+
+    def mechanism(self) -> Mechanism:
+        """The only way out. Its whole share is the budget."""
+        if self.budget is None or self.ledger is None:
+            return Exact(because=_NOTHING_ASKED)
+        return Gaussian(self.multiplier, self.ledger, self.noise)
+
+    def afford(self, label: str) -> None:
+        """Refuse, before anything is released, what the ledger cannot pay for in full."""
+        if self.budget is not None and self.ledger is not None:
+            self.ledger.afford(self.budget.mu, label=label)
+
+    def public_people(self) -> float | None:
+        """The number of people where it may be used as it is, None where it is private."""
+        if self.budget is not None and not self.neighbours.count_is_public:
+            return None
+        if not counts_people(self.rows):
+            return float(self.rows.shape[0])
+        # Rounded to the whole number that it is: a sum of weights 1/m would tell about m in its last digits.
+        return float(round(float(bounded_count(self.rows, neighbours=Neighbours.ZERO_OUT).value)))
+
+    def guarantee(self, released: Sequence[str], assumptions: Sequence[str]) -> Guarantee:
+        """What is promised of all that was released here."""
+        if self.budget is None or self.ledger is None:
+            return Guarantee.none(_NOTHING_ASKED)
+        grouped = counts_people(self.rows)
+        unit = "each person, who holds one row"
+        if grouped:
+            unit = "each person, with all the rows that name them, which together count as one row"
+        caveats = ["floating-point noise stands in for real-valued noise; see docs/sharp-edges.md"]
+        if self.noise.reproducible:
+            caveats.insert(0, "reproducible, not private: the noise came from a known seed and can be subtracted")
+        return Guarantee(
+            epsilon=self.budget.epsilon,
+            delta=self.budget.delta,
+            unit=unit,
+            neighbours=self.neighbours.words,
+            against="anybody who sees the released numbers and knows everything but one person's rows; "
+            "the curator who runs this program sees the rows themselves",
+            released=tuple(released),
+            assumptions=(
+                *(() if grouped else ("no person has more than one row",)),
+                *assumptions,
+                "that all entries are finite, and the number, names and types of the columns, are public",
+                "these releases alone: a fit on the same people is a further cost, which a shared ledger adds up",
+            ),
+            calibration="exact Gaussian composition (Balle and Wang 2018); the epsilon is the budget fixed beforehand",
+            caveats=tuple(caveats),
+            charges=self.ledger.charges[self._before :],
+        )

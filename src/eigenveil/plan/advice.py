@@ -1,0 +1,165 @@
+"""`advise`: what to expect of every method, which one to take and why, and what would work where nothing does."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, final
+
+from eigenveil.errors import require
+from eigenveil.plan.facts import METHODS, Facts, methods_for
+from eigenveil.plan.instead import FAIR, others_that_would_do
+from eigenveil.plan.outlook import Outlook, outlook
+from eigenveil.plan.sites import plan_sites
+
+__all__ = ["Advice", "advise"]
+
+# Captured variances closer than this are equally good.
+_ALIKE: Final = 0.02
+# Of what there is beyond random directions, a method must find at least this much, unless it finds nearly all there is.
+_CLEAR, _NEARLY_ALL = 0.1, 0.9
+# Who trusts fewest comes first, where settings are equally good.
+_BY_TRUST: Final = ("site", "peers-independent", "masked", "peers", "hub", "curator", "stream")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """All `outlooks`, best first and refused ones last; the `chosen` one, None where nothing can work; `reasons`, and what would
+    work `instead`, or better, both in full sentences."""
+
+    outlooks: tuple[Outlook, ...]
+    chosen: Outlook | None
+    reasons: tuple[str, ...]
+    instead: tuple[str, ...]
+
+
+def advise(facts: Facts, *, methods: Sequence[str] | None = None, watch: Callable[[str], None] | None = None) -> Advice:
+    """Compare `methods`, all that are acceptable unless given, and choose one. `watch` is told which one is looked at.
+
+    Within a setting the choice is that of method="auto", unless limits forbid it.
+
+    >>> from eigenveil.plan.spectrum import Spectrum
+    >>> from eigenveil.privacy import Budget
+    >>> many, few = (Facts(20, 2, people, Budget(1.0, 1e-6), Spectrum.guessed(20)) for people in (20_000, 50))
+    >>> advise(many, methods=["curator/covariance", "curator/power"]).chosen.method
+    'curator/covariance'
+    >>> advise(few, methods=["curator/covariance"]).chosen is None
+    True
+    """
+    names = methods_for(facts) if methods is None else tuple(methods)
+    require(len(names) > 0, "methods must name at least one, got none")
+    for name in names:
+        require(name in METHODS, f"methods must be of {', '.join(METHODS)}, got {name!r}")
+    found: list[Outlook] = []
+    for name in names:
+        if watch is not None:
+            watch(name)
+        found.append(outlook(facts, name))
+    found.sort(key=lambda one: (one.refused != "", -one.captured.value))
+    open_to_us = [one for one in found if not one.refused]
+    if not open_to_us:
+        return Advice(tuple(found), None, tuple(_all_refused(found)), ())
+    best = _preferred(facts, open_to_us)
+    if not _works(best):
+        reasons = (*_hopeless(facts, best), *_left_out(best, found), _source(facts))
+        return Advice(tuple(found), None, reasons, tuple(others_that_would_do(facts, best.method)))
+    instead = others_that_would_do(facts, best.method) if best.captured.value < FAIR else ()
+    return Advice(tuple(found), best, tuple(_reasons(facts, best, found)), tuple(instead))
+
+
+def _works(one: Outlook) -> bool:
+    """Whether it finds clearly more than nothing."""
+    value, nothing = one.captured.value, one.nothing
+    return value >= _NEARLY_ALL or value - nothing >= _CLEAR * (1 - nothing)
+
+
+def _preferred(facts: Facts, outlooks: Sequence[Outlook]) -> Outlook:
+    """Of the settings that are as good as the best, the one that trusts fewest; in it what "auto" takes, or the best."""
+    most = outlooks[0].captured.value
+    alike = [one for one in outlooks if one.captured.value >= most - _ALIKE]
+    setting = min((one.setting for one in alike), key=_BY_TRUST.index)
+    inside = [one for one in alike if one.setting == setting]
+    automatic = [one for one in inside if one.method == f"{setting}/{_automatic(facts, setting)}"]
+    return (automatic or inside)[0]
+
+
+def _automatic(facts: Facts, setting: str) -> str:
+    """What method="auto" takes in this setting."""
+    if setting == "stream":
+        return "sync"
+    plan = plan_sites(
+        dim=facts.dim,
+        rank=facts.rank,
+        budget=facts.budget,
+        method="auto",
+        neighbours=facts.neighbours,
+        rounds=None,
+        tolerance=None,
+        oversample=None,
+        local_steps=1,
+    )
+    return "power" if setting == "curator" and plan.method == "krylov" else plan.method
+
+
+def _source(facts: Facts) -> str:
+    return f"All of this rests on the spectrum: {facts.spectrum.source}."
+
+
+def _all_refused(outlooks: Sequence[Outlook]) -> list[str]:
+    return ["No method is left within these limits.", *(f"{one.method}: {one.refused}." for one in outlooks)]
+
+
+def _hopeless(facts: Facts, best: Outlook) -> list[str]:
+    return [
+        f"Nothing can work here: even {best.method}, the best, would capture {best.captured} of the variance that the best "
+        f"{_directions(facts.rank)} would have, and directions drawn at random have {best.nothing:.2f}.",
+        _against_noise(facts, best),
+        "A fit would spend the budget and return noise.",
+    ]
+
+
+def _reasons(facts: Facts, chosen: Outlook, outlooks: Sequence[Outlook]) -> list[str]:
+    said = [
+        f"{chosen.method} should capture {chosen.captured} of the variance that the best {_directions(facts.rank)} have, with a "
+        f"largest sine of {chosen.sine}; directions drawn at random would capture {chosen.nothing:.2f}.",
+        _against_noise(facts, chosen),
+    ]
+    others = [one for one in outlooks if one is not chosen and not one.refused]
+    inside = [one for one in others if one.setting == chosen.setting]
+    if inside:
+        shown = ", ".join(f"{one.method} {one.captured.value:.2f}" for one in inside)
+        said.append(f"With the same promise, others would capture: {shown}.")
+    elsewhere = {one.setting: one for one in reversed(others) if one.setting != chosen.setting}
+    if elsewhere:
+        shown = ", ".join(f"{one.method} {one.captured.value:.2f}" for one in reversed(elsewhere.values()))
+        said.append(
+            f"The best in other settings would capture: {shown}; where settings are within {_ALIKE:g} of each other, the one "
+            "that trusts fewest was taken."
+        )
+    said += _left_out(chosen, outlooks)
+    if facts.center == "private":
+        said.append("A share of the budget goes to the mean, which is taken into account.")
+    if chosen.captured.value < FAIR:
+        said.append(
+            f"Less than {FAIR:g} of what there is to find is not much: see below for what would bring it to that."
+        )
+    return [*said, _source(facts)]
+
+
+def _left_out(chosen: Outlook, outlooks: Sequence[Outlook]) -> list[str]:
+    """What limits cost."""
+    better = [one for one in outlooks if one.refused and one.captured.value > chosen.captured.value + _ALIKE]
+    return [f"{one.method} would capture {one.captured.value:.2f}, but {one.refused}." for one in better[:3]]
+
+
+def _against_noise(facts: Facts, one: Outlook) -> str:
+    last = facts.people * float(facts.spectrum.values[facts.rank - 1])
+    times = last / one.noise
+    stands = f"{times:.3g} times" if times >= 1 else f"only {times:.2g} of"
+    return (
+        f"Eigenvalue {facts.rank} of the sum over {facts.people} people is about {last:.3g} row_bound^2, {stands} the norm of "
+        f"the noise that {one.method} adds, {one.noise:.3g}."
+    )
+
+
+def _directions(rank: int) -> str:
+    return "direction" if rank == 1 else f"{rank} directions"

@@ -1,0 +1,324 @@
+"""`Spectrum`: what is publicly known or guessed of the rows' spectrum: beside noise, all that the accuracy of a fit depends on.
+
+The noise of every release is the same in all directions, so only eigenvalues matter and not where their directions point.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, final
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import ArrayLike
+
+from eigenveil.errors import require
+from eigenveil.linalg import Array
+
+__all__ = ["PUBLIC_SPREAD", "SPREAD_OF_GUESS", "Spectrum", "condensed", "found_share"]
+
+FORMAT: Final = "eigenveil spectrum 1"
+# How far off the shape may be, relatively: of a guess, and of a table like the private one.
+SPREAD_OF_GUESS: Final = 0.5
+PUBLIC_SPREAD: Final = 0.2
+# Beyond this power of i only the first eigenvalue is left.
+_STEEPEST: Final = 200.0
+# The spectrum of a public table is found through its smaller side, which must not be larger than this.
+_LARGEST_SIDE: Final = 6000
+_ROUNDING: Final = 1e-9
+# Over how much of the logarithm of their place eigenvalues are off together.
+_TOGETHER: Final = 2.0
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Spectrum:
+    """Eigenvalues, (d,), of the average product of a row around the mean with itself, in units of row_bound^2, largest first.
+
+    Their sum, `fill`, is the mean squared length of a row over row_bound^2, and so in (0, 1]. `source` says in words where they
+    come from. `spread` is how far off the shape may be, as a relative deviation, and `error` the deviation of each value, in the
+    same units as the values; both widen what is predicted.
+
+    >>> Spectrum(np.array([0.3, 0.2]), "given").fill
+    0.5
+    """
+
+    values: Array
+    source: str
+    spread: float = 0.0
+    error: float = 0.0
+
+    def __post_init__(self) -> None:
+        values = np.array(self.values, dtype=np.float64)
+        require(
+            values.ndim == 1 and len(values) >= 1, f"values must be a list of eigenvalues, got shape {values.shape}"
+        )
+        good = bool(np.isfinite(values).all()) and bool((values >= 0).all()) and bool((np.diff(values) <= 0).all())
+        require(good, "values must be finite, not negative and largest first")
+        total = float(values.sum())
+        require(
+            0 < total <= 1 + _ROUNDING,
+            f"values must come to more than 0 and at most 1, as no row is longer than row_bound, got {total:g}",
+        )
+        require(0 <= self.spread < math.inf, f"spread must not be negative, got {self.spread}")
+        require(0 <= self.error < math.inf, f"error must not be negative, got {self.error}")
+        values.flags.writeable = False
+        object.__setattr__(self, "values", values)
+
+    @property
+    def fill(self) -> float:
+        """The mean squared length of a row over row_bound^2."""
+        return min(1.0, float(self.values.sum()))
+
+    @property
+    def dim(self) -> int:
+        """How many columns."""
+        return len(self.values)
+
+    def explained(self, rank: int) -> float:
+        """The share of the variance that the first `rank` components have.
+
+        >>> Spectrum.guessed(3, decay=1.0).explained(1)
+        0.5454...
+        """
+        require(1 <= rank <= self.dim, f"rank must lie in 1..{self.dim}, got {rank}")
+        return float(self.values[:rank].sum() / self.values.sum())
+
+    def at_random(self, rank: int) -> float:
+        """What `rank` directions drawn at random have of the variance of the best ones: each has the average variance.
+
+        >>> Spectrum(np.array([0.3, 0.1]), "given").at_random(1)
+        0.66...
+        """
+        require(1 <= rank <= self.dim, f"rank must lie in 1..{self.dim}, got {rank}")
+        return min(1.0, float(rank * self.values.mean() / self.values[:rank].sum()))
+
+    @classmethod
+    def guessed(
+        cls,
+        dim: int,
+        *,
+        rank: int | None = None,
+        explained: float | None = None,
+        decay: float | None = None,
+        fill: float = 0.5,
+    ) -> "Spectrum":
+        """A guess in two numbers: eigenvalue i is in proportion to i^-`decay`, and all of them come to `fill`.
+
+        In place of the decay, `explained` says what share of the variance the first `rank` components have. With neither the
+        decay is one, which is common.
+
+        >>> guess = Spectrum.guessed(100, rank=5, explained=0.6, fill=0.4)
+        >>> round(guess.explained(5), 9), round(guess.fill, 9)
+        (0.6, 0.4)
+        """
+        require(dim >= 1, f"dim must be at least 1, got {dim}")
+        require(0 < fill <= 1, f"fill must lie in (0, 1], got {fill}")
+        require(
+            explained is None or decay is None, "explained and decay are two ways to say the same: give one of them"
+        )
+        require(
+            (rank is None) == (explained is None), "explained is of the first `rank` components: give both or neither"
+        )
+        how = ""
+        if explained is not None and rank is not None:
+            decay = _decay_for(dim, rank, explained)
+            how = f", so that the first {rank} have {explained:.3g} of the variance"
+        decay = 1.0 if decay is None else decay
+        require(0 <= decay <= _STEEPEST, f"decay must lie in 0..{_STEEPEST:g}, got {decay}")
+        words = f"a guess: eigenvalue i in proportion to i^-{decay:.3g}{how}, rows fill {fill:.3g} of their ball"
+        shape = _power_law(dim, decay)
+        return cls(fill * shape / shape.sum(), words, SPREAD_OF_GUESS)
+
+    @classmethod
+    def of_variances(
+        cls,
+        variances: ArrayLike,
+        *,
+        dim: int | None = None,
+        row_bound: float | None = None,
+        fill: float = 0.5,
+        source: str = "given",
+        spread: float = 0.0,
+    ) -> "Spectrum":
+        """From variances along components, in any order and any units.
+
+        With `row_bound` in those units they are divided by its square; without it they are scaled to come to `fill`. Where
+        there are fewer than `dim`, the others are taken to be zero.
+
+        >>> Spectrum.of_variances([4.0, 1.0], dim=3, row_bound=5.0).values.tolist()
+        [0.16, 0.04, 0.0]
+        """
+        try:
+            values = np.sort(np.asarray(variances, dtype=np.float64).ravel())[::-1]
+        except (TypeError, ValueError):
+            raise ValueError(f"variances must be numbers, got {type(variances).__name__}") from None
+        dim = len(values) if dim is None else dim
+        require(1 <= len(values) <= dim, f"variances must be 1 to {dim} numbers, got {len(values)}")
+        total = float(values.sum())
+        require(
+            bool((values >= 0).all()) and 0 < total < math.inf, "variances must be finite, not negative, not all zero"
+        )
+        if row_bound is None:
+            require(0 < fill <= 1, f"fill must lie in (0, 1], got {fill}")
+            values = values * (fill / total)
+        else:
+            require(0 < row_bound < math.inf, f"row_bound must be positive and finite, got {row_bound}")
+            require(
+                total <= row_bound**2 * (1 + _ROUNDING),
+                f"variances come to {total:g}, more than the square of row_bound, {row_bound:g}: rows would be cut, and the "
+                "variances with them",
+            )
+            values = values / row_bound**2
+        return cls(np.pad(values, (0, dim - len(values))), source, spread)
+
+    @classmethod
+    def of_rows(
+        cls, rows: Any, *, row_bound: float | None = None, fill: float = 0.5, center: bool = True
+    ) -> "Spectrum":
+        """Of a PUBLIC table, (n, d), array or sparse matrix, that is like the private one. Never of private rows.
+
+        With `row_bound` its rows are cut to that length around their mean, as those of a fit are; without it the spectrum is
+        scaled to `fill`.
+
+        >>> Spectrum.of_rows(np.array([[3.0, 0.0], [-3.0, 0.0]]), row_bound=1.0).values.tolist()
+        [1.0, 0.0]
+        """
+        table: Any = sp.csr_array(rows) if sp.issparse(rows) else np.asarray(rows, dtype=np.float64)
+        require(table.ndim == 2 and min(table.shape) >= 1, f"rows must have shape (n, d), got {table.shape}")
+        count, dim = table.shape
+        require(
+            min(count, dim) <= _LARGEST_SIDE,
+            f"rows must be at most {_LARGEST_SIDE} or have at most as many columns, got shape {table.shape}: take a sample",
+        )
+        mean = np.asarray(table.mean(axis=0)).ravel() if center else np.zeros(dim)
+        if sp.issparse(table):
+            inner = np.asarray((table @ table.T).toarray()) if count <= dim else None
+            squares = np.asarray(table.multiply(table).sum(axis=1)).ravel() - 2 * (table @ mean) + mean @ mean
+            factors = _factors(squares, row_bound)
+            if inner is not None:
+                pull = np.asarray(table @ mean)
+                inner = inner - pull[:, None] - pull[None, :] + mean @ mean
+                gram = factors[:, None] * inner * factors[None, :]
+            else:
+                scaled = table.multiply(factors[:, None]).tocsr()
+                drag = np.outer(np.asarray(scaled.T @ factors), mean)
+                gram = (scaled.T @ scaled).toarray() - drag - drag.T + (factors @ factors) * np.outer(mean, mean)
+        else:
+            moved = table - mean
+            moved *= _factors(np.einsum("ij,ij->i", moved, moved), row_bound)[:, None]
+            gram = moved @ moved.T if count <= dim else moved.T @ moved
+        values = np.maximum(np.linalg.eigvalsh(gram)[::-1], 0.0) / count
+        require(bool(np.isfinite(values).all()) and values.sum() > 0, "rows must be finite and must vary")
+        source = f"of a public table of {count} rows"
+        return cls.of_variances(
+            values[:dim], dim=dim, row_bound=row_bound, fill=fill, source=source, spread=PUBLIC_SPREAD
+        )
+
+    def drawn(self, rng: np.random.Generator) -> Array:
+        """Eigenvalues, (d,), that it could be as well: off by `spread`, smoothly over the logarithm of places, and by `error`.
+
+        Neighbouring eigenvalues are off together, those far apart each on their own: the deviation is that of a stationary
+        process over log i, whose correlation falls by e over a factor of e^2 in i.
+        """
+        places = np.log(np.arange(1.0, self.dim + 1))
+        kept = np.exp(-np.diff(places) / _TOGETHER)
+        steps = rng.standard_normal(self.dim)
+        # Of a process with x_i = k_i x_(i-1) + sqrt(1 - k_i^2) z_i, all steps at once.
+        fade = np.concatenate([[1.0], np.cumprod(kept)])
+        noise = np.concatenate([[1.0], np.sqrt(1 - kept**2)]) * steps
+        walk = fade * np.cumsum(noise / fade)
+        values = self.values * np.exp(self.spread * walk) + self.error * rng.standard_normal(self.dim)
+        values = np.sort(np.maximum(values, 0.0))[::-1]
+        total = float(values.sum())
+        if total <= 0:
+            return self.values
+        return np.asarray(values / max(1.0, total))
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, for a file."""
+        return {
+            "format": FORMAT,
+            "source": self.source,
+            "spread": self.spread,
+            "error": self.error,
+            "values": self.values.tolist(),
+        }
+
+    @classmethod
+    def from_json(cls, plain: Any) -> "Spectrum":
+        """The spectrum that `to_json` made plain; a `ValueError` for anything else.
+
+        >>> Spectrum.from_json(Spectrum.guessed(3).to_json()).dim
+        3
+        """
+        require(
+            isinstance(plain, Mapping) and plain.get("format") == FORMAT, f"a spectrum must have the format {FORMAT!r}"
+        )
+        require(
+            set(plain) == {"format", "source", "spread", "error", "values"} and isinstance(plain["source"], str),
+            "a spectrum has a source, a spread, an error and values",
+        )
+        try:
+            values, spread, error = np.array(plain["values"], float), float(plain["spread"]), float(plain["error"])
+        except (TypeError, ValueError):
+            raise ValueError("the values, spread and error of a spectrum must be numbers") from None
+        return cls(values, plain["source"], spread, error)
+
+
+def found_share(eigenvalues: Array, *, entry: float, dim: int) -> float:
+    """The share of the sum of leading Gram `eigenvalues`, (k,), along what is found, to first order.
+
+    Under noise with entries of size `entry` on `dim` columns a direction of eigenvalue v keeps 1 - dim entry^2 / v^2 of itself,
+    and nothing below v = sqrt(dim) entry: the overlaps of spiked matrices (Benaych-Georges and Nadakuditi 2011).
+
+    >>> found_share(np.array([10.0, 1.0]), entry=0.5, dim=16)
+    0.87...
+    """
+    with np.errstate(divide="ignore", over="ignore"):
+        kept = np.where(eigenvalues > 0, np.maximum(0.0, 1 - dim * (entry / eigenvalues) ** 2), 0.0)
+    return float((kept * eigenvalues).sum() / eigenvalues.sum())
+
+
+def condensed(values: Array, dim: int, *, rank: int) -> Array:
+    """A spectrum of `dim` values, (dim,), for one of more: the leading half as it is, and evenly spaced ones of the rest.
+
+    With noise that is sqrt(d / dim) times as loud, its spectral norm is that of d columns, and what a direction that stands out
+    keeps of itself depends on that norm alone; how much variance the directions among the rest have on average stays as well.
+
+    >>> condensed(np.arange(9.0, 0, -1), 6, rank=2).tolist()
+    [9.0, 8.0, 7.0, 5.0, 3.0, 1.0]
+    """
+    lead = max(dim // 2, min(rank, dim - 1))
+    middles = (np.arange(dim - lead) + 0.5) * (len(values) - lead) / (dim - lead)
+    return np.concatenate([values[:lead], values[lead + middles.astype(int)]])
+
+
+def _power_law(dim: int, decay: float) -> Array:
+    shape: Array = np.arange(1.0, dim + 1) ** -decay
+    return shape
+
+
+def _decay_for(dim: int, rank: int, explained: float) -> float:
+    """The power of i at which the first `rank` of `dim` have this share: it grows with the power, so bisection finds it."""
+    require(1 <= rank <= dim, f"rank must lie in 1..{dim}, got {rank}")
+    least = rank / dim
+    require(
+        least * (1 - _ROUNDING) <= explained <= 1,
+        f"explained must lie between {least:.3g}, what {rank} of {dim} components have at least, and 1, got {explained}",
+    )
+    low, high = 0.0, _STEEPEST
+    for _ in range(60):
+        middle = (low + high) / 2
+        shape = _power_law(dim, middle)
+        low, high = (middle, high) if shape[:rank].sum() / shape.sum() < explained else (low, middle)
+    return high if high < _STEEPEST else low
+
+
+def _factors(squares: Array, row_bound: float | None) -> Array:
+    """What rows of these squared lengths are multiplied by to be no longer than `row_bound`."""
+    if row_bound is None:
+        return np.ones(len(squares))
+    lengths = np.sqrt(np.maximum(squares, 0.0))
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.minimum(1.0, row_bound / lengths))

@@ -1,0 +1,189 @@
+"""`tried`: one way to do it rehearsed several times, each with other noise and, where that is in doubt, another spectrum."""
+
+import math
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Final, Self, final
+
+import numpy as np
+
+from eigenveil.linalg import Array
+from eigenveil.plan.facts import Facts
+from eigenveil.plan.gossip import SegmentsPlan
+from eigenveil.plan.rehearsal import Scene, found_center, judged, rehearse_segments, rehearse_sites
+from eigenveil.plan.rehearsal_stream import rehearse_blocks
+from eigenveil.plan.sites import SitesPlan
+from eigenveil.plan.spectrum import Spectrum, condensed
+from eigenveil.plan.split import Split
+from eigenveil.plan.stream import StreamPlan
+from eigenveil.plan.ways import Way
+from eigenveil.privacy import Neighbours
+
+__all__ = ["Trial", "glimpse", "tried"]
+
+# Fits that are rehearsed at least and at most, by the most columns they are for: with many columns one fit is much like the next.
+_FITS: Final = ((150, 4, 120), (400, 4, 12), (1500, 3, 6), (8000, 2, 2), (math.inf, 1, 1))
+# No more than it takes to know the mean this well, and fewer of methods that take longer: where there are many products, and
+# many releases of all pairs of columns, by the most columns they are for.
+_SURE: Final = 0.005
+_MANY_PRODUCTS: Final = 50
+_SLOW: Final = ((64, 24), (200, 8), (math.inf, 2))
+# With doubt about the spectrum so many more, by the most columns they are for.
+_DOUBTS: Final = ((400, 12), (1500, 6), (math.inf, 3))
+# Fits of many releases of all pairs of columns are rehearsed with no more columns than this: where they go on block by block,
+# where they are at many sites, and where others are in doubt.
+_SLICED_COLUMNS, _MERGED_COLUMNS, _DOUBTED_COLUMNS = 120, 800, 150
+# For a glimpse: how many fits, by the most columns they are for.
+_GLIMPSES: Final = ((150, 4), (1500, 2), (math.inf, 1))
+# Noise that differs by less than this, relatively, is taken to be the same, and rehearsed once.
+_ALIKE: Final = 0.004
+# How a stream is rehearsed whose sums are released: one release with the noise it ends with.
+_ONE_RELEASE: Final = SitesPlan("covariance", 0, 1, (1.0,), (), 0.0, "")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """All that a rehearsed fit depends on, with nothing in it that makes no difference: equal trials have equal outcomes.
+
+    `louder` is how many times louder than a curator's the noise on the components is, and `mean_louder` that on the mean.
+    """
+
+    spectrum: Spectrum
+    rank: int
+    people: int
+    mu: float
+    plan: SitesPlan | SegmentsPlan | StreamPlan
+    split: Split
+    neighbours: Neighbours
+    louder: float
+    mean_louder: float
+    sites: int
+    oversample: int
+
+    @classmethod
+    def of(cls, facts: Facts, way: Way) -> Self:
+        """The trial of a way to do it."""
+        plan, split, merges = way.plan, way.split, False
+        if isinstance(plan, StreamPlan):
+            # The mean is taken off what was released, and hardly matters; where to begin is found in one step or in two.
+            split = Split((), 0.0, (sum(split.mean[:1]) + sum(split.mean[:2])) / 2)
+            plan = plan if _sliced(plan) else _ONE_RELEASE
+        elif isinstance(plan, SitesPlan):
+            merges = plan.method == "merge"
+            plan = replace(plan, reason="", steps=(1,) * plan.rounds)
+        louder = math.exp(round(math.log(way.louder) / _ALIKE) * _ALIKE)
+        return cls(
+            spectrum=facts.spectrum,
+            rank=facts.rank,
+            people=facts.people,
+            mu=facts.budget.mu,
+            plan=plan,
+            split=split,
+            # A blanked row makes as much of a difference as one that is added.
+            neighbours=Neighbours.ZERO_OUT if way.neighbours is Neighbours.ADD_REMOVE else way.neighbours,
+            louder=louder,
+            mean_louder=math.sqrt(facts.sites) if merges else louder,
+            sites=facts.sites if merges else 1,
+            oversample=way.oversample if isinstance(plan, StreamPlan) else 0,
+        )
+
+    @property
+    def fits(self) -> tuple[int, int]:
+        """How many there are at least and at most."""
+        dim = self.spectrum.dim
+        least, most = next((least, most) for columns, least, most in _FITS if dim <= columns)
+        if self.slow:
+            most = min(most, next(fits for columns, fits in _SLOW if dim <= columns))
+        elif not isinstance(self.plan, SitesPlan) or self.plan.method == "krylov":
+            most = min(most, _MANY_PRODUCTS)
+        return min(least, most), most
+
+    @property
+    def doubts(self) -> int:
+        """How many more, with other spectra."""
+        if self.spectrum.spread == 0 and self.spectrum.error == 0:
+            return 0
+        return next(fits for columns, fits in _DOUBTS if self.spectrum.dim <= columns)
+
+    @property
+    def slow(self) -> bool:
+        """Whether a fit is many releases of all pairs of columns."""
+        return self.sites > 1 or _sliced(self.plan)
+
+
+@lru_cache(maxsize=64)
+def tried(trial: Trial, fits: int | None, seed: int) -> tuple[Array, Array]:
+    """The captured variance and the largest sine of so many `fits`, (fits, 2), with the spectrum as it stands, and of more,
+    (more, 2), with others that it could be: none where it is not in doubt. None is as many fits as it takes.
+
+    Remembered, for settings that differ in name only.
+    """
+    least, most = trial.fits if fits is None else (fits, fits)
+    plain: list[tuple[float, float]] = []
+    while len(plain) < least or (len(plain) < most and not _sure(plain)):
+        plain.append(_fit(trial, trial.spectrum.values, seed + len(plain), columns=_MERGED_COLUMNS))
+    rng = np.random.default_rng(seed)
+    doubted = [
+        _fit(trial, trial.spectrum.drawn(rng), seed + at, columns=_DOUBTED_COLUMNS) for at in range(trial.doubts)
+    ]
+    return np.array(plain), np.array(doubted).reshape(-1, 2)
+
+
+@lru_cache(maxsize=256)
+def glimpse(trial: Trial) -> float:
+    """The captured variance to expect, from as few fits as will do to look for where it would be fair."""
+    count = next(fits for columns, fits in _GLIMPSES if trial.spectrum.dim <= columns)
+    fits = [_fit(trial, trial.spectrum.values, at, columns=_DOUBTED_COLUMNS)[0] for at in range(count)]
+    return float(np.mean(fits))
+
+
+def _sure(fits: list[tuple[float, float]]) -> bool:
+    captured = [fit[0] for fit in fits]
+    return bool(np.std(captured, ddof=1) <= _SURE * math.sqrt(len(captured)))
+
+
+def _fit(trial: Trial, values: Array, seed: int, *, columns: int) -> tuple[float, float]:
+    """The captured variance and the largest sine of one rehearsed fit; a slow one on so many `columns` at most.
+
+    With fewer columns directions drawn at random capture more, so what is captured beyond that is what is carried over.
+    """
+    if trial.slow:
+        most = max(columns if not _sliced(trial.plan) else _SLICED_COLUMNS, 2 * trial.rank)
+        if len(values) > most:
+            fewer = condensed(values, most, rank=trial.rank)
+            captured, sine = _outcome(trial, fewer, seed, louder=math.sqrt(len(values) / most))
+            least, floor = (Spectrum(drawn, "").at_random(trial.rank) for drawn in (fewer, values))
+            beyond = (captured - least) / (1 - least) if least < 1 else 1.0
+            return min(1.0, max(0.0, floor + beyond * (1 - floor))), sine
+    return _outcome(trial, values, seed, louder=1.0)
+
+
+def _outcome(trial: Trial, values: Array, seed: int, *, louder: float) -> tuple[float, float]:
+    plan = trial.plan
+    shift, steps = None, 0
+    if trial.split.mean:
+        error, steps = found_center(
+            len(values),
+            people=trial.people,
+            shares=trial.split.mean,
+            multiplier=louder * trial.mean_louder / trial.mu,
+            neighbours=trial.neighbours,
+            far=seed % 2 == 1,
+            rng=np.random.default_rng([seed, 1]),
+        )
+        shift = math.sqrt(trial.people) * error
+    multiplier = louder * trial.louder / (trial.mu * math.sqrt(trial.split.main(steps)))
+    scene = Scene(trial.people * values, shift, trial.rank, trial.neighbours, multiplier, seed)
+    if isinstance(plan, StreamPlan):
+        basis = rehearse_blocks(scene, share=plan.block / trial.people, oversample=trial.oversample)
+    elif isinstance(plan, SegmentsPlan):
+        basis = rehearse_segments(plan, scene)
+    else:
+        width = min(plan.width, len(values))
+        basis = rehearse_sites(replace(plan, width=width), scene, sites=trial.sites)
+    return judged(basis, values)
+
+
+def _sliced(plan: SitesPlan | SegmentsPlan | StreamPlan) -> bool:
+    return isinstance(plan, StreamPlan) and plan.way == "slices"

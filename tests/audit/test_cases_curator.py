@@ -1,0 +1,161 @@
+"""Cases of one holder: each attack sees what there is to see, refutes what is wrong, and nothing that is right."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.special import ndtr
+
+from eigenveil.audit import Case, Trial, Verdict, judge
+from eigenveil.audit.cases.bounds import CASES as BOUNDS
+from eigenveil.audit.cases.canaries import enough_people, gram_of, lifted, require_promise, symmetric_noise
+from eigenveil.audit.cases.curator import CASES as CURATOR
+from eigenveil.audit.cases.stream import CASES as STREAM
+from eigenveil.audit.cases.wrong_curator import CASES as SPECIMENS
+from eigenveil.errors import BudgetExceeded
+from eigenveil.estimators import PrivatePCA
+from eigenveil.linalg import Subspace
+from eigenveil.privacy import Budget, Domain, Guarantee, Ledger, Noise
+from eigenveil.rows import WeightedRows
+from eigenveil.tracking import SlicedTracker, Terms, TreeTracker
+
+SHIPPED = {case.name: case for case in (*CURATOR, *STREAM, *BOUNDS)}
+# Where the score is the likelihood ratio of all that a person moves, guesses are right as often as mu allows.
+SHARP = sorted(
+    SHIPPED.keys()
+    - {"curator/lone-direction", "curator/power", "curator/one-run"}
+    - {"stream/mean", "stream/person-continual", "bounds/norms"}
+)
+# A case's part of the 1% of a whole audit.
+LEVEL = 0.01 / 60
+
+
+def trials_of(case: Case, runs: int, *, budget: Budget | None = None) -> tuple[Trial, ...]:
+    given = budget or case.budget
+    return tuple(case.trial(given, np.random.default_rng([7, number]), 7000 + number) for number in range(runs))
+
+
+def verdict_of(case: Case, trials: tuple[Trial, ...], *, level: float = LEVEL) -> Verdict:
+    return judge(case, case.claim(case.budget), trials, level=level, confidence=0.99, seconds=0.0)
+
+
+@pytest.fixture
+def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    loud = Noise.normal
+    monkeypatch.setattr(Noise, "normal", lambda self, shape: 0.8 * loud(self, shape))
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_what_we_ship_is_not_refuted_and_the_attack_is_not_blind(name: str) -> None:
+    case = SHIPPED[name]
+    trials = trials_of(case, min(case.quick, 40))
+    assert not verdict_of(case, trials, level=1e-6).refuted
+    if case.threshold is not None and name != "curator/one-run":
+        right = np.concatenate([(trial.scores > case.threshold) == trial.present for trial in trials])
+        # As often as mu allows, but for five standard deviations; for the others better than by chance.
+        expected = float(ndtr(case.claim(case.budget).mu / 2)) if name in SHARP else 0.5
+        assert right.mean() > expected - 5 * 0.45 / np.sqrt(len(right))
+        assert right.mean() > 0.55
+
+
+@pytest.mark.parametrize("case", SPECIMENS, ids=lambda case: case.name)
+def test_what_is_wrong_is_refuted_by_a_quick_audit(case: Case) -> None:
+    assert case.kind == "specimen"
+    assert verdict_of(case, trials_of(case, case.quick)).refuted
+
+
+@pytest.mark.parametrize("name", [name for name, case in SHIPPED.items() if "noise" in case.tests])
+@pytest.mark.usefixtures("quiet")
+def test_noise_a_fifth_too_small_is_refuted_wherever_it_can_be_taken_apart(name: str) -> None:
+    case = SHIPPED[name]
+    # A release of three numbers takes more runs than one of a matrix.
+    runs = {"bounds/norms": 150, "bounds/spectrum": 60, "curator/published-noise": 60}.get(name, min(case.quick, 25))
+    assert verdict_of(case, trials_of(case, runs)).refuted
+
+
+@pytest.mark.usefixtures("quiet")
+def test_noise_a_fifth_too_small_is_refuted_by_the_order_of_components_alone() -> None:
+    case = SHIPPED["curator/near-ties"]
+    assert verdict_of(case, trials_of(case, case.quick)).refuted
+
+
+def test_a_swap_of_two_people_costs_more_than_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("eigenveil.privacy.domain.gram_sensitivity", lambda radius, neighbours: radius**2)
+    ties = SHIPPED["curator/near-ties"]
+    assert verdict_of(SHIPPED["curator/replace-one"], trials_of(SHIPPED["curator/replace-one"], 40)).refuted
+    assert verdict_of(ties, trials_of(ties, 200)).refuted
+
+
+def test_rows_of_a_person_count_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def each_by_itself(rows: Any, person: Any) -> WeightedRows:
+        return WeightedRows(rows, np.ones(len(person)))
+
+    monkeypatch.setattr(WeightedRows, "by_person", each_by_itself)
+    case = SHIPPED["curator/person"]
+    assert verdict_of(case, trials_of(case, 150)).refuted
+
+
+@pytest.mark.parametrize("name", ["curator/mean", "curator/scale", "stream/block"])
+def test_heavy_rows_must_be_cut(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    whole = Domain._to_ball
+
+    def less(self: Domain, squares: Any) -> Any:
+        return np.minimum(1.0, 3 * whole(self, squares))
+
+    monkeypatch.setattr(Domain, "_to_ball", less)
+    assert verdict_of(SHIPPED[name], trials_of(SHIPPED[name], 120)).refuted
+
+
+def test_a_stream_pays_for_every_row_and_every_release(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TreeTracker, "cost", 1)
+    monkeypatch.setattr(SlicedTracker, "cost", 1)
+    one = Terms.gram_sensitivity
+    monkeypatch.setattr(Terms, "gram_sensitivity", lambda self, rows=1: one(self))
+    # A ledger that refuses nothing: a true one would stop some of these before the audit sees them.
+    monkeypatch.setattr(Ledger, "afford", lambda self, mu, *, label: None)
+    for name in ("continual", "person-sync", "person-block", "person-continual"):
+        case = SHIPPED[f"stream/{name}"]
+        assert verdict_of(case, trials_of(case, 30)).refuted, name
+
+
+@pytest.mark.parametrize("budget", [Budget(0.3, 1e-6), Budget(30.0, 1e-4)], ids=str)
+def test_every_case_can_be_audited_at_another_budget(budget: Budget) -> None:
+    for name, case in SHIPPED.items():
+        if name != "curator/one-run":
+            (trial,) = trials_of(case, 1, budget=budget)
+            assert np.abs(trial.noise).max(initial=0.0) < 6, name
+
+
+def test_two_fits_at_full_price_do_not_fit_an_honest_ledger() -> None:
+    ledger = Ledger(epsilon=4.0, delta=1e-3)
+    settings: dict[str, Any] = {"epsilon": 4.0, "delta": 1e-3, "row_bound": 1.0, "ledger": ledger, "random_state": 0}
+    PrivatePCA(1, **settings).fit(np.eye(4))
+    with pytest.raises(BudgetExceeded):
+        PrivatePCA(1, **settings).fit(np.eye(4))
+
+
+def test_enough_people_keep_a_noisy_matrix_above_zero() -> None:
+    rng, dim, deviation = np.random.default_rng(0), 6, 3.0
+    people = enough_people(dim, deviation=deviation)
+    gram = lifted(dim, length=1.0, people=people).T @ lifted(dim, length=1.0, people=people)
+    drawn = deviation * rng.standard_normal((2000, dim, dim))
+    noise = (drawn + drawn.transpose(0, 2, 1)) / 2
+    assert float(np.linalg.eigvalsh(gram + noise).min()) > 0
+    # A quarter as many do not.
+    assert float(np.linalg.eigvalsh(gram / 4 + noise).min()) < 0
+    shown = gram_of(Subspace.of_gram(gram + noise[0], rank=dim))
+    np.testing.assert_allclose(shown - gram, noise[0], atol=1e-9)
+
+
+def test_symmetric_noise_is_of_one_size_in_all_entries() -> None:
+    drawn = 2.5 * np.random.default_rng(1).standard_normal((4000, 5, 5))
+    noise = np.array([symmetric_noise((one + one.T) / 2, deviation=2.5) for one in drawn])
+    assert noise.shape == (4000, 15)
+    # Five standard deviations of a variance from 4000 draws.
+    assert np.abs(noise.var(axis=0) - 1).max() < 5 * np.sqrt(2 / 4000)
+
+
+def test_a_promise_of_something_else_is_no_claim_to_test() -> None:
+    require_promise(Guarantee(1.0, 1e-6), Budget(1.0, 1e-6))
+    with pytest.raises(ValueError, match=r"the claim is \(1.0, 1e-06\), and the guarantee says \(2.0, 1e-06\)"):
+        require_promise(Guarantee(2.0, 1e-6), Budget(1.0, 1e-6))

@@ -1,0 +1,48 @@
+"""Cases of masked sums: what is shipped stands, missing shares of noise are noticed, and the claim is what was agreed on."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from eigenveil.audit import Case, audit
+from eigenveil.audit.cases.masked import BUDGET, CASES, claim_under_masks
+from eigenveil.audit.cases.wrong_sites import CASES as SPECIMENS
+from eigenveil.privacy import Noise, Skellam, mu_for
+
+CONFIDENCE = 1 - 1e-6
+# As one of sixty cases in an audit at 99%.
+ONE_OF_MANY = 1 - 0.01 / 60
+MISSING = [case for case in SPECIMENS if "share" in case.name]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_what_is_shipped_stands(case: Case) -> None:
+    (verdict,) = audit([case], runs=12, seed=1, jobs=1, confidence=CONFIDENCE)
+    assert verdict.words == "not refuted"
+
+
+@pytest.mark.parametrize("case", MISSING, ids=lambda case: case.name)
+def test_a_missing_share_is_refuted_in_a_quick_audit(case: Case) -> None:
+    (verdict,) = audit([case], seed=1, jobs=1, confidence=ONE_OF_MANY)
+    assert verdict.refuted
+    assert verdict.as_it_should
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_integers_a_fifth_too_small_are_seen_as_such(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = Skellam.draw
+
+    def less(law: Skellam, noise: Noise, count: int) -> object:
+        return np.rint(0.8 * draw(law, noise, count)).astype(np.int64)
+
+    monkeypatch.setattr(Skellam, "draw", less)
+    (verdict,) = audit([replace(case, tests=("noise",))], runs=15, seed=1, jobs=1, confidence=CONFIDENCE)
+    assert verdict.refuted
+
+
+def test_the_claim_sets_a_little_of_delta_aside() -> None:
+    claim = claim_under_masks(BUDGET, sites=3, method="covariance")
+    assert (claim.epsilon, claim.delta) == (BUDGET.epsilon, BUDGET.delta)
+    assert 0 < claim.slack < 0.01 * BUDGET.delta
+    assert mu_for(BUDGET.epsilon, BUDGET.delta - claim.slack) == pytest.approx(claim.mu, rel=1e-9)

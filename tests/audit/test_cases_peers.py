@@ -1,0 +1,105 @@
+"""Cases of peers: what we ship stands, what is wrong is found, and the attack is as strong as the promise allows."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from eigenveil.audit.case import Case, Trial
+from eigenveil.audit.cases import peers as cases_peers
+from eigenveil.audit.cases import wrong_peers
+from eigenveil.audit.cases.mail import Look, Tap, scored
+from eigenveil.audit.runs import audit
+from eigenveil.audit.verdict import Verdict
+from eigenveil.diagnostics import instance_leakage
+from eigenveil.linalg import Array
+from eigenveil.plan import SegmentsPlan
+from eigenveil.privacy import Noise, Pairing
+
+# As in an audit of sixty cases at 99%.
+CONFIDENCE = 1 - 0.01 / 60
+BY_NAME = {case.name: case for case in cases_peers.CASES}
+
+
+def verdict_of(case: Case, runs: int | None = None, seed: int = 1) -> Verdict:
+    (verdict,) = audit([case], runs=runs, seed=seed, jobs=1, confidence=CONFIDENCE)
+    return verdict
+
+
+def refuted_by(verdict: Verdict) -> set[str]:
+    return {finding.test for finding in verdict.findings if finding.refuted}
+
+
+@pytest.mark.parametrize("case", cases_peers.CASES, ids=lambda case: case.name)
+def test_what_we_ship_stands(case: Case) -> None:
+    assert verdict_of(case, runs=12).words == "not refuted"
+
+
+@pytest.mark.parametrize("case", wrong_peers.CASES, ids=lambda case: case.name)
+def test_what_is_wrong_is_found(case: Case) -> None:
+    verdict = verdict_of(case)
+    assert refuted_by(verdict) == set(case.tests)
+    assert verdict.as_it_should
+
+
+@pytest.mark.parametrize("case", cases_peers.CASES, ids=lambda case: case.name)
+def test_a_canary_is_worth_what_is_promised_and_no_more(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What all looks of a run come to, in mu, for each canary: at most the claim's, and for the strongest nearly that."""
+    taken: list[Look] = []
+
+    def kept(looks: Sequence[Look], present: NDArray[np.bool_]) -> Trial:
+        taken.extend(looks)
+        return scored(looks, present)
+
+    monkeypatch.setattr(cases_peers, "scored", kept)
+    verdict_of(case, runs=2)
+    claim = case.claim(case.budget)
+    halves = taken[: len(taken) // 2], taken[len(taken) // 2 :]
+    for looks in halves:
+        squares = sum(
+            np.square(look.shifts).sum(axis=tuple(range(1, look.shifts.ndim))) / look.scale**2 for look in looks
+        )
+        mu = np.sqrt(squares)
+        assert (mu <= claim.mu * (1 + 1e-6)).all()
+        # Outside, all peers' noise counts, for four and not three of them; a mean that is found is near no canary's end.
+        assert mu.max() >= 0.84 * claim.mu
+
+
+@pytest.mark.parametrize("case", cases_peers.CASES, ids=lambda case: case.name)
+def test_noise_a_fifth_too_small_is_found(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = Noise.normal
+    monkeypatch.setattr(Noise, "normal", lambda noise, shape: 0.8 * whole(noise, shape))
+    runs = 40 if case.name in ("peers/segments", "peers/result") else 8
+    assert "noise" in refuted_by(verdict_of(case, runs=runs))
+
+
+def test_too_little_noise_that_calls_itself_enough_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As much as is stated, and less than it should be: only how well canaries are found shows it."""
+    whole = Pairing.own
+    monkeypatch.setattr(Pairing, "own", lambda pairing, sensitivity, mu: 0.5 * whole(pairing, sensitivity, mu))
+    assert refuted_by(verdict_of(BY_NAME["peers/pairwise"], runs=120)) == {"curve"}
+
+
+def test_the_published_form_claims_that_the_lone_row_is_hidden() -> None:
+    """Its Theorem 2, as printed, finds nothing in this very table; what its neighbour really sees tells it with certainty."""
+    tables = wrong_peers.lone_tables(present=True)
+    gossip = wrong_peers.published(0, Tap()).prepare(tables)
+    plan, mixing = gossip.request.plan, gossip.terms.among(()).mixing
+    assert isinstance(plan, SegmentsPlan)
+    assert mixing.weights is not None
+    peers: list[Array] = list(tables.values())
+    choices: dict[str, Any] = {
+        "steps": mixing.steps,
+        "alpha": plan.alpha,
+        "sigma_q": plan.deviation,
+        "sigma_p": plan.schedule,
+        "observer": 0,
+        "replaced": (1, len(peers[1]) - 1),
+        "by": None,
+    }
+    (case,) = [case for case in wrong_peers.CASES if case.name == "wrong/ddppm-lone-direction"]
+    printed = instance_leakage(peers, mixing.weights, as_printed=True, **choices)
+    assert not printed.infinite and printed.delta(case.budget.epsilon) < case.budget.delta
+    assert instance_leakage(peers, mixing.weights, **choices).infinite

@@ -1,0 +1,142 @@
+"""What `judge` makes of runs: thresholds from runs that count for nothing else, and verdicts as seldom wrong as they say."""
+
+import json
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest, norm
+
+from eigenveil.audit.case import Case, Claim, Kind, Test, Trial
+from eigenveil.audit.verdict import judge
+from eigenveil.privacy import Budget, delta_of
+
+BUDGET = Budget(4.0, 1e-3)
+CLAIM = Claim.of(BUDGET, "somebody")
+
+
+def never(budget: Budget, rng: np.random.Generator, state: int | None) -> Trial:
+    raise AssertionError("judging runs nothing")
+
+
+def case(*tests: Test, threshold: float | None = None, kind: Kind = "shipped") -> Case:
+    return Case("a/case", kind, "about", "canary", tests, BUDGET, lambda budget: CLAIM, never, 1, 1, threshold)
+
+
+def trials(rng: np.random.Generator, runs: int, canaries: int, *, mu: float, at: float = 0.0) -> tuple[Trial, ...]:
+    """Runs of a Gaussian mechanism of this `mu`, scored by the likelihood ratio, with scores moved by `at`."""
+    present = rng.integers(2, size=(runs, canaries)).astype(bool)
+    noise = rng.standard_normal((runs, canaries))
+    return tuple(Trial(at + there + drawn / mu, there, drawn) for there, drawn in zip(present, noise, strict=True))
+
+
+def judged(one: Case, seen: tuple[Trial, ...], *, level: float = 0.01, claim: Claim = CLAIM) -> Any:
+    return judge(one, claim, seen, level=level, confidence=0.99, seconds=0.0)
+
+
+@pytest.mark.parametrize("threshold", [None, 0.5])
+@pytest.mark.parametrize(("tests", "canaries"), [(("curve", "noise", "rates"), 1), (("curve", "noise"), 6)])
+def test_a_true_claim_is_refuted_no_more_often_than_the_level_says(
+    threshold: float | None, tests: tuple[Test, ...], canaries: int
+) -> None:
+    rng = np.random.default_rng(8)
+    one = case(*tests, threshold=threshold)
+    wrong = sum(judged(one, trials(rng, 50, canaries, mu=CLAIM.mu), level=0.3).refuted for _ in range(80))
+    assert binomtest(wrong, 80, 0.3, alternative="greater").pvalue > 1e-6
+
+
+@pytest.mark.parametrize("test", ["curve", "noise"])
+def test_noise_a_fifth_too_small_is_found(test: Test) -> None:
+    rng = np.random.default_rng(8)
+    small = tuple(replace(trial, noise=0.8 * trial.noise) for trial in trials(rng, 800, 8, mu=CLAIM.mu / 0.8, at=-3.0))
+    for threshold in (None, -2.5):
+        assert judged(case(test, threshold=threshold), small, level=1e-4).refuted
+
+
+def test_a_threshold_is_learnt_from_runs_that_count_for_nothing_else() -> None:
+    rng = np.random.default_rng(4)
+    seen = trials(rng, 100, 4, mu=6.0, at=100.0)
+    finding = judged(case("curve"), seen).findings[0]
+    assert finding.runs == 80
+    assert judged(case("curve", threshold=100.5), seen).findings[0].runs == 100
+    # Where the first runs teach the wrong lesson, the others do not help it.
+    misled = tuple(Trial(trial.scores, ~trial.present) for trial in seen[:20]) + seen[20:]
+    assert judged(case("curve"), misled).findings[0].bound < 1.0 < 2.5 < finding.bound
+    with pytest.raises(ValueError, match="too few"):
+        judged(case("curve"), seen[:1])
+
+
+def test_rates_learn_a_threshold_for_their_delta_and_count_one_canary_of_a_run() -> None:
+    rng = np.random.default_rng(4)
+    seen = trials(rng, 1500, 3, mu=4.0, at=7.0)
+    finding = judged(case("rates"), seen).findings[0]
+    assert finding.unit == "epsilon"
+    assert finding.runs == 1200
+    assert "of 1200" not in finding.seen
+    assert finding.bound > 2.0
+    # Nothing is proved beyond what this mechanism is: its own epsilon at this delta.
+    assert delta_of(finding.bound, 4.0) >= CLAIM.delta
+    again = tuple(Trial(np.repeat(trial.scores[:1], 3), np.repeat(trial.present[:1], 3)) for trial in seen)
+    alone = tuple(Trial(trial.scores[:1], trial.present[:1]) for trial in seen)
+    both = [judged(case("rates", threshold=7.5), these).findings[0].bound for these in (again, alone)]
+    assert both[0] == both[1]
+
+
+def test_canaries_that_hang_together_are_no_evidence_of_their_own() -> None:
+    """One guess, made for thirty canaries at once: that it was right in most of few runs shows little."""
+    rng = np.random.default_rng(4)
+    alone = trials(rng, 40, 1, mu=CLAIM.mu)
+    together = tuple(Trial(np.repeat(trial.scores, 30), np.repeat(trial.present, 30)) for trial in alone)
+    one = case("curve", threshold=0.5)
+    assert not judged(one, together, level=0.05).refuted
+    assert judged(one, together, level=0.05).findings[0].bound <= judged(one, alone, level=0.05).findings[0].bound + 0.3
+
+
+def test_one_run_is_the_first_run_alone() -> None:
+    rng, claim = np.random.default_rng(4), replace(CLAIM, epsilon=1.0, delta=1e-8)
+    loud, still = trials(rng, 1, 300, mu=20.0), trials(rng, 1, 300, mu=0.1)
+    one = case("one-run")
+    assert judged(one, loud + still, claim=claim).refuted
+    assert not judged(one, still + loud, claim=claim).refuted
+    finding = judged(one, loud, claim=claim).findings[0]
+    assert (finding.runs, finding.seen) == (1, "200 of 200 guesses right about 300 canaries in one run")
+
+
+def test_a_slack_beside_mu_is_given_away() -> None:
+    seen = tuple(Trial(np.array([float(there)]), np.array([there])) for there in [True] * 140 + [False] * 140)
+    sure = judged(case("curve", threshold=0.5), seen, claim=replace(CLAIM, slack=0.2)).findings[0].bound
+    assert sure < 2 * norm.ppf(0.8) < judged(case("curve", threshold=0.5), seen).findings[0].bound
+
+
+def test_a_verdict_says_it_in_words_and_in_json() -> None:
+    there = [bool(number % 2) for number in range(200)]
+    seen = tuple(Trial(np.array([float(one)]), np.array([one]), np.zeros(3)) for one in there)
+    verdict = judged(case("curve", "noise", threshold=0.5, kind="specimen"), seen)
+    assert verdict.refuted and verdict.as_it_should and verdict.words == "refuted"
+    assert not replace(verdict, kind="shipped").as_it_should
+    (noise,) = [finding for finding in verdict.findings if finding.test == "noise"]
+    assert math.isinf(noise.bound)
+    assert str(verdict.findings[0]).startswith("refuted: guesses are right at most")
+    plain = json.loads(json.dumps(verdict.to_json(), allow_nan=False))
+    assert plain["verdict"] == "refuted" and plain["as_it_should"] is True
+    assert [finding["level"] for finding in plain["findings"]] == [0.005, 0.005]
+    assert plain["findings"][1]["bound"] is None and plain["findings"][1]["refuted"] is True
+    still = judged(case("curve", threshold=0.5), tuple(Trial(np.ones(1), np.array([one])) for one in there))
+    assert still.words == "not refuted" and still.as_it_should
+    assert str(still.findings[0]).startswith("not refuted: ")
+    assert "proved" not in json.dumps(still.to_json())
+
+
+def test_what_cannot_be_judged_is_refused() -> None:
+    with pytest.raises(ValueError, match="a run"):
+        judged(case("curve"), ())
+    with pytest.raises(ValueError, match="noise"):
+        judged(case("noise"), (Trial(np.zeros(1), np.ones(1, dtype=bool)),))
+    with pytest.raises(ValueError, match="score for each"):
+        Trial(np.zeros(2), np.ones(1, dtype=bool))
+    # Where all canaries are there, nothing is known of false alarms.
+    always = tuple(Trial(np.ones(1), np.ones(1, dtype=bool)) for _ in range(50))
+    for threshold in (0.5, None):
+        assert judged(case("rates", threshold=threshold), always).findings[0].bound == 0.0

@@ -1,0 +1,122 @@
+"""Advice: the best within limits, what "auto" would take, the least trust among equals, and a plain no where nothing works."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from eigenveil.plan import SETTINGS, Facts, Spectrum, advise, outlook
+from eigenveil.plan.instead import FAIR, _downwards, _first, _upwards
+from eigenveil.privacy import Budget
+
+QUICK = ("hub/covariance", "hub/power", "site/covariance", "site/power", "masked/covariance", "masked/power")
+
+
+def facts(people: int = 20_000, **changes: Any) -> Facts:
+    given: dict[str, Any] = {"budget": Budget(1.0, 1e-6), "sites": 6} | changes
+    return Facts(dim=30, rank=3, people=people, spectrum=Spectrum.guessed(30), **given)
+
+
+def test_among_equals_the_one_that_trusts_fewest_is_taken() -> None:
+    many = advise(facts(200_000), methods=QUICK)
+    assert many.chosen is not None and many.chosen.method == "site/covariance"
+    # With fewer people noise at every site costs too much, and masks nothing.
+    few = advise(facts(2500), methods=QUICK)
+    assert few.chosen is not None and few.chosen.method == "masked/covariance"
+    assert few.chosen is few.outlooks[0] or few.outlooks[0].method == "hub/covariance"
+    values = [one.captured.value for one in few.outlooks]
+    assert values == sorted(values, reverse=True)
+
+
+@pytest.mark.parametrize("setting", ["curator", "hub", "site", "masked", "peers", "peers-independent"])
+def test_within_a_setting_it_is_what_auto_takes(setting: str) -> None:
+    methods = [f"{setting}/covariance", f"{setting}/power"]
+    found = advise(facts(trust=(setting,)), methods=methods)
+    assert found.chosen is not None and found.chosen.method == methods[0]
+    # Where all pairs of columns do not fit, auto takes products.
+    small = advise(facts(trust=(setting,), memory=20_000), methods=methods)
+    assert small.chosen is not None and small.chosen.method == methods[1]
+    assert small.outlooks[-1].method == methods[0] and "memory" in small.outlooks[-1].refused
+
+
+def test_limits_are_kept_and_what_they_cost_is_said() -> None:
+    free = advise(facts(2500, trust=("site",)), methods=("site/covariance", "site/merge", "site/power"))
+    assert free.chosen is not None and free.chosen.method == "site/covariance"
+    bound = advise(facts(2500, trust=("site",), memory=20_000), methods=("site/covariance", "site/merge", "site/power"))
+    assert bound.chosen is not None and bound.chosen.method == "site/power"
+    assert any("site/covariance would capture" in reason and "memory" in reason for reason in bound.reasons)
+
+
+def test_reasons_are_sentences_with_numbers() -> None:
+    found = advise(facts(), methods=QUICK)
+    assert found.chosen is not None
+    text = " ".join(found.reasons)
+    assert f"{found.chosen.captured}" in text and "directions drawn at random" in text and "a guess" in text
+    assert all(sentence[0].isupper() or "/" in sentence.split()[0] for sentence in found.reasons)
+    assert all(sentence.endswith(".") for sentence in (*found.reasons, *found.instead))
+
+
+def test_where_nothing_can_work_it_is_said_plainly() -> None:
+    known = facts(60, sites=1)
+    found = advise(known, methods=("curator/covariance", "curator/power"))
+    assert found.chosen is None
+    assert "Nothing can work here" in found.reasons[0] and "curator/covariance" in found.reasons[0]
+    assert any("epsilon = " in way for way in found.instead) and any("people" in way for way in found.instead)
+
+
+def test_what_would_do_instead_does() -> None:
+    known = facts(250, sites=1)
+    found = advise(known, methods=("curator/covariance",))
+    assert found.chosen is None or found.chosen.captured.value < FAIR
+    epsilon = next(float(way.split("epsilon = ")[1].split()[0]) for way in found.instead if "epsilon" in way)
+    people = next(int(way.split()[1]) for way in found.instead if "people" in way)
+    for other in (replace(known, budget=Budget(epsilon, 1e-6)), replace(known, people=people)):
+        assert outlook(other, "curator/covariance").captured.value == pytest.approx(FAIR, abs=0.12)
+
+
+def test_other_trust_is_proposed_where_it_would_do() -> None:
+    known = facts(1500, sites=30, trust=("site",))
+    found = advise(known, methods=("site/covariance",))
+    assert any("'masked'" in way for way in found.instead)
+    assert not advise(replace(known, people=10**6), methods=("site/covariance",)).instead
+
+
+def test_where_all_is_refused_every_reason_is_given() -> None:
+    found = advise(facts(traffic=10), methods=QUICK)
+    assert found.chosen is None and "within these limits" in found.reasons[0]
+    assert len(found.reasons) == 1 + len(QUICK)
+
+
+def test_a_flat_spectrum_needs_no_finding() -> None:
+    flat = Facts(10, 9, 100, Budget(0.1, 1e-6), Spectrum.guessed(10, decay=0.01))
+    assert advise(flat, methods=("curator/covariance",)).chosen is not None
+
+
+def test_methods_are_checked_and_watched() -> None:
+    seen: list[str] = []
+    advise(facts(), methods=QUICK[:2], watch=seen.append)
+    assert seen == list(QUICK[:2])
+    with pytest.raises(ValueError, match="methods must be of"):
+        advise(facts(), methods=("hub/magic",))
+    with pytest.raises(ValueError, match="at least one"):
+        advise(facts(), methods=())
+
+
+def test_all_methods_are_compared_unless_some_are_named() -> None:
+    found = advise(replace(facts(400, sites=1), trust=("curator",)))
+    assert {one.method for one in found.outlooks} == {"curator/covariance", "curator/power"}
+    assert set(SETTINGS) > {"curator"}
+
+
+def test_bisection_finds_the_first() -> None:
+    tried: list[int] = []
+
+    def good(number: int) -> bool:
+        tried.append(number)
+        return number >= 37
+
+    assert _first(list(range(100)), good) == 37
+    assert len(tried) < 10
+    assert _first([1, 2], lambda n: False) is None and _first([], lambda n: True) is None
+    assert _upwards(1.0, 1.5) == [1.2, 1.4] and _upwards(5.0, 4.0) == []
+    assert _downwards(10, 6) == [8, 7, 6]
