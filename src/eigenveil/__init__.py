@@ -24,7 +24,15 @@ if TYPE_CHECKING:
         QuorumLost,
         StateFileError,
     )
-    from eigenveil.estimators import FederatedPCA, GossipPCA, PrivatePCA, StreamingPCA
+    from eigenveil.estimators import (
+        FederatedPCA,
+        GossipPCA,
+        PrivatePCA,
+        StreamingPCA,
+        find_bounds,
+        find_column_bounds,
+        released_spectrum,
+    )
     from eigenveil.graphs import Graph
     from eigenveil.linalg import Subspace, merge, merge_all
     from eigenveil.model import Model
@@ -57,8 +65,11 @@ __all__ = [
     "Subspace",
     "Symmetric",
     "__version__",
+    "find_bounds",
+    "find_column_bounds",
     "merge",
     "merge_all",
+    "released_spectrum",
 ]
 
 _HOMES = {
@@ -74,6 +85,9 @@ _HOMES = {
     "GossipPCA": "estimators",
     "PrivatePCA": "estimators",
     "StreamingPCA": "estimators",
+    "find_bounds": "estimators",
+    "find_column_bounds": "estimators",
+    "released_spectrum": "estimators",
     "PrivateRecommender": "recommend",
     "Graph": "graphs",
     "Subspace": "linalg",

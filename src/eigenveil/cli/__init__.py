@@ -7,6 +7,7 @@ import typer
 from eigenveil import __version__
 from eigenveil.cli.account import account
 from eigenveil.cli.audit import audit
+from eigenveil.cli.bounds import bounds
 from eigenveil.cli.demo import demo
 from eigenveil.cli.fit import fit
 from eigenveil.cli.hub import hub
@@ -20,6 +21,7 @@ from eigenveil.cli.policy import policy
 from eigenveil.cli.recommend import recommend
 from eigenveil.cli.simulate import simulate
 from eigenveil.cli.site import site
+from eigenveil.cli.spectrum import spectrum
 from eigenveil.cli.stream import stream
 from eigenveil.cli.study import study
 from eigenveil.cli.transform import transform
@@ -33,7 +35,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"]},
 )
-for _command in (fit, stream, simulate, transform, inspect, plan, account, audit, demo, hub, site, peer, node):
+for _command in (
+    *(plan, bounds, spectrum, fit, stream, simulate, transform, inspect, account, audit, demo),
+    *(hub, site, peer, node),
+):
     app.command()(_command)
 for _group in (recommend, keys, study, policy, ledger):
     app.add_typer(_group)

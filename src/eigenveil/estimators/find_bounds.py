@@ -34,6 +34,8 @@ _AGAIN: Final = 0.12
 # The doubt about the mean, as a share of the bound found around it, beyond which another round is worth its price. A third makes
 # a bound 5% too large, one step.
 _DOUBT: Final = 1 / 3
+# But not where the lengths that it pays for would hide more people than this.
+_HIDDEN: Final = 0.2
 _DOUBTFUL: Final = (
     "much of this length is doubt about the mean: an origin nearer to it, or a larger epsilon, gives a smaller bound"
 )
@@ -185,7 +187,9 @@ class _Search:
         released = self.lengths(center, share=third, label="lengths around the mean")
         tails = self.read(released, share=third)
         edge = _read(tails, self.quantile).edge
-        if edge is not None and doubt > _DOUBT * self.cells.edges[edge]:
+        hidden = SURE * float(tails.error.max()) * math.sqrt(third / (left - _AGAIN))
+        poor = edge is not None and doubt > _DOUBT * self.cells.edges[edge]
+        if edge is not None and poor and hidden <= _HIDDEN * tails.people:
             within = float(self.cells.edges[edge])
             center, doubt = self._mean(center, within, tails.people, share=_AGAIN, label="mean, once more")
             left -= _AGAIN
