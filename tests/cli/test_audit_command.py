@@ -130,6 +130,30 @@ def test_an_interrupt_says_how_far_it_came(monkeypatch: pytest.MonkeyPatch) -> N
     assert "1 of 2 cases were judged, the last one good/one: not refuted" in done.output
 
 
+@pytest.mark.usefixtures("made_up")
+def test_a_case_that_breaks_leaves_the_others_their_verdicts(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_budget: Budget, _rng: np.random.Generator, _state: int | None) -> Trial:
+        raise ValueError("no such table")
+
+    cases = {one.name: one for one in (case("breaks", "shipped", 0.5), case("good/one", "shipped", 0.5))}
+    object.__setattr__(cases["breaks"], "trial", broken)
+    monkeypatch.setattr("eigenveil.audit.CASES", MappingProxyType(cases))
+    done = run("--all", "--quick", "--seed", "1")
+    assert done.exit_code == 1
+    assert "NOT AUDITED: breaks ended with an error. ValueError: no such table" in done.output
+    told = json.loads(run("--all", "--quick", "--seed", "1", "--json").stdout)["verdicts"]
+    assert [one["verdict"] for one in told] == ["not audited", "not refuted"]
+
+
+def test_how_far_a_test_could_have_reached_is_said() -> None:
+    (told,) = json.loads(run("curator/covariance", "--runs", "8", "--seed", "1", "--jobs", "1", "--json").stdout)[
+        "verdicts"
+    ]
+    curve, noise = told["findings"]
+    # Eight runs cannot refute anything by guesses, and all of the noise is there to be measured.
+    assert curve["reach"] < curve["claimed"] and noise["reach"] is None
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

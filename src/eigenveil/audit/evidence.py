@@ -1,4 +1,4 @@
-"""What runs on neighbouring tables prove about a claim: lower bounds that hold with a stated confidence, whatever was attacked.
+"""What runs on neighbouring tables say of a claim: lower bounds that hold with a stated confidence, whatever was attacked.
 
 Three kinds of claim are tested. A claim in mu is tested by the trade-off curve: of somebody who guesses whether a person was
 there by the toss of a fair coin, at most Phi(mu / 2) of the guesses are right (Dong, Roth and Su 2022). A claim of one (epsilon,
@@ -139,9 +139,8 @@ def one_run_level(right: int, guesses: int, canaries: int, *, epsilon: float, de
     sum over outputs that guess s, for both s, of g(t) ((1 - q) P_s(t) - q P_1-s(t)) = g(t) (1 - q) (P_s(t) - e^epsilon P_1-s(t)),
     and the positive parts of these differences add up to at most delta. One canary reaches it.
 
-    What the paper has for delta > 0, 2 canaries delta max_i P[right - i <= B < right] / i in place of the last term, is
-    less where nearly all of B lies above `right`, and there it is too little: guesses that are changed just where too few
-    were right do better.
+    A smaller last term, 2 canaries delta max_i P[right - i <= B < right] / i, is not taken here: where nearly all of B lies
+    above `right`, guesses that are changed just where too few were right do better than it allows.
 
     >>> round(one_run_level(95, 100, 100, epsilon=1.0, delta=1e-5), 6)
     0.000269

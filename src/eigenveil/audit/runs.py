@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from multiprocessing import get_context
-from typing import Final, final
+from typing import final
 
 import numpy as np
 
@@ -22,8 +22,8 @@ from eigenveil.privacy import Budget
 
 __all__ = ["Progress", "audit"]
 
-# A worker comes back about this often, so that progress shows and Ctrl-C is heard.
-_CHUNKS: Final = 16
+# A worker comes back at least after so many runs, and so often, so that progress shows and Ctrl-C is heard.
+_LONGEST, _CHUNKS = 20, 16
 
 
 @final
@@ -106,15 +106,21 @@ def _audited(
     wanted = runs if runs is not None else (case.quick if quick else case.full)
     if case.tests == ("one-run",):
         wanted = 1
-    ends = np.linspace(0, wanted, num=min(_CHUNKS, wanted) + 1).astype(int)
-    chunks = [_Chunk(case.name, budget, seed, int(a), int(b)) for a, b in pairwise(ends)]
+    chunks = min(wanted, max(_CHUNKS, -(-wanted // _LONGEST)))
+    ends = np.linspace(0, wanted, num=chunks + 1).astype(int)
     trials: list[Trial] = []
-    for some in run(chunks):
-        trials.extend(some)
-        if watch is not None:
-            watch(Progress(case.name, len(trials), wanted))
-    seconds = time.perf_counter() - begun
-    return judge(case, case.claim(budget), tuple(trials), level=level, confidence=confidence, seconds=seconds)
+    claim = case.claim(budget)
+    try:
+        for some in run([_Chunk(case.name, budget, seed, int(a), int(b)) for a, b in pairwise(ends)]):
+            trials.extend(some)
+            if watch is not None:
+                watch(Progress(case.name, len(trials), wanted))
+        seconds = time.perf_counter() - begun
+        return judge(case, claim, tuple(trials), level=level, confidence=confidence, seconds=seconds)
+    except Exception as error:
+        # What broke one case must not take the others' verdicts with it. Tables are made up: an error may say what it says.
+        failed, seconds = f"{type(error).__name__}: {error}", time.perf_counter() - begun
+        return Verdict(case.name, case.kind, case.about, case.canary, claim, (), confidence, seconds, failed)
 
 
 @contextmanager

@@ -32,7 +32,8 @@ _ROUNDING = 1e-9
 class Finding:
     """One hypothesis and what the runs say of it: the claim's own number, the bound found, and whether that refutes it.
 
-    `level` is the chance that a true claim is refuted by this test.
+    `level` is the chance that a true claim is refuted by this test, and `reach` what the bound would be if every guess had been
+    right: a test that reaches no further than the claim cannot refute it, and more runs are needed.
     """
 
     test: Test
@@ -43,6 +44,7 @@ class Finding:
     level: float
     runs: int
     seen: str
+    reach: float = math.inf
 
     @property
     def refuted(self) -> bool:
@@ -57,7 +59,7 @@ class Finding:
 @final
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What became of one case: every finding, and how long it took."""
+    """What became of one case: every finding, and how long it took. `failed` says why there is none, "" where there are some."""
 
     case: str
     kind: Literal["shipped", "specimen"]
@@ -67,6 +69,7 @@ class Verdict:
     findings: tuple[Finding, ...]
     confidence: float
     seconds: float
+    failed: str = ""
 
     @property
     def refuted(self) -> bool:
@@ -76,11 +79,13 @@ class Verdict:
     @property
     def as_it_should(self) -> bool:
         """Whether what we ship stands, or what is known to be wrong was found out."""
-        return self.refuted == (self.kind == "specimen")
+        return not self.failed and self.refuted == (self.kind == "specimen")
 
     @property
     def words(self) -> str:
         """The verdict, in one word or two."""
+        if self.failed:
+            return "not audited"
         return "refuted" if self.refuted else "not refuted"
 
     def to_json(self) -> dict[str, Any]:
@@ -98,6 +103,7 @@ class Verdict:
             },
             "verdict": self.words,
             "as_it_should": self.as_it_should,
+            "failed": self.failed,
             "confidence": self.confidence,
             "seconds": self.seconds,
             "findings": [
@@ -108,6 +114,7 @@ class Verdict:
                     "claimed": finding.claimed,
                     # Where every guess was right and the noise none, no number is too large.
                     "bound": finding.bound if math.isfinite(finding.bound) else None,
+                    "reach": finding.reach if math.isfinite(finding.reach) else None,
                     "refuted": finding.refuted,
                     "level": finding.level,
                     "runs": finding.runs,
@@ -135,17 +142,22 @@ def _curve(case: Case, claim: Claim, trials: tuple[Trial, ...], level: float) ->
     threshold, rest = _threshold(case, trials)
     rates = np.array([np.mean((trial.scores > threshold) == trial.present) for trial in rest])
     canaries = max(len(trial.scores) for trial in rest)
-    single = canaries == 1
-    lowest = rate_at_least(int(rates.sum()), len(rates), level=level) if single else mean_at_least(rates, level=level)
+
+    def least(rates: Array) -> float:
+        if canaries == 1:
+            return mu_from_accuracy(rate_at_least(int(rates.sum()), len(rates), level=level), slack=claim.slack)
+        return mu_from_accuracy(mean_at_least(rates, level=level), slack=claim.slack)
+
     return Finding(
         "curve",
         f"guesses are right at most as often as mu = {claim.mu:.3g} allows",
         "mu",
         claim.mu,
-        mu_from_accuracy(lowest, slack=claim.slack),
+        least(rates),
         level,
         len(rest),
         f"{rates.mean():.1%} of {_guesses(len(rest), canaries)} right",
+        least(np.ones(len(rates))),
     )
 
 
@@ -157,9 +169,10 @@ def _rates(case: Case, claim: Claim, trials: tuple[Trial, ...], level: float) ->
     there = np.array([trial.present[place] for trial, place in picked])
     alarms, false = int((alarm & there).sum()), int((alarm & ~there).sum())
     present, absent = int(there.sum()), int((~there).sum())
-    bound = 0.0
+    bound = reach = 0.0
     if present and absent:
         bound = epsilon_at_least(alarms, present, false, absent, delta=claim.delta, level=level)
+        reach = epsilon_at_least(present, present, 0, absent, delta=claim.delta, level=level)
     return Finding(
         "rates",
         f"right alarms are at most e^{claim.epsilon:g} times as frequent as false ones, plus {claim.delta:g}",
@@ -169,6 +182,7 @@ def _rates(case: Case, claim: Claim, trials: tuple[Trial, ...], level: float) ->
         level,
         len(rest),
         f"{alarms} of {present} alarms right where the canary was, {false} of {absent} false",
+        reach,
     )
 
 
@@ -189,23 +203,41 @@ def _one_run(case: Case, claim: Claim, trials: tuple[Trial, ...], level: float) 
         level,
         1,
         f"{right} of {guesses} guesses right about {canaries} canaries in one run",
+        epsilon_in_one_run(guesses, guesses, canaries, delta=claim.delta, level=level),
     )
 
 
 def _noise(case: Case, claim: Claim, trials: tuple[Trial, ...], level: float) -> Finding:
-    noise = np.concatenate([trial.noise for trial in trials])
-    require(len(noise) >= 1, f"{case.name}: no noise was looked at")
-    largest = noise_at_most(float(noise @ noise), len(noise), level=level)
+    releases = _by_release(trials)
+    require(len(releases) >= 1, f"{case.name}: no noise was looked at")
+    # The largest deviation that explains each release, of all of them the least, each at its part of the level.
+    largest, quietest = min(
+        ((noise_at_most(float(one @ one), len(one), level=level / len(releases)), one) for one in releases),
+        key=lambda found: found[0],
+    )
+    # Noise as large as was charged is too small for somebody who moves what is released by more than was charged for.
+    moved = max(claim.mu, *(trial.moved for trial in trials))
     return Finding(
         "noise",
-        "the noise is as large as was charged",
+        "the noise is as large as was charged, and as much was charged as a canary moves",
         "mu",
         claim.mu,
-        math.inf if largest == 0 else claim.mu / largest,
+        math.inf if largest == 0 else moved / largest,
         level,
         len(trials),
-        f"{math.sqrt(float(np.mean(noise**2))):.3g} times what was charged, in {len(noise)} numbers",
+        f"{math.sqrt(float(np.mean(quietest**2))):.3g} times what was charged, in {len(quietest)} numbers",
     )
+
+
+def _by_release(trials: tuple[Trial, ...]) -> list[Array]:
+    """The noise of each release, of all trials together."""
+    found: dict[int, list[Array]] = {}
+    for trial in trials:
+        ends = np.cumsum(trial.parts or (len(trial.noise),))
+        for place, numbers in enumerate(np.split(trial.noise, ends[:-1])):
+            if len(numbers) > 0:
+                found.setdefault(place, []).append(numbers)
+    return [np.concatenate(found[place]) for place in sorted(found)]
 
 
 _FINDERS = {"curve": _curve, "rates": _rates, "one-run": _one_run, "noise": _noise}

@@ -57,7 +57,7 @@ def audit(
 
       eigenveil audit                      which cases there are
       eigenveil audit --quick --all        all of them, in a minute or two
-      eigenveil audit masked gossip        some, with ten times as many runs
+      eigenveil audit masked peers         some, with ten times as many runs
       eigenveil audit curator/covariance --epsilon 1 --delta 1e-5 --runs 20000
       eigenveil audit --demonstrate        what attackers get, with and without
 
@@ -164,6 +164,9 @@ def _show(verdicts: "Sequence[Verdict]", confidence: float) -> None:
     wrong = [verdict for verdict in verdicts if verdict.kind == "specimen"]
     refuted = [verdict.case for verdict in shipped if verdict.refuted]
     missed = [verdict.case for verdict in wrong if not verdict.refuted]
+    for verdict in verdicts:
+        if verdict.failed:
+            console.print(f"NOT AUDITED: {verdict.case} ended with an error. {verdict.failed}")
     if shipped:
         console.print(
             f"REFUTED, at {confidence:.0%} confidence over the whole audit: {', '.join(refuted)}. Please report this."

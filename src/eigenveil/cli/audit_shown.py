@@ -70,12 +70,14 @@ def _table(*columns: str) -> "Table":
 
 def _figures(verdict: "Verdict") -> tuple[str, str, str, str]:
     """What is claimed, what guesses and noise show that it is at least, each by the test that got furthest, and runs."""
+    if not verdict.findings:
+        return f"mu {verdict.claim.mu:.3g}", "", "", "0"
     by_noise = [finding for finding in verdict.findings if finding.test == "noise"]
     guessed = [finding for finding in verdict.findings if finding.test != "noise"]
     first = max(guessed or by_noise, key=lambda finding: finding.bound / finding.claimed)
     return (
         f"{first.unit} {first.claimed:.3g}",
-        f"{_bound(first)} ({first.test})" if guessed else "",
+        f"{_bound(first)} ({first.test}, up to {first.reach:.2g})" if guessed else "",
         _bound(by_noise[0]) if by_noise else "",
         str(max(finding.runs for finding in verdict.findings)),
     )

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.random import Generator
 from scipy.linalg import solve_triangular, toeplitz
 
-from eigenveil.audit.case import Case, Claim, Trial
+from eigenveil.audit.case import Case, Claim, Trial, mu_of
 from eigenveil.audit.cases.canaries import require_promise, tossed
 from eigenveil.audit.cases.curator import BUDGET
 from eigenveil.errors import require
@@ -37,7 +37,7 @@ def _lengths(budget: Budget, rng: Generator, state: int | None) -> Trial:
     """
     present = tossed(1, rng)
     root = toeplitz([1.0, 1 / 2, 3 / 8, 5 / 16], np.zeros(4))
-    deviation = float(np.linalg.norm(root[:, 0])) / budget.mu
+    deviation = float(np.linalg.norm(root[:, 0])) / mu_of(budget)
     counts = [math.ceil(share * 500 * deviation) for share in _SHARES]
     longest = np.full(int(present[0]), 1e8)
     lengths = np.concatenate([longest, np.repeat(_INSIDE, counts)])
@@ -70,7 +70,7 @@ def _spectrum(budget: Budget, rng: Generator, state: int | None) -> Trial:
     A canary moves one of them by one.
     """
     present = tossed(_COLUMNS, rng)
-    variance, of_sum = (1 / (budget.mu**2 * share) for share in (1 - _SUM_SHARE, _SUM_SHARE))
+    variance, of_sum = (1 / (mu_of(budget) ** 2 * share) for share in (1 - _SUM_SHARE, _SUM_SHARE))
     # Rows that fill half of their ball, so that nothing is cut back to a full one; steps that no noise can climb.
     length, step = 0.7, math.ceil(2 * (16 * math.sqrt(variance) + 1))
     base = np.repeat(length * np.eye(_COLUMNS), step * np.arange(_COLUMNS, 0, -1), axis=0)
@@ -90,7 +90,7 @@ def _spectrum(budget: Budget, rng: Generator, state: int | None) -> Trial:
     rest = found.spectrum.values * found.people - np.square(base).sum(axis=0) - present
     information = np.eye(_COLUMNS) / variance + np.ones((_COLUMNS, _COLUMNS)) / of_sum
     noise = np.linalg.cholesky(information).T @ rest
-    return Trial(present + information @ rest / budget.mu**2, present, noise)
+    return Trial(present + information @ rest / mu_of(budget) ** 2, present, noise)
 
 
 CASES = (

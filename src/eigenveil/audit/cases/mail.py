@@ -125,4 +125,5 @@ def scored(looks: Sequence[Look], present: NDArray[np.bool_]) -> Trial:
         squares += np.square(flat).sum(axis=1) / look.scale**2
         noise.append(pack(left, symmetric=look.symmetric) / look.scale)
     require(bool((squares > 0).all()), "every canary must move something that is looked at")
-    return Trial(present + products / squares, present, np.concatenate(noise))
+    moved = float(np.sqrt(squares.max()))
+    return Trial(present + products / squares, present, np.concatenate(noise), tuple(map(len, noise)), moved)

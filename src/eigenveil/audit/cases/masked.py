@@ -43,15 +43,9 @@ def _names(count: int) -> tuple[str, ...]:
     return tuple(f"site {place}" for place in range(count))
 
 
-def claim_under_masks(budget: Budget, *, sites: int, **options: Any) -> Claim:
+def claim_under_masks(budget: Budget) -> Claim:
     """What is promised against the hub and one site: of delta, a part is for noise that is not quite Gaussian, and for masks."""
-    names = _names(sites)
-    roster = {name: Identity.fresh().public for name in names}
-    request = _pca(budget, None, options).request_for(dim=_DIM, sites=names, sizes=dict.fromkeys(names, 1.0))
-    gaussian = _terms(Parties(request, names, roster=roster)).lattice.gaussian
-    assert gaussian is not None
-    words = "FederatedPCA's guarantee under masks"
-    return Claim(words, budget.epsilon, budget.delta, gaussian.mu, slack=budget.delta - gaussian.delta)
+    return Claim.of(budget, "FederatedPCA's guarantee under masks", slack=budget.delta)
 
 
 def seen_by_hub_and_colluder(
@@ -135,7 +129,7 @@ def _case(
         "number of people is public)",
         ("curve", "rates", "noise"),
         BUDGET,
-        partial(claim_under_masks, **options),
+        claim_under_masks,
         partial(seen_by_hub_and_colluder, dies=dies, **options),
         quick,
         full,

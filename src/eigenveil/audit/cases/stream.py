@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, final
 import numpy as np
 from numpy.random import Generator
 
-from eigenveil.audit.case import Case, Claim, Test, Trial
+from eigenveil.audit.case import Case, Claim, Test, Trial, mu_of
 from eigenveil.audit.cases.canaries import enough_people, gram_of, lifted, require_promise, symmetric_noise, tossed
 from eigenveil.audit.cases.curator import BUDGET
 from eigenveil.errors import require
@@ -73,7 +73,7 @@ def _followed(budget: Budget, rng: Generator, state: int | None, *, course: _Cou
     """All releases of a stream: of each canary, those that it has rows in, by how many of them and how much noise."""
     kinds = len(course.people)
     present = tossed(kinds * _DIM, rng).reshape(kinds, _DIM)
-    deviations = np.array(course.deviations) / budget.mu
+    deviations = np.array(course.deviations) / mu_of(budget)
     # All noise together, because views are added up from several releases.
     base = lifted(_DIM, length=1.0, people=enough_people(_DIM, deviation=math.hypot(*deviations)))
     size = len(base) + kinds * _DIM
@@ -103,13 +103,13 @@ def _followed(budget: Budget, rng: Generator, state: int | None, *, course: _Cou
         scores += (rows / deviation**2)[:, None] * np.diag(rest)
         weights += (np.square(rows) / deviation**2)[:, None]
         noise.append(symmetric_noise(rest, deviation=float(deviation)))
-    return Trial((present + scores / weights).ravel(), present.ravel(), np.concatenate(noise))
+    return Trial((present + scores / weights).ravel(), present.ravel(), np.concatenate(noise), tuple(map(len, noise)))
 
 
 def _centered(budget: Budget, rng: Generator, state: int | None) -> Trial:
     """The mean and the scatter around it; where the ball stood in the end is in neither, so no score is exact."""
     present = tossed(_DIM, rng)
-    arms = lifted(_DIM, length=0.75, people=enough_people(_DIM, deviation=1.25 / budget.mu))
+    arms = lifted(_DIM, length=0.75, people=enough_people(_DIM, deviation=1.25 / mu_of(budget)))
     base = np.vstack([arms, -arms])
     rows = np.vstack([base, np.where(present[:, None], _AXES, 0.0)])
     pca = _begun(budget, state, block_size=len(rows)).partial_fit(rows).sync()

@@ -8,7 +8,7 @@ from typing import Any, Final, cast, final
 import numpy as np
 from numpy.random import Generator
 
-from eigenveil.audit.case import Case, Claim, Trial
+from eigenveil.audit.case import Case, Claim, Trial, mu_of
 from eigenveil.audit.cases.canaries import enough_people, lifted, tossed
 from eigenveil.audit.cases.curator import BUDGET, blanked, fitted, guarantee_of, two_fits
 from eigenveil.estimators import PrivatePCA
@@ -132,7 +132,7 @@ def _twice(budget: Budget, rng: Generator, state: int | None) -> Trial:
 def _measured(budget: Budget, rng: Generator, state: int | None) -> Trial:
     """Somebody who gives the length of the longest row as row_bound: how much noise there is then tells of that row."""
     present = tossed(1, rng)
-    base = lifted(_DIM, length=1.0, people=enough_people(_DIM, deviation=1 / budget.mu))
+    base = lifted(_DIM, length=1.0, people=enough_people(_DIM, deviation=1 / mu_of(budget)))
     table = np.vstack([base, np.where(present[:, None], 1.1, 0.0) * _AXES[:1]])
     pca = fitted(table, budget, state, row_bound=float(np.linalg.norm(table, axis=1).max()))
     # Nothing of the table is looked at but what a fit is free to say: below which variance there is only noise.
