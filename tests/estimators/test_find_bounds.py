@@ -201,6 +201,26 @@ def test_sparse_rows_give_the_same_as_dense_ones() -> None:
     np.testing.assert_allclose(dense.center, sparse.center)
 
 
+@pytest.mark.parametrize("origin", [None, 10.0])
+def test_sparse_rows_too_far_from_zero_to_be_centered_are_told_so_and_nothing_is_lost(origin: float | None) -> None:
+    """What was charged has an answer: an error on the way would have spent for nothing."""
+    rows = sp.csr_array(normal() * 0.01 + 10.0)
+    for budget in ({"epsilon": 0.5, "delta": 1e-6}, {"epsilon": None}):
+        found = find_bounds(rows, origin=origin, random_state=0, **budget)
+        assert "make them dense" in found.why
+        assert (found.row_bound is None) == (origin is not None)
+        dense = find_bounds(rows.toarray(), origin=origin, random_state=0, **budget)
+        assert "dense" not in dense.why
+        assert dense.row_bound is not None
+
+
+def test_heavy_tails_are_said() -> None:
+    rows = np.random.default_rng(0).standard_cauchy((COUNT, 4))
+    found = find_bounds(rows, epsilon=0.5, delta=1e-6, quantile=0.97, random_state=0)
+    assert "times the length that half of the people stay within" in found.why
+    assert "heavy tails" not in find_bounds(normal(), epsilon=0.5, delta=1e-6, random_state=0).why
+
+
 def test_units_and_origin_are_those_of_a_fit() -> None:
     rows, units = normal(), np.array([3.0, 2.0, 1.0, 1.0])
     found = find_bounds(rows * 100 + 9, epsilon=0.5, delta=1e-6, scale=100 * units, origin=9.0, random_state=0)

@@ -90,6 +90,12 @@ def test_names_people_and_public_counts() -> None:
     assert abs(found.people - COUNT / 2) < 6 * found.people_error
     public = find_column_bounds(frame[["a", "b"]], epsilon=0.5, delta=1e-6, neighbours="zero-out", random_state=0)
     assert (public.people, public.people_error) == (COUNT, 0.0)
+    # A sum of thirds and sevenths would tell in its last digits how many rows people have.
+    thirds = np.where(np.arange(COUNT) < 9000, np.arange(COUNT) // 3, 3000 + (np.arange(COUNT) - 9000) // 7)
+    counted = find_column_bounds(
+        columns(), epsilon=2.0, delta=1e-6, person=thirds, neighbours="zero-out", random_state=0
+    )
+    assert counted.people == len(np.unique(thirds))
     ledger = Ledger(epsilon=1.0, delta=1e-6)
     with pytest.raises(ValueError, match=r"epsilon is too little for 99 people.* nothing was released"):
         find_column_bounds(columns()[:99], epsilon=0.5, delta=1e-6, neighbours="zero-out", ledger=ledger)

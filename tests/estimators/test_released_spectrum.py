@@ -148,6 +148,16 @@ def test_a_mean_that_is_known_roughly_is_said() -> None:
     assert "rows fill" in str(found)
 
 
+def test_a_mean_that_was_not_reached_is_said() -> None:
+    """Three steps of the bound each do not get there, and the quoted error is nothing beside what that does."""
+    lost = released_spectrum(rows_of(middle=20.0), epsilon=0.5, delta=1e-6, row_bound=BOUND, random_state=0)
+    assert "further out when the search for it ended" in str(lost)
+    near = released_spectrum(
+        rows_of(middle=20.0), epsilon=0.5, delta=1e-6, row_bound=BOUND, origin=19.0, random_state=0
+    )
+    assert near.why == ""
+
+
 def test_refusals_charge_nothing() -> None:
     ledger = Ledger(epsilon=0.2, delta=1e-6)
     with pytest.raises(ValueError, match="eigenveil bounds"):

@@ -65,7 +65,7 @@ def test_where_nothing_can_work_it_is_said_plainly() -> None:
 
 
 def test_what_would_do_instead_does() -> None:
-    known = facts(250, sites=1)
+    known = facts(120, sites=1)
     found = advise(known, methods=("curator/covariance",))
     assert found.chosen is None or found.chosen.captured.value < FAIR
     epsilon = next(float(way.split("epsilon = ")[1].split()[0]) for way in found.instead if "epsilon" in way)

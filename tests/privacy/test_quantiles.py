@@ -124,6 +124,15 @@ def test_every_size_of_row_has_a_cell(size: int) -> None:
     assert tails.beyond[-1] == pytest.approx(2.0 if size > 64 else 0.0)
 
 
+def test_a_row_too_large_to_be_moved_gives_no_warning_that_would_tell_of_it() -> None:
+    cells, domain = Cells.signed(0.25, 16.0, per_doubling=2), Domain(2, math.inf, np.full(2, -1e308), np.full(2, 0.5))
+    values = np.array([[1.7e308, 0.0], [0.0, 0.0]])
+    for held in (DenseRows(values), SparseRows(sp.csr_array(values))):
+        for release in (bounded_tails, bounded_column_tails):
+            # Warnings are errors here.
+            assert np.isfinite(release(held, domain=domain, cells=cells, neighbours=ADD).value).all()
+
+
 def variance_is(samples: Array, expected: float) -> bool:
     """Whether the variance of normal samples with mean zero can be `expected`, at a level of 1e-6."""
     ratio = float(np.square(samples).sum()) / expected

@@ -14,7 +14,7 @@ import numpy as np
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace, top_eigen
 from eigenveil.privacy import Bounded, Budget, Domain, Gaussian, Guarantee, Ledger, Neighbours, Noise, sum_sensitivity
-from eigenveil.privacy.guarantee import plain
+from eigenveil.privacy.guarantee import plain, rows_are_cut
 from eigenveil.privacy.published import classical_multiplier
 from eigenveil.rows import Block
 
@@ -108,7 +108,7 @@ def _promise(
         released=("every row, with noise", "components", "spectrum", "the number of rows of each peer"),
         assumptions=(
             "no person has more than one row, or rows at more than one peer",
-            f"rows are cut to length {row_bound:g} around zero, a bound that was not read from these rows",
+            rows_are_cut(row_bound, around="zero"),
             "that all entries are finite, and the number, names and types of the columns, are public",
             "this release alone: another one of the same people is a further cost",
         ),

@@ -53,7 +53,8 @@ def bounds(
 
     The answer comes with what other bounds would cut and cost, and with
     the `eigenveil fit` command that uses it. Both spend on the same
-    people: with --total it says how much is left for the fit.
+    people: with --total it says how much is left for the fit. With
+    --output bounds.json the fit reads it from there (--bounds).
 
     A range for each column instead of one bound for whole rows:
 
@@ -68,6 +69,10 @@ def bounds(
     bounding.require_budget(epsilon, delta, no_privacy=no_privacy)
     require(not columns or components is None, "--components is for a bound on rows: leave out --columns")
     require(not columns or center == "private", "--center is for a bound on rows: leave out --columns")
+    require(
+        columns or center == "private" or origin is None,
+        "--origin is where the mean is looked for, and --center none looks for none; leave out one of them",
+    )
     left = bounding.left_for_fit(total, epsilon, delta)
     settings = bounding.settings_from(
         epsilon,
@@ -83,9 +88,9 @@ def bounds(
     if target is not None:
         require_output(target, endings=(".json",), force=force, inputs=[data])
     reading = {"person": person, "drop": drop or [], "features": features, "one_based": one_based}
-    found = _found(data, settings, reading, columns=columns)
+    found, names = _found(data, settings, reading, columns=columns, kept=target is not None or as_json)
     same = bounding.after(reading, neighbours=neighbours, scale=scale)
-    answer = Answer.of(found, Asked(data, delta, left, components, origin, same))
+    answer = Answer.of(found, Asked(data, delta, left, components, origin, same, names, target))
     if target is not None:
         bounding.write_json(target, answer.plain)
         wrote(target)
@@ -108,20 +113,27 @@ def bounds(
 
 
 def _found(
-    data: Path, settings: Mapping[str, Any], reading: Mapping[str, Any], *, columns: bool
-) -> "FoundBounds | FoundColumnBounds":
+    data: Path, settings: Mapping[str, Any], reading: Mapping[str, Any], *, columns: bool, kept: bool
+) -> "tuple[FoundBounds | FoundColumnBounds, tuple[str, ...] | None]":
+    """What was found, and the names of the columns where the file has any; `kept` says that the answer will be in a file."""
     from dataclasses import replace
 
     from eigenveil.estimators.find_bounds import find_bounds
     from eigenveil.estimators.find_column_bounds import find_column_bounds
 
     table = read_rows(data, **reading)
+    dim = table.rows.shape[1]
+    require(
+        not columns or kept or dim <= bounding.WIDEST,
+        f"ranges of {dim} columns do not fit on a command line: give --output bounds.json too, for `eigenveil fit --bounds "
+        "bounds.json`; nothing was released",
+    )
     try:
         with watched(table.rows) as rows:
             if not columns:
-                return find_bounds(rows, **settings)
+                return find_bounds(rows, **settings), table.columns
             given = {name: value for name, value in settings.items() if name != "center"}
             # Rows read from a file carry no names, so the answer learns them here.
-            return replace(find_column_bounds(rows, **given), columns=table.columns)
+            return replace(find_column_bounds(rows, **given), columns=table.columns), table.columns
     except ValueError as error:
         raise ValueError(bounding.in_bounds_words(str(error))) from error

@@ -72,7 +72,13 @@ Rank: TypeAlias = Annotated[
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="The answer as JSON.")]
 BoundsOutput: TypeAlias = Annotated[
     Path | None,
-    typer.Option("--output", "--out", "-o", help="Write the answer to a .json file too.", show_default=False),
+    typer.Option(
+        "--output",
+        "--out",
+        "-o",
+        help="Write the answer to a .json file too, which `eigenveil fit --bounds` reads.",
+        show_default=False,
+    ),
 ]
 SpectrumOutput: TypeAlias = Annotated[
     Path, typer.Option("--output", "--out", "-o", help="Where the spectrum goes, a .json file for `eigenveil plan`.")
@@ -150,17 +156,19 @@ def quoted(numbers: Any, *, unit: float) -> str:
 
 
 def command_of(name: str, data: Path | None, options: Mapping[str, Any]) -> str:
-    """A command line that can be copied; options that are None or False are left out.
+    """A command line that can be copied; options that are None or False are left out. No number is rounded.
 
     >>> command_of("fit", Path("my table.csv"), {"-k": 5, "--drop": ["a", "b"], "--person": None})
     "eigenveil fit 'my table.csv' -k 5 --drop a --drop b"
     """
+    from eigenveil.privacy.guarantee import plain as exact
+
     words = ["eigenveil", name, *([] if data is None else [str(data)])]
     for option, value in options.items():
         for one in value if isinstance(value, list) else [value]:
             if one is None or one is False:
                 continue
-            text = f"{one:g}" if isinstance(one, float) else str(one)
+            text = exact(one) if isinstance(one, float) else str(one)
             if one is True:
                 words.append(option)
             elif text.startswith("-"):

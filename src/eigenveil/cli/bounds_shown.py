@@ -1,6 +1,5 @@
 """What `eigenveil bounds` shows of what it found: the answer, the trade, what it cost, and the commands that come next."""
 
-import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from eigenveil.cli.bounds_file import FORMAT, reach_of_ranges
 from eigenveil.cli.bounds_options import WIDEST, command_of, quoted
 from eigenveil.estimators.find_column_bounds import FoundColumnBounds
 from eigenveil.estimators.found_bounds import FoundBounds
@@ -20,9 +20,10 @@ from eigenveil.report import guarantee_panel, plain
 __all__ = ["Answer", "Asked"]
 
 _TRADE: Final = (
-    "A larger bound cuts fewer people, and the noise of a fit grows with its square. Fill is what there is to find in units of "
-    "that noise: the mean squared length of rows cut to the bound, over its square. A bound that cuts a few people in a hundred "
-    "is usually a good one; one that cuts half of them keeps directions and loses how far people lie along them."
+    "A fit scales rows that are longer than the bound down to it (they are cut), and adds as much noise as hides one row of that "
+    "length. So a larger bound cuts fewer people, and the noise of a fit grows with its square. Fill is what there is to find in "
+    "units of that noise: the mean squared length of rows cut to the bound, over its square. A bound that cuts a few people "
+    "in a hundred is usually a good one; one that cuts half of them keeps directions and loses how far people lie along them."
 )
 _SHARED: Final = (
     "Both are about the same people, so their costs add up: what was spent here is spent, also if no fit follows, and asking "
@@ -38,7 +39,10 @@ _MOST_COLUMNS: Final = 40
 @final
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What was asked: `left` is a total epsilon and what of it is left for the fit, and `same` the options that a fit shares."""
+    """What was asked: `left` is a total epsilon and what of it is left for the fit, and `same` the options that a fit shares.
+
+    `columns` are the names in the table, and `target` is the file that the answer is written to, None where there is none.
+    """
 
     data: Path
     delta: float | None
@@ -46,6 +50,8 @@ class Asked:
     rank: int | None
     origin: str | None
     same: dict[str, Any]
+    columns: tuple[str, ...] | None = None
+    target: Path | None = None
 
     @property
     def budget(self) -> Budget | None:
@@ -53,8 +59,12 @@ class Asked:
         return None if self.left is None or self.delta is None else Budget(self.left[1], self.delta)
 
     def fit(self, **bounds: Any) -> str:
-        """The fit that comes next."""
+        """The fit that comes next: with these bounds, or from the file that holds them and more."""
         private = self.delta is not None
+        same = self.same
+        if self.target is not None:
+            # Units are in the file, too.
+            bounds, same = {"bounds": self.target}, {**self.same, "--scale": None}
         spend = {"--epsilon": "EPSILON" if self.left is None else self.left[1], "--delta": self.delta}
         return command_of(
             "fit",
@@ -62,7 +72,7 @@ class Asked:
             {
                 "-k": self.rank or "K",
                 **(spend if private else {"--no-privacy": True}),
-                **self.same,
+                **same,
                 **{f"--{name.replace('_', '-')}": value for name, value in bounds.items()},
             },
         )
@@ -87,11 +97,19 @@ class Answer:
         else:
             named, following = found.low is not None, _columns_commands(found, asked)
             values, body = _columns_values(found), list(_columns_view(found))
+        dim = found.dim if isinstance(found, FoundBounds) else len(found.flat)
+        names = None if asked.columns is None else list(asked.columns)
+        head = {
+            "format": FORMAT,
+            "kind": "rows" if isinstance(found, FoundBounds) else "columns",
+            "dim": dim,
+            "columns": names,
+        }
         lines = tuple(following) if named else ()
         commands = [line.strip() for line in lines if line.startswith("  ")]
         return cls(
             named,
-            {**values, **_cost(found.guarantee), "next": commands},
+            {**head, **values, **_cost(found.guarantee), "next": commands},
             Group(*body, Text(""), guarantee_panel(found.guarantee)),
             lines,
         )
@@ -135,7 +153,7 @@ def _rows_view(found: FoundBounds, asked: Asked) -> Iterator[RenderableType]:
     if found.why:
         yield Text(f"{found.why[0].upper()}{found.why[1:]}.", style="yellow")
     off = f", give or take {found.people_error:.0f}" if found.people_error else ""
-    known = f"; the mean is known to {found.center_error:.2g} or so" if found.center_error else ""
+    known = f"; noise has moved the mean by {found.center_error:.2g} or so" if found.center_error else ""
     yield Text(f"people: {found.people:.0f}{off}{known}", style="dim")
     yield Text("")
     yield _trade(found, asked)
@@ -212,7 +230,6 @@ def _next(asked: Asked, command: str) -> Iterator[str]:
 def _columns_values(found: FoundColumnBounds) -> dict[str, Any]:
     named = found.low is not None and found.high is not None
     return {
-        "columns": None if found.columns is None else list(found.columns),
         "low": None if found.low is None else found.low.tolist(),
         "high": None if found.high is None else found.high.tolist(),
         "origin": found.origin.tolist() if named else None,
@@ -253,13 +270,11 @@ def _columns_view(found: FoundColumnBounds) -> Iterator[RenderableType]:
 def _columns_commands(found: FoundColumnBounds, asked: Asked) -> Iterator[str]:
     if found.low is None or found.high is None:
         return
-    if len(found.low) > WIDEST:
-        yield ""
-        yield "Next: so many ranges do not fit on a command line. In Python:"
-        yield "  PrivatePCA(..., **eigenveil.find_column_bounds(...).settings)"
+    if len(found.low) > WIDEST and asked.target is None:
+        # What --json shows can be saved, and a fit then takes it with --bounds.
         return
     # In units of half its range each column lies within one of the middle, and a row within sqrt(d).
-    reach = float(f"{math.sqrt(len(found.low)):.6g}")
+    reach = reach_of_ranges(len(found.low))
     digits = [float(f"{value:.4g}") for value in found.scale]
     middle = [float(f"{value:.6g}") for value in found.origin]
     yield from _next(

@@ -5,7 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import typer
+
 from eigenveil.cli import options as option
+from eigenveil.cli.bounds_file import BoundsFile, BoundsPath, show_bounds, was_given
 from eigenveil.cli.files import read_rows, require_output
 from eigenveil.cli.terminal import errors_as_lines, output, watched, wrote
 
@@ -17,6 +20,7 @@ __all__ = ["fit"]
 
 @errors_as_lines
 def fit(
+    context: typer.Context,
     data: option.Data,
     components: option.Components,
     epsilon: option.Epsilon = None,
@@ -24,6 +28,7 @@ def fit(
     no_privacy: option.NoPrivacy = False,
     person: option.Person = None,
     neighbours: option.NeighboursName = "add-remove",
+    bounds: BoundsPath = None,
     row_bound: option.RowBound = None,
     column_bounds: option.ColumnBounds = None,
     center: option.Center = "private",
@@ -50,7 +55,9 @@ def fit(
 
     A private fit needs --epsilon, --delta and a bound: --row-bound,
     --column-bounds or both. Bounds must be known without looking at these
-    rows, since a bound read off the data would itself leak the data.
+    rows, since a bound read off the data would itself leak the data. Where
+    you know none, `eigenveil bounds` finds one privately, and --bounds
+    takes what it wrote.
     Fitting the same people again is a further cost.
     """
     option.require_choice(epsilon, delta, no_privacy=no_privacy)
@@ -71,15 +78,20 @@ def fit(
         "calibration": calibration,
         "random_state": seed,
     }
-    require_output(model, endings=(".safetensors",), force=force, inputs=[data])
+    known = None if bounds is None else BoundsFile.read(bounds)
+    if known is not None:
+        settings = known.merged(settings, was_given(context, tuple(settings)))
+    require_output(model, endings=(".safetensors",), force=force, inputs=[data, *([] if bounds is None else [bounds])])
     reading = {"person": person, "drop": drop or [], "features": features, "one_based": one_based}
-    _run(data, settings, reading, target=model)
+    _run(data, settings, reading, known, target=model)
 
 
-def _run(data: Path, settings: Mapping[str, Any], reading: Mapping[str, Any], *, target: Path) -> None:
+def _run(
+    data: Path, settings: Mapping[str, Any], reading: Mapping[str, Any], known: BoundsFile | None, *, target: Path
+) -> None:
     from eigenveil.report import model_summary, warning_panel
 
-    pca, columns = _fitted(data, settings, reading)
+    pca, columns = _fitted(data, settings, reading, known)
     # Rows read from a file carry no names, so the model learns them here.
     extra = {"one_based": True} if reading["one_based"] else {}
     model = replace(pca.model_, columns=columns, settings={**pca.model_.settings, **extra})
@@ -91,6 +103,8 @@ def _run(data: Path, settings: Mapping[str, Any], reading: Mapping[str, Any], *,
     console.print(model_summary(model, reason=pca.plan_.reason))
     if _columns_were_counted(data, reading) and settings["epsilon"] is not None:
         console.print(warning_panel(option.COUNTED))
+    if known is not None and settings["epsilon"] is not None:
+        show_bounds(console, known, settings)
     console.print(f"\nmodel written to {target}", soft_wrap=True)
     console.print(f"look at it again with: eigenveil inspect {target}", style="dim", soft_wrap=True)
 
@@ -102,12 +116,14 @@ def _columns_were_counted(data: Path, reading: Mapping[str, Any]) -> bool:
 
 
 def _fitted(
-    data: Path, settings: Mapping[str, Any], reading: Mapping[str, Any]
+    data: Path, settings: Mapping[str, Any], reading: Mapping[str, Any], known: BoundsFile | None
 ) -> tuple["PrivatePCA", tuple[str, ...] | None]:
     """The fitted estimator, and the names of the columns where the file has any."""
     from eigenveil.estimators import PrivatePCA
 
     table = read_rows(data, **reading)
+    if known is not None:
+        known.require_columns(table.rows.shape[1], table.columns)
     try:
         with watched(table.rows) as rows:
             return PrivatePCA(**settings).fit(rows), table.columns

@@ -8,6 +8,7 @@ import typer
 
 from eigenveil.cli import bounds_options as bounding
 from eigenveil.cli import options as option
+from eigenveil.cli.bounds_file import BoundsFile, BoundsPath, show_bounds, was_given
 from eigenveil.cli.files import read_rows, require_output
 from eigenveil.cli.terminal import errors_as_lines, output, watched, wrote
 
@@ -23,6 +24,7 @@ _SHOWN: Final = 12
 
 @errors_as_lines
 def spectrum(
+    context: typer.Context,
     data: option.Data,
     epsilon: option.Epsilon = None,
     delta: option.Delta = None,
@@ -30,6 +32,7 @@ def spectrum(
     total: bounding.Total = None,
     person: option.Person = None,
     neighbours: option.NeighboursName = "add-remove",
+    bounds: BoundsPath = None,
     row_bound: option.RowBound = None,
     column_bounds: option.ColumnBounds = None,
     center: option.Center = "private",
@@ -53,6 +56,7 @@ def spectrum(
       eigenveil plan -n 8000 -k 5 --epsilon 1 --delta 1e-6 \\
         --spectrum spectrum.json
 
+    With --bounds bounds.json it takes what `eigenveil bounds` wrote.
     Where noise hides all of it, it says so, writes nothing, and ends with
     exit code 1. What it cost is spent all the same.
     """
@@ -70,9 +74,12 @@ def spectrum(
         neighbours=neighbours,
         random_state=seed,
     )
-    require_output(target, endings=(".json",), force=force, inputs=[data])
+    known = None if bounds is None else BoundsFile.read(bounds)
+    if known is not None:
+        settings = known.merged(settings, was_given(context, tuple(settings)))
+    require_output(target, endings=(".json",), force=force, inputs=[data, *([] if bounds is None else [bounds])])
     reading = {"person": person, "drop": drop or [], "features": features, "one_based": one_based}
-    found = _released(data, settings, reading)
+    found = _released(data, settings, reading, known)
     console = output()
     if seed is not None and epsilon is not None:
         from eigenveil.report import warning_panel
@@ -86,18 +93,25 @@ def spectrum(
         from eigenveil.report import warning_panel
 
         console.print(warning_panel(option.COUNTED))
+    if known is not None and epsilon is not None:
+        show_bounds(console, known, settings)
     if found.spectrum is None:
         raise typer.Exit(1)
     console.print(f"\nspectrum written to {target}", soft_wrap=True)
-    searches = mean_bound is None and column_bounds is None
-    for line in _next(found, left, delta, target, center, searches=searches):
+    searches = settings["mean_bound"] is None and settings["column_bounds"] is None
+    around = "none" if settings["center"] is None else "private"
+    for line in _next(found, left, delta, target, around, searches=searches):
         console.print(line, style=None if line.startswith("  ") else "bold", soft_wrap=True)
 
 
-def _released(data: Path, settings: Mapping[str, Any], reading: Mapping[str, Any]) -> "ReleasedSpectrum":
+def _released(
+    data: Path, settings: Mapping[str, Any], reading: Mapping[str, Any], known: BoundsFile | None
+) -> "ReleasedSpectrum":
     from eigenveil.estimators.released_spectrum import released_spectrum
 
     table = read_rows(data, **reading)
+    if known is not None:
+        known.require_columns(table.rows.shape[1], table.columns)
     try:
         with watched(table.rows) as rows:
             return released_spectrum(rows, **settings)

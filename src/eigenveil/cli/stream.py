@@ -7,9 +7,10 @@ import typer
 
 from eigenveil.cli import options as option
 from eigenveil.cli import stream_options as streaming
+from eigenveil.cli.bounds_file import BoundsFile, BoundsPath, show_bounds, was_given
 from eigenveil.cli.files import require_output
 from eigenveil.cli.following import Job, run
-from eigenveil.cli.terminal import errors_as_lines
+from eigenveil.cli.terminal import errors_as_lines, output
 from eigenveil.errors import require
 
 __all__ = ["stream"]
@@ -20,6 +21,7 @@ _FROM_STATE: Final = (
     "epsilon",
     "delta",
     "no_privacy",
+    "bounds",
     "row_bound",
     "adapt",
     "forget",
@@ -45,6 +47,7 @@ def stream(
     epsilon: option.Epsilon = None,
     delta: option.Delta = None,
     no_privacy: option.NoPrivacy = False,
+    bounds: BoundsPath = None,
     row_bound: option.RowBound = None,
     format_name: streaming.Format = None,
     no_header: streaming.NoHeader = False,
@@ -92,6 +95,7 @@ def stream(
     (mode 0600). A private stream moves in and out of it and is never in
     two places.
     """
+    known: BoundsFile | None = None
     if resume:
         _require_nothing_new(context)
         require(state is not None, "--resume goes on from a state; say which with --state FILE")
@@ -100,7 +104,7 @@ def stream(
         require(components is not None, "--components is required: how many, such as -k 5")
         option.require_choice(epsilon, delta, no_privacy=no_privacy)
         require(
-            no_privacy or row_bound is not None,
+            no_privacy or row_bound is not None or bounds is not None,
             "--row-bound is required: no row may be longer than a bound you know without looking, because a bound read off "
             "the data would itself leak the data. Where you know none, `eigenveil bounds` finds one privately, on rows of the "
             "same kind and for a small part of the budget",
@@ -124,11 +128,14 @@ def stream(
             "noise_target": noise_target,
             "random_state": seed,
         }
-    inputs = [path for path in (source, state) if path is not None]
+        if bounds is not None:
+            known = BoundsFile.read(bounds)
+            settings = known.for_stream(settings, was_given(context, tuple(settings)))
+    inputs = [path for path in (source, state, bounds) if path is not None]
     require_output(model, endings=(".safetensors",), force=force, inputs=inputs)
     require(state is None or not no_state, "--state and --no-state contradict each other; give one of them")
     if state is not None:
-        _require_state(state, resume=resume, others=[source, model])
+        _require_state(state, resume=resume, others=[source, model, *([] if bounds is None else [bounds])])
     reading = {
         "kind": format_name,
         "header": not no_header,
@@ -137,18 +144,15 @@ def stream(
         "one_based": one_based,
     }
     run(Job(source, reading, settings, sync_every, model, state, spare=not no_state))
+    if known is not None and settings is not None and epsilon is not None:
+        show_bounds(output(), known, settings)
 
 
 def _require_nothing_new(context: typer.Context) -> None:
     """Refuse options that would make the stream another one than the state holds."""
-    given = [name for name in _FROM_STATE if _was_given(context, name)]
+    given = was_given(context, _FROM_STATE)
     names = ", ".join(f"--{name.replace('_', '-')}" for name in given)
     require(not given, f"with --resume everything about the stream comes from the state; leave out {names}")
-
-
-def _was_given(context: typer.Context, name: str) -> bool:
-    source = context.get_parameter_source(name)
-    return source is not None and source.name == "COMMANDLINE"
 
 
 def _require_state(path: Path, *, resume: bool, others: list[Path]) -> None:

@@ -24,6 +24,7 @@ from eigenveil.privacy import (
     Noise,
     bounded_count,
     gram_sensitivity,
+    rows_are_cut,
 )
 from eigenveil.privacy.published import fpca_scale, ppm_multiplier
 from eigenveil.protocols import run_pooled
@@ -214,7 +215,7 @@ class Curator:
 
 def _assumptions(request: Request, domain: Domain) -> list[str]:
     found = [
-        f"rows are cut to length {domain.radius:g} around the center, a bound that was not read from these rows",
+        rows_are_cut(domain.radius),
         "that all entries are finite, and the number, names and types of the columns, are public",
         f"that the table has at least {request.least_rows} rows is public",
         "this fit alone: another fit on the same people is a further cost, which a shared ledger adds up",

@@ -5,7 +5,7 @@ import math
 from eigenveil.estimators.federated_request import SitesRequest
 from eigenveil.estimators.parties import NOTHING_ASKED, Parties
 from eigenveil.estimators.study import Found
-from eigenveil.privacy import Charge, Guarantee
+from eigenveil.privacy import Charge, Guarantee, rows_are_cut
 from eigenveil.privacy.guarantee import plain
 
 __all__ = ["CALIBRATION", "against", "assumed_of_sites", "caveats_of", "charged", "federated_promise", "integers"]
@@ -113,9 +113,7 @@ def _assumptions(parties: Parties, found: Found) -> list[str]:
     if not request.grouped:
         lines.append("no person has more than one row at a site")
     if len(parties.matrices) < len(parties.names):
-        lines.append(
-            f"rows are cut to length {found.domain.radius:g} around the center, a bound that was not read from these rows"
-        )
+        lines.append(rows_are_cut(found.domain.radius))
     if parties.matrices:
         lines.append(
             "at sites that gave a matrix in place of rows, one person is in it as a positive semi-definite matrix of trace at "

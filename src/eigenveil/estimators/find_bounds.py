@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Literal, final
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from eigenveil.errors import require
@@ -18,6 +19,7 @@ from eigenveil.estimators.found_bounds import Candidate, FoundBounds
 from eigenveil.estimators.small_release import SmallRelease
 from eigenveil.linalg import Array
 from eigenveil.privacy import Domain, Ledger, Neighbours
+from eigenveil.privacy.domain import FARTHEST
 from eigenveil.privacy.quantiles import Cells, Tails, bounded_tails, read_tails, tails_sensitivity
 from eigenveil.tasks import Totals
 
@@ -38,6 +40,16 @@ _DOUBT: Final = 1 / 3
 _HIDDEN: Final = 0.2
 _DOUBTFUL: Final = (
     "much of this length is doubt about the mean: an origin nearer to it, or a larger epsilon, gives a smaller bound"
+)
+# Of rows without heavy tails the 0.95 quantile is no more than a few times the length that half of the people stay within.
+_HEAVY: Final = 10.0
+_HEAVIER: Final = (
+    "it is {:.0f} times the length that half of the people stay within, and a fit with it has the noise of a table where all "
+    "reach that far: rows have heavy tails, or noise has misled this search; a lower quantile costs far less"
+)
+_FAR: Final = (
+    "sparse rows that lie so far from zero, beside how close together they lie, cannot be centered without losing the guarantee "
+    "to rounding: make them dense, or take off a public point before they are stored"
 )
 _SHOWN: Final = (0.5, 0.75, 0.9, 0.95, 0.975, 0.99, 0.999)
 
@@ -183,14 +195,16 @@ class _Search:
         if answer.edge is None:
             return self.found(tails, answer, searched=True)
         reach = float(self.cells.edges[answer.edge])
+        if self._too_far(origin, reach):
+            return self.found(tails, _Answer(None, _FAR), searched=True)
         center, doubt = self._mean(origin, reach, tails.people, share=second, label="mean")
         released = self.lengths(center, share=third, label="lengths around the mean")
         tails = self.read(released, share=third)
         edge = _read(tails, self.quantile).edge
         hidden = SURE * float(tails.error.max()) * math.sqrt(third / (left - _AGAIN))
-        poor = edge is not None and doubt > _DOUBT * self.cells.edges[edge]
-        if edge is not None and poor and hidden <= _HIDDEN * tails.people:
-            within = float(self.cells.edges[edge])
+        within = 0.0 if edge is None else float(self.cells.edges[edge])
+        poor = edge is not None and doubt > _DOUBT * within and not self._too_far(center, within)
+        if poor and hidden <= _HIDDEN * tails.people:
             center, doubt = self._mean(center, within, tails.people, share=_AGAIN, label="mean, once more")
             left -= _AGAIN
             last = self.lengths(center, share=left, label="lengths around the mean, once more")
@@ -201,6 +215,13 @@ class _Search:
             tails = self.read((third * released + left * last) / (third + left), share=third + left)
         answer = _read(tails, self.quantile)
         return self.found(tails, answer, mean_bound=reach, center=center, doubt=doubt, searched=True)
+
+    def _too_far(self, center: Array | None, reach: float) -> bool:
+        """Whether a fit would refuse to look for the mean of these rows within `reach` of `center`: known from releases alone."""
+        if center is None or not self.release.rows.sparse:
+            return False
+        moved = center if self.scale is None else center / self.scale
+        return float(np.linalg.norm(moved)) + reach > FARTHEST * reach
 
     def _mean(
         self, start: Array | None, reach: float, people: float, *, share: float, label: str
@@ -230,9 +251,13 @@ class _Search:
         """All that can be said of these releases."""
         released = ("how many people have rows longer than each of many public lengths",)
         chosen = None if answer.edge is None else float(self.cells.edges[answer.edge])
-        why = answer.why
-        if chosen is not None and doubt > chosen / 2:
-            why = "; ".join(filter(None, [why, _DOUBTFUL]))
+        candidates = () if answer.edge is None else tuple(_candidates(tails, answer.edge))
+        said = [answer.why]
+        if chosen is not None:
+            wide = chosen / candidates[0].bound
+            said += [_DOUBTFUL] if doubt > chosen / 2 else []
+            said += [_HEAVIER.format(wide)] if wide > _HEAVY else []
+            said += [_FAR] if self._too_far(center, chosen) else []
         return FoundBounds(
             dim=self.release.dim,
             row_bound=chosen,
@@ -244,8 +269,8 @@ class _Search:
             quantile=self.quantile,
             people=tails.people,
             people_error=tails.people_error,
-            candidates=() if answer.edge is None else tuple(_candidates(tails, answer.edge)),
-            why=why,
+            candidates=candidates,
+            why="; ".join(filter(None, said)),
             guarantee=self.release.guarantee(
                 (*released, "the mean") if center is not None and searched else released,
                 ("origin, scale, a given center and the range of lengths are public",),

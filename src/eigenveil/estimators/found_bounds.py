@@ -36,8 +36,9 @@ class FoundBounds:
 
     `row_bound` is None where nothing could be said, and `why` then says why. Otherwise `why` says what is to be known of the
     answer, if anything. `center`, (d,), is what lengths are around: the released mean, the numbers that were given, or None for
-    zero. A mean that was looked for is off by `center_error` or so, and `mean_bound` is the quantile of lengths around the origin
-    that was given. `people` is how many there are, released with a standard deviation of `people_error`, or public.
+    zero. Noise has moved a mean that was looked for by `center_error` or so, beside what cutting rows did to it, and `mean_bound`
+    is the quantile of lengths around the origin that was given. `people` is how many there are, released with a standard
+    deviation of `people_error`, or public.
     """
 
     dim: int

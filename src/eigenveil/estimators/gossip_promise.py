@@ -5,7 +5,7 @@ import math
 from eigenveil.estimators.gossip_parties import PeerParties
 from eigenveil.estimators.gossip_request import PeersRequest
 from eigenveil.estimators.study import Found
-from eigenveil.privacy import Guarantee
+from eigenveil.privacy import Guarantee, rows_are_cut
 
 __all__ = ["gossip_promise"]
 
@@ -82,7 +82,7 @@ def _assumptions(request: PeersRequest, found: Found, who_counted: str) -> list[
     if not request.grouped:
         lines.append("no person has more than one row")
     lines += [
-        f"rows are cut to length {found.domain.radius:g} around the center, a bound that was not read from these rows",
+        rows_are_cut(found.domain.radius),
         "that all entries are finite, and the number, names and types of the columns, are public",
         "which peers there are, who talks to whom, and which were counted in which round, is public",
         who_counted,

@@ -29,6 +29,7 @@ from eigenveil.privacy import (
     Neighbours,
     bounded_count,
     bounded_gram,
+    rows_are_cut,
     sum_sensitivity,
 )
 from eigenveil.protocols import run_pooled
@@ -44,6 +45,10 @@ _TRACE_SHARE: Final = 0.05
 _COUNT_SHARE: Final = 0.05
 # Below so many standard deviations a total may be noise alone.
 _SURE: Final = 2.5
+_LOST: Final = (
+    "the mean was still further out when the search for it ended, so the first of them is mostly how far rows lie from where it "
+    "ended: give an origin near the mean, or the bounds that `eigenveil bounds` finds"
+)
 # Eigenvalues of a larger matrix would take more than a few minutes and more than a few GB.
 _MOST_COLUMNS: Final = 10_000
 
@@ -142,7 +147,16 @@ def released_spectrum(
     mechanism = release.mechanism()
     private = bounded_spectrum(release.rows, domain=domain, neighbours=near, counted=found.people is None)
     released = mechanism.release(private, label="spectrum", share=left)
-    return _read(release, domain, released, found.people, noise=mechanism.scale(1.0, share=left), doubt=doubt)
+    return _read(
+        release,
+        domain,
+        released,
+        found.people,
+        noise=mechanism.scale(1.0, share=left),
+        doubt=doubt,
+        # With a bound on the mean there is one step, and a mean far out in it is no sign of anything.
+        lost=found.far and bounds.search,
+    )
 
 
 def bounded_spectrum(rows: Rows, *, domain: Domain, neighbours: Neighbours, counted: bool) -> Bounded:
@@ -225,11 +239,19 @@ def _center(release: SmallRelease, bounds: RowBounds, where: Any) -> tuple[Cente
 
 
 def _read(
-    release: SmallRelease, domain: Domain, released: Array, people: float | None, *, noise: float, doubt: float
+    release: SmallRelease,
+    domain: Domain,
+    released: Array,
+    people: float | None,
+    *,
+    noise: float,
+    doubt: float,
+    lost: bool,
 ) -> ReleasedSpectrum:
     """The spectrum in units of the bound, from what was released with this noise on a sensitivity of one.
 
-    `doubt` is the noise on the sum of rows that the center is from."""
+    `doubt` is the noise on the sum of rows that the center is from, and `lost` says that the mean was still further out when the
+    search for it ended."""
     dim, square = release.dim, domain.radius**2
     by_value, by_trace, by_count = _factors(domain, release.neighbours, counted=people is None)
     values, trace = released[:dim] / by_value, float(released[dim] / by_trace)
@@ -250,7 +272,9 @@ def _read(
         error = noise / by_value / (number * square)
         found = Spectrum(shares, _source(release), spread=off / number, error=error)
         extra = min(1.0, (doubt / number) ** 2 / square)
-        if extra > 2 * error:
+        if lost:
+            why = _LOST
+        elif extra > 2 * error:
             why = (
                 f"the mean is known only roughly at this budget, which can add up to {extra:.2g} to the first of them: an origin "
                 "near the mean, or a larger epsilon, tells more"
@@ -264,7 +288,7 @@ def _read(
         guarantee=release.guarantee(
             ("eigenvalues", "their sum", *(("the number of people",) if people is None else ())),
             (
-                f"rows are cut to length {domain.radius:g} around the center, a bound that was not read from these rows",
+                rows_are_cut(domain.radius),
                 "origin, scale, column bounds and a given center are public",
             ),
         ),

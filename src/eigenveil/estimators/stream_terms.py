@@ -10,7 +10,7 @@ from eigenveil.estimators.bounds import RowBounds
 from eigenveil.estimators.checks import budget_of, is_real, require_integer, require_one_of, seed_of
 from eigenveil.estimators.merged import Merged
 from eigenveil.plan import StreamPlan, plan_stream
-from eigenveil.privacy import Budget, Charge, Guarantee, Ledger, Neighbours
+from eigenveil.privacy import Budget, Charge, Guarantee, Ledger, Neighbours, rows_are_cut
 from eigenveil.tracking import EnergyBounds
 
 __all__ = ["StreamTerms", "promise", "require_parameters", "terms_of"]
@@ -166,7 +166,7 @@ def _assumptions(terms: StreamTerms, merged: Merged | None) -> list[str]:
         "no person has more than one row"
         if terms.person_blocks == 1
         else f"no person has two rows in one block, or rows in more than {terms.person_blocks} blocks",
-        f"rows are cut to length {terms.bounds.row_bound:g} around the center, a bound that was not read from these rows",
+        rows_are_cut(terms.bounds.row_bound),
         f"the number of rows, that a block is {plan.block} rows in the order they came (the first {plan.first_block}), "
         "and when synchronisations happen are public and do not depend on anybody's row",
         "that all entries are finite, and the number, names and types of the columns, are public",

@@ -7,7 +7,7 @@ from typing import Final, Self, final
 
 import numpy as np
 
-from eigenveil.linalg import Array
+from eigenveil.linalg import Array, blas_threads
 from eigenveil.plan.facts import Facts
 from eigenveil.plan.gossip import SegmentsPlan
 from eigenveil.plan.rehearsal import Scene, found_center, judged, rehearse_segments, rehearse_sites
@@ -22,17 +22,18 @@ from eigenveil.privacy import Neighbours
 __all__ = ["Trial", "glimpse", "tried"]
 
 # Fits that are rehearsed at least and at most, by the most columns they are for: with many columns one fit is much like the next.
-_FITS: Final = ((150, 4, 120), (400, 4, 12), (1500, 3, 6), (8000, 2, 2), (math.inf, 1, 1))
-# No more than it takes to know the mean this well, and fewer of methods that take longer: where there are many products, and
-# many releases of all pairs of columns, by the most columns they are for.
+_FITS: Final = ((150, 16, 120), (400, 5, 12), (1500, 3, 6), (8000, 2, 2), (math.inf, 1, 1))
+# Not fewer, as the first few may happen to agree, and no more than it takes to know the mean this well; fewer of methods that take
+# longer: where there are many products, and many releases of all pairs of columns, by the most columns they are for.
 _SURE: Final = 0.005
 _MANY_PRODUCTS: Final = 50
-_SLOW: Final = ((64, 24), (200, 8), (math.inf, 2))
-# With doubt about the spectrum so many more, by the most columns they are for.
+_SLOW: Final = ((64, 16), (200, 5), (400, 2), (math.inf, 1))
+# With doubt about the spectrum so many more, by the most columns they are for, and no more of those that take longer.
 _DOUBTS: Final = ((400, 12), (1500, 6), (math.inf, 3))
-# Fits of many releases of all pairs of columns are rehearsed with no more columns than this: where they go on block by block,
-# where they are at many sites, and where others are in doubt.
-_SLICED_COLUMNS, _MERGED_COLUMNS, _DOUBTED_COLUMNS = 120, 800, 150
+_SLOW_DOUBTS: Final = 4
+# Fits of many releases of all pairs of columns are rehearsed with no more columns than this, and no more where they are in doubt.
+_SLOW_COLUMNS, _DOUBTED_COLUMNS = 800, 120
+_FOR_COMPARISON: Final = 2
 # For a glimpse: how many fits, by the most columns they are for.
 _GLIMPSES: Final = ((150, 4), (1500, 2), (math.inf, 1))
 # Noise that differs by less than this, relatively, is taken to be the same, and rehearsed once.
@@ -104,7 +105,8 @@ class Trial:
         """How many more, with other spectra."""
         if self.spectrum.spread == 0 and self.spectrum.error == 0:
             return 0
-        return next(fits for columns, fits in _DOUBTS if self.spectrum.dim <= columns)
+        fits = next(fits for columns, fits in _DOUBTS if self.spectrum.dim <= columns)
+        return min(fits, _SLOW_DOUBTS) if self.slow else fits
 
     @property
     def slow(self) -> bool:
@@ -120,22 +122,35 @@ def tried(trial: Trial, fits: int | None, seed: int) -> tuple[Array, Array]:
     Remembered, for settings that differ in name only.
     """
     least, most = trial.fits if fits is None else (fits, fits)
+    values, rng = trial.spectrum.values, np.random.default_rng(seed)
     plain: list[tuple[float, float]] = []
-    while len(plain) < least or (len(plain) < most and not _sure(plain)):
-        plain.append(_fit(trial, trial.spectrum.values, seed + len(plain), columns=_MERGED_COLUMNS))
-    rng = np.random.default_rng(seed)
-    doubted = [
-        _fit(trial, trial.spectrum.drawn(rng), seed + at, columns=_DOUBTED_COLUMNS) for at in range(trial.doubts)
-    ]
-    return np.array(plain), np.array(doubted).reshape(-1, 2)
+    # Many small matrices: threads would only wait for each other.
+    with blas_threads(1):
+        while len(plain) < least or (len(plain) < most and not _sure(plain)):
+            plain.append(_fit(trial, values, seed + len(plain), columns=_SLOW_COLUMNS))
+        others = [trial.spectrum.drawn(rng) for _ in range(trial.doubts)]
+        doubted = np.array([_fit(trial, other, seed + at, columns=_DOUBTED_COLUMNS) for at, other in enumerate(others)])
+        if others and trial.slow and len(values) > _DOUBTED_COLUMNS:
+            # Fewer columns are not quite the same, so how far doubt reaches is carried over, and not where to.
+            alike = [_fit(trial, values, seed + at, columns=_DOUBTED_COLUMNS) for at in range(_FOR_COMPARISON)]
+            doubted = np.clip(doubted + np.mean(plain, axis=0) - np.mean(alike, axis=0), 0.0, 1.0)
+    return _kept(plain), _kept(doubted)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=64)
 def glimpse(trial: Trial) -> float:
     """The captured variance to expect, from as few fits as will do to look for where it would be fair."""
     count = next(fits for columns, fits in _GLIMPSES if trial.spectrum.dim <= columns)
-    fits = [_fit(trial, trial.spectrum.values, at, columns=_DOUBTED_COLUMNS)[0] for at in range(count)]
+    with blas_threads(1):
+        fits = [_fit(trial, trial.spectrum.values, at, columns=_DOUBTED_COLUMNS)[0] for at in range(count)]
     return float(np.mean(fits))
+
+
+def _kept(fits: list[tuple[float, float]] | Array) -> Array:
+    """As an array, (fits, 2), that can be remembered: nobody changes it."""
+    found = np.array(fits, dtype=np.float64).reshape(-1, 2)
+    found.flags.writeable = False
+    return found
 
 
 def _sure(fits: list[tuple[float, float]]) -> bool:
@@ -149,7 +164,7 @@ def _fit(trial: Trial, values: Array, seed: int, *, columns: int) -> tuple[float
     With fewer columns directions drawn at random capture more, so what is captured beyond that is what is carried over.
     """
     if trial.slow:
-        most = max(columns if not _sliced(trial.plan) else _SLICED_COLUMNS, 2 * trial.rank)
+        most = max(columns, 2 * trial.rank)
         if len(values) > most:
             fewer = condensed(values, most, rank=trial.rank)
             captured, sine = _outcome(trial, fewer, seed, louder=math.sqrt(len(values) / most))

@@ -14,7 +14,7 @@ from eigenveil.privacy.bounded import (
     require_contraction,
 )
 from eigenveil.privacy.domain import Domain, Region
-from eigenveil.privacy.guarantee import Guarantee
+from eigenveil.privacy.guarantee import Guarantee, rows_are_cut
 from eigenveil.privacy.histories import Histories
 from eigenveil.privacy.lattice import Lattice, pack, packed_size, unpack
 from eigenveil.privacy.ledger import Charge, Ledger, Slot
@@ -74,6 +74,7 @@ __all__ = [
     "price",
     "read",
     "require_contraction",
+    "rows_are_cut",
     "sum_sensitivity",
     "trace_sensitivity",
     "unpack",

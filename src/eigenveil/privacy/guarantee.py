@@ -13,7 +13,7 @@ from eigenveil.errors import require
 from eigenveil.privacy.accounting import Budget
 from eigenveil.privacy.ledger import Charge
 
-__all__ = ["Guarantee", "plain"]
+__all__ = ["Guarantee", "plain", "rows_are_cut"]
 
 
 @final
@@ -119,3 +119,12 @@ def plain(number: float) -> str:
     """Short where nothing is lost by it, and otherwise every digit: a promise is not rounded."""
     short = f"{number:g}"
     return short if float(short) == number else repr(number)
+
+
+def rows_are_cut(length: float, *, around: str = "the center") -> str:
+    """The assumption that every promise about rows makes of its bound.
+
+    >>> rows_are_cut(2.0)
+    'rows are cut to length 2 around the center, a bound not read from these rows, or privately at its own cost'
+    """
+    return f"rows are cut to length {length:g} around {around}, a bound not read from these rows, or privately at its own cost"

@@ -130,11 +130,14 @@ def bounded_column_tails(rows: Rows, *, domain: Domain, cells: Cells, neighbours
     """
     dim, count = domain.dim, cells.count
     counts = np.zeros(dim * count)
+    # No warning about a number that is too large: it would tell of one person.
     for block in rows.blocks(block_size(rows)):
         if block.sparse:
-            counts += _sparse_counts(block, domain, cells)
+            with np.errstate(over="ignore", invalid="ignore"):
+                counts += _sparse_counts(block, domain, cells)
             continue
-        moved, _ = domain.moved(block, out=np.empty(block.values.shape))
+        with np.errstate(over="ignore", invalid="ignore"):
+            moved, _ = domain.moved(block, out=np.empty(block.values.shape))
         place = cells.place(moved)
         place += count * np.arange(dim)
         weights = None if block.weights is None else np.repeat(block.weights, dim)
@@ -227,8 +230,9 @@ def _farthest(cells: int, *, replaced: bool) -> float:
 
 
 def _lengths(block: Block, domain: Domain) -> Array:
-    """The length of each row, (b,), around the center and in the units of `domain`; infinite where it cannot be squared."""
-    with np.errstate(over="ignore"):
+    """The length of each row, (b,), around the center and in the units of `domain`; where it cannot be squared it is infinite or
+    NaN, and in the last cell."""
+    with np.errstate(over="ignore", invalid="ignore"):
         if block.sparse:
             return _sparse_lengths(block, domain)
         scratch = np.empty((min(len(block), _CACHED_ROWS), domain.dim))
@@ -259,8 +263,7 @@ def _sparse_counts(block: Block, domain: Domain, cells: Cells) -> Array:
     here = np.zeros(domain.dim) if center is None else center
     weights = np.ones(len(block)) if block.weights is None else block.weights
     each = np.repeat(weights, np.diff(matrix.indptr))
-    with np.errstate(over="ignore"):
-        place = cells.place(_stored(block, domain) - here[matrix.indices]) + count * matrix.indices.astype(np.int64)
+    place = cells.place(_stored(block, domain) - here[matrix.indices]) + count * matrix.indices.astype(np.int64)
     counts = np.bincount(place, weights=each, minlength=domain.dim * count)
     stored = np.bincount(matrix.indices, weights=each, minlength=domain.dim)
     np.add.at(counts, cells.place(-here) + count * np.arange(domain.dim), weights.sum() - stored)
@@ -270,8 +273,7 @@ def _sparse_counts(block: Block, domain: Domain, cells: Cells) -> Array:
 def _stored(block: Block, domain: Domain) -> Array:
     """The stored entries in the units of `domain`."""
     values = np.asarray(block.values.data, dtype=np.float64)
-    with np.errstate(over="ignore"):
-        return values if domain.scale is None else values / domain.scale[block.values.indices]
+    return values if domain.scale is None else values / domain.scale[block.values.indices]
 
 
 def _require_range(lowest: float, highest: float) -> None:

@@ -101,10 +101,10 @@ class Crowd:
         return Known(base, np.tile(each, (len(self.rows) // dim, *(1 for _ in base.shape))), symmetric)
 
     def look(self, known: "Known", released: Array, *, sites: Sequence[str], scale: float) -> Look:
-        """What was `released` of the sum over these `sites`, under noise of deviation `scale`."""
+        """What was `released` of the sum over these `sites`, under noise of deviation `scale`: one person moves it by one."""
         times = self.places[:, [self.names.index(name) for name in sites]].sum(axis=1)
         shifts = known.shifts * times.reshape(-1, *(1 for _ in known.base.shape))
-        return Look(released, len(sites) * known.base, shifts, scale, known.symmetric)
+        return Look(released, len(sites) * known.base, shifts, scale, known.symmetric, charged=1 / scale)
 
 
 @final

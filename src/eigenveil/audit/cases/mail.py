@@ -4,6 +4,7 @@ Of a Gaussian release nobody can tell more than the likelihood ratio does. `scor
 knows everything but whether that canary was there.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
@@ -89,6 +90,7 @@ class Look:
 
     `base` is what it would be without noise and without any canary, `shifts`, (m, ...), how far each of the m canaries moves it,
     `scale` the deviation of the noise on each entry that was charged for. `symmetric` says that the noise is symmetrised.
+    `charged` is the mu that was paid for it, where that is compared with how far a canary goes.
     """
 
     released: Array
@@ -96,6 +98,7 @@ class Look:
     shifts: Array
     scale: float
     symmetric: bool = False
+    charged: float = math.inf
 
     def __post_init__(self) -> None:
         require(
@@ -112,18 +115,27 @@ def scored(looks: Sequence[Look], present: NDArray[np.bool_]) -> Trial:
     sum_t ||s_t||^2 / sigma_t^2, where rest_t is what base and the other canaries leave of the release. So scores are around one
     with the canary and around zero without, and half is the best threshold. What is left of all releases is their noise.
 
+    A canary moves everything together by sqrt(sum_t ||s_t||^2 / sigma_t^2). Where one release was charged less than a canary
+    moves it, others may have been charged more, and the sum may not show it: so what was paid for all releases that the canary is
+    in is taken as many times as the worst of them was exceeded.
+
     >>> look = Look(np.array([1.0, 5.0]), np.zeros(2), np.eye(2), scale=2.0)
     >>> trial = scored([look], np.array([True, False]))
     >>> trial.scores.tolist(), trial.noise.tolist()
     ([1.0, 5.0], [0.0, 2.5])
     """
     products, squares, noise = np.zeros(len(present)), np.zeros(len(present)), list[Array]()
+    paid, worst = np.zeros(len(present)), 0.0
     for look in looks:
         left = look.released - look.base - np.tensordot(present.astype(np.float64), look.shifts, axes=1)
         flat = look.shifts.reshape(len(present), -1)
+        by = np.square(flat).sum(axis=1) / look.scale**2
         products += flat @ left.ravel() / look.scale**2
-        squares += np.square(flat).sum(axis=1) / look.scale**2
+        squares += by
         noise.append(pack(left, symmetric=look.symmetric) / look.scale)
+        if math.isfinite(look.charged):
+            paid += np.where(by > 0, look.charged**2, 0.0)
+            worst = max(worst, math.sqrt(by.max()) / look.charged)
     require(bool((squares > 0).all()), "every canary must move something that is looked at")
-    moved = float(np.sqrt(squares.max()))
+    moved = math.sqrt(max(squares.max(), worst**2 * paid.max()))
     return Trial(present + products / squares, present, np.concatenate(noise), tuple(map(len, noise)), moved)

@@ -1,17 +1,21 @@
-"""Cases of masked sums: the hub sees the sum over the survivors and nothing else, and one site is on its side.
+"""Cases of masked sums: the hub sees the sum over the survivors and nothing else, and one site is on its side. Mail of a site
+that is still under its masks is looked at too, as if there were none.
 
 The site that colludes tells the hub what noise it has added: it draws it from a seed that both know. The noise that is left is
 that of the honest survivors, just as much as was charged for if they are as few as was agreed on. It is made of integers, so the
 claim is tested by its rates too.
 """
 
+import math
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
+import numpy as np
 from numpy.random import Generator
 
-from eigenveil.audit.case import Case, Claim, Trial
+from eigenveil.audit.case import Case, Claim, Trial, mu_of
 from eigenveil.audit.cases.canaries import require_promise
 from eigenveil.audit.cases.crowd import Crowd, announced
 from eigenveil.audit.cases.mail import Look, Tap, scored
@@ -21,6 +25,8 @@ from eigenveil.linalg import Array
 from eigenveil.privacy import Budget, Ledger, Noise, Share
 from eigenveil.protocols import Party
 from eigenveil.protocols.masked import Identity, MaskedMember, MaskedTerms
+from eigenveil.protocols.masked.masks import add_masks
+from eigenveil.protocols.messages import Masked
 from eigenveil.rows import DenseRows
 from eigenveil.tasks import Question
 
@@ -64,7 +70,7 @@ def seen_by_hub_and_colluder(
     """
     names = _names(sites)
     blank = options.get("neighbours") == "zero-out"
-    crowd = Crowd.of(names, dim=_DIM, mu=budget.mu, rng=rng, at=names[1:2], blank=blank)
+    crowd = Crowd.of(names, dim=_DIM, mu=mu_of(budget), rng=rng, at=names[1:2], blank=blank)
     tap, seed = Tap(), int(rng.integers(2**31))
     given = {names[0]: Noise.seeded(seed)} | dict(sources or {})
 
@@ -96,6 +102,50 @@ def seen_by_hub_and_colluder(
         told = _part(run.parties, question, crowd.base, twin)
         looks.append(crowd.look(known, released - (told - known.base), sites=there, scale=1 / charge.mu))
     return scored(looks, crowd.present)
+
+
+def _seen_before_unmasking(budget: Budget, rng: Generator, state: int | None, *, sites: int, **options: Any) -> Trial:
+    """What the last site sends, read as it came, and read without the masks that the hub and the first site know of.
+
+    The hub learns each survivor's own mask, and who colludes those that it shares with others. Without the rest of them the
+    site's own noise, a part of what all honest sites add together, would be all that covers a person there. Under them every
+    word is as likely as any other: what is left is far larger than noise, and as often positive as not.
+    """
+    names, members = _names(sites), dict[str, MaskedMember]()
+    crowd, tap = Crowd.of(names, dim=_DIM, mu=mu_of(budget), rng=rng, at=names[-1:], blank=True), Tap()
+
+    def standing(parties: Parties, name: str, rows: DenseRows, identity: Identity | None) -> Party:
+        member = parties.member(name, rows, identity=identity)
+        assert isinstance(member, MaskedMember)
+        members[name] = member
+        return member
+
+    run = announced(_pca(budget, state, options), crowd.tables(), tap, standing=standing)
+    require_promise(run.guarantee, budget)
+    sent = [mail.body for mail in tap.mail if mail.sender == names[-1] and isinstance(mail.body, Masked)]
+    terms, raw, less = _terms(run.parties), list[Look](), list[Look]()
+    for (question, _), body, charge in zip(run.turns, sent, run.parties.ledgers[names[-1]].charges, strict=True):
+        task, asked, fraction = run.parties.study.as_sum(question)
+        known = crowd.known(run.parties.study, question)
+        # Of the noise that was charged for, this site adds its share.
+        alone = 1 / (charge.mu * math.sqrt(terms.lattice.honest))
+        told = body.words.copy()
+        add_masks(told, _told(members[names[-1]], members[names[0]], body.turn))
+        for words, looks in ((body.words, raw), (told, less)):
+            look = crowd.look(known, terms.read(words, task, asked, fraction), sites=names[-1:], scale=alone)
+            looks.append(replace(look, charged=charge.mu))
+    # Two ways to look at the same words: guesses are by the second, and noise that is no more than noise is seen in either.
+    first, second = scored(raw, crowd.present), scored(less, crowd.present)
+    noise = np.concatenate([first.noise, second.noise])
+    return replace(second, noise=noise, parts=(*first.parts, *second.parts))
+
+
+def _told(site: MaskedMember, colluder: MaskedMember, turn: int) -> list[tuple[bytes, bool]]:
+    """What takes off the masks of a site that others know: its own, and the one that it shares with the colluder."""
+    assert site._session is not None and colluder._session is not None
+    own, *pairs = site._session.masks(turn)
+    shared = {key for key, _ in colluder._session.masks(turn)}
+    return [(key, not plus) for key, plus in (own, *(pair for pair in pairs if pair[0] in shared))]
 
 
 def _terms(parties: Parties) -> MaskedTerms:
@@ -169,5 +219,19 @@ CASES: Final = (
         survivors=3,
         method="covariance",
         neighbours="zero-out",
+    ),
+    Case(
+        "masked/mail",
+        "shipped",
+        "FederatedPCA(trust='masked', method='covariance', neighbours='zero-out') over 3 sites, what one of them sends before "
+        "the sum is unmasked, seen by the hub and another of the sites, who know some of the masks",
+        "a row along each axis at that site, every other one a thousand times the bound, there or blank",
+        ("curve", "noise"),
+        BUDGET,
+        claim_under_masks,
+        partial(_seen_before_unmasking, sites=3, method="covariance", neighbours="zero-out"),
+        quick=60,
+        full=600,
+        threshold=0.5,
     ),
 )

@@ -109,6 +109,7 @@ def _outside(budget: Budget, rng: Generator, state: int | None) -> Trial:
         np.einsum("mi,mj->mij", cut, cut),
         math.sqrt(len(NAMES)) * pairing.own(1.0, charged),
         symmetric=True,
+        charged=charged,
     )
     return scored([look], present)
 
@@ -130,7 +131,8 @@ def _scores(budget: Budget, rng: Generator, state: int | None) -> Trial:
     released = given.scores[_THREE[-1]][-_DIM:]
     shifts = np.zeros((_DIM, *released.shape))
     shifts[np.arange(_DIM), np.arange(_DIM)] = pca.components_.T
-    looks.append(Look(released, np.zeros_like(released), shifts, 1 / given.guarantee.charges[-1].mu))
+    charged = given.guarantee.charges[-1].mu
+    looks.append(Look(released, np.zeros_like(released), shifts, 1 / charged, charged=charged))
     return scored(looks, present)
 
 
@@ -179,6 +181,19 @@ CASES: Final = (
         quick=260,
     ),
     _case(
+        "peers/listener",
+        f"GossipPCA(method='covariance', noise='pairwise'), {_MAIL}, seen by somebody who has no peer's keys",
+        f"{_AXES} blank",
+        partial(
+            watched,
+            base=few_rows(_THREE),
+            canaries=along(_THREE[1], instead=np.zeros(_DIM)),
+            method="covariance",
+            consensus="tree",
+        ),
+        quick=60,
+    ),
+    _case(
         "peers/default",
         f"GossipPCA as it is by default, with a private mean, products by a block and the trace, {_AND_KEYS}",
         f"{_AXES} not",
@@ -223,6 +238,26 @@ CASES: Final = (
             rounds=2,
         ),
         quick=60,
+    ),
+    _case(
+        "peers/replaced-mean",
+        "GossipPCA(noise='independent', method='covariance', center='private', neighbours='replace-one'), "
+        f"{_MAIL}, seen by all other peers",
+        "a row along each axis a thousand times the bound, or its opposite, or one along the next",
+        partial(
+            watched,
+            base=few_rows(_THREE),
+            canaries=[
+                Canary(_THREE[-1], row, -row if place % 2 == 0 else np.roll(row, 1))
+                for place, row in enumerate(_HEAVY * np.eye(_DIM))
+            ],
+            noise="independent",
+            method="covariance",
+            center="private",
+            consensus="tree",
+            neighbours="replace-one",
+        ),
+        quick=40,
     ),
     _case(
         "peers/segments",

@@ -157,7 +157,7 @@ class _View:
         own, covariance = self._noise(honest, mu)
         white = np.linalg.inv(np.linalg.cholesky(covariance))
         shifts = np.array([np.outer(white[:, honest.index(one.peer)], self._moved(one)) for one in canaries])
-        return Look(white @ left, white @ base, shifts, own)
+        return Look(white @ left, white @ base, shifts, own, charged=mu)
 
     def _part(self, rows: DenseRows) -> Array:
         """What these rows add to a part, (n,), before any noise."""

@@ -78,9 +78,20 @@ def _released(recommender: PrivateRecommender) -> Array:
     return gram_of(Subspace(recommender.components_.T, recommender.singular_values_))
 
 
-def _scale(recommender: PrivateRecommender, place: str, turn: int, sensitivity: float) -> float:
-    """The deviation of the noise on a release, as it was charged."""
-    return sensitivity / recommender.ledgers_[place].charges[turn].mu
+def _look(
+    recommender: PrivateRecommender,
+    place: str,
+    turn: int,
+    released: Array,
+    base: Array,
+    shifts: Array,
+    *,
+    sensitivity: float,
+    symmetric: bool = False,
+) -> Look:
+    """What was released at this `place` in this `turn`, under noise as it was charged for numbers of this sensitivity."""
+    mu = recommender.ledgers_[place].charges[turn].mu
+    return Look(released, base, shifts, sensitivity / mu, symmetric, charged=mu)
 
 
 def _user(budget: Budget, rng: Generator, state: int | None) -> Trial:
@@ -104,9 +115,16 @@ def _user(budget: Budget, rng: Generator, state: int | None) -> Trial:
     assert fitted.item_degrees_ is not None
     others, votes = _counted(base, domain), _counted(canaries, domain)
     looks = [
-        Look(fitted.item_degrees_, others.sum(axis=0), votes, _scale(fitted, "hub", 0, 1.0)),
-        Look(
-            _released(fitted), others.T @ others, _gram(canaries, domain), _scale(fitted, "hub", 1, 1.0), symmetric=True
+        _look(fitted, "hub", 0, fitted.item_degrees_, others.sum(axis=0), votes, sensitivity=1.0),
+        _look(
+            fitted,
+            "hub",
+            1,
+            _released(fitted),
+            others.T @ others,
+            _gram(canaries, domain),
+            sensitivity=1.0,
+            symmetric=True,
         ),
     ]
     return scored(looks, present)
@@ -124,8 +142,9 @@ def _item(budget: Budget, rng: Generator, state: int | None) -> Trial:
     fitted, _ = _fitted(budget, state, given, _ITEMS, mechanism="covariance", unit="item", min_degree=_LEAST)
     less = _gram(without, domain)
     known = _gram(base, domain).sum(axis=0) + less.sum(axis=0)
-    scale = _scale(fitted, "hub", 0, domain.gram_sensitivity(Neighbours.INTERACTION))
-    return scored([Look(_released(fitted), known, _gram(canaries, domain) - less, scale, symmetric=True)], present)
+    sensitivity, shifts = domain.gram_sensitivity(Neighbours.INTERACTION), _gram(canaries, domain) - less
+    look = _look(fitted, "hub", 0, _released(fitted), known, shifts, sensitivity=sensitivity, symmetric=True)
+    return scored([look], present)
 
 
 def _products(
@@ -151,8 +170,8 @@ def _products(
         basis = part.question.arrays[-1]
         sensitivity = domain.gram_times_sensitivity(near, basis=basis, basis_norm=CONTRACTION)
         shifts = np.einsum("mi,mp->mip", counted, counted @ basis)
-        scale = _scale(fitted, _LAST, part.turn, sensitivity)
-        looks.append(Look(part.arrays[0], first.T @ (first @ basis), shifts, scale))
+        known = first.T @ (first @ basis)
+        looks.append(_look(fitted, _LAST, part.turn, part.arrays[0], known, shifts, sensitivity=sensitivity))
     return scored(looks, present)
 
 
