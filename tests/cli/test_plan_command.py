@@ -142,7 +142,9 @@ def test_where_all_is_refused_there_is_no_curve_and_no_plot(monkeypatch: pytest.
     result = planned(*SMALL, "--plot", tmp_path / "plan.svg")
     assert result.exit_code == 0
     words = " ".join(result.stdout.split())
-    assert words.startswith("Nothing can work here: ")
+    # It is the limits that leave nothing, and not the budget.
+    assert words.startswith("No method is left within these limits")
+    assert "Nothing can work" not in words
     assert "curator/power curator/power would take 9 rounds" in words
     assert "no plot was written" in words
     assert list(tmp_path.iterdir()) == []

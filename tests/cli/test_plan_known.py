@@ -115,8 +115,10 @@ BAD = {
     "line 2 is not numbers": ("bad.txt", "4\nfour\n"),
     "there is no number in it": ("empty.csv", "# nothing\n"),
     "variances must be finite, not negative": ("low.csv", "4\n-1\n"),
-    "variances must be numbers": ("words.json", '["a", "b"]'),
-    "variances must be 1 to ": ("none.csv", "variance\n"),
+    "a list must hold numbers alone": ("words.json", '["a", "b"]'),
+    "hold numbers alone, each one variance": ("nested.json", "[[3, 1], [1, 2]]"),
+    "no number in it": ("none.csv", "variance\n"),
+    "several numbers to a line": ("pairs.csv", "component,variance\n1,3\n2,1\n"),
     "is not UTF-8 text": ("latin.txt", "\xff4"),
 }
 
@@ -128,6 +130,14 @@ def test_a_file_that_is_no_spectrum_is_refused_by_name(tmp_path: Path, words: st
     line = refused(*ASKED, "--spectrum", tmp_path / name)
     assert words in line
     assert str(tmp_path / name) in line
+
+
+@pytest.mark.parametrize("text", ["\ufeff3\n2\n1\n", "\ufeffvariance\n3\n2\n1\n", "3;2;1", "# a note\n3 2 1\n"])
+def test_a_spreadsheets_list_keeps_its_first_number(oracle: Oracle, tmp_path: Path, text: str) -> None:
+    source = tmp_path / "list.csv"
+    source.write_text(text, encoding="utf-8")
+    found = spectrum_of(oracle, "--spectrum", source, "--row-bound", 3)
+    assert found.values == pytest.approx(np.array([3, 2, 1]) / 9)
 
 
 def test_what_does_not_fit_together_is_refused(tmp_path: Path) -> None:

@@ -89,7 +89,15 @@ def test_where_all_is_refused_every_reason_is_given() -> None:
 
 def test_a_flat_spectrum_needs_no_finding() -> None:
     flat = Facts(10, 9, 100, Budget(0.1, 1e-6), Spectrum.guessed(10, decay=0.01))
-    assert advise(flat, methods=("curator/covariance",)).chosen is not None
+    found = advise(flat, methods=("curator/covariance",))
+    assert found.chosen is None and found.instead == ()
+    assert found.reasons[0].startswith("There is nothing to find here: directions drawn at random have 1.00")
+
+
+def test_noise_is_not_taken_for_an_answer_because_random_directions_have_much() -> None:
+    few = Facts(10, 9, 10, Budget(0.01, 1e-6), Spectrum.guessed(10))
+    found = advise(few, methods=("curator/covariance",))
+    assert found.chosen is None and found.outlooks[0].captured.value > 0.9
 
 
 def test_methods_are_checked_and_watched() -> None:

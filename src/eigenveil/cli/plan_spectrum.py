@@ -131,11 +131,15 @@ class Known:
         require(ending in _ENDINGS, f"--spectrum must end in {', '.join(_ENDINGS)}, got {path}")
         require(path.is_file(), f"{path} does not exist or is not a file")
         try:
-            text = path.read_text(encoding="utf-8")
+            text = path.read_text(encoding="utf-8-sig")
             if ending != ".json":
                 return self._of_variances(_numbers(text), path, spread=0.0)
             plain = json.loads(text)
             if isinstance(plain, list):
+                require(
+                    bool(plain) and all(isinstance(one, int | float) and not isinstance(one, bool) for one in plain),
+                    "a list must hold numbers alone, each one variance",
+                )
                 return self._of_variances(plain, path, spread=0.0)
             require(
                 self.fill is None and self.row_bound is None,
@@ -194,16 +198,24 @@ class Known:
 
 
 def _numbers(text: str) -> list[float]:
-    """The numbers of a text, with commas, blanks or ends of lines between; a first line of names is left out."""
+    """The numbers of a text: one to a line, below a line of names or not, or all on one line with commas or blanks between.
+
+    >>> _numbers("variance\\n3\\n2.5"), _numbers("3, 2.5")
+    ([3.0, 2.5], [3.0, 2.5])
+    """
     lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
-    require(bool(lines), "there is no number in it")
-    found: list[float] = []
+    found: list[list[float]] = []
     for place, line in enumerate(lines):
         try:
-            found += [float(part) for part in line.replace(",", " ").split()]
+            found.append([float(part) for part in line.replace(",", " ").replace(";", " ").split()])
         except ValueError:
             require(place == 0, f"line {place + 1} is not numbers; each is one variance")
-    return found
+    require(any(found), "there is no number in it")
+    require(
+        len(found) == 1 or all(len(numbers) == 1 for numbers in found),
+        "it has several numbers to a line, and which of them are variances is not said: leave one to a line, or all on one",
+    )
+    return [number for numbers in found for number in numbers]
 
 
 def _whole(rows: Any, scale: float | list[float] | None, path: Path) -> "Array | Any":

@@ -20,6 +20,8 @@ __all__ = ["Answer", "as_values", "show"]
 # Longer names of methods fit on one line from this width on.
 _ROOMY: Final = 90
 _NOTHING: Final = "Nothing can work here"
+# Larger epsilons are used, and nobody who is told what they mean would sign.
+_LAX: Final = 20.0
 # Two neighbouring variances closer than this, relatively, are as good as tied.
 _TIED: Final = 0.05
 _BEYOND: Final = (
@@ -61,6 +63,15 @@ class Answer:
             )
             yield f"Directions drawn at random would have {chosen.nothing:.2f}."
             return
+        if all(found.refused for found in self.advice.outlooks):
+            yield "No method is left within these limits, for the reasons below. What they would capture without the limits:"
+            first = max(self.advice.outlooks, key=lambda found: found.captured.value)
+            yield f"{first.method} {span(first.captured)}, and directions drawn at random {first.nothing:.2f}."
+            return
+        if not self.advice.reasons[0].startswith(_NOTHING):
+            # There is nothing to find, which is another matter, and said there.
+            yield self.advice.reasons[0]
+            return
         yield f"{_NOTHING}: with {asked} and about {facts.people} people no method is worth its budget."
         best = next((found for found in self.advice.outlooks if found.method == self.plotted), None)
         if best is not None:
@@ -68,8 +79,6 @@ class Answer:
                 f"The best, {best.method}, would have {span(best.captured)} of the variance that {_counted(facts.rank)} can "
                 f"have, and directions drawn at random {best.nothing:.2f}."
             )
-        else:
-            yield "Every method is out of the question, for the reasons below."
 
     def assumed(self) -> Iterator[str]:
         """What was said and is taken at its word."""
@@ -79,8 +88,19 @@ class Answer:
             f"a budget of ({facts.budget.epsilon:g}, {facts.budget.delta:g}), all of it for this one fit; neighbours: "
             f"{facts.neighbours.value}"
         )
+        if facts.budget.delta * facts.people > 1:
+            yield (
+                f"a delta of more than one over the number of people, at which the promise may fail for somebody: "
+                f"{1 / facts.people:.2g} is the most that is usual"
+            )
+        if facts.budget.epsilon > _LAX:
+            yield f"an epsilon beyond {_LAX:g}, which promises hardly anything to anybody"
         found = "found in steps" if facts.search else "found in one step"
-        yield f"the mean is {'known' if facts.center == 'known' else f'{found}, for a part of the budget'}"
+        if facts.center == "known":
+            yield "the mean is known, or rows are left where they are"
+        else:
+            reach = "three row bounds" if facts.search else "its bound"
+            yield f"the mean is {found}, for a part of the budget, and lies no further than {reach} from where it is looked for"
         if facts.sites > 1:
             yield f"{facts.sites} sites of about {facts.people // facts.sites} people each"
             if any(name in facts.settings for name in ("masked", "peers")):
@@ -227,7 +247,7 @@ def show(console: "Console", answer: Answer) -> None:
     _listed(console, "what would work instead" if chosen is None else "what would do better", answer.advice.instead)
     if chosen is None:
         # That nothing can work has been said.
-        _listed(console, "why not", [line for line in answer.advice.reasons if not line.startswith(_NOTHING)])
+        _listed(console, "why not", [line for line in answer.advice.reasons if line != first and _NOTHING not in line])
     _listed(console, "taken at its word", answer.assumed())
     _listed(console, "guessed", answer.guesses(), style="yellow")
     _listed(console, "not predicted", answer.unpredicted())

@@ -14,8 +14,8 @@ __all__ = ["Advice", "advise"]
 
 # Captured variances closer than this are equally good.
 _ALIKE: Final = 0.02
-# Of what there is beyond random directions, a method must find at least this much, unless it finds nearly all there is.
-_CLEAR, _NEARLY_ALL = 0.1, 0.9
+# Of what there is beyond random directions, a method must find at least this much.
+_CLEAR: Final = 0.1
 # Who trusts fewest comes first, where settings are equally good.
 _BY_TRUST: Final = ("site", "peers-independent", "masked", "peers", "hub", "curator", "stream")
 
@@ -61,7 +61,9 @@ def advise(facts: Facts, *, methods: Sequence[str] | None = None, watch: Callabl
     best = _preferred(facts, open_to_us)
     if not _works(best):
         reasons = (*_hopeless(facts, best), *_left_out(best, found), _source(facts))
-        return Advice(tuple(found), None, reasons, tuple(others_that_would_do(facts, best.method)))
+        # Where random directions are fair already, more budget would not make an answer worth more.
+        instead = others_that_would_do(facts, best.method) if best.nothing < FAIR else ()
+        return Advice(tuple(found), None, reasons, tuple(instead))
     instead = others_that_would_do(facts, best.method) if best.captured.value < FAIR else ()
     return Advice(tuple(found), best, tuple(_reasons(facts, best, found)), tuple(instead))
 
@@ -69,7 +71,7 @@ def advise(facts: Facts, *, methods: Sequence[str] | None = None, watch: Callabl
 def _works(one: Outlook) -> bool:
     """Whether it finds clearly more than nothing."""
     value, nothing = one.captured.value, one.nothing
-    return value >= _NEARLY_ALL or value - nothing >= _CLEAR * (1 - nothing)
+    return value - nothing >= _CLEAR * (1 - nothing)
 
 
 def _preferred(facts: Facts, outlooks: Sequence[Outlook]) -> Outlook:
@@ -109,6 +111,12 @@ def _all_refused(outlooks: Sequence[Outlook]) -> list[str]:
 
 
 def _hopeless(facts: Facts, best: Outlook) -> list[str]:
+    if best.nothing >= FAIR:
+        return [
+            f"There is nothing to find here: directions drawn at random have {best.nothing:.2f} of the variance that the best "
+            f"{_directions(facts.rank)} would have, and {best.method} would have {best.captured}.",
+            "A fit would spend the budget on what needs none.",
+        ]
     return [
         f"Nothing can work here: even {best.method}, the best, would capture {best.captured} of the variance that the best "
         f"{_directions(facts.rank)} would have, and directions drawn at random have {best.nothing:.2f}.",

@@ -23,7 +23,7 @@ __all__ = ["Trial", "glimpse", "tried"]
 
 # Fits that are rehearsed at least and at most, by the most columns they are for: with many columns one fit is much like the next.
 _FITS: Final = ((150, 16, 120), (400, 5, 12), (1500, 3, 6), (8000, 2, 2), (math.inf, 1, 1))
-# Not fewer, as the first few may happen to agree, and no more than it takes to know the mean this well; fewer of methods that take
+# Not fewer, as the first few may happen to agree, and no more than it takes to know the mean this well; fewer of those that take
 # longer: where there are many products, and many releases of all pairs of columns, by the most columns they are for.
 _SURE: Final = 0.005
 _MANY_PRODUCTS: Final = 50

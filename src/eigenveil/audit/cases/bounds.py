@@ -5,14 +5,16 @@ from typing import Final
 
 import numpy as np
 from numpy.random import Generator
+from numpy.typing import NDArray
 from scipy.linalg import solve_triangular, toeplitz
 
 from eigenveil.audit.case import Case, Claim, Trial, mu_of
-from eigenveil.audit.cases.canaries import require_promise, tossed
-from eigenveil.audit.cases.curator import BUDGET
+from eigenveil.audit.cases.canaries import moved_by_one, require_promise, tossed
+from eigenveil.audit.cases.curator_seen import BUDGET
 from eigenveil.errors import require
 from eigenveil.estimators.find_bounds import find_bounds
 from eigenveil.estimators.released_spectrum import released_spectrum
+from eigenveil.linalg import Array
 from eigenveil.privacy import Budget
 
 __all__ = ["CASES"]
@@ -74,23 +76,27 @@ def _spectrum(budget: Budget, rng: Generator, state: int | None) -> Trial:
     # Rows that fill half of their ball, so that nothing is cut back to a full one; steps that no noise can climb.
     length, step = 0.7, math.ceil(2 * (16 * math.sqrt(variance) + 1))
     base = np.repeat(length * np.eye(_COLUMNS), step * np.arange(_COLUMNS, 0, -1), axis=0)
-    rows = np.vstack([base, np.where(present[:, None], 1000 * np.eye(_COLUMNS), 0.0)])
-    found = released_spectrum(
-        rows,
-        epsilon=budget.epsilon,
-        delta=budget.delta,
-        row_bound=1.0,
-        center=None,
-        neighbours="zero-out",
-        random_state=state,
-    )
-    require_promise(found.guarantee, budget)
-    require(found.spectrum is not None, "eigenvalues so large were to be told from noise")
-    assert found.spectrum is not None
-    rest = found.spectrum.values * found.people - np.square(base).sum(axis=0) - present
     information = np.eye(_COLUMNS) / variance + np.ones((_COLUMNS, _COLUMNS)) / of_sum
-    noise = np.linalg.cholesky(information).T @ rest
-    return Trial(present + information @ rest / mu_of(budget) ** 2, present, noise)
+    root = np.linalg.cholesky(information).T
+
+    def released(there: NDArray[np.bool_], seed: int | None) -> Array:
+        found = released_spectrum(
+            np.vstack([base, np.where(there[:, None], 1000 * np.eye(_COLUMNS), 0.0)]),
+            epsilon=budget.epsilon,
+            delta=budget.delta,
+            row_bound=1.0,
+            center=None,
+            neighbours="zero-out",
+            random_state=seed,
+        )
+        require_promise(found.guarantee, budget)
+        require(found.spectrum is not None, "eigenvalues so large were to be told from noise")
+        assert found.spectrum is not None
+        return found.spectrum.values * found.people
+
+    moved = moved_by_one(lambda there, seed: [root @ released(there, seed)], present, rng)
+    rest = released(present, state) - np.square(base).sum(axis=0) - present
+    return Trial(present + information @ rest / mu_of(budget) ** 2, present, root @ rest, moved=moved)
 
 
 CASES = (

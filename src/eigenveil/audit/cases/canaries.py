@@ -1,6 +1,7 @@
 """People made to be noticed, and scores that notice them: what cases of all kinds share."""
 
 import math
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
@@ -11,12 +12,25 @@ from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace
 from eigenveil.privacy import Budget, Guarantee
 
-__all__ = ["along_axes", "enough_people", "gram_of", "lifted", "require_promise", "symmetric_noise", "tossed"]
+__all__ = [
+    "along_axes",
+    "enough_people",
+    "gram_of",
+    "lifted",
+    "moved_by_one",
+    "require_promise",
+    "symmetric_noise",
+    "tossed",
+]
 
 # So many people along each axis keep all eigenvalues of a released matrix above zero, where they are shown as they are.
 _LIFT: Final = 400
 # Standard deviations: beyond 8 there are no normals.
 _FAR: Final = 8.0
+# It takes two more runs to see how far somebody moves what is released, so that is looked at in one run of so many. A little is
+# taken off it, because somebody else may move a hair with a mean.
+_SELDOM: Final = 8
+_A_HAIR: Final = 1e-3
 
 
 def tossed(count: int, rng: Generator) -> NDArray[np.bool_]:
@@ -64,6 +78,29 @@ def symmetric_noise(residual: Array, *, deviation: float) -> Array:
     """
     beside: Array = residual[np.triu_indices(len(residual), 1)] * math.sqrt(2)
     return np.concatenate([np.diag(residual), beside]) / deviation
+
+
+def moved_by_one(
+    released: Callable[[NDArray[np.bool_], int], Sequence[Array]], present: NDArray[np.bool_], rng: Generator
+) -> float:
+    """How far one canary, drawn by lot, moves all that is released; zero in the many runs in which that is not looked at.
+
+    `released` is everything that comes out for given tosses and a given seed, in units of the deviation that was charged. The
+    same seed draws the same noise, so that between a run with the canary and one without it nothing is left but what the canary
+    moved: whatever it was cut to, and whatever it should have been cut to.
+
+    >>> there, rng = np.array([True, False]), np.random.default_rng(0)
+    >>> far = [moved_by_one(lambda tossed, seed: [3 * tossed.astype(float)], there, rng) for _ in range(20)]
+    >>> sorted({round(one, 3) for one in far})
+    [0.0, 2.997]
+    """
+    looked_at, which, seed = int(rng.integers(_SELDOM)), int(rng.integers(present.size)), int(rng.integers(2**31))
+    if looked_at > 0:
+        return 0.0
+    other = present.copy()
+    other.flat[which] = not other.flat[which]
+    pairs = zip(released(present, seed), released(other, seed), strict=True)
+    return (1 - _A_HAIR) * math.hypot(*(float(np.linalg.norm(one - two)) for one, two in pairs))
 
 
 def require_promise(guarantee: Guarantee, budget: Budget) -> None:

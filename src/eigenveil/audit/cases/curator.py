@@ -1,13 +1,9 @@
-"""Cases of one holder of one table: everything that `PrivatePCA` shows, under each of its promises.
-
-Somebody who knows the whole table but for one person can take all others off what was released. A Gram matrix of
-full rank is shown as it was released, so the score of a canary x is then what is left along x x^T: the likelihood ratio.
-"""
+"""Cases of one holder of one table: everything that `PrivatePCA` shows, under each of its promises."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
-from typing import Any, Final, Literal
+from typing import Final
 
 import numpy as np
 import scipy.sparse as sp
@@ -15,181 +11,50 @@ from numpy.random import Generator
 from scipy.linalg import hadamard
 
 from eigenveil.audit.case import Case, Claim, Test, Trial, mu_of
-from eigenveil.audit.cases.canaries import enough_people, gram_of, lifted, require_promise, symmetric_noise, tossed
+from eigenveil.audit.cases.canaries import enough_people, gram_of, lifted, symmetric_noise, tossed
+from eigenveil.audit.cases.curator_seen import AXES, BUDGET, DIM, blanked, fitted, guarantee_of, joined, replaced
 from eigenveil.errors import require
-from eigenveil.estimators import PrivatePCA
-from eigenveil.linalg import Array
-from eigenveil.plan import split_budget
 from eigenveil.privacy import Budget, Ledger, epsilon_of
 from eigenveil.privacy.published import fpca_scale
 
-__all__ = ["BUDGET", "CASES", "blanked", "fitted", "guarantee_of", "two_fits"]
+__all__ = ["CASES", "two_fits"]
 
-_DIM: Final = 16
-# About mu = 1.2: noise a fifth too small moves the rate of right guesses from 73% to 78%.
-BUDGET: Final = Budget(4.0, 1e-3)
 # The published noise is so large that only a large budget leaves something to see.
 _PAPER: Final = Budget(100.0, 1e-3)
 _PAPER_DIM: Final = 4
 # One look tells little where delta is much more than the level of the test over the canaries, or where an epsilon explains that
 # all guesses are right.
 _MANY, _ONE_LOOK = 320, Budget(1.0, 1e-8)
-_AXES: Final = np.eye(_DIM)
 _CORNERS: Final = np.array(hadamard(8), dtype=np.float64)
-_UNITS: Final = np.logspace(-3, 3, _DIM)
-
-
-def guarantee_of(budget: Budget) -> Claim:
-    """What the guarantee of a fitted `PrivatePCA` says."""
-    return Claim.of(budget, "PrivatePCA's guarantee")
-
-
-def fitted(
-    rows: Any,
-    budget: Budget,
-    state: int | None,
-    *,
-    estimator: type[PrivatePCA] = PrivatePCA,
-    components: int | None = None,
-    **settings: Any,
-) -> PrivatePCA:
-    """A fit of `rows` for all of `budget`; rows of length one around zero and one noisy Gram matrix unless said otherwise."""
-    usual: dict[str, Any] = {"row_bound": 1.0, "center": None, "mechanism": "covariance", "neighbours": "zero-out"}
-    pca = estimator(
-        components, epsilon=budget.epsilon, delta=budget.delta, random_state=state, **(usual | settings)
-    ).fit(rows)
-    require_promise(pca.guarantee_, budget)
-    return pca
-
-
-def blanked(
-    budget: Budget,
-    rng: Generator,
-    state: int | None,
-    *,
-    given: Array,
-    bounded: Array,
-    scale: Array | float = 1.0,
-    rows_each: Sequence[int] | int = 1,
-    deviation: float | None = None,
-    **settings: Any,
-) -> Trial:
-    """All of a released Gram matrix, from a table with a canary for each row of `given`, (m, d), there or blank.
-
-    `bounded`, (m, d), is what each should have become, in units of `scale`: mutually orthogonal. `rows_each` says how many
-    rows each has. `deviation` is that of the noise, the longest row's square over mu unless given.
-    """
-    dim = given.shape[1]
-    squares = np.square(bounded).sum(axis=1)
-    noise = float(squares.max()) / mu_of(budget) if deviation is None else deviation
-    present = tossed(len(given), rng)
-    base = lifted(dim, length=1.0, people=enough_people(dim, deviation=noise))
-    people = np.repeat(np.arange(len(given)), rows_each)
-    table = np.vstack([base * scale, np.where(present[:, None], given, 0.0)[people]])
-    if len(people) > len(given):
-        # Everybody else has one row, and a number beyond the canaries'.
-        settings["person"] = np.concatenate([len(given) + np.arange(len(base)), people])
-    pca = fitted(table, budget, state, scale=None if np.isscalar(scale) else scale, **settings)
-    rest = gram_of(pca.subspace_) - base.T @ base - bounded[present].T @ bounded[present]
-    along = np.einsum("ij,jk,ik->i", bounded, rest, bounded) / squares**2
-    return Trial(present + along, present, symmetric_noise(rest, deviation=noise))
-
-
-def _joined(
-    budget: Budget,
-    rng: Generator,
-    state: int | None,
-    *,
-    center: Literal["private", "public"] | None,
-    table: Callable[[Array], Any] = np.asarray,
-) -> Trial:
-    """Canaries that join the table or stay away: the Gram matrix, the number of people, and the mean where it is looked for.
-
-    `table` says what kind of table rows, (n, d), are put into.
-    """
-    searched = center == "private"
-    split = split_budget(mean=searched, search=searched, count=True, trace=False)
-    by_sum, by_count = (split.mean[0] if searched else 0.0), max(split.count, split.extra)
-    by_gram = split.main(int(searched))
-    deviation = {
-        name: 1 / (mu_of(budget) * math.sqrt(share)) for name, share in (("gram", by_gram), ("count", by_count))
-    }
-    present = tossed(_DIM, rng)
-    # Around a point that is far enough out to be found, and near enough for one step and for no row to be cut.
-    middle = np.full(_DIM, 0.2 / math.sqrt(_DIM)) if center is not None else np.zeros(_DIM)
-    arms = lifted(_DIM, length=0.75, people=enough_people(_DIM, deviation=deviation["gram"]))
-    base = np.vstack([middle + arms, middle - arms])
-    given = 1000 * _AXES
-    pca = fitted(
-        table(np.vstack([base, given[present]])),
-        budget,
-        state,
-        neighbours="add-remove",
-        center=middle if center == "public" else center,
-    )
-    found = pca.mean_
-    inside = given - found
-    inside /= np.linalg.norm(inside, axis=1)[:, None]
-    around = base - found
-    gram = gram_of(pca.subspace_) - around.T @ around - inside[present].T @ inside[present]
-    # Variances are the squared values over the number of people less one.
-    people = float(pca.subspace_.values[0] ** 2 / pca.explained_variance_[0]) + 1.0
-    count = people - len(base) - present.sum()
-    scores = present + by_gram * np.einsum("ij,jk,ik->i", inside, gram, inside) + by_count * count
-    noise = [symmetric_noise(gram, deviation=deviation["gram"]), np.array([count / deviation["count"]])]
-    if searched:
-        require(len(pca.guarantee_.charges) == 2, "the mean was to be found in one step")
-        size = 1 / (mu_of(budget) * math.sqrt(by_sum))
-        total = people * _unshrunk(found, size * math.sqrt(_DIM) / people) - base.sum(axis=0) - present
-        scores += by_sum * total
-        noise.append(total / size)
-    return Trial(scores, present, np.concatenate(noise), tuple(map(len, noise)))
-
-
-def _unshrunk(mean: Array, noise: float) -> Array:
-    """The released mean before its length was reduced for noise of norm `noise`: the root of l - noise^2 / l = length."""
-    length = float(np.linalg.norm(mean))
-    return mean * ((length + math.hypot(length, 2 * noise)) / (2 * length))
-
-
-def _replaced(budget: Budget, rng: Generator, state: int | None) -> Trial:
-    """Each canary has one axis or the next: a shift of sqrt(2) in the Gram matrix, and the same number of people."""
-    present = tossed(_DIM // 2, rng)
-    deviation = math.sqrt(2) / mu_of(budget)
-    base = lifted(_DIM, length=1.0, people=enough_people(_DIM, deviation=deviation))
-    taken = np.where(present, np.arange(0, _DIM, 2), np.arange(1, _DIM, 2))
-    pca = fitted(np.vstack([base, _AXES[taken]]), budget, state, neighbours="replace-one")
-    rest = gram_of(pca.subspace_) - base.T @ base - np.diag(np.isin(np.arange(_DIM), taken).astype(float))
-    scores = present + (np.diag(rest)[0::2] - np.diag(rest)[1::2]) / 2
-    return Trial(scores, present, symmetric_noise(rest, deviation=deviation))
+_UNITS: Final = np.logspace(-3, 3, DIM)
 
 
 def _tied(budget: Budget, rng: Generator, state: int | None) -> Trial:
     """Components alone: each canary decides which of two tied axes comes first. Pairs of axes lie far apart."""
-    present = tossed(_DIM // 2, rng)
-    people = enough_people(_DIM, deviation=math.sqrt(2) / mu_of(budget))
-    base = np.repeat(_AXES, people * (1 + np.arange(_DIM) // 2), axis=0)
-    taken = np.where(present, np.arange(0, _DIM, 2), np.arange(1, _DIM, 2))
-    pca = fitted(np.vstack([base, _AXES[taken]]), budget, state, neighbours="replace-one")
+    present = tossed(DIM // 2, rng)
+    people = enough_people(DIM, deviation=math.sqrt(2) / mu_of(budget))
+    base = np.repeat(AXES, people * (1 + np.arange(DIM) // 2), axis=0)
+    taken = np.where(present, np.arange(0, DIM, 2), np.arange(1, DIM, 2))
+    pca = fitted(np.vstack([base, AXES[taken]]), budget, state, neighbours="replace-one")
     # The pair with most people comes first; of two directions that belong to it the first is its leader.
     leaders = pca.components_[0::2][::-1]
-    pairs = leaders.reshape(_DIM // 2, _DIM // 2, 2)[np.arange(_DIM // 2), np.arange(_DIM // 2)]
+    pairs = leaders.reshape(DIM // 2, DIM // 2, 2)[np.arange(DIM // 2), np.arange(DIM // 2)]
     return Trial(pairs[:, 0] ** 2 - pairs[:, 1] ** 2, present)
 
 
 def _alone(budget: Budget, rng: Generator, state: int | None) -> Trial:
     """Components alone: half of the axes have nobody but a canary each, and half of those directions are shown."""
-    present = tossed(_DIM // 2, rng)
-    used, unused = _AXES[: _DIM // 2], _AXES[_DIM // 2 :]
-    base = np.repeat(used, 2 * enough_people(_DIM, deviation=1 / mu_of(budget)), axis=0)
+    present = tossed(DIM // 2, rng)
+    used, unused = AXES[: DIM // 2], AXES[DIM // 2 :]
+    base = np.repeat(used, 2 * enough_people(DIM, deviation=1 / mu_of(budget)), axis=0)
     table = np.vstack([base, np.where(present[:, None], unused, 0.0)])
-    pca = fitted(table, budget, state, components=3 * _DIM // 4)
+    pca = fitted(table, budget, state, components=3 * DIM // 4)
     return Trial(np.square(pca.components_ @ unused.T).sum(axis=0), present)
 
 
 def _power(budget: Budget, rng: Generator, state: int | None) -> Trial:
     """The end of a power method with a block as wide as the table: its last product, made symmetric."""
-    dim = _DIM // 2
+    dim = DIM // 2
     present = tossed(dim, rng)
     # More than enough: the noise of the last product is not known before the fit has chosen its turns.
     base = lifted(dim, length=1.0, people=2 * enough_people(dim, deviation=1 / mu_of(budget)))
@@ -202,12 +67,26 @@ def _power(budget: Budget, rng: Generator, state: int | None) -> Trial:
     return Trial(scores, present, symmetric_noise(rest, deviation=1 / last.mu))
 
 
+def _trace(budget: Budget, rng: Generator, state: int | None) -> Trial:
+    """Of a power method the total variance alone, which is what a variance is over its ratio. All canaries add to it."""
+    dim = DIM // 2
+    present = tossed(dim, rng)
+    base = lifted(dim, length=1.0, people=2 * enough_people(dim, deviation=1 / mu_of(budget)))
+    table = np.vstack([base, np.where(present[:, None], 1000 * np.eye(dim), 0.0)])
+    # Half of the components are far less than all variance there is: noise does not bridge that.
+    pca = fitted(table, budget, state, components=dim // 2, mechanism="power")
+    charge = pca.guarantee_.charges[-1]
+    require(charge.label == "trace", "the trace was to come last")
+    rest = pca.subspace_.values[0] ** 2 / pca.explained_variance_ratio_[0] - len(base) - present.sum()
+    return Trial(present + rest, present, np.array([rest * charge.mu]))
+
+
 def two_fits(budget: Budget, rng: Generator, state: int | None, *, ledger: Ledger, each: Budget) -> Trial:
     """Two fits of the same people, for `each` a budget, paid from one ledger, which is to say how much both show together."""
-    present = tossed(_DIM, rng)
+    present = tossed(DIM, rng)
     deviation = 1 / mu_of(each)
-    base = lifted(_DIM, length=1.0, people=enough_people(_DIM, deviation=deviation))
-    table = np.vstack([base, np.where(present[:, None], _AXES, 0.0)])
+    base = lifted(DIM, length=1.0, people=enough_people(DIM, deviation=deviation))
+    table = np.vstack([base, np.where(present[:, None], AXES, 0.0)])
     rests = []
     for fit in range(2):
         # Two seeds, because the same noise twice would be no noise.
@@ -272,14 +151,14 @@ def _case(
 
 
 _ALL = "all components and variances, seen by anybody"
-_HEAVY = np.where(np.arange(_DIM) % 2 == 0, 1e8, 1e200)[:, None]
+_HEAVY = np.where(np.arange(DIM) % 2 == 0, 1e8, 1e200)[:, None]
 
 CASES = (
     _case(
         "covariance",
         f"PrivatePCA(mechanism='covariance'): {_ALL}",
         "a row along each axis, there or blank",
-        partial(blanked, given=_AXES, bounded=_AXES),
+        partial(blanked, given=AXES, bounded=AXES),
         quick=300,
         full=3000,
     ),
@@ -287,37 +166,37 @@ CASES = (
         "add-remove",
         f"PrivatePCA(neighbours='add-remove'): {_ALL}, and the number of people in them",
         "a row along each axis a thousand times too long, in the table or not",
-        partial(_joined, center=None),
+        partial(joined, center=None),
     ),
     _case(
         "replace-one",
         f"PrivatePCA(neighbours='replace-one'): {_ALL}",
         "a row along one axis, or another along the next",
-        _replaced,
+        replaced,
     ),
     _case(
         "heavy-row",
         f"PrivatePCA with row_bound 1: {_ALL}",
         "a row 1e8 or 1e200 long along each axis, there or blank",
-        partial(blanked, given=_HEAVY * _AXES, bounded=_AXES),
+        partial(blanked, given=_HEAVY * AXES, bounded=AXES),
     ),
     _case(
         "mean",
         f"PrivatePCA(center='private'): the mean, {_ALL}, and the number of people in them",
         "a row along each axis a thousand times too long, in the table or not",
-        partial(_joined, center="private"),
+        partial(joined, center="private"),
     ),
     _case(
         "sparse",
         f"PrivatePCA of a sparse table around a public center: {_ALL}, and the number of people in them",
         "a row along each axis a thousand times too long, in the table or not",
-        partial(_joined, center="public", table=sp.csr_array),
+        partial(joined, center="public", table=sp.csr_array),
     ),
     _case(
         "person",
         f"PrivatePCA(person=...): {_ALL}",
         "a person with two to five rows along each axis a thousand times too long, there or blank",
-        partial(blanked, given=1000 * _AXES, bounded=_AXES, rows_each=[2 + i % 4 for i in range(_DIM)]),
+        partial(blanked, given=1000 * AXES, bounded=AXES, rows_each=[2 + i % 4 for i in range(DIM)]),
     ),
     _case(
         "column-bounds",
@@ -329,7 +208,7 @@ CASES = (
         "scale",
         f"PrivatePCA(scale=...), units from 1e-3 to 1e3: {_ALL}",
         "a row along each axis a thousand units long, there or blank",
-        partial(blanked, given=1000 * np.diag(_UNITS), bounded=_AXES, scale=_UNITS),
+        partial(blanked, given=1000 * np.diag(_UNITS), bounded=AXES, scale=_UNITS),
     ),
     _case(
         "near-ties",
@@ -354,6 +233,12 @@ CASES = (
         f"PrivatePCA(mechanism='power'): {_ALL}, which show the last product; the others stay with the curator",
         "a row along each axis, there or blank",
         _power,
+    ),
+    _case(
+        "trace",
+        "PrivatePCA(mechanism='power') with half of the components: the total variance, which their ratios to it show",
+        "a row along each axis a thousand times too long, there or blank",
+        _trace,
     ),
     _case(
         "shared-ledger",

@@ -13,10 +13,19 @@ from typing import Any, Final, Literal, final
 
 import numpy as np
 from numpy.random import Generator
+from numpy.typing import NDArray
 
 from eigenveil.audit.case import Case, Claim, Test, Trial, mu_of
-from eigenveil.audit.cases.canaries import enough_people, gram_of, lifted, require_promise, symmetric_noise, tossed
-from eigenveil.audit.cases.curator import BUDGET
+from eigenveil.audit.cases.canaries import (
+    enough_people,
+    gram_of,
+    lifted,
+    moved_by_one,
+    require_promise,
+    symmetric_noise,
+    tossed,
+)
+from eigenveil.audit.cases.curator_seen import BUDGET
 from eigenveil.errors import require
 from eigenveil.estimators import StreamingPCA
 from eigenveil.linalg import Array
@@ -78,32 +87,42 @@ def _followed(budget: Budget, rng: Generator, state: int | None, *, course: _Cou
     base = lifted(_DIM, length=1.0, people=enough_people(_DIM, deviation=math.hypot(*deviations)))
     size = len(base) + kinds * _DIM
     settings: dict[str, Any] = {"horizon": course.blocks * size} if course.publish == "continual" else {}
-    pca = _begun(
-        budget,
-        state,
-        center=False,
-        block_size=size,
-        publish=course.publish,
-        person_blocks=course.person_blocks,
-        **settings,
-    )
-    views = {0: np.zeros((_DIM, _DIM))}
-    for block in range(course.blocks):
-        here = np.array([block in blocks for blocks in course.people])
-        canaries = np.where((present & here[:, None])[:, :, None], 1000 * _AXES, 0.0).reshape(-1, _DIM)
-        pca.partial_fit(np.vstack([base, canaries]))
-        if any(end == block + 1 for _, end in course.stretches):
-            views[block + 1] = gram_of(pca.sync().subspace_)
-    require_promise(pca.guarantee_, budget)
+
+    def released(there: NDArray[np.bool_], seed: int | None) -> list[Array]:
+        """The Gram matrix of each stretch: what came to the view at its end since its beginning."""
+        pca = _begun(
+            budget,
+            seed,
+            center=False,
+            block_size=size,
+            publish=course.publish,
+            person_blocks=course.person_blocks,
+            **settings,
+        )
+        views = {0: np.zeros((_DIM, _DIM))}
+        for block in range(course.blocks):
+            here = np.array([block in blocks for blocks in course.people])
+            canaries = np.where((there & here[:, None])[:, :, None], 1000 * _AXES, 0.0).reshape(-1, _DIM)
+            pca.partial_fit(np.vstack([base, canaries]))
+            if any(end == block + 1 for _, end in course.stretches):
+                views[block + 1] = gram_of(pca.sync().subspace_)
+        require_promise(pca.guarantee_, budget)
+        return [views[end] - views[first] for first, end in course.stretches]
+
+    def in_units(there: NDArray[np.bool_], seed: int) -> list[Array]:
+        return [release / deviation for release, deviation in zip(released(there, seed), deviations, strict=True)]
+
+    moved = moved_by_one(in_units, present, rng)
     scores, weights, noise = np.zeros((kinds, _DIM)), np.zeros((kinds, 1)), []
-    for stretch, deviation in zip(course.stretches, deviations, strict=True):
+    for stretch, deviation, release in zip(course.stretches, deviations, released(present, state), strict=True):
         first, end = stretch
         rows = course.rows_in(stretch)
-        rest = views[end] - views[first] - (end - first) * (base.T @ base) - np.diag(rows @ present)
+        rest = release - (end - first) * (base.T @ base) - np.diag(rows @ present)
         scores += (rows / deviation**2)[:, None] * np.diag(rest)
         weights += (np.square(rows) / deviation**2)[:, None]
         noise.append(symmetric_noise(rest, deviation=float(deviation)))
-    return Trial((present + scores / weights).ravel(), present.ravel(), np.concatenate(noise), tuple(map(len, noise)))
+    seen = (present + scores / weights).ravel()
+    return Trial(seen, present.ravel(), np.concatenate(noise), tuple(map(len, noise)), moved)
 
 
 def _centered(budget: Budget, rng: Generator, state: int | None) -> Trial:

@@ -10,7 +10,8 @@ from numpy.random import Generator
 
 from eigenveil.audit.case import Case, Claim, Trial, mu_of
 from eigenveil.audit.cases.canaries import enough_people, lifted, tossed
-from eigenveil.audit.cases.curator import BUDGET, blanked, fitted, guarantee_of, two_fits
+from eigenveil.audit.cases.curator import two_fits
+from eigenveil.audit.cases.curator_seen import BUDGET, blanked, fitted, guarantee_of
 from eigenveil.estimators import PrivatePCA
 from eigenveil.estimators.bounds import RowBounds
 from eigenveil.estimators.curator import Request
