@@ -20,6 +20,7 @@ __all__ = ["Answer", "as_values", "show"]
 # Longer names of methods fit on one line from this width on.
 _ROOMY: Final = 90
 _NOTHING: Final = "Nothing can work here"
+_NOT_NEEDED: Final = "There is nothing to find here"
 # Larger epsilons are used, and nobody who is told what they mean would sign.
 _LAX: Final = 20.0
 # Two neighbouring variances closer than this, relatively, are as good as tied.
@@ -68,8 +69,7 @@ class Answer:
             first = max(self.advice.outlooks, key=lambda found: found.captured.value)
             yield f"{first.method} {span(first.captured)}, and directions drawn at random {first.nothing:.2f}."
             return
-        if not self.advice.reasons[0].startswith(_NOTHING):
-            # There is nothing to find, which is another matter, and said there.
+        if self.advice.reasons[0].startswith(_NOT_NEEDED):
             yield self.advice.reasons[0]
             return
         yield f"{_NOTHING}: with {asked} and about {facts.people} people no method is worth its budget."
