@@ -63,8 +63,8 @@ def test_a_canary_is_worth_what_is_promised_and_no_more(case: Case, monkeypatch:
         )
         mu = np.sqrt(squares)
         assert (mu <= claim.mu * (1 + 1e-6)).all()
-        # Outside, all peers' noise counts, for four and not three of them; a mean that is found is near no canary's end.
-        assert mu.max() >= 0.84 * claim.mu
+        # Where nobody colludes, all peers' noise counts, for one more of them; a mean that is found is near no canary's end.
+        assert mu.max() >= 0.81 * claim.mu
 
 
 @pytest.mark.parametrize("case", cases_peers.CASES, ids=lambda case: case.name)

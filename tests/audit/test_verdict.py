@@ -55,6 +55,40 @@ def test_noise_a_fifth_too_small_is_found(test: Test) -> None:
         assert judged(case(test, threshold=threshold), small, level=1e-4).refuted
 
 
+def test_a_small_release_is_not_lost_in_a_large_one() -> None:
+    """One quiet number beside sixty that are as loud as they should be, or a little louder."""
+    rng = np.random.default_rng(8)
+    drawn = rng.standard_normal((300, 61)) * np.array([1.05] * 60 + [0.6])
+    scores, there = np.zeros(1), np.ones(1, dtype=bool)
+    together = tuple(Trial(scores, there, one) for one in drawn)
+    apart = tuple(Trial(scores, there, one, (60, 1)) for one in drawn)
+    assert not judged(case("noise"), together, level=1e-4).refuted
+    finding = judged(case("noise"), apart, level=1e-4).findings[0]
+    assert finding.refuted
+    assert "in 300 numbers" in finding.seen
+
+
+def test_releases_by_themselves_are_refuted_no_more_often_than_the_level_says() -> None:
+    rng, scores, there = np.random.default_rng(8), np.zeros(1), np.ones(1, dtype=bool)
+    wrong = 0
+    for _ in range(200):
+        seen = tuple(Trial(scores, there, rng.standard_normal(7), (1, 4, 2), CLAIM.mu) for _ in range(20))
+        wrong += judged(case("noise"), seen, level=0.2).refuted
+    assert binomtest(wrong, 200, 0.2, alternative="greater").pvalue > 1e-6
+
+
+@pytest.mark.parametrize(("moved", "refuted"), [(0.0, False), (CLAIM.mu, False), (1.3 * CLAIM.mu, True)])
+def test_who_moves_more_than_was_charged_for_needs_more_noise(moved: float, refuted: bool) -> None:
+    rng = np.random.default_rng(8)
+    seen = [Trial(np.zeros(1), np.ones(1, dtype=bool), rng.standard_normal(20)) for _ in range(100)]
+    # It is enough that it is seen in one of the runs.
+    seen[7] = replace(seen[7], moved=moved)
+    assert judged(case("noise"), tuple(seen), level=1e-4).refuted == refuted
+    # Twice the noise is enough for anybody who moves less than twice as much.
+    loud = tuple(replace(trial, noise=2 * trial.noise) for trial in seen)
+    assert not judged(case("noise"), loud, level=1e-4).refuted
+
+
 def test_a_threshold_is_learnt_from_runs_that_count_for_nothing_else() -> None:
     rng = np.random.default_rng(4)
     seen = trials(rng, 100, 4, mu=6.0, at=100.0)

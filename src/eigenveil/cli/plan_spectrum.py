@@ -126,6 +126,7 @@ class Known:
 
     def _from_file(self, path: Path) -> "Spectrum":
         from eigenveil.plan import Spectrum
+        from eigenveil.plan.spectrum import PUBLIC_SPREAD
 
         ending = path.suffix.lower()
         require(ending in _ENDINGS, f"--spectrum must end in {', '.join(_ENDINGS)}, got {path}")
@@ -133,14 +134,14 @@ class Known:
         try:
             text = path.read_text(encoding="utf-8-sig")
             if ending != ".json":
-                return self._of_variances(_numbers(text), path, spread=0.0)
+                return self._of_variances(_numbers(text), path, spread=PUBLIC_SPREAD)
             plain = json.loads(text)
             if isinstance(plain, list):
                 require(
                     bool(plain) and all(isinstance(one, int | float) and not isinstance(one, bool) for one in plain),
                     "a list must hold numbers alone, each one variance",
                 )
-                return self._of_variances(plain, path, spread=0.0)
+                return self._of_variances(plain, path, spread=PUBLIC_SPREAD)
             require(
                 self.fill is None and self.row_bound is None,
                 "it is in units of the bound it was released with, so --fill and --row-bound mean nothing",

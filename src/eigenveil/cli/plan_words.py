@@ -20,6 +20,8 @@ __all__ = ["Answer", "as_values", "show"]
 # Longer names of methods fit on one line from this width on.
 _ROOMY: Final = 90
 _NOTHING: Final = "Nothing can work here"
+# Of what there is beyond random directions, this much would be worth a better guess.
+_HOPE: Final = 0.2
 _NOT_NEEDED: Final = "There is nothing to find here"
 # Larger epsilons are used, and nobody who is told what they mean would sign.
 _LAX: Final = 20.0
@@ -30,7 +32,10 @@ _BEYOND: Final = (
     "spectrum is taken to be that of the rows as they are cut."
 )
 _SENDS: Final = "; sends: what a site sends in all"
-_ALIKE: Final = "Sites are taken to be alike and of one size; where they differ, merge and fedpower lose by it."
+_ALIKE: Final = (
+    "Sites are taken to be alike and of one size. Sums do not mind other sizes, and merge gains by them; where rows differ "
+    "from site to site, merge and fedpower may lose."
+)
 _TIES: Final = (
     "Where the variance of the last component and of the next are nearly the same, either direction is as good: the sine can be "
     "near 1 while nothing is lost."
@@ -72,13 +77,21 @@ class Answer:
         if self.advice.reasons[0].startswith(_NOT_NEEDED):
             yield self.advice.reasons[0]
             return
-        yield f"{_NOTHING}: with {asked} and about {facts.people} people no method is worth its budget."
+        only = ", if the spectrum is as guessed" if self._doubtful() else ""
+        yield f"{_NOTHING}{only}: with {asked} and about {facts.people} people no method is worth its budget."
         best = next((found for found in self.advice.outlooks if found.method == self.plotted), None)
         if best is not None:
             yield (
                 f"The best, {best.method}, would have {span(best.captured)} of the variance that {_counted(facts.rank)} can "
                 f"have, and directions drawn at random {best.nothing:.2f}."
             )
+
+    def _doubtful(self) -> bool:
+        """Whether something might work after all, were the spectrum another one that it could be."""
+        best = max(
+            (found for found in self.advice.outlooks if not found.refused), key=lambda found: found.captured.high
+        )
+        return self.known.guessed and best.captured.high > best.nothing + _HOPE * (1 - best.nothing)
 
     def assumed(self) -> Iterator[str]:
         """What was said and is taken at its word."""
@@ -99,8 +112,11 @@ class Answer:
         if facts.center == "known":
             yield "the mean is known, or rows are left where they are"
         else:
-            reach = "three row bounds" if facts.search else "its bound"
-            yield f"the mean is {found}, for a part of the budget, and lies no further than {reach} from where it is looked for"
+            reach = "about two row bounds" if facts.search else "its bound"
+            yield (
+                f"the mean is {found}, for a part of the budget, and lies within {reach} of the origin that the fit is given "
+                "(zero unless you say otherwise); from further off far less is captured"
+            )
         if facts.sites > 1:
             yield f"{facts.sites} sites of about {facts.people // facts.sites} people each"
             if any(name in facts.settings for name in ("masked", "peers")):
@@ -122,6 +138,15 @@ class Answer:
                 f"how long rows are beside the bound: their mean squared length is {spectrum.fill:.2g} of its square; "
                 "--row-bound or --fill says it"
             )
+        # A released spectrum knows its error, and a list does not.
+        if self.known.file is not None and spectrum.error == 0:
+            yield (
+                "that the list is of rows as the bound cuts them: of rows before that, heavy tails make the first variances far "
+                "too large, and far less is captured; --public-data cuts them as a fit does"
+            )
+            zeros = int((spectrum.values == 0).sum())
+            if zeros:
+                yield f"that the {zeros} directions beyond the list have no variance"
 
     def _shape(self) -> str:
         rank = self.facts.rank

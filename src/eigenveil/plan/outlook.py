@@ -9,6 +9,7 @@ import numpy as np
 from eigenveil.errors import require
 from eigenveil.linalg import Array
 from eigenveil.plan.facts import Facts
+from eigenveil.plan.stream import StreamPlan
 from eigenveil.plan.trials import Trial, tried
 from eigenveil.plan.ways import way_of
 from eigenveil.privacy import Budget
@@ -17,6 +18,8 @@ __all__ = ["Interval", "Outlook", "curve", "outlook"]
 
 # Nine of ten lie within so many deviations, and no interval is narrower than this on either side.
 _NINE_OF_TEN, _LEAST = 1.7, 0.005
+# Beyond so many columns `SlicedTracker` has several slices, and that much depends on which columns vary.
+_SLICE, _BY_COLUMNS = 64, 0.05
 
 
 @final
@@ -86,7 +89,9 @@ def outlook(facts: Facts, method: str, *, fits: int | None = None, seed: int = 0
     require(fits is None or fits >= 1, f"fits must be at least 1, got {fits}")
     way = way_of(facts, method)
     plain, doubted = tried(Trial.of(facts, way), fits, seed)
-    captured, sine = (_interval(plain[:, at], doubted[:, at]) for at in range(2))
+    # What is released some columns at a time depends on which columns vary, and nobody knows that beforehand.
+    sliced = isinstance(way.plan, StreamPlan) and way.plan.way == "slices" and facts.dim > _SLICE
+    captured, sine = (_interval(plain[:, at], doubted[:, at], more=_BY_COLUMNS * sliced) for at in range(2))
     return Outlook(
         method=method,
         captured=captured,
@@ -109,11 +114,14 @@ def curve(facts: Facts, method: str, epsilons: Sequence[float]) -> tuple[tuple[f
     )
 
 
-def _interval(plain: Array, doubted: Array) -> Interval:
-    """Around the mean of the `plain` fits: as far as nine of ten of them lie, and of the `doubted` ones, if there are any."""
+def _interval(plain: Array, doubted: Array, *, more: float) -> Interval:
+    """Around the mean of the `plain` fits: as far as nine of ten of them lie, and of the `doubted` ones, if there are any.
+
+    `more` is what else may move it either way.
+    """
     value = float(plain.mean())
     deviation = float(plain.std(ddof=1)) if len(plain) > 1 else 0.0
-    reach = max(_LEAST, _NINE_OF_TEN * (1 + 2 / len(plain)) * deviation)
+    reach = max(_LEAST, _NINE_OF_TEN * (1 + 2 / len(plain)) * deviation) + more
     # Doubt is not even on both sides: what could be lies where the doubted fits do.
     below, above = np.quantile(doubted, [0.05, 0.95]).tolist() if len(doubted) else (value, value)
     low, high = min(below, value - reach), max(above, value + reach)

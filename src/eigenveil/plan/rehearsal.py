@@ -1,7 +1,8 @@
 """Rehearsals: the real tasks on a table that has the guessed spectrum, with the real noise, to see how much is captured.
 
 All noise has the same law in every basis, so what a fit captures depends on the rows through their eigenvalues alone, and a table
-in its own eigenbasis, d rows along d axes, tells as much as the private one would. Nothing private is read.
+in its own eigenbasis, d rows along d axes, tells as much as the private one would. Nothing private is read. The exception are
+streams that are released some columns at a time: see `rehearsal_stream.py`.
 """
 
 import math

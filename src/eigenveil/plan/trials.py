@@ -25,9 +25,9 @@ __all__ = ["Trial", "glimpse", "tried"]
 _FITS: Final = ((150, 16, 120), (400, 5, 12), (1500, 3, 6), (8000, 2, 2), (math.inf, 1, 1))
 # Not fewer, as the first few may happen to agree, and no more than it takes to know the mean this well; fewer of those that take
 # longer: where there are many products, and many releases of all pairs of columns, by the most columns they are for.
-_SURE: Final = 0.005
+_SURE, _SURE_OF_SINE = 0.005, 0.02
 _MANY_PRODUCTS: Final = 50
-_SLOW: Final = ((64, 16), (200, 5), (400, 2), (math.inf, 1))
+_SLOW: Final = ((30, 80), (64, 16), (200, 5), (400, 2), (math.inf, 1))
 # With doubt about the spectrum so many more, by the most columns they are for, and no more of those that take longer.
 _DOUBTS: Final = ((400, 12), (1500, 6), (math.inf, 3))
 _SLOW_DOUBTS: Final = 4
@@ -154,8 +154,9 @@ def _kept(fits: list[tuple[float, float]] | Array) -> Array:
 
 
 def _sure(fits: list[tuple[float, float]]) -> bool:
-    captured = [fit[0] for fit in fits]
-    return bool(np.std(captured, ddof=1) <= _SURE * math.sqrt(len(captured)))
+    # A few that happen to agree say little about how far apart they are.
+    reach = np.std(fits, axis=0, ddof=1) * (1 + 2 / len(fits)) / math.sqrt(len(fits))
+    return bool((reach <= [_SURE, _SURE_OF_SINE]).all())
 
 
 def _fit(trial: Trial, values: Array, seed: int, *, columns: int) -> tuple[float, float]:

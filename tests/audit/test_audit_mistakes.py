@@ -1,0 +1,123 @@
+"""Mistakes that a reviewer made on purpose, one at a time, in what is shipped: each is refuted by a case that looks at it."""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from eigenveil.audit import CASES, audit
+from eigenveil.audit.cases import sites
+from eigenveil.linalg import Array
+from eigenveil.privacy import Domain, Histories, Neighbours, PairedPart
+from eigenveil.protocols.masked.session import Session
+
+# As in an audit of seventy cases at 99%.
+CONFIDENCE = 1 - 0.01 / 70
+
+Patch = pytest.MonkeyPatch
+
+
+def refuted_by(name: str, runs: int) -> set[str]:
+    (verdict,) = audit([CASES[name]], runs=runs, seed=1, jobs=1, confidence=CONFIDENCE)
+    return {finding.test for finding in verdict.findings if finding.refuted}
+
+
+def half_the_trace(patch: Patch) -> None:
+    whole = Domain.trace_sensitivity
+    patch.setattr(Domain, "trace_sensitivity", lambda domain, near: 0.5 * whole(domain, near))
+
+
+def half_the_count(patch: Patch) -> None:
+    patch.setattr("eigenveil.tasks.totals.count_sensitivity", lambda near: 0.5)
+
+
+def a_swap_is_one_person(patch: Patch) -> None:
+    patch.setattr("eigenveil.privacy.domain.gram_sensitivity", lambda radius, near: radius**2)
+    patch.setattr("eigenveil.privacy.sensitivity.gram_sensitivity", lambda radius, near: radius**2)
+
+
+def a_swap_moves_a_sum_once(patch: Patch) -> None:
+    patch.setattr("eigenveil.privacy.domain.sum_sensitivity", lambda radius, near: radius)
+
+
+def less_for_products(patch: Patch) -> None:
+    def less(whole: Callable[..., float]) -> Callable[..., float]:
+        def sensitivity(domain: object, near: Neighbours, *, basis: Array, basis_norm: float) -> float:
+            return 0.75 * whole(domain, near, basis=basis, basis_norm=basis_norm)
+
+        return sensitivity
+
+    for domain in (Domain, Histories):
+        patch.setattr(domain, "gram_times_sensitivity", less(domain.gram_times_sensitivity))
+
+
+def a_ball_a_tenth_too_large(patch: Patch) -> None:
+    whole = Domain._to_ball
+
+    def large(domain: Domain, squares: Array) -> Array:
+        if math.isinf(domain.radius):
+            return whole(domain, squares)
+        with np.errstate(divide="ignore"):
+            return np.minimum(1.0, 1.1 * domain.radius / np.sqrt(squares))
+
+    patch.setattr(Domain, "_to_ball", large)
+
+
+def no_masks(patch: Patch) -> None:
+    def nothing(words: NDArray[np.uint64], masks: object) -> None:
+        pass
+
+    for module in ("member", "exchange"):
+        patch.setattr(f"eigenveil.protocols.masked.{module}.add_masks", nothing)
+
+
+def no_masks_between_pairs(patch: Patch) -> None:
+    whole = Session.masks
+    patch.setattr(Session, "masks", lambda session, turn: whole(session, turn)[:1])
+
+
+def no_noise_between_pairs(patch: Patch) -> None:
+    whole = PairedPart._scales
+
+    def own_alone(part: PairedPart, *release: object) -> tuple[float, float, float]:
+        mu, own, _ = whole(part, *release)
+        return mu, own, 0.0
+
+    patch.setattr(PairedPart, "_scales", own_alone)
+
+
+@pytest.mark.parametrize(
+    ("mistake", "name", "runs"),
+    [
+        (half_the_trace, "hub-noise/power", 15),
+        (half_the_trace, "site-noise/power", 15),
+        (half_the_trace, "masked/power", 10),
+        (half_the_trace, "peers/default", 10),
+        (half_the_trace, "curator/trace", 60),
+        (half_the_count, "hub-noise/result", 15),
+        (half_the_count, "site-noise/covariance", 15),
+        (a_swap_is_one_person, "peers/independent", 15),
+        (a_swap_moves_a_sum_once, "peers/replaced-mean", 15),
+        (less_for_products, "peers/krylov-tree", 15),
+        (less_for_products, "recommend/user-products", 15),
+        (a_ball_a_tenth_too_large, "curator/heavy-row", 60),
+        (a_ball_a_tenth_too_large, "curator/person", 60),
+        (a_ball_a_tenth_too_large, "curator/mean", 60),
+        (a_ball_a_tenth_too_large, "stream/sync", 60),
+        (a_ball_a_tenth_too_large, "bounds/spectrum", 150),
+        (a_ball_a_tenth_too_large, "hub-noise/power", 20),
+        (no_masks, "masked/mail", 10),
+        (no_masks_between_pairs, "masked/mail", 10),
+        (no_noise_between_pairs, "peers/listener", 10),
+    ],
+)
+def test_a_mistake_is_refuted(mistake: Callable[[Patch], None], name: str, runs: int, monkeypatch: Patch) -> None:
+    assert refuted_by(name, runs) == set()
+    mistake(monkeypatch)
+    # What is the same in every run of a case is kept, and would be kept as it is without the mistake, or with it afterwards.
+    sites._task.cache_clear()
+    found = refuted_by(name, runs)
+    sites._task.cache_clear()
+    assert "noise" in found
