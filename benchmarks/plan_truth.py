@@ -73,6 +73,7 @@ _MANY_COLUMNS, _TOO_MANY_COLUMNS = 500, 1000
 # Fits of a cell: the most, and by columns the fewest, as fits of few columns differ more.
 _MOST: Final = 200
 _FEWEST: Final = ((30, 24), (100, 8), (10_000, 4))
+_FEWEST_QUICK: Final = 8
 # Cells beyond these, after the first fits, are not worth more of them: they are not scored.
 _NOTHING, _EVERYTHING = 0.15, 0.99
 
@@ -219,6 +220,7 @@ class Truths:
     path: Path | None
     facts: dict[str, dict[str, Any]] = field(default_factory=dict)
     cells: dict[str, dict[str, list[float]]] = field(default_factory=dict)
+    quick: bool = False
 
     @classmethod
     def open(cls, path: Path) -> "Truths":
@@ -238,7 +240,11 @@ class Truths:
 
     def fewest(self, cell: Cell) -> int:
         """Fewer fits than this say little of how far they differ."""
-        return next(count for most, count in _FEWEST if self.facts[cell.name]["dim"] <= most)
+        return (
+            _FEWEST_QUICK
+            if self.quick
+            else next(count for most, count in _FEWEST if self.facts[cell.name]["dim"] <= most)
+        )
 
     def settled(self, cell: Cell) -> bool:
         """Whether less epsilon was enough already, so that more would show nothing."""

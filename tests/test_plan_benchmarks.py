@@ -46,6 +46,12 @@ def measured() -> Any:
     return grid.quick()
 
 
+@pytest.fixture(scope="module")
+def answers(measured: Any) -> Any:
+    """What the planner says of it, given the spectrum."""
+    return list(grid.answers(measured, grid.given))
+
+
 def test_every_method_of_the_planner_is_measured() -> None:
     assert tuple(truth.WAYS) == METHODS
 
@@ -94,8 +100,8 @@ def test_measuring_goes_on_where_it_stopped(tmp_path: Path) -> None:
     assert len(set(found)) == len(found)
 
 
-def test_quick_predictions_are_near_what_was_measured(measured: Any) -> None:
-    cells = list(grid.all_cells(grid.answers(measured, grid.given)))
+def test_quick_predictions_are_near_what_was_measured(answers: Any) -> None:
+    cells = list(grid.all_cells(answers))
     assert len(cells) >= 10
     assert {one.cell.name for one in cells} == set(grid.QUICK)
     # Far beyond the standard error of either mean, 0.02, and far below what is off with twice the noise.
@@ -105,9 +111,10 @@ def test_quick_predictions_are_near_what_was_measured(measured: Any) -> None:
 
 
 def test_quick_prints_all_tables(
-    measured: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    measured: Any, answers: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(grid, "quick", lambda: measured)
+    monkeypatch.setattr(grid, "answers", lambda truths, guess: answers)
     grid.main(["--quick", "--markdown", "--spectra", "given"])
     shown = capsys.readouterr().out
     assert "| spectrum | cells |" in shown

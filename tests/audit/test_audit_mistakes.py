@@ -81,8 +81,8 @@ def no_masks_between_pairs(patch: Patch) -> None:
 def no_noise_between_pairs(patch: Patch) -> None:
     whole = PairedPart._scales
 
-    def own_alone(part: PairedPart, *release: object) -> tuple[float, float, float]:
-        mu, own, _ = whole(part, *release)
+    def own_alone(part: PairedPart, sensitivity: float, label: str, share: float) -> tuple[float, float, float]:
+        mu, own, _ = whole(part, sensitivity, label, share)
         return mu, own, 0.0
 
     patch.setattr(PairedPart, "_scales", own_alone)

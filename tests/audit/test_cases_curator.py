@@ -23,7 +23,7 @@ SHIPPED = {case.name: case for case in (*CURATOR, *STREAM, *BOUNDS)}
 # Where the score is the likelihood ratio of all that a person moves, guesses are right as often as mu allows.
 SHARP = sorted(
     SHIPPED.keys()
-    - {"curator/lone-direction", "curator/power", "curator/one-run"}
+    - {"curator/lone-direction", "curator/power", "curator/trace", "curator/one-run"}
     - {"stream/mean", "stream/person-continual", "bounds/norms"}
 )
 # A case's part of the 1% of a whole audit.
@@ -69,7 +69,9 @@ def test_what_is_wrong_is_refuted_by_a_quick_audit(case: Case) -> None:
 def test_noise_a_fifth_too_small_is_refuted_wherever_it_can_be_taken_apart(name: str) -> None:
     case = SHIPPED[name]
     # A release of three numbers takes more runs than one of a matrix.
-    runs = {"bounds/norms": 150, "bounds/spectrum": 60, "curator/published-noise": 60}.get(name, min(case.quick, 25))
+    runs = {"bounds/norms": 150, "curator/trace": 400, "bounds/spectrum": 60, "curator/published-noise": 60}.get(
+        name, min(case.quick, 25)
+    )
     assert verdict_of(case, trials_of(case, runs)).refuted
 
 

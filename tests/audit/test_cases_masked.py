@@ -13,6 +13,8 @@ from eigenveil.privacy import Noise, Skellam, mu_for
 CONFIDENCE = 1 - 1e-6
 # As one of sixty cases in an audit at 99%.
 ONE_OF_MANY = 1 - 0.01 / 60
+# Where masks are on, noise is not seen.
+UNMASKED = [case for case in CASES if case.name != "masked/mail"]
 MISSING = [case for case in SPECIMENS if "share" in case.name]
 
 
@@ -29,7 +31,7 @@ def test_a_missing_share_is_refuted_in_a_quick_audit(case: Case) -> None:
     assert verdict.as_it_should
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", UNMASKED, ids=lambda case: case.name)
 def test_integers_a_fifth_too_small_are_seen_as_such(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     draw = Skellam.draw
 

@@ -192,7 +192,7 @@ CASES: Final = (
         "masked/covariance",
         "FederatedPCA(trust='masked', method='covariance') over 3 sites, every unmasked sum, seen by the hub and one of "
         "the sites",
-        quick=120,
+        quick=80,
         full=2600,
         sites=3,
         method="covariance",
@@ -230,7 +230,7 @@ CASES: Final = (
         BUDGET,
         claim_under_masks,
         partial(_seen_before_unmasking, sites=3, method="covariance", neighbours="zero-out"),
-        quick=60,
+        quick=40,
         full=600,
         threshold=0.5,
     ),

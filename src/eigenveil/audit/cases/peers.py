@@ -178,7 +178,7 @@ CASES: Final = (
             method="covariance",
             noise_graph=_NOISE_GRAPH,
         ),
-        quick=260,
+        quick=160,
     ),
     _case(
         "peers/listener",
@@ -205,7 +205,7 @@ CASES: Final = (
             center="private",
             neighbours="add-remove",
         ),
-        quick=100,
+        quick=60,
     ),
     _case(
         "peers/krylov-tree",
@@ -273,7 +273,7 @@ CASES: Final = (
             consensus="tree",
             rounds=3,
         ),
-        quick=100,
+        quick=80,
     ),
     _case(
         "peers/restarted",

@@ -203,7 +203,7 @@ CASES: Final = (
         "a few of them, their weights and the item degrees, seen by anybody",
         "a user of each item in use, and one of all, who have everything that is not in use, there or not",
         _user,
-        quick=260,
+        quick=160,
     ),
     _case(
         "recommend/user-products",
@@ -216,7 +216,7 @@ CASES: Final = (
             rank=_ITEMS // 2,
             near=Neighbours.ZERO_OUT,
         ),
-        quick=100,
+        quick=60,
     ),
     _case(
         "recommend/long-history",
@@ -236,7 +236,7 @@ CASES: Final = (
         "PrivateRecommender(unit='item', min_degree=4, mechanism='covariance'), all directions and weights, seen by anybody",
         "one of four items of a user, there or not, for each item",
         _item,
-        quick=260,
+        quick=160,
     ),
     _case(
         "recommend/item-products",
@@ -250,7 +250,7 @@ CASES: Final = (
             near=Neighbours.INTERACTION,
             unit="item",
         ),
-        quick=100,
+        quick=60,
     ),
     Case(
         name="recommend/one-run",

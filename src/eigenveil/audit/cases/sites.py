@@ -201,7 +201,7 @@ CASES: Final = (
         "FederatedPCA(trust='curator', method='covariance'), all components and variances and the count, seen by anybody",
         _seen_in_result,
         canary=_LAST,
-        quick=260,
+        quick=160,
         full=2600,
     ),
     Case(
@@ -231,7 +231,7 @@ CASES: Final = (
     ),
     _at_sites("covariance", "each site's matrix and count", quick=260, method="covariance"),
     _at_sites("mean", "each site's sum, count and matrix", method="covariance", center="private", mean_bound=1.0),
-    _at_sites("power", "each site's products, count and trace", quick=160, method="power", rounds=2),
+    _at_sites("power", "each site's products, count and trace", quick=100, method="power", rounds=2),
     _at_sites("krylov", "each site's products, count and trace", method="krylov", rounds=3),
     _at_sites("fedpower", "each site's products, count and trace", method="fedpower", rounds=2),
     _at_sites(

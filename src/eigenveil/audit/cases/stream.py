@@ -164,7 +164,7 @@ def _case(
     tests: tuple[Test, ...] = ("curve", "noise"),
     threshold: float | None = 0.5,
 ) -> Case:
-    return Case(f"stream/{name}", "shipped", about, canary, tests, BUDGET, _claim, trial, 150, 1500, threshold)
+    return Case(f"stream/{name}", "shipped", about, canary, tests, BUDGET, _claim, trial, 120, 1500, threshold)
 
 
 _LONG = "a thousand times too long, there or blank"

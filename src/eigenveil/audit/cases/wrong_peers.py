@@ -114,7 +114,7 @@ CASES: Final = (
         about="GossipPCA(noise='pairwise') with noise shared along a star, which it refuses, seen by whoever has all mail and "
         "the keys of the peer in the middle: to the others, nothing is left but their own noise",
         canary="a row along each axis at the last peer, every other one a thousand times the bound, there or blank",
-        tests=("curve",),
+        tests=("curve", "noise"),
         budget=BUDGET,
         claim=_pairwise,
         trial=partial(
@@ -125,7 +125,7 @@ CASES: Final = (
             before=_star,
             method="covariance",
         ),
-        quick=180,
+        quick=120,
         full=1800,
         threshold=0.5,
     ),
