@@ -100,6 +100,17 @@ def test_measuring_goes_on_where_it_stopped(tmp_path: Path) -> None:
     assert len(set(found)) == len(found)
 
 
+def test_more_epsilon_than_was_enough_is_not_measured() -> None:
+    way, table = "curator/covariance", small()
+    truths = truth.Truths(None, quick=True)
+    truths.cells[truth.Cell("small", way, 1.0).key] = {"captured": [0.995], "sine": [0.1]}
+    asked = [truth.Cell("small", way, 3.0), truth.Cell("small", way, 0.5), truth.Cell("small", way, 3.0, look=True)]
+    truth.measure(truths, table, asked, error=1.0, seconds=0.0)
+    assert asked[0].key not in truths.cells
+    assert len(truths.cells[asked[1].key]["captured"]) >= 8
+    assert len(truths.cells[asked[2].key]["captured"]) >= 8
+
+
 def test_quick_predictions_are_near_what_was_measured(answers: Any) -> None:
     cells = list(grid.all_cells(answers))
     assert len(cells) >= 10
