@@ -280,7 +280,8 @@ def chosen(asked: dict[str, list[Answer]], truths: Truths) -> None:
 
 def _shown(answer: Answer | None) -> str:
     if answer is None:
-        return "all above 0.98"
+        # Every method there is easy, or hopeless.
+        return "-"
     one = answer.pick
     return "none" if one is None else f"{one.cell.way}: {one.truth:.3f} / {one.predicted.value:.3f}"
 
