@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -135,7 +135,7 @@ def _budget(epsilon: float | None, delta: float | None) -> tuple[float, float]:
 
 
 def _facts(
-    people: int, rank: int, asked: tuple[float, float], known: Known, *, neighbours: str, **limits: object
+    people: int, rank: int, asked: tuple[float, float], known: Known, *, neighbours: str, **limits: Any
 ) -> "Facts":
     from eigenveil.plan import Facts
     from eigenveil.privacy import Budget, Neighbours
@@ -151,7 +151,7 @@ def _facts(
             budget=Budget(*asked),
             spectrum=spectrum,
             neighbours=Neighbours(neighbours),
-            **given,  # type: ignore[arg-type]
+            **given,
         )
     except ValueError as error:
         raise ValueError(planning.in_plan_words(str(error))) from error
