@@ -1,7 +1,8 @@
 """`Mechanism`: the only way from private to public. The ledger is charged first, the noise drawn second.
 
 Where a mechanism stands is the trust model: `Gaussian` at the hub trusts the hub as curator, `Gaussian` at the sites
-trusts nobody else. Tasks take whatever they are handed and do not change.
+trusts nobody else. Tasks take whatever they are handed and do not change. What a `Gaussian` releases is a whole number of public
+steps (`eigenveil.privacy.steps`), drawn exactly (`eigenveil.privacy.rounded`).
 """
 
 import math
@@ -17,10 +18,13 @@ from eigenveil.linalg import Array
 from eigenveil.privacy.bounded import Bounded
 from eigenveil.privacy.ledger import Ledger, Slot
 from eigenveil.privacy.noise import Noise
+from eigenveil.privacy.rounded import Rounded
+from eigenveil.privacy.steps import ROOT_HALF, distance_in_steps, step_of, steps_of, values_of
 
 __all__ = ["Exact", "Gaussian", "Mechanism", "Portion"]
 
-_STRIP = 256
+# Rows of a symmetric matrix, and numbers of any other array, that are worked on at a time.
+_STRIP, _CHUNK = 256, 1 << 19
 
 
 class Mechanism(ABC):
@@ -35,11 +39,18 @@ class Mechanism(ABC):
 
     @abstractmethod
     def release_parts(
-        self, parts: Iterable[Array], *, sensitivity: float, label: str, share: float = 1.0, slot: Slot | None = None
+        self,
+        parts: Iterable[Array],
+        *,
+        size: int,
+        sensitivity: float,
+        label: str,
+        share: float = 1.0,
+        slot: Slot | None = None,
     ) -> Iterator[Array]:
         """The public versions of the `parts` of one private array, each as it is computed; one charge for all of them.
 
-        `sensitivity` is that of the whole array (Frobenius). The charge is on the ledger before the first part is asked for.
+        `size` is how many numbers they have together, and `sensitivity` that of the whole array (Frobenius). The charge is on the ledger before the first part is asked for.
         """
 
     @abstractmethod
@@ -63,7 +74,14 @@ class Exact(Mechanism):
         return private.value
 
     def release_parts(
-        self, parts: Iterable[Array], *, sensitivity: float, label: str, share: float = 1.0, slot: Slot | None = None
+        self,
+        parts: Iterable[Array],
+        *,
+        size: int,
+        sensitivity: float,
+        label: str,
+        share: float = 1.0,
+        slot: Slot | None = None,
     ) -> Iterator[Array]:
         """The parts as they are."""
         return iter(parts)
@@ -76,14 +94,18 @@ class Exact(Mechanism):
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Gaussian(Mechanism):
-    """Adds normal noise of standard deviation sensitivity * multiplier / sqrt(share), and charges sqrt(share) / multiplier.
+    """Adds rounded normal noise of standard deviation sensitivity * multiplier / sqrt(share), and charges sqrt(share) / multiplier.
 
-    A symmetric value gets symmetric noise: a full matrix N of independent entries, then (N + N^T) / 2. The value being
-    symmetric, that is post-processing of value + N, and halves the variance off the diagonal for nothing.
+    The value is rounded to whole steps of a public lattice, with the rounding in the sensitivity (a part in 4096 at most), and
+    the noise is round(s Z) steps. For two neighbours that is post-processing of a Gaussian mechanism on the whole numbers:
+    K + round(s Z) = round(K + s Z). Proofs: `eigenveil.privacy.steps` and docs/exact-noise.md.
+
+    A symmetric value gets symmetric noise, drawn for the upper triangle, with s on the diagonal and s / sqrt(2) off it: each entry
+    off the diagonal stands in the Frobenius norm twice, so sum_i D_ii^2 / s^2 + sum_(i<j) D_ij^2 / (s^2 / 2) = ||D||_F^2 / s^2.
 
     `carried` is the multiplier of independent noise of the same kind that the value brings along already, from whoever it
-    comes from; only the rest is added. Independent normals add up in variance, so who sees only what is released here
-    sees `multiplier` in all.
+    comes from; only the rest is added. The variances add up ("Noise on noise" in `eigenveil.privacy.steps`), so who sees only what
+    is released here sees `multiplier` in all.
 
     >>> ledger = Ledger(epsilon=1.0, delta=1e-6)
     >>> noisy = Gaussian(5.0, ledger, Noise.seeded(1)).release(Bounded(np.zeros(2), 1.0), label="sum")
@@ -105,40 +127,44 @@ class Gaussian(Mechanism):
 
     def release(self, private: Bounded, *, label: str, share: float = 1.0, slot: Slot | None = None) -> Array:
         """The noisy value; the charge is on the ledger before any noise is drawn."""
-        scale = self._charged(private.sensitivity, label, share, slot)
+        multiplier = self._charged(private.sensitivity, label, share, slot)
+        size = int(np.size(private.value))
+        step = step_of(private.sensitivity, size)
+        deviation = distance_in_steps(private.sensitivity, size, step) * multiplier
         if private.symmetric:
-            return _plus_symmetric(private.value, scale, self.noise)
-        return self._plus(private.value, scale)
+            return _plus_symmetric(private.value, step, deviation, self.noise)
+        return _plus(private.value, step, deviation, self.noise)
 
     def release_parts(
-        self, parts: Iterable[Array], *, sensitivity: float, label: str, share: float = 1.0, slot: Slot | None = None
+        self,
+        parts: Iterable[Array],
+        *,
+        size: int,
+        sensitivity: float,
+        label: str,
+        share: float = 1.0,
+        slot: Slot | None = None,
     ) -> Iterator[Array]:
         """The noisy parts: noise of the same size on every entry, as on the whole array, never symmetric."""
-        scale = self._charged(sensitivity, label, share, slot)
-        return (self._plus(part, scale) for part in parts)
+        multiplier = self._charged(sensitivity, label, share, slot)
+        step = step_of(sensitivity, size)
+        deviation = distance_in_steps(sensitivity, size, step) * multiplier
+        return (_plus(part, step, deviation, self.noise) for part in parts)
 
     def scale(self, sensitivity: float, *, share: float = 1.0) -> float:
-        """Sensitivity times multiplier, more where the share is less."""
+        """Sensitivity times multiplier, more where the share is less. Rounding adds a part in 4096 to it, at most."""
         return sensitivity * self.multiplier / math.sqrt(share)
 
     def _charged(self, sensitivity: float, label: str, share: float, slot: Slot | None) -> float:
-        """Charge the ledger, and return the standard deviation that this has paid for."""
+        """Charge the ledger, and return the noise over sensitivity that this has paid for, less what the value brings along."""
         require(0 < share <= 1, f"share must lie in (0, 1], got {share}")
         require(
             0 < sensitivity < math.inf,
             f"{label!r} has sensitivity {sensitivity}; noise needs a positive, finite one",
         )
         self.ledger.spend(math.sqrt(share) / self.multiplier, label=label, slot=slot)
-        if self.carried == 0:
-            return self.scale(sensitivity, share=share)
         rest = max(0.0, 1.0 - (self.carried / self.multiplier) ** 2)
-        return self.scale(sensitivity, share=share) * math.sqrt(rest)
-
-    def _plus(self, value: Array, scale: float) -> Array:
-        released = self.noise.normal(np.shape(value))
-        released *= scale
-        released += value
-        return released
+        return self.multiplier * math.sqrt(rest / share)
 
 
 @final
@@ -162,11 +188,18 @@ class Portion(Mechanism):
         return self.whole.release(private, label=label, share=share * self.fraction, slot=slot)
 
     def release_parts(
-        self, parts: Iterable[Array], *, sensitivity: float, label: str, share: float = 1.0, slot: Slot | None = None
+        self,
+        parts: Iterable[Array],
+        *,
+        size: int,
+        sensitivity: float,
+        label: str,
+        share: float = 1.0,
+        slot: Slot | None = None,
     ) -> Iterator[Array]:
         """Through the whole, for a smaller share."""
         return self.whole.release_parts(
-            parts, sensitivity=sensitivity, label=label, share=share * self.fraction, slot=slot
+            parts, size=size, sensitivity=sensitivity, label=label, share=share * self.fraction, slot=slot
         )
 
     def scale(self, sensitivity: float, *, share: float = 1.0) -> float:
@@ -174,17 +207,35 @@ class Portion(Mechanism):
         return self.whole.scale(sensitivity, share=share * self.fraction)
 
 
-def _plus_symmetric(value: Array, scale: float, noise: Noise) -> Array:
-    """`value`, (d, d), plus (N + N^T) / 2 with N of independent entries of size `scale`, drawn a strip at a time."""
+def _plus(value: Array, step: float, deviation: float, noise: Noise) -> Array:
+    """`value` in whole steps plus round(deviation Z) steps in every entry, some numbers at a time."""
+    flat, out = np.asarray(value).reshape(-1), np.empty(np.shape(value))
+    flat_out = out.reshape(-1)
+    for start in range(0, len(flat), _CHUNK):
+        steps = steps_of(flat[start : start + _CHUNK], step)
+        if deviation > 0:
+            steps += Rounded(deviation).draw(noise, len(steps))
+        flat_out[start : start + _CHUNK] = values_of(steps, step)
+    return out
+
+
+def _plus_symmetric(value: Array, step: float, deviation: float, noise: Noise) -> Array:
+    """`value`, (d, d), in whole steps plus symmetric noise, a strip at a time: one entry, one noise, two places."""
     dim = len(value)
-    total = np.array(value)
+    total = np.empty((dim, dim))
     for start in range(0, dim, _STRIP):
         stop = min(start + _STRIP, dim)
-        strip = noise.normal((stop - start, dim - start))
-        square, beside = strip[:, : stop - start], strip[:, stop - start :]
-        total[start:stop, start:stop] += (scale / 2) * (square + square.T)
-        # (N_ij + N_ji) / 2 of two independent entries has the law of N_ij / sqrt(2): one draw serves both places.
-        beside *= scale / math.sqrt(2)
-        total[start:stop, stop:] += beside
-        total[stop:, start:stop] += beside.T
+        steps = steps_of(value[start:stop, start:], step)
+        if deviation > 0:
+            steps += Rounded(deviation * ROOT_HALF).draw(noise, steps.size).reshape(steps.shape)
+            # The diagonal has noise of its own, larger, in place of what was drawn for all entries of the strip.
+            diagonal = np.arange(stop - start)
+            own = steps_of(value[start + diagonal, start + diagonal], step)
+            steps[diagonal, diagonal] = own + Rounded(deviation).draw(noise, len(own))
+        strip = values_of(steps, step)
+        square = np.triu(strip[:, : stop - start])
+        square += np.triu(square, 1).T
+        total[start:stop, start:stop] = square
+        total[start:stop, stop:] = strip[:, stop - start :]
+        total[stop:, start:stop] = strip[:, stop - start :].T
     return total

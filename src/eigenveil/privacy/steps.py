@@ -1,0 +1,161 @@
+"""The lattice of a release: whole numbers of public steps, so that what can come out does not depend on the rows.
+
+Noise in floating point gives itself away: of all the numbers that a float64 can hold, most cannot be reached from a given
+value, and whoever knows all rows but one sees which value was there. Here the value is rounded onto the multiples of a public
+power of two, whole-number noise is added to it, and only the sum, which is public by then, becomes a float again.
+
+**Rounding costs next to nothing.** Let V be an exact value, a sum of whole numbers say, with sensitivity D, and W what floating
+point holds of it: |W - V| <= 2^-52 |V| + g / 4 in every entry, as after two roundings and a little more. With a power of two g and
+K = clip(rint(W / g), -2^50, 2^50),
+    |K - clip(V / g)| <= 1/2 + 2^-52 * 2^50 + 1/4 = 1   in every entry:
+dividing by g is exact, rounding to a whole number moves by at most a half, and clipping moves no two numbers apart. So the whole
+numbers of neighbours are at most D / g + 2 sqrt(size) apart in the Euclidean norm; `step_of` makes g so small that this is at
+most D / g * (1 + 2^-12), and noise for that distance is what is drawn.
+
+A W that is any further from V than that would make the noise too small: what is released must come out of exact sums
+(`eigenveil.privacy.whole`), never out of a sum in floating point, whose error grows with the number of rows.
+
+**Noise on noise.** Let u -> f(u) move no two points apart by more than L times their distance plus c, and let Z, Z' be independent
+standard normals. Then f(x + s Z) + t Z' is mu-private for x that one person moves by D, with mu^2 = a^2 / s^2 + (L (D - a) + c)^2 / t^2
+for every a in [0, D]. Proof: between x and x', |x - x'| <= D, look at Z shifted by a / s towards x beside Z itself. Telling the
+two apart is a Gaussian mechanism of mu = a / s. Given Z, the points that f is applied to are D - a apart, so what is released after it
+is a Gaussian mechanism of mu = (L (D - a) + c) / t, and the two compose. With a = D s^2 / (s^2 + t^2 / L^2) that is at most
+(D + c / L)^2 / (s^2 + t^2 / L^2): the variances add up, whatever was rounded or clipped in between, as long as it is in c.
+"""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eigenveil.errors import require
+from eigenveil.linalg import Array
+from eigenveil.privacy.noise import Noise
+from eigenveil.privacy.rounded import Rounded
+
+__all__ = [
+    "CAPACITY",
+    "ROUNDING_COST",
+    "distance_in_steps",
+    "pack",
+    "packed_noise",
+    "packed_size",
+    "step_of",
+    "steps_of",
+    "unpack",
+    "values_of",
+]
+
+# By how much rounding onto the lattice adds to a sensitivity, relatively, and as bits.
+_BITS = 12
+ROUNDING_COST = 2.0**-_BITS
+# The most steps that an entry may have before noise. Beyond it entries are clipped, which tells nobody of it.
+CAPACITY = 1 << 50
+# Covers the rounding of the few operations that a distance or a deviation is computed with.
+_SLACK = 1 + 2.0**-40
+# Entries off the diagonal of a symmetric matrix have noise of at least this much of the diagonal's.
+ROOT_HALF = math.sqrt(0.5) * (1 + 2.0**-50)
+# Steps outside of these lose digits at the ends of what floating point reaches.
+_TINY = 2.0**-900
+
+
+def step_of(sensitivity: float, size: int) -> float:
+    """The step for a release of `size` numbers: a power of two g with 2 sqrt(size) g at most `ROUNDING_COST` * sensitivity.
+
+    It depends on public numbers alone. People at their bound in one entry have room for 2^36 / sqrt(size) of them, at least:
+    beyond that their sum is clipped and no longer useful.
+
+    >>> step_of(1.0, 100) == 2.0**-17
+    True
+    """
+    require(0 < sensitivity < math.inf, f"sensitivity must be positive and finite, got {sensitivity}")
+    step = 2.0 ** (math.frexp(sensitivity)[1] - 2 - _BITS - math.ceil(math.log2(max(size, 1)) / 2))
+    require(_TINY < step < 1 / _TINY, f"sensitivity must be a number of ordinary size, got {sensitivity}")
+    return step
+
+
+def distance_in_steps(sensitivity: float, size: int, step: float) -> float:
+    """At most how far apart, in the Euclidean norm, the whole numbers of neighbours are.
+
+    >>> distance_in_steps(1.0, 1, 0.5) > 4.0
+    True
+    """
+    return (sensitivity / step + 2 * math.sqrt(size)) * _SLACK
+
+
+def steps_of(value: Array, step: float, *, most: int = CAPACITY) -> NDArray[np.int64]:
+    """`value` in whole steps, the nearest ones, clipped to `most`. What is not a number becomes zero: raising would tell of it.
+
+    >>> steps_of(np.array([0.3, -1e300, np.nan]), 0.25).tolist()
+    [1, -1125899906842624, 0]
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        steps = np.asarray(value, dtype=np.float64) / step
+    steps = np.rint(steps, out=np.asarray(steps))
+    np.copyto(steps, 0.0, where=np.isnan(steps))
+    np.clip(steps, -most, most, out=steps)
+    whole: NDArray[np.int64] = steps.astype(np.int64)
+    return whole
+
+
+def values_of(steps: NDArray[np.int64], step: float) -> Array:
+    """Released steps as floats. Digits beyond the 53rd are lost here, after the noise, where nobody learns from it."""
+    values = steps.astype(np.float64)
+    values *= step
+    return values
+
+
+def packed_size(shape: tuple[int, ...], *, symmetric: bool) -> int:
+    """How many numbers `pack` makes of an array of this shape.
+
+    >>> packed_size((3, 3), symmetric=True), packed_size((3, 2), symmetric=False)
+    (6, 6)
+    """
+    return shape[0] * (shape[0] + 1) // 2 if symmetric else math.prod(shape)
+
+
+def pack(value: Array, *, symmetric: bool) -> Array:
+    """`value` as a flat copy; of a symmetric matrix only the upper triangle, row by row.
+
+    >>> pack(np.array([[1.0, 2.0], [2.0, 3.0]]), symmetric=True).tolist()
+    [1.0, 2.0, 3.0]
+    """
+    if not symmetric:
+        return np.array(value, dtype=np.float64).ravel()
+    return np.concatenate([np.asarray(row, dtype=np.float64)[place:] for place, row in enumerate(value)])
+
+
+def unpack(flat: Array, shape: tuple[int, ...], *, symmetric: bool) -> Array:
+    """The array of this shape that `pack` made flat.
+
+    >>> unpack(np.array([1.0, 2.0, 3.0]), (2, 2), symmetric=True).tolist()
+    [[1.0, 2.0], [2.0, 3.0]]
+    """
+    size = packed_size(shape, symmetric=symmetric)
+    require(flat.shape == (size,), f"a part of shape {shape} must have {size} numbers, got {flat.shape}")
+    if not symmetric:
+        return flat.reshape(shape)
+    dim, start = shape[0], 0
+    value = np.empty(shape)
+    for i in range(dim):
+        value[i, i:] = flat[start : start + dim - i]
+        value[i:, i] = value[i, i:]
+        start += dim - i
+    return value
+
+
+def packed_noise(noise: Noise, deviation: float, shape: tuple[int, ...], *, symmetric: bool) -> NDArray[np.int64]:
+    """Whole steps of noise for a packed array of this shape: round(s Z), s = `deviation`, in every entry.
+
+    Of a symmetric matrix the entries off the diagonal get s / sqrt(2). Each of them stands in the Frobenius norm twice, so that
+    sum_i D_ii^2 / s^2 + sum_(i<j) D_ij^2 / (s^2 / 2) = ||D||_F^2 / s^2: what is released is protected as a whole array with s is.
+    """
+    size = packed_size(shape, symmetric=symmetric)
+    if not symmetric:
+        return Rounded(deviation).draw(noise, size)
+    drawn = Rounded(deviation * ROOT_HALF).draw(noise, size)
+    dim = shape[0]
+    # Row i of the triangle begins with its diagonal entry, after rows of dim, dim - 1, ... entries.
+    diagonal = np.cumsum(np.arange(dim, 0, -1)) - np.arange(dim, 0, -1)
+    drawn[diagonal] = Rounded(deviation).draw(noise, dim)
+    return drawn
