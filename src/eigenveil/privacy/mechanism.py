@@ -131,7 +131,7 @@ class Gaussian(Mechanism):
         """The noisy value; the charge is on the ledger before any noise is drawn."""
         multiplier = self._charged(private.sensitivity, label, share, slot)
         size = int(np.size(private.value))
-        step = step_of(private.sensitivity, size)
+        step = step_of(private.sensitivity, size, multiplier=self.multiplier / math.sqrt(share))
         deviation = distance_in_steps(private.sensitivity, size, step) * multiplier
         if private.symmetric:
             return _plus_symmetric(private.value, step, deviation, self.noise)
@@ -149,7 +149,7 @@ class Gaussian(Mechanism):
     ) -> Iterator[Array]:
         """The noisy slices: symmetric noise, as on the whole matrix, in the memory of a few slices (`eigenveil.privacy.columns`)."""
         multiplier = self._charged(sensitivity, label, share, slot)
-        step = step_of(sensitivity, dim * dim)
+        step = step_of(sensitivity, dim * dim, multiplier=self.multiplier / math.sqrt(share))
         deviation = distance_in_steps(sensitivity, dim * dim, step) * multiplier
         return columns_released(slices, dim=dim, step=step, deviation=deviation, noise=self.noise)
 
