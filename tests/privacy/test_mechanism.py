@@ -136,7 +136,15 @@ def test_slices_of_one_matrix_are_charged_once() -> None:
 
 @pytest.mark.parametrize(
     ("dim", "widths"),
-    [(1, [1]), (63, [63]), (65, [1] * 65), (200, [64, 64, 64, 8]), (200, [3, 90, 0, 100, 7]), (700, [700]), (700, [100] * 7)],
+    [
+        (1, [1]),
+        (63, [63]),
+        (65, [1] * 65),
+        (200, [64, 64, 64, 8]),
+        (200, [3, 90, 0, 100, 7]),
+        (700, [700]),
+        (700, [100] * 7),
+    ],
 )
 def test_slices_have_the_noise_of_a_symmetric_matrix_whatever_their_widths(dim: int, widths: list[int]) -> None:
     """Mirrored to the last bit, sigma on the diagonal and sigma / sqrt(2) off it, independent across the tiles it is drawn in."""
@@ -179,7 +187,9 @@ def test_the_noise_does_not_depend_on_how_columns_are_cut_into_slices() -> None:
 
 def test_two_releases_of_slices_have_different_noise() -> None:
     mechanism = Gaussian(1.0, unlimited(), Noise.seeded(3))
-    one, two = (list(mechanism.release_columns([np.zeros((9, 9))], dim=9, sensitivity=1.0, label="x")) for _ in range(2))
+    one, two = (
+        list(mechanism.release_columns([np.zeros((9, 9))], dim=9, sensitivity=1.0, label="x")) for _ in range(2)
+    )
     assert not (one[0] == two[0]).any()
 
 
@@ -214,5 +224,7 @@ def test_slices_are_paid_for_before_the_first_is_computed() -> None:
 
 def test_exact_slices_are_the_slices() -> None:
     whole = Exact(because="a test")
-    assert [part.tolist() for part in whole.release_columns([np.ones((1, 1))], dim=1, sensitivity=1.0, label="x")] == [[[1.0]]]
+    assert [part.tolist() for part in whole.release_columns([np.ones((1, 1))], dim=1, sensitivity=1.0, label="x")] == [
+        [[1.0]]
+    ]
     assert whole.scale(3.0) == 0.0

@@ -1,12 +1,11 @@
 """A symmetric matrix released some of its columns at a time: exactly symmetric noise, and never (d, d) numbers at once.
 
-Noise is drawn in square tiles. The tile of rows I and columns J, I before J, has a source of its own, whose key is a digest of the
-release's own key and the two numbers; where its mirror image is needed the same source is set up again and gives the same
-whole numbers. So an entry off the diagonal has one noise in two places, as in `packed_noise`, and with the same proof: what is
-released is a function of the upper triangle in whole steps, s of noise on the diagonal and s / sqrt(2) off it, since
+Noise is drawn in square tiles. The tile of rows I and columns J, I before J, has a source of its own, whose key is a digest of
+the release's own key and the two numbers. Where its mirror image is needed, the same source is set up again and gives the same
+whole numbers. So an entry off the diagonal has one noise in two places, as in `packed_noise`, and with the same proof. What is
+released is a function of the upper triangle in whole steps, with noise s on the diagonal and s / sqrt(2) off it, and
     sum_i D_ii^2 / s^2 + sum_(i<j) D_ij^2 / (s^2 / 2) = ||D||_F^2 / s^2.
-The value must be symmetric to the last bit: otherwise the difference of two mirrored entries, from which the noise drops out, would
-be public.
+The value must be symmetric to the last bit. Otherwise the difference of two mirrored entries would be public without any noise.
 """
 
 import hashlib

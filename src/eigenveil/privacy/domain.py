@@ -253,7 +253,9 @@ class Domain(Region):
         rows *= self._to_grid(squares, block, unit, np.sqrt(self.dim) / 2, squared)[:, None]
         return np.rint(rows, out=rows)
 
-    def whole_twice(self, block: Block, *, unit: float, fine: float, out: Array, out_fine: Array) -> tuple[Array, Array]:
+    def whole_twice(
+        self, block: Block, *, unit: float, fine: float, out: Array, out_fine: Array
+    ) -> tuple[Array, Array]:
         """The bounded rows, (b, d), of a dense block, in whole numbers of `unit` for products and of `fine` for a sum.
 
         The same as `whole` gives for each of the two, measured once; in `out` and `out_fine`.

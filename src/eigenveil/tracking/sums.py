@@ -217,7 +217,9 @@ class Sums:
         more = bits - self.bits
         if more == 0:
             return self
-        return replace(self, gram=self.gram >> more, total=self.total >> more, apart=self.apart / 2**more + 1, bits=bits)
+        return replace(
+            self, gram=self.gram >> more, total=self.total >> more, apart=self.apart / 2**more + 1, bits=bits
+        )
 
     def released(self, terms: Terms, mechanism: Mechanism, *, rows: int, label: str, slot: Slot) -> "Sums":
         """The same after they left through `mechanism`, from `slot`; a person has at most `rows` rows in them.
@@ -278,7 +280,9 @@ def _bits_for(rows: float, bits: int) -> int:
 
 def _require_finite(rows: Any) -> None:
     stored = rows.data if sp.issparse(rows) else rows
-    finite = all(np.isfinite(stored[start : start + _CACHED_ROWS]).all() for start in range(0, len(stored), _CACHED_ROWS))
+    finite = all(
+        np.isfinite(stored[start : start + _CACHED_ROWS]).all() for start in range(0, len(stored), _CACHED_ROWS)
+    )
     require(finite, "rows must be finite, and not too large to square")
 
 

@@ -150,9 +150,7 @@ class _Listened(Mechanism):
         share: float = 1.0,
         slot: Slot | None = None,
     ) -> Iterator[Array]:
-        return self.whole.release_columns(
-            slices, dim=dim, sensitivity=sensitivity, label=label, share=share, slot=slot
-        )
+        return self.whole.release_columns(slices, dim=dim, sensitivity=sensitivity, label=label, share=share, slot=slot)
 
     def scale(self, sensitivity: float, *, share: float = 1.0) -> float:
         return self.whole.scale(sensitivity, share=share)
