@@ -155,17 +155,18 @@ def _leading(slices: Iterator[Array], dim: int, width: int, *, most: int) -> tup
     for part in slices:
         stop = start + part.shape[1]
         trace += float(np.trace(part[start:stop]))
-        fresh = complement(part, left) if left.shape[1] < dim else np.empty((dim, 0))
-        frame = np.hstack([left, fresh])
-        small = np.hstack([np.eye(frame.shape[1], left.shape[1]) * values, frame.T @ part])
+        held = left.shape[1]
+        frame = np.hstack([left, complement(part, left)]) if held < dim else left
+        # As soon as it is not needed any more, and before the next slice is made: this runs where memory is short.
+        del left
+        small = np.hstack([np.eye(frame.shape[1], held) * values, frame.T @ part])
+        del part
         turn, sizes, back = np.linalg.svd(small, full_matrices=False)
         keep = min(most, len(sizes))
-        held = left.shape[1]
         left, values = frame @ turn[:, :keep], sizes[:keep]
+        del frame
         right = np.vstack([right @ back[:keep, :held].T, back[:keep, held:].T])
         start = stop
-        # Before the next slice is made: this runs where memory is short.
-        del part, fresh, frame, small
     inner = values[:, None] * (right.T @ left)
     eigenvalues, turn = np.linalg.eigh((inner + inner.T) / 2)
     space = Subspace(left @ turn[:, : -width - 1 : -1], np.sqrt(np.maximum(eigenvalues[: -width - 1 : -1], 0.0)))
