@@ -214,8 +214,9 @@ def sum_unit(region: Region) -> float:
 
 
 def add_block(block: Block, domain: Domain, *, gram: Integers, total: Integers | None) -> None:
-    """Add what a block adds to the Gram matrix, (d, d), in whole numbers of `domain.unit` squared, and to the sum of its rows, (d,),
-    in whole numbers of `sum_unit`, for who adds up blocks. Changes both in place; there may be no sum.
+    """Add what a block adds to the Gram matrix, (d, d), and to the sum of rows, (d,), for who adds up blocks. Changes both in place.
+
+    The matrix is in whole numbers of `domain.unit` squared, the sum, which may be left out, in whole numbers of `sum_unit`.
 
     A row adds at most 2^34 to an entry of either. Of sparse rows around a center, what a piece of the block adds is rounded to a
     whole number and then off by less than one; of neighbours only the pieces differ that the person is in.
@@ -506,7 +507,7 @@ class _Shifts:
         self._weight += int(shift @ shift)
 
     def columns(self, products: DoubleDouble, center: Array, here: slice) -> Array:
-        """`taken_off` for all rows and the columns `here`, (d, w): of two mirrored entries both as of the one above the diagonal."""
+        """`taken_off` for all rows and the columns `here`, (d, w). Both of two mirrored entries are as that above the diagonal."""
         dim, before, after = len(center), slice(0, here.start), slice(here.stop, len(center))
         found = np.empty((dim, here.stop - here.start))
         hi, lo = products
