@@ -127,10 +127,10 @@ class Gaussian(Mechanism):
 
     def release(self, private: Bounded, *, label: str, share: float = 1.0, slot: Slot | None = None) -> Array:
         """The noisy value; the charge is on the ledger before any noise is drawn."""
-        multiplier = self._charged(private.sensitivity, label, share, slot)
+        scale = self._charged(private.sensitivity, label, share, slot)
         size = int(np.size(private.value))
         step = step_of(private.sensitivity, size, multiplier=self.multiplier / math.sqrt(share))
-        deviation = distance_in_steps(private.sensitivity, size, step) * multiplier
+        deviation = distance_in_steps(private.sensitivity, size, step) * (scale / private.sensitivity)
         if private.symmetric:
             return _plus_symmetric(private.value, step, deviation, self.noise)
         return _plus(private.value, step, deviation, self.noise)
@@ -146,9 +146,9 @@ class Gaussian(Mechanism):
         slot: Slot | None = None,
     ) -> Iterator[Array]:
         """The noisy parts: noise of the same size on every entry, as on the whole array, never symmetric."""
-        multiplier = self._charged(sensitivity, label, share, slot)
+        scale = self._charged(sensitivity, label, share, slot)
         step = step_of(sensitivity, size, multiplier=self.multiplier / math.sqrt(share))
-        deviation = distance_in_steps(sensitivity, size, step) * multiplier
+        deviation = distance_in_steps(sensitivity, size, step) * (scale / sensitivity)
         return (_plus(part, step, deviation, self.noise) for part in parts)
 
     def scale(self, sensitivity: float, *, share: float = 1.0) -> float:
@@ -156,7 +156,7 @@ class Gaussian(Mechanism):
         return sensitivity * self.multiplier / math.sqrt(share)
 
     def _charged(self, sensitivity: float, label: str, share: float, slot: Slot | None) -> float:
-        """Charge the ledger, and return the noise over sensitivity that this has paid for, less what the value brings along."""
+        """Charge the ledger, and return the standard deviation that this has paid for, less what the value brings along."""
         require(0 < share <= 1, f"share must lie in (0, 1], got {share}")
         require(
             0 < sensitivity < math.inf,
@@ -164,7 +164,7 @@ class Gaussian(Mechanism):
         )
         self.ledger.spend(math.sqrt(share) / self.multiplier, label=label, slot=slot)
         rest = max(0.0, 1.0 - (self.carried / self.multiplier) ** 2)
-        return self.multiplier * math.sqrt(rest / share)
+        return self.scale(sensitivity, share=share) * math.sqrt(rest)
 
 
 @final
