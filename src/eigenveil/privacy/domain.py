@@ -158,8 +158,11 @@ class Region(ABC):
         return Pair(part.rows, part.rows, unit * unit, None if self.shifted_center is None else part.shift)
 
     @abstractmethod
-    def scored(self, block: Block, *, basis: Array) -> Scored:
-        """What the rows of a block add to the Gram matrix times `basis`, (d, p), whose entries are multiples of 2^-35."""
+    def scored(self, block: Block, *, basis: Array, out: Array | None = None) -> Scored:
+        """What the rows of a block add to the Gram matrix times `basis`, (d, p), whose entries are multiples of 2^-35.
+
+        Dense rows are in `out` if given.
+        """
 
     @abstractmethod
     def sum_sensitivity(self, neighbours: Neighbours) -> float:
@@ -352,7 +355,7 @@ class Domain(Region):
         inside = np.minimum(found, self.radius**2)
         return inside if block.weights is None else inside * block.weights
 
-    def scored(self, block: Block, *, basis: Array) -> Scored:
+    def scored(self, block: Block, *, basis: Array, out: Array | None = None) -> Scored:
         """Rows and their scores, in whole numbers of 2^-10 units, rounded towards zero: no longer than radius ||basis||_2.
 
         A row in whole units and a basis in multiples of 2^-35 multiply without rounding: all sums are below 2^17 2^35 = 2^52.
@@ -360,7 +363,7 @@ class Domain(Region):
         unit = self.unit
         assert unit is not None
         if not block.sparse:
-            rows = self.whole(block, unit=unit, squared=True)
+            rows = self.whole(block, unit=unit, squared=True, out=out)
             scores = rows @ basis
             scores *= _SCORE
             return Scored(rows, np.trunc(scores, out=scores), unit * (unit / _SCORE))

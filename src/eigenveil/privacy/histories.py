@@ -157,7 +157,7 @@ class Histories(Region):
         left = np.multiply(there, weights[:, None], out=None if out is None else out[: len(there)])
         return Pair(left, there, _PRODUCT)
 
-    def scored(self, block: Block, *, basis: Array) -> Scored:
+    def scored(self, block: Block, *, basis: Array, out: Array | None = None) -> Scored:
         """Items and scores: r s^T with s = r^T basis / max(degree, least) in whole numbers of 2^-32, rounded towards zero.
 
         r^T basis is a sum of multiples of 2^-35 that stays below 2^18 for any history of up to 2^36 items: exact.
