@@ -241,8 +241,8 @@ def test_heights_are_those_of_layers_of_one_area() -> None:
 
 def slow_round(scale: float, layer: int, digits: Fraction) -> int:
     """round(s x_i digits 2^-53), obviously."""
-    exact = Fraction(scale) * Fraction(_layers().widths[layer], 2**22) * digits / 2**_DIGITS
-    return int(math.floor(exact + Fraction(1, 2)))
+    exact: Fraction = Fraction(scale) * Fraction(_layers().widths[layer], 2**22) * digits / 2**_DIGITS
+    return math.floor(exact + Fraction(1, 2))
 
 
 def slow_keeps(layer: int, digits: Fraction, height: Fraction) -> bool:
