@@ -25,7 +25,7 @@ __all__ = ["LARGEST_SCALE", "REACH", "Rounded"]
 
 Integers = NDArray[np.int64]
 
-# Half the width of the lowest layer. Draws beyond this many standard deviations come with their probability: 2^-743.
+# Half the width of the lowest layer. Draws beyond this many standard deviations come with their probability, below 2^-743.
 REACH = 32
 # The largest scale: a draw within reach is then at most 2^50.
 LARGEST_SCALE = 2.0**45
