@@ -8,6 +8,7 @@ also when each depends on the answers before it, and that mechanism is (epsilon,
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal, final
 
 from scipy.special import erfcx, ndtr
@@ -85,6 +86,8 @@ def _at_most(epsilon: float, mu: float) -> float:
     return found * (1 + _LEFT) + _ROUNDING * (1 + abs(low)) * (1 + high) * term
 
 
+# A fit asks for the same few numbers again and again, and each takes forty evaluations.
+@lru_cache(maxsize=1024)
 def mu_for(epsilon: float, delta: float) -> float:
     """The largest mu that is (epsilon, delta)-private: noise of standard deviation sensitivity / mu suffices.
 
@@ -107,6 +110,7 @@ def mu_for(epsilon: float, delta: float) -> float:
     return low * (1 - _MARGIN)
 
 
+@lru_cache(maxsize=1024)
 def epsilon_of(mu: float, delta: float) -> float:
     """The smallest epsilon for which a mu-Gaussian mechanism is (epsilon, delta)-private, from above.
 

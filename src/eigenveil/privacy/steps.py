@@ -18,11 +18,11 @@ A W that is any further from V than that would make the noise too small: what is
 **Noise on noise.** Let f move no two points further apart than L times their distance plus c, and let Z, Z' be independent
 standard normals. Then f(x + s Z) + t Z' is mu-private for x that one person moves by D, with
     mu^2 = (D + c / L)^2 / (s^2 + t^2 / L^2):
-the variances add up, whatever was rounded or clipped in between, as long as it is in c. Proof: between x and x', |x - x'| = E <= D,
+the variances add up, whatever was rounded or clipped in between, as long as it is in c. Proof: between x and x', E <= D apart,
 look at Z shifted by a / s towards x beside Z itself. Telling the two apart is a Gaussian mechanism of mu = a / s. Given Z, the
-points that f is applied to are E - a apart, so what is released after it is a Gaussian mechanism of mu = (L (E - a) + c) / t, and
-the two compose. The best a, (E + c / L) s^2 / (s^2 + t^2 / L^2), gives the bound. If it is more than E, a = E is better still: the
-points are the same then, and mu = E / s.
+points that f is applied to are E - a apart, so what is released after it is a Gaussian mechanism of mu = (L (E - a) + c) / t,
+and the two compose. The best a, (E + c / L) s^2 / (s^2 + t^2 / L^2), gives the bound. If it is more than E, a = E is better
+still: the points are the same then, and mu = E / s.
 """
 
 import math
