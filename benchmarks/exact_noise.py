@@ -25,6 +25,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, final
 
@@ -55,7 +56,7 @@ def verdict(found: float, limit: float, *, least: bool = False) -> str:
 # --- Draws. ---
 
 
-def draws(repeats: int) -> None:
+def draws(repeats: int, clock: Callable[[], float]) -> None:
     """Draws a second on one thread, interleaved with floating-point normals."""
     from eigenveil.privacy.rounded import Rounded
 
@@ -63,7 +64,8 @@ def draws(repeats: int) -> None:
     noise = Noise.seeded(1)
     for scale in SCALES:
         sampler = Rounded(scale)
-        pairs = _pairs(lambda sampler=sampler: sampler.draw(noise, DRAWS), lambda: noise.normal((DRAWS,)), repeats)  # type: ignore[misc]
+        exact: Callable[[], object] = partial(sampler.draw, noise, DRAWS)
+        pairs = _pairs(exact, lambda: noise.normal((DRAWS,)), repeats, clock)
         rate = DRAWS / statistics.median(ours for ours, _ in pairs)
         peer = DRAWS / statistics.median(theirs for _, theirs in pairs)
         ratio = statistics.median(ours / theirs for ours, theirs in pairs)
@@ -75,21 +77,24 @@ def draws(repeats: int) -> None:
             lambda count=count: [Rounded(1e6).draw(noise, count) for _ in range(200)],  # type: ignore[misc]
             lambda count=count: [noise.normal((count,)) for _ in range(200)],  # type: ignore[misc]
             repeats,
+            clock,
         )
         ours, theirs = (statistics.median(each) / 200 * 1e6 for each in zip(*pairs, strict=True))
         print(f"{count:10}{ours:14.1f}{theirs:14.1f}{ours / theirs:8.2f}", flush=True)
 
 
-def _pairs(ours: Callable[[], object], theirs: Callable[[], object], repeats: int) -> list[tuple[float, float]]:
+def _pairs(
+    ours: Callable[[], object], theirs: Callable[[], object], repeats: int, clock: Callable[[], float]
+) -> list[tuple[float, float]]:
     """Seconds of both, in turn, after one of each."""
     ours(), theirs()
-    return [(seconds(ours), seconds(theirs)) for _ in range(repeats)]
+    return [(seconds(ours, clock), seconds(theirs, clock)) for _ in range(repeats)]
 
 
 # --- The size of the noise. ---
 
 
-def noise(repeats: int) -> None:
+def noise() -> None:
     """Standard deviation over sensitivity times multiplier, for releases of several sizes."""
     from eigenveil.privacy.steps import distance_in_steps, step_of
 
@@ -237,17 +242,18 @@ def main() -> None:
     parser.add_argument("--threads", type=int, help="BLAS threads of a fit")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
+    clock = time.process_time if chosen.cpu else time.perf_counter
     if chosen.worker:
-        answer(time.process_time if chosen.cpu else time.perf_counter)
+        answer(clock)
         return
     if unknown := set(chosen.parts) - {"draws", "noise", "fits"}:
         parser.error(f"unknown part {', '.join(sorted(unknown))}; there are draws, noise, fits")
     repeats, parts = 3 if chosen.quick else chosen.repeats, chosen.parts or ["draws", "noise", "fits"]
     shapes = [(n // 10 if chosen.quick else n, d) for n, d in SHAPES if chosen.columns is None or d in chosen.columns]
     if "draws" in parts:
-        draws(repeats)
+        draws(repeats, clock)
     if "noise" in parts:
-        noise(repeats)
+        noise()
     if "fits" in parts:
         roots = [root for root in (Path(__file__).parents[1], chosen.before) if root is not None]
         trees = [Tree(root, cpu=chosen.cpu, threads=chosen.threads) for root in roots]
