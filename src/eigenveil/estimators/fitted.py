@@ -12,6 +12,7 @@ from eigenveil.errors import require
 from eigenveil.estimators.checks import checked_array, with_names
 from eigenveil.linalg import Array, Subspace
 from eigenveil.model import Model
+from eigenveil.people import identifiers
 from eigenveil.privacy import Guarantee
 from eigenveil.rows import CheckedRows, Rows, Symmetric
 
@@ -149,9 +150,7 @@ def without_person(X: Any, person: Any, *, fitting: bool) -> tuple[Any, Any]:
     if person is None:
         return X, None
     if not isinstance(person, str):
-        ids = _identifiers(person)
-        require(ids.ndim == 1, f"person must be a column name or one identifier per row, got shape {ids.shape}")
-        return X, ids
+        return X, identifiers(person) if fitting else None
     names = column_names(X) or []
     if person not in names:
         require(not fitting, f"person names the column {person!r}, which X does not have")
@@ -168,12 +167,3 @@ def column_names(X: Any) -> list[Any] | None:
         return list(X.schema.names)
     names = getattr(X, "columns", None)
     return None if names is None else list(names)
-
-
-def _identifiers(person: Any) -> Any:
-    """Identifiers as an array. numpy would turn a list of several types into one, and could make two people one."""
-    if isinstance(person, list | tuple):
-        require(
-            len({type(one) for one in person}) <= 1, "person must hold identifiers of one type, none of them missing"
-        )
-    return np.asarray(person)
