@@ -10,13 +10,13 @@ names nobody is refused, and never grouped.
 import math
 import numbers
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 
 from eigenveil.errors import require
 
-__all__ = ["PLACEHOLDERS", "identifiers", "require_ids"]
+__all__ = ["PLACEHOLDERS", "Withheld", "identifiers", "require_ids"]
 
 # What programs write where a value is missing, in lower case: nothing, log files, SAS and Stata, ARFF files, Excel,
 # pandas, SQL dumps, R, NumPy, JavaScript, Python, SQL and JSON. What a person may have typed ("unknown", 999) is not here:
@@ -30,6 +30,18 @@ _UNSEEN = "".join(filter(str.isspace, map(chr, range(0x3001)))) + "\u200b\u200c\
 _EXACT = 2.0**53
 _KINDS = (str, bytes, bool, np.bool_, numbers.Integral, numbers.Number)
 _AT_ONCE = 1 << 16
+
+
+@final
+class Withheld:
+    """Stands where identifiers were, in what is shown or copied of a fitted estimator: who is in a table is private.
+
+    >>> Withheld()
+    <identifiers, not shown>
+    """
+
+    def __repr__(self) -> str:
+        return "<identifiers, not shown>"
 
 
 def identifiers(person: Any, *, what: str = "person") -> Any:
@@ -52,6 +64,10 @@ def identifiers(person: Any, *, what: str = "person") -> Any:
     ValueError: person has missing, blank or placeholder ids (such as "", "NA" or "null"). Give every row the id of its \
 person, or leave those rows out.
     """
+    require(
+        not isinstance(person, Withheld),
+        f"{what} stayed with the original: this is a copy of a fit. Give the identifiers anew, with set_params(person=...)",
+    )
     # Of lists and masked arrays, before numpy makes one type out of several, the text "nan" out of NaN, and drops the mask.
     require(not np.ma.is_masked(person), _missing(what, "person"))
     if isinstance(person, list | tuple):

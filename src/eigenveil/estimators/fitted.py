@@ -1,6 +1,7 @@
 """What a fitted estimator shows and does: attributes as in scikit-learn's PCA, scores, and a model to save."""
 
-from typing import Any
+import copy
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -12,11 +13,14 @@ from eigenveil.errors import require
 from eigenveil.estimators.checks import checked_array, with_names
 from eigenveil.linalg import Array, Subspace
 from eigenveil.model import Model
-from eigenveil.people import identifiers
+from eigenveil.people import Withheld, identifiers
 from eigenveil.privacy import Guarantee
 from eigenveil.rows import CheckedRows, Rows, Symmetric
 
 __all__ = ["FittedPCA", "column_names", "model_of", "read_rows", "without_person"]
+
+# Which of the methods that show an estimator there are depends on the version of scikit-learn.
+_SHOWN: Any = BaseEstimator
 
 
 class FittedPCA(TransformerMixin, BaseEstimator):
@@ -25,6 +29,8 @@ class FittedPCA(TransformerMixin, BaseEstimator):
     person: Any
     model_: Model
     n_components_: int
+    # Names of attributes that hold rows, scores, keys or parties: they stay in the original.
+    _own: ClassVar[tuple[str, ...]] = ()
 
     def transform(self, X: Any) -> Array:
         """Scores, (n, k), of rows `X`, (n, d). Raw data: scores of people are as private as their rows."""
@@ -55,6 +61,35 @@ class FittedPCA(TransformerMixin, BaseEstimator):
         """Write `model_` to a safetensors file; `eigenveil.Model.load` reads it back."""
         check_is_fitted(self)
         self.model_.save(path)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a copy gets, in a pickle or in memory: parameters and what was released, and nothing to release anew."""
+        state = {name: value for name, value in self.__dict__.items() if name not in self._own}
+        if "model_" in state and self._names_people():
+            # Who is in the table is protected too. An unfitted estimator is a request, and goes out as it is.
+            state["person"] = Withheld()
+        return state
+
+    def __repr__(self, N_CHAR_MAX: int = 700) -> str:
+        """As scikit-learn shows it, without identifiers of people, which would end up in logs."""
+        return str(_SHOWN.__repr__(self._as_shown(), N_CHAR_MAX))
+
+    def _get_params_html(self, *given: Any, **more: Any) -> Any:
+        """Parameters in a notebook, likewise."""
+        return _SHOWN._get_params_html(self._as_shown(), *given, **more)
+
+    def _get_fitted_attr_html(self, *given: Any, **more: Any) -> Any:
+        """Attributes in a notebook, without those that stay in the original: scores there are would be printed."""
+        return _SHOWN._get_fitted_attr_html(self._as_shown(), *given, **more)
+
+    def _as_shown(self) -> "FittedPCA":
+        shown = copy.copy(self)
+        if self._names_people():
+            shown.person = Withheld()
+        return shown
+
+    def _names_people(self) -> bool:
+        return self.person is not None and not isinstance(self.person, str)
 
     def _show(
         self,
