@@ -262,7 +262,7 @@ def test_a_copy_cannot_publish_and_the_original_can(way: str) -> None:
     other = COPIES[way](pca)
     assert not hasattr(other, "scores_") and not hasattr(other, "segments_")
     for _ in range(2):
-        with pytest.raises(EigenveilError, match="a copy of a fit: .* only the original can publish"):
+        with pytest.raises(EigenveilError, match=r"a copy of a fit: .* only the original can publish"):
             other.publish_scores(epsilon=1.0, delta=1e-6)
     assert other.guarantee_ == pca.guarantee_
     given = pca.publish_scores(epsilon=1.0, delta=1e-6)
@@ -354,7 +354,7 @@ def test_nobody_is_shown_where_an_estimator_is() -> None:
 def test_a_copied_ledger_pays_once() -> None:
     ledger = Ledger(epsilon=1.0, delta=1e-6)
     pca = PrivatePCA(2, **BUDGET, ledger=ledger).fit(ROWS)
-    for other in (copy.copy(pca), copy.deepcopy(pca), clone(pca), copy.deepcopy(pca.get_params())):
+    for other in (copy.copy(pca), copy.deepcopy(pca), clone(pca), copy.deepcopy(vars(pca))):
         assert (other["ledger"] if isinstance(other, dict) else other.ledger) is ledger
     sent = pickle.loads(pickle.dumps(pca))  # noqa: S301
     with pytest.raises(BudgetExceeded, match="copy of a ledger"):
@@ -386,16 +386,8 @@ def histories() -> sp.csr_array:
 def test_no_recommender_holds_a_history(trust: str, mechanism: str) -> None:
     R = histories()
     sites = [R[:200], R[200:400], R[400:]]
-    model = PrivateRecommender(
-        6,
-        epsilon=4.0,
-        delta=1e-4,
-        trust=trust,
-        mechanism=mechanism,
-        item_degrees="private",
-        on_noise="warn",
-        random_state=0,  # type: ignore[arg-type]
-    )
+    choices: dict[str, Any] = {"trust": trust, "mechanism": mechanism, "item_degrees": "private", "on_noise": "warn"}
+    model = PrivateRecommender(6, epsilon=4.0, delta=1e-4, random_state=0, **choices)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model.fit(sites)
@@ -485,7 +477,7 @@ PLANTED: dict[str, Callable[[Array], Any]] = {
     "objects": lambda row: np.array([None, row.tolist()], dtype=object),
     "sparse": lambda row: sp.csr_array(row[None]),
     "bytes": lambda row: row.tobytes(),
-    "slot": lambda row: _Slotted(row),
+    "slot": _Slotted,
     "bound method": lambda row: _Slotted(row).method,
     "closure": lambda row: lambda: row,
     "default": lambda row: lambda row=row: None,
