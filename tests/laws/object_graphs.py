@@ -22,7 +22,7 @@ _ELSEWHERE = (type, types.ModuleType, types.BuiltinFunctionType, types.Traceback
 # Numbers that are so to this many digits are the same: sums come out differently in another order.
 _LIKE = 1e-12
 # Fewer binary digits than this may be anybody's: counts, bounds, powers of two.
-_FEWEST_BITS = 11
+_FEWEST_BITS, _MANY_BITS = 11, 30
 
 
 def reached(*things: Any, but: Iterable[Any] = ()) -> Iterator[Any]:
@@ -84,9 +84,14 @@ class Secrets:
         return [type(one).__name__ for one in reached(*things, but=but) if self._among(_parts(_numbers(one)))]
 
     def written_in(self, data: bytes) -> bool:
-        """Whether one of them stands in the bytes, as a float of either order."""
-        sought = self.values[np.isin(np.frexp(np.abs(self.values))[0], self._parts)]
-        return any(number.tobytes() in data or number.byteswap().tobytes() in data for number in sought)
+        """Whether one of them stands in the bytes, as a float of either order.
+
+        A number of few digits is sought together with the next one: a length and three bytes that follow look like it.
+        """
+        digits = np.frexp(np.abs(self.values))[0]
+        single = self.values[np.isin(digits, self._parts) & (digits * 2.0**_MANY_BITS % 1 != 0)]
+        pairs = np.stack([self.values[:-1], self.values[1:]], axis=1)[np.isin(digits, self._parts)[:-1]]
+        return any(one.tobytes() in data or one.byteswap().tobytes() in data for one in (*single, *pairs))
 
     def told_in(self, words: str) -> bool:
         """Whether one of them stands in a text, in full or to eight digits."""
