@@ -443,19 +443,6 @@ def test_an_interrupted_fit_is_told_without_its_rows() -> None:
             make(pca).resume()
 
 
-def test_what_is_written_is_found() -> None:
-    secrets = secrets_of(None, [])
-    for held in (
-        ROWS[5],
-        ROWS[5].astype(">f8"),
-        ROWS.sum(axis=0) / COUNT,
-        float(np.linalg.norm(ROWS[9])),
-        {"a": ROWS[5, :2]},
-    ):
-        assert secrets.written_in(pickle.dumps(held))
-    assert not secrets.written_in(pickle.dumps([ROWS[::-1, ::-1].cumsum(), "text", 3.14, list(range(1000))]))
-
-
 # The attack itself: it finds what is planted, wherever that is.
 
 
@@ -512,6 +499,19 @@ def test_what_is_planted_is_found(planted: str) -> None:
     pca.guarantee_note_ = PLANTED[planted](ROWS[17])  # type: ignore[attr-defined]
     assert secrets.held_by(pca) != []
     assert secrets.held_by(copy.copy(pca)) != []
+
+
+def test_what_is_written_is_found() -> None:
+    secrets = secrets_of(None, [])
+    for held in (
+        ROWS[5],
+        ROWS[5].astype(">f8"),
+        ROWS.sum(axis=0) / COUNT,
+        float(np.linalg.norm(ROWS[9])),
+        {"a": ROWS[5, :2]},
+    ):
+        assert secrets.written_in(pickle.dumps(held))
+    assert not secrets.written_in(pickle.dumps([ROWS[::-1, ::-1].cumsum(), "text", 3.14, list(range(1000))]))
 
 
 @pytest.mark.parametrize("what", ["scores", "sum", "mean", "gram", "segments"])

@@ -44,6 +44,7 @@ def read_interactions(
     ratings; without it a column called "value" serves if there is one. Lines whose value is below `at_least` are no
     interactions; without `at_least` a value must be 1, or 0 for none. A line that is repeated counts once. Users and items are
     sorted, whole numbers by size, so the order of the lines does not matter; a user of whom no line is left is an empty row.
+    Every line must name a user: blanks and placeholders such as "NA" are refused, as `eigenveil.people` says.
 
     `items` is the public list of items, names or a file with one on each line (a csv may start with the name of the column):
     they are the columns, in this order, and lines with other items are left out without a word, because how many there are
