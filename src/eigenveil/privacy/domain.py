@@ -133,7 +133,7 @@ class Region(ABC):
     @property
     @abstractmethod
     def unit(self) -> float | None:
-        """What rows for products are whole multiples of, a power of two; None where nothing is claimed and rows stay as they are."""
+        """The power of two that rows for products are whole multiples of; None where nothing is claimed and rows stay as they are."""
 
     @abstractmethod
     def whole(self, block: Block, *, unit: float, squared: bool = False, out: Array | None = None) -> Array:
@@ -187,8 +187,8 @@ class Domain(Region):
     """x becomes w * ball((cut(x, low, high) - center) / scale), where ball(v) = v min(1, radius / ||v||).
 
     `center`, `scale`, `low` and `high` are (d,) in the units of the columns; `radius` is in scaled units, and infinite
-    only where no privacy is claimed. With `claimed` false nothing is claimed either, though rows are brought into the ball. The weight w is 1, or for a person with m rows 1/m in sums and 1/sqrt(m) in
-    products, so that whatever m is, the person adds a vector of norm at most the radius to the sum, a matrix of
+    only where no privacy is claimed. With `claimed` false nothing is claimed either, though rows are brought into the ball.
+    The weight w is 1, or for a person with m rows 1/m in sums and 1/sqrt(m) in products, so that whatever m is, the person adds a vector of norm at most the radius to the sum, a matrix of
     trace at most radius^2 to the Gram matrix, and one to the count.
 
     >>> Domain(dim=2, radius=1.0).dense(Block(np.array([[3.0, 4.0], [0.1, 0.0]]))).round(12).tolist()

@@ -141,7 +141,7 @@ class Histories(Region):
         return degrees * self._shares(degrees)
 
     def pair(self, block: Block, *, out: Array | None = None) -> Pair:
-        """What the rows add to the Gram matrix: r r^T w, where w is 1 / max(degree, least) in whole numbers of 2^-36, rounded down.
+        """What the rows add to the Gram matrix: w r r^T, with w = 1 / max(degree, least) rounded down to a multiple of 2^-36.
 
         Rows with weights of items are on a grid of their own, as those of any table.
         """

@@ -153,7 +153,7 @@ def on_basis_grid(basis: Array) -> Array:
 def whole_weights(weights: Array) -> Integers:
     """How much rows count, (b,), in whole numbers of `COUNT_UNIT`, rounded down, so that no person counts as more than one.
 
-    m rows of weight fl(1 / m) count as k each, with k <= 2^34 fl(1 / m); m k is whole and below 2^34 (1 + 2^-52), so at most 2^34.
+    m rows of weight fl(1 / m) count as k <= 2^34 fl(1 / m) each; m k is whole and below 2^34 (1 + 2^-52), so at most 2^34.
 
     >>> int(3 * whole_weights(np.array([1 / 3]))[0]) - 2**34
     -1
