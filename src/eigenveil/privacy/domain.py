@@ -133,7 +133,7 @@ class Region(ABC):
     @property
     @abstractmethod
     def unit(self) -> float | None:
-        """The power of two that rows for products are whole multiples of; None where nothing is claimed and rows stay as they are."""
+        """The power of two that rows for products are whole multiples of; None where nothing is claimed."""
 
     @abstractmethod
     def whole(self, block: Block, *, unit: float, squared: bool = False, out: Array | None = None) -> Array:
