@@ -95,9 +95,7 @@ def local_rows_pca(
 def _promise(
     budget: Budget, neighbours: Neighbours, row_bound: float, ledger: Ledger, *, reproducible: bool
 ) -> Guarantee:
-    caveats = ["floating-point noise stands in for real-valued noise; see docs/sharp-edges.md"]
-    if reproducible:
-        caveats.insert(0, "reproducible, not private: the noise came from a known seed and can be subtracted")
+    known = "reproducible, not private: the noise came from a known seed and can be subtracted"
     return Guarantee(
         epsilon=budget.epsilon,
         delta=budget.delta,
@@ -113,7 +111,7 @@ def _promise(
             "this release alone: another one of the same people is a further cost",
         ),
         calibration="exact Gaussian mechanism (Balle and Wang 2018)",
-        caveats=tuple(caveats),
+        caveats=(known,) if reproducible else (),
         charges=ledger.charges,
     )
 
