@@ -13,9 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eigenveil import GossipPCA
+from eigenveil.audit.cases.mail import evened
 from eigenveil.graphs import Graph
 from eigenveil.linalg import Array
-from eigenveil.privacy import Bounded, Domain, gram_sensitivity
+from eigenveil.privacy import Bounded, Domain, Noise, gram_sensitivity
+from eigenveil.privacy.steps import distance_in_steps, step_of, unpack
 from eigenveil.protocols import Envelope
 from eigenveil.protocols.gossip import Outgoing, PairKeys, PeerNoise, Plain
 from eigenveil.protocols.gossip.outgoing import Paired
@@ -102,7 +104,8 @@ def view(kind: str, *, own: float = 1.0, between: float = 1.0) -> tuple[Array, A
     pairing = these.terms.among(()).pairing
     assert pairing is not None
     mu, sensitivity = BUDGET.mu, gram_sensitivity(1.0, NEAR)
-    s_own, s_between = own * pairing.own(sensitivity, mu), between * pairing.between(sensitivity, mu)
+    steps = pairing.in_steps(sensitivity, mu / (1 + 1e-10), (SIZE, SIZE), symmetric=True)
+    s_own, s_between = own * steps.own * steps.step, between * steps.between * steps.step
     keys = these.peers[COLLUDER]._outgoing.keys
     assert keys is not None
     honest = [name for name in names if name != COLLUDER]
@@ -110,9 +113,12 @@ def view(kind: str, *, own: float = 1.0, between: float = 1.0) -> tuple[Array, A
     for name in honest:
         rest = np.array(parts[name])
         if name in asked:
-            known = stream(keys, name, **asked[name]).normal(rest.shape) * pairing.between(sensitivity, mu)
+            assert asked[name]["steps"] == steps
+            known = steps.draw_between(stream(keys, name, **asked[name])) * steps.step
             rest -= known if names.index(name) < names.index(COLLUDER) else -known
-        left.append(rest)
+        # Whole steps are left, to the last bit, and off the diagonal noise is less by the root of two.
+        assert np.array_equal(rest / steps.step, np.rint(rest / steps.step))
+        left.append(evened(rest, (SIZE, SIZE)))
     laplacian = these.terms.graph.without([COLLUDER]).laplacian()
     return np.array(left), s_own**2 * np.eye(len(honest)) + s_between**2 * laplacian
 
@@ -149,12 +155,17 @@ def test_pair_noise_leaves_the_sum() -> None:
         done = run(these).done
         pairing = these.terms.among(()).pairing
         assert pairing is not None
-        scale = math.sqrt(6) * pairing.own(gram_sensitivity(1.0, NEAR), BUDGET.mu)
+        sensitivity, mu = gram_sensitivity(1.0, NEAR), BUDGET.mu / (1 + 1e-10)
+        steps = pairing.in_steps(sensitivity, mu, (SIZE, SIZE), symmetric=True)
+        scale = math.sqrt(6) * steps.own * steps.step
         # On the diagonal a symmetric matrix has its noise as it is, beside it over the root of two.
         square = float((done[0].result ** 2).sum()) / scale**2
         low, high = scipy.stats.chi2.ppf([LEVEL / 2, 1 - LEVEL / 2], SIZE * (SIZE + 1) // 2)
         assert low <= square <= high
         assert not low <= square * 1.1**2 <= high
+        # To the last bit: along a tree the sum is that of everybody's own noise, in whole steps.
+        own = [steps.draw_own(Noise.seeded((5 << 20) + place)) for place in range(6)]
+        assert np.array_equal(done[0].result, unpack(sum(own) * steps.step, (SIZE, SIZE), symmetric=True))
 
 
 @contextmanager
@@ -227,8 +238,12 @@ def test_a_neighbouring_table_moves_one_peers_first_part_by_no_more_than_is_stat
         if place != at:
             assert gap == 0.0
         else:
-            # Pair noise is a thousand times as large, and rounds.
-            slack = 1e-9 * max(1.0, float(np.abs(sent).max()))
-            assert gap <= private.sensitivity * (1 + 1e-9) + slack
-            moved += gap > slack
+            # The noise is the same, to the last bit, so that what is left is how far the whole numbers of neighbours are apart.
+            size = np.size(private.value)
+            step = step_of(private.sensitivity, size)
+            difference = sent - sent_too
+            whole = unpack(difference, private.value.shape, symmetric=True) if private.symmetric else difference
+            assert np.array_equal(whole / step, np.rint(whole / step))
+            assert np.linalg.norm(whole) <= step * distance_in_steps(private.sensitivity, size, step)
+            moved += gap > 0
     assert moved <= 1

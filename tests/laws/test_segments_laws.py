@@ -1,6 +1,7 @@
 """The sensitivities of `Segments`, attacked: neighbouring tables with hidden starts coupled, rows up to 1e308, every relation."""
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -8,9 +9,11 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from eigenveil.linalg import Array, orthonormal
 from eigenveil.privacy import Bounded, Domain, Neighbours
+from eigenveil.privacy.steps import steps_of
 from eigenveil.rows import DenseRows, Rows, SparseRows, WeightedRows
 from eigenveil.tasks.base import Question
 from eigenveil.tasks.segments import Segments
@@ -25,9 +28,22 @@ class Fixed:
     def __init__(self, scores: Array) -> None:
         self.scores = scores
 
-    def normal(self, shape: tuple[int, ...]) -> Array:
-        drawn, self.scores = self.scores[: shape[0]], self.scores[shape[0] :]
+    def next(self, count: int) -> Array:
+        drawn, self.scores = self.scores[:count], self.scores[count:]
         return drawn
+
+
+@pytest.fixture(autouse=True, scope="module")
+def listed() -> Iterator[None]:
+    """Scores as they are listed, in whole numbers, are cut and used as those that are drawn."""
+
+    def drawn(task: Segments, count: int) -> NDArray[np.int64]:
+        noise: Any = task.noise
+        return steps_of(noise.next(count), task._score_unit)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Segments, "_drawn", drawn)
+        yield
 
 
 def segments(domain: Domain, neighbours: Neighbours, seed: int, *, clip: float = 0.7) -> Segments:

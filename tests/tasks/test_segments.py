@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from scipy.special import ndtr
 
 from eigenveil.linalg import Array, Subspace, captured_variance, orthonormal, sines, top_eigen
 from eigenveil.privacy import Budget, Domain, Exact, Gaussian, Ledger, Neighbours, Noise
@@ -156,6 +157,41 @@ def test_a_start_is_hidden_and_never_drawn_twice() -> None:
     question = task.ask(task.start())
     one, two = (task.private(question, DenseRows(some_rows())).value for _ in range(2))
     assert not np.allclose(one, two)
+
+
+def test_what_was_found_is_taken_off_after_the_release() -> None:
+    """G P v is released, and P of it is P G P v: the same direction as if rows had been projected, whatever noise was added."""
+    rows, rng = some_rows(), np.random.default_rng(4)
+    task = a_task(tolerance=0.0)
+    found, current = orthonormal(rng.standard_normal((12, 2))), orthonormal(rng.standard_normal((12, 1)))
+    off = np.eye(12) - found @ found.T
+    state = SegmentsState(2 * 201 + 1, found, np.ones(2), orthonormal(off @ current))
+    gram, noise = rows.T @ rows, rng.standard_normal((12, 1))
+    private = task.private(task.ask(state), DenseRows(rows))
+    np.testing.assert_allclose(private.value, gram @ state.current, rtol=1e-9)
+    assert private.sensitivity == task.sensitivity(task.ask(state))
+    projected = off @ gram @ off @ state.current
+    after, before = (task.update(state, total + noise) for total in (private.value, projected))
+    assert sines(after.current, before.current)[0] < 1e-12
+    assert after.value == pytest.approx(before.value, rel=1e-12)
+    assert after.largest == pytest.approx(before.largest, rel=1e-12)
+
+
+@pytest.mark.parametrize("clip", [1e-80, 0.1, 0.25, 3.0])
+def test_hidden_scores_are_whole_numbers_of_the_stated_law(clip: float) -> None:
+    """Cut to the clip and never beyond; between, the stated normal: 10% more or less of it is seen."""
+    task = a_task(deviation=0.5 * clip, clip=clip)
+    scores = task._scores(200_000)
+    assert scores.dtype == np.int64
+    assert 2**15 <= clip / task._score_unit < 2**16
+    assert np.abs(scores).max() * task._score_unit <= clip < (np.abs(scores).max() + 1) * task._score_unit
+    inside = ndtr(1.0) - ndtr(-1.0)
+    for factor in (1.0, 0.9, 1.1):
+        within = float((np.abs(scores * task._score_unit) < 0.5 * clip * factor).mean())
+        deviations = abs(within - inside) / math.sqrt(inside * (1 - inside) / 200_000)
+        assert (deviations < 5) == (factor == 1.0)
+    far = a_task(deviation=1.0, clip=1e-30)
+    assert np.abs(far._scores(1000)).min() * far._score_unit > 0.99e-30
 
 
 def test_a_matrix_in_place_of_rows_cannot_start() -> None:
