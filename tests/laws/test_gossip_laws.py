@@ -17,7 +17,7 @@ from eigenveil.audit.cases.mail import evened
 from eigenveil.graphs import Graph
 from eigenveil.linalg import Array
 from eigenveil.privacy import Bounded, Domain, Noise, gram_sensitivity
-from eigenveil.privacy.steps import distance_in_steps, step_of, unpack
+from eigenveil.privacy.steps import distance_in_steps, step_of, unpack, values_of
 from eigenveil.protocols import Envelope
 from eigenveil.protocols.gossip import Outgoing, PairKeys, PeerNoise, Plain
 from eigenveil.protocols.gossip.outgoing import Paired
@@ -165,7 +165,9 @@ def test_pair_noise_leaves_the_sum() -> None:
         assert not low <= square * 1.1**2 <= high
         # To the last bit: along a tree the sum is that of everybody's own noise, in whole steps.
         own = [steps.draw_own(Noise.seeded((5 << 20) + place)) for place in range(6)]
-        assert np.array_equal(done[0].result, unpack(sum(own) * steps.step, (SIZE, SIZE), symmetric=True))
+        assert np.array_equal(
+            done[0].result, unpack(values_of(np.sum(own, axis=0), steps.step), (SIZE, SIZE), symmetric=True)
+        )
 
 
 @contextmanager

@@ -259,7 +259,7 @@ def test_symmetric_values_go_as_triangles() -> None:
         for name, peer in peers(pairing).items()
     ]
     assert sent[0].shape == (3,)
-    assert np.allclose(unpack(sum(sent), (2, 2), symmetric=True), 3 * value, rtol=0, atol=1e-6)
+    assert np.allclose(unpack(np.sum(sent, axis=0), (2, 2), symmetric=True), 3 * value, rtol=0, atol=1e-6)
     assert np.array_equal(value, [[1.0, 2.0], [2.0, 5.0]])
 
 

@@ -21,6 +21,9 @@ from eigenveil.rows import Block
 
 __all__ = ["LocalRows", "local_rows_pca"]
 
+# Rows are not multiplied before they are released, so that their grid can be this much finer than that of products.
+_FINE = 2.0**-17
+
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,8 +102,10 @@ def _ledger(budget: Budget, *, printed: bool) -> Ledger:
 
 
 def _on_grid(rows: Array, domain: Domain) -> Array:
-    """The rows, (n, d), in their ball, each brought into it by itself."""
-    return domain.dense(Block(rows))
+    """The rows, (n, d), in their ball, each brought into it and onto its grid by itself: norms are at most the bound, exactly."""
+    assert domain.unit is not None
+    unit = domain.unit * _FINE
+    return domain.whole(Block(rows), unit=unit) * unit
 
 
 def _promise(

@@ -184,8 +184,9 @@ class PublishedSegments(SumTask[PublishedState, Subspace]):
             return scores
         step = 2.0 ** (math.frexp(sigma)[1] - _STEP_BITS)
         # Nothing is promised, so nothing is clipped: scores so large that steps are lost on them are no more hidden by sigma.
-        noisy: Array = (np.rint(scores / step) + Rounded(sigma / step).draw(self.noise, len(scores))) * step
-        return noisy
+        noisy = np.rint(scores / step)
+        noisy += Rounded(sigma / step).draw(self.noise, len(scores))
+        return np.multiply(noisy, step)
 
     @property
     def _exchanges(self) -> int:

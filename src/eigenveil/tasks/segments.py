@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace, orthonormal, signed
+from eigenveil.linalg.exact import minus_outer
 from eigenveil.privacy import (
     CONTRACTION,
     Bounded,
@@ -25,15 +26,18 @@ from eigenveil.privacy import (
     bounded_gram_times,
     require_contraction,
 )
+from eigenveil.privacy.domain import SHIFT
 from eigenveil.privacy.rounded import LARGEST_SCALE, Rounded
-from eigenveil.rows import Rows, Symmetric, block_size
+from eigenveil.privacy.whole import Total
+from eigenveil.rows import Block, Rows, Symmetric, block_size
 from eigenveil.tasks.base import Question, SumTask, require_step
 from eigenveil.tasks.products import require_shares
 
 __all__ = ["Segments", "SegmentsState"]
 
-# Bits of a hidden score.
-_SCORE_BITS = 16
+# Bits of a hidden score, how much finer the grid of rows is than for products, so that people with many rows keep theirs, and how
+# many rows times scores are then added up at once without rounding.
+_SCORE_BITS, _FINER, _AT_ONCE = 16, 2.0**-10, 1 << 10
 # How far the directions found so far may be from orthonormal when they come from elsewhere.
 _ORTHONORMAL = 1e-8
 # A product this much shorter than the longest one is what rounding left of rows that lie in the directions found.
@@ -158,17 +162,10 @@ class Segments(SumTask[SegmentsState, Subspace]):
             not isinstance(rows, Symmetric),
             "a Symmetric has no rows to give hidden scores to, so it cannot take part in a start; give rows",
         )
-        total, center, unit = np.zeros(self.domain.dim), self.domain.shifted_center, self._score_unit
+        summed = _FloatStart(self.domain) if self.domain.unit is None else _WholeStart(self.domain, self.domain.unit)
         for block in rows.blocks(block_size(rows)):
-            scores = self._scores(len(block)) * unit
-            if block.sparse:
-                part = self.domain.sparse(block)
-                total += part.rows.T @ scores
-                if center is not None:
-                    total -= float(part.shift @ scores) * center
-            else:
-                total += scores @ self.domain.dense(block)
-        return total
+            summed.take(block, self._scores(len(block)))
+        return summed.value() * self._score_unit
 
     @property
     def _score_unit(self) -> float:
@@ -242,6 +239,71 @@ class Segments(SumTask[SegmentsState, Subspace]):
     def at_rest(self, state: SegmentsState) -> bool | None:
         """Whether no finished component moved by more than the tolerance in its last turn."""
         return state.movement is not None and state.movement <= self.tolerance if self.tolerance > 0 else None
+
+
+@final
+class _WholeStart:
+    """sum_j x_j q_j over rows on their grid and whole scores: exact, and rounded once in the end. Changes in place.
+
+    Entries of rows have 27 bits and scores 16, so that 2^10 products add up in float64 without any rounding. Sparse rows around a
+    center are whole rows less s_j times the center, and what is to be taken off, sum_j s_j q_j, is a whole number too.
+    """
+
+    def __init__(self, domain: Domain, unit: float) -> None:
+        center = domain.shifted_center
+        far = 0.0 if center is None else float(np.abs(center).max())
+        self._domain, self._unit, self._center = domain, unit * _FINER, center
+        # Stored entries of sparse rows hold the center as well, which may be a hundred radii away.
+        each = (math.ceil((domain.radius + far) / self._unit) + 1) << _SCORE_BITS
+        self._most = (1 << 62) // each
+        self._total, self._shifts = Total.zeros((domain.dim,), each=each), 0
+
+    def take(self, block: Block, scores: NDArray[np.int64]) -> None:
+        if not block.sparse:
+            for start in range(0, len(block), _AT_ONCE):
+                rows = self._domain.whole(block.piece(start, _AT_ONCE), unit=self._unit)
+                self._total.add(scores[start : start + _AT_ONCE].astype(np.float64) @ rows, len(rows))
+            return
+        part = self._domain.whole_sparse(block, unit=self._unit)
+        stored, shift = part.rows.astype(np.int64), part.shift.astype(np.int64)
+        for start in range(0, len(block), self._most):
+            some = slice(start, start + self._most)
+            self._total.add(stored[some].T @ scores[some], len(scores[some]))
+            self._shifts += int(shift[some] @ scores[some])
+
+    def value(self) -> Array:
+        """The sum, (d,)."""
+        if self._center is None or self._shifts == 0:
+            return self._total.value(self._unit)
+        # Both may be large and nearly the same, so that the difference is taken with twice the digits.
+        high = float(self._shifts)
+        taken = (np.array([high]) * SHIFT, np.array([float(self._shifts - int(high))]) * SHIFT)
+        hi, lo = self._total.pair()
+        total = (hi[None, :] * self._unit, lo[None, :] * self._unit)
+        exact = minus_outer(total, taken, self._center)
+        return np.asarray((exact[0] + exact[1])[0])
+
+
+@final
+class _FloatStart:
+    """The same in floating point, where nothing is claimed. Changes in place."""
+
+    def __init__(self, domain: Domain) -> None:
+        self._domain, self._total = domain, np.zeros(domain.dim)
+
+    def take(self, block: Block, scores: NDArray[np.int64]) -> None:
+        center = self._domain.shifted_center
+        if not block.sparse:
+            self._total += scores @ self._domain.dense(block)
+            return
+        part = self._domain.sparse(block)
+        self._total += part.rows.T @ scores
+        if center is not None:
+            self._total -= float(part.shift @ scores) * center
+
+    def value(self) -> Array:
+        """The sum, (d,)."""
+        return self._total
 
 
 def _off(vectors: Array, found: Array) -> Array:

@@ -116,7 +116,9 @@ class GossipTerms:
         numbers = repr((self.consensus, self.steps, self.noise, self.colluders, self.quorum, self.restarts))
         roster = b"".join(digest("peer", name, public) for name, public in sorted(self.roster.items()))
         # The kind says how parts are packed and noise is drawn: peers that do it otherwise are no peers of these.
-        return digest("gossip in whole steps", words(self.graph), words(self.noise_graph), weights, numbers, self.study, roster)[:16]
+        return digest(
+            "gossip in whole steps", words(self.graph), words(self.noise_graph), weights, numbers, self.study, roster
+        )[:16]
 
 
 @final
