@@ -354,12 +354,13 @@ def test_noise_in_steps_is_what_the_proof_needs(kind: str, m: int, mu: float, sy
     steps = pairing.in_steps(SENSITIVITY, mu, (9, 9), symmetric=symmetric)
     degree = max(pairing.graph.degree(name) for name in pairing.graph.names)
     least, finer = (steps.own / math.sqrt(2) if symmetric else steps.own), step_of(SENSITIVITY, 81) / steps.step
+    assert steps.own >= 2048
     # Own noise can be split into t = 4 for every pair and a rest, and t smooths rounded pair noise: 2 exp(-2 pi^2 k^2) < 2^-450.
     split = (least**2) / (2 * degree)
     assert split >= 16 * (1 - 1e-12)
     k_square = 16 * (between := (steps.between / math.sqrt(2)) ** 2) / (16 + between)
     assert 2 * math.pi**2 * k_square / math.log(2) > 451
-    assert finer == 1 or split < 4 * 16 * (1 + 2.0**-12), "the lattice is no finer than it must be"
+    assert finer == 1 or steps.own < 2 * 2 * 2048, "the lattice is no finer than it must be"
     assert math.log2(finer).is_integer()
     # The noise for the distance in these steps, within what machines round it up by; and pair noise by the ratio, exactly.
     needed = distance_in_steps(SENSITIVITY, 81, steps.step) * math.sqrt(pairing.gain) / mu
@@ -368,16 +369,21 @@ def test_noise_in_steps_is_what_the_proof_needs(kind: str, m: int, mu: float, sy
     assert steps.between <= LARGEST_SCALE and CAPACITY + REACH * (steps.own + degree * steps.between) < 2**62
 
 
-def test_noise_that_cannot_be_exact_is_refused() -> None:
+def test_noise_that_cannot_be_exact_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     pairing = Pairing.within(Graph.named("ring", named(64)), colluders=1)
-    with pytest.raises(ValueError, match="too large for noise between pairs to be drawn exactly"):
-        pairing.in_steps(1.0, 1e9, (4,), symmetric=False)
+    # Any budget, however large, has noise of many steps.
+    assert pairing.in_steps(1.0, 1e9, (4,), symmetric=False).own >= 2048
     with pytest.raises(ValueError, match="too large to be drawn exactly: a deviation of"):
         pairing.in_steps(1.0, 1e-9, (10**6,), symmetric=False)
     # The last scale that is taken: eight times smaller a mu, and it is not.
     assert pairing.in_steps(1.0, 2.0**-21, (4,), symmetric=False).between > LARGEST_SCALE / 8
     with pytest.raises(ValueError, match="too large to be drawn exactly"):
         pairing.in_steps(1.0, 2.0**-24, (4,), symmetric=False)
+    # With a hundred thousand neighbours own noise cannot be shared out among all; as if these two were so many.
+    monkeypatch.setattr("eigenveil.privacy.paired._SMOOTH", 4 * math.sqrt(50_000))
+    assert pairing.in_steps(1.0, 0.5, (2, 2), symmetric=True).own > 2048
+    with pytest.raises(ValueError, match="where a peer has 2 neighbours"):
+        pairing.in_steps(1.0, 16.0, (2, 2), symmetric=True)
 
 
 def test_two_machines_agree_on_the_scale() -> None:

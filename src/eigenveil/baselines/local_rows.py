@@ -84,7 +84,7 @@ def local_rows_pca(
         mechanism = Gaussian(scale / sensitivity, ledger, noise)
         noisy = mechanism.release(Bounded(_on_grid(rows, domain), sensitivity), label="every row")
         gram += noisy.T @ noisy
-        step = step_of(sensitivity, rows.size)
+        step = step_of(sensitivity, rows.size, multiplier=scale / sensitivity)
         floor += len(rows) * (distance_in_steps(sensitivity, rows.size, step) * step * scale / sensitivity) ** 2
     values, vectors = top_eigen(gram, rank=rank)
     floor = floor if debiased else 0.0

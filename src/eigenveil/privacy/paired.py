@@ -57,8 +57,6 @@ _ROUNDING = 1 + 1e-12
 _UNIT = 2.0**-52
 # Own noise has at least this many steps in every entry for each unit of sqrt(2 degree): the t of the proof.
 _SMOOTH = 4.0
-# How much finer than `step_of` the lattice may become for that: beyond it, sums of few people would no longer fit.
-_FINER = 2.0**-16
 # Own noise is rounded up to so many binary digits, so that two machines whose roots and inverses differ in the last digit agree.
 _AGREED = 14
 # Sums of whole numbers stay below this, half of what an int64 holds.
@@ -150,8 +148,9 @@ groups, one of them d; take a denser noise_graph, where everybody has at least 2
     def in_steps(self, sensitivity: float, mu: float, shape: tuple[int, ...], *, symmetric: bool) -> "PairedSteps":
         """The noise of one release of an array of this shape, on its lattice; a `ValueError` where it cannot be drawn exactly.
 
-        The lattice is that of `step_of`, or a finer one: own noise is at least 4 sqrt(2 degree) steps in every entry, as the
-        proof for rounded terms needs. Rounding adds `ROUNDING_COST` to the noise at most, and agreeing on a number 2^-13.
+        The lattice is that of `step_of` for noise of this size, so that own noise is two thousand steps or more: far above the
+        4 sqrt(2 degree) in every entry that the proof for rounded terms needs. Rounding adds `ROUNDING_COST` to the noise at most,
+        and agreeing on a number 2^-13.
 
         >>> pairing = Pairing.within(Graph.named("complete", "abc"), colluders=1)
         >>> noise = pairing.in_steps(1.0, 0.5, (2,), symmetric=False)
@@ -159,15 +158,12 @@ groups, one of them d; take a denser noise_graph, where everybody has at least 2
         (True, True)
         """
         size = math.prod(shape)
+        step = step_of(sensitivity, size, multiplier=self.own(1.0, mu))
+        own = _rounded_up(self.own(distance_in_steps(sensitivity, size, step), mu))
         degree = max(self.graph.degree(name) for name in self.graph.names)
-        least = _SMOOTH * math.sqrt(2 * degree) / (ROOT_HALF if symmetric else 1.0)
-        finest = (step := step_of(sensitivity, size)) * _FINER
-        while (own := _rounded_up(self.own(distance_in_steps(sensitivity, size, step), mu))) < least and step > finest:
-            step /= 2
         require(
-            own >= least,
-            f"the budget is too large for noise between pairs to be drawn exactly: mu is {mu:g}. Take a smaller epsilon, or "
-            "noise='independent'",
+            own >= _SMOOTH * math.sqrt(2 * degree) / (ROOT_HALF if symmetric else 1.0),
+            f"noise between pairs cannot be drawn exactly where a peer has {degree} neighbours: take a noise_graph of fewer",
         )
         between = self.ratio * own
         require(

@@ -82,7 +82,9 @@ def seen(
     A hidden start of "segments" is passed over: nobody knows what it is a sum of, and it has 2% of the budget.
     """
     study = gossip.studies[gossip.parties.names[0]]
-    rows = {name: DenseRows(table) for name, table in base.items()}
+    # Where no canary is present, those are who stand in for them.
+    nobody = np.zeros(len(canaries), dtype=bool)
+    rows = {name: DenseRows(table) for name, table in tables_of(base, canaries, nobody).items()}
     states: dict[int, Any] = {0: study.start()}
     looks = []
     for place, (turn, passed) in enumerate(_turns(tap).items()):
@@ -196,7 +198,7 @@ class _View:
         pairing = self.among.pairing
         if pairing is None:
             size = int(np.prod(self.summed.shape(self.asked)))
-            step = step_of(self._sensitivity, size)
+            step = step_of(self._sensitivity, size, multiplier=1 / mu)
             return distance_in_steps(self._sensitivity, size, step) * step / mu, np.eye(len(honest))
         graph = pairing.graph.without(name for name in pairing.graph.names if name == self.colluder)
         covariance = np.eye(len(graph.names)) + pairing.ratio**2 * graph.laplacian()
