@@ -73,7 +73,8 @@ def test_noise_a_fifth_too_small_is_found(case: Case, monkeypatch: pytest.Monkey
     whole = Rounded.draw
 
     def less(sampler: Rounded, noise: Noise, count: int) -> NDArray[np.int64]:
-        return np.rint(0.8 * whole(sampler, noise, count)).astype(np.int64)
+        fewer: NDArray[np.int64] = np.rint(0.8 * whole(sampler, noise, count)).astype(np.int64)
+        return fewer
 
     monkeypatch.setattr(Rounded, "draw", less)
     runs = 40 if case.name in ("peers/segments", "peers/result") else 8

@@ -4,6 +4,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from eigenveil.audit.cases.mail import evened
 from eigenveil.graphs import Graph
 from eigenveil.linalg import Array
 from eigenveil.privacy import Bounded, Domain, Noise, gram_sensitivity
+from eigenveil.privacy.paired import PairedSteps
 from eigenveil.privacy.steps import distance_in_steps, step_of, unpack, values_of
 from eigenveil.protocols import Envelope
 from eigenveil.protocols.gossip import Outgoing, PairKeys, PeerNoise, Plain
@@ -168,6 +170,61 @@ def test_pair_noise_leaves_the_sum() -> None:
         assert np.array_equal(
             done[0].result, unpack(values_of(np.sum(own, axis=0), steps.step), (SIZE, SIZE), symmetric=True)
         )
+
+
+def test_both_ends_draw_the_same_numbers_and_only_if_they_were_told_the_same() -> None:
+    """The key is bound to all that two ends may differ in: else the same words would give numbers that hang together."""
+    these = circle("complete", 4, noise="pairwise")
+    keys = {name: peer._outgoing.keys for name, peer in these.peers.items()}
+    one, two = keys["p0"], keys["p1"]
+    assert one is not None and two is not None
+    one.take("p1", two.card, two.signature, passed_on_by="p1")
+    two.take("p0", one.card, one.signature, passed_on_by="p0")
+    steps = PairedSteps((3, 3), True, 0.5, 64.0, 1024.0)
+    told: dict[str, Any] = {"gone": frozenset(), "base": 0, "turn": 1, "label": "x", "steps": steps}
+    here, there = (steps.draw_between(keyed.stream(name, **told)) for keyed, name in ((one, "p1"), (two, "p0")))
+    assert np.array_equal(here, there) and here.dtype == np.int64
+    others: list[dict[str, Any]] = [
+        {"gone": frozenset({"p3"})},
+        {"base": 1},
+        {"turn": 2},
+        {"label": "y"},
+        {"steps": replace(steps, shape=(9,), symmetric=False)},
+        {"steps": replace(steps, symmetric=False)},
+        {"steps": replace(steps, step=0.25)},
+        {"steps": replace(steps, own=64.0625)},
+        {"steps": replace(steps, between=1024.25)},
+    ]
+    words = {one.stream("p1", **(told | other)).words(2).tobytes() for other in [{}, *others]}
+    assert len(words) == 1 + len(others)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.sampled_from(["independent", "pairwise"]),
+    st.sampled_from(["covariance", "power", "segments"]),
+    st.sampled_from([None, "private"]),
+    st.integers(0, 2**16),
+    st.sampled_from([1e-30, 1.0, 1e200]),
+)
+def test_what_can_leave_a_peer_is_the_same_for_any_two_tables(
+    noise: str, method: str, center: str | None, seed: int, size: float
+) -> None:
+    """Whole numbers of one step, which does not depend on the rows, be they tiny, huge, or none at all."""
+    rng = np.random.default_rng(seed)
+    tables = [rng.standard_normal((5, 4)) * size for _ in range(4)]
+    nothing = [np.zeros((5, 4)) for _ in range(4)]
+    choices: dict[str, Any] = {"method": method, "noise": noise, "neighbours": "zero-out", "center": center}
+    for one, other in zip(first_of(tables, **choices), first_of(nothing, **choices), strict=True):
+        (sent, private, share), (sent_too, private_too, share_too) = one, other
+        assert (private.sensitivity, private.symmetric, share) == (
+            private_too.sensitivity,
+            private_too.symmetric,
+            share_too,
+        )
+        step = step_of(private.sensitivity, np.size(private.value))
+        for numbers in (sent, sent_too):
+            assert np.array_equal(numbers / step, np.rint(numbers / step))
 
 
 @contextmanager

@@ -149,8 +149,8 @@ groups, one of them d; take a denser noise_graph, where everybody has at least 2
         """The noise of one release of an array of this shape, on its lattice; a `ValueError` where it cannot be drawn exactly.
 
         The lattice is that of `step_of` for noise of this size, so that own noise is two thousand steps or more: far above the
-        4 sqrt(2 degree) in every entry that the proof for rounded terms needs. Rounding adds `ROUNDING_COST` to the noise at most,
-        and agreeing on a number 2^-13.
+        4 sqrt(2 degree) in every entry that the proof for rounded terms needs. Rounding adds `ROUNDING_COST` to the noise, at
+        most, and agreeing on a number 2^-13.
 
         >>> pairing = Pairing.within(Graph.named("complete", "abc"), colluders=1)
         >>> noise = pairing.in_steps(1.0, 0.5, (2,), symmetric=False)
