@@ -63,13 +63,6 @@ class Circle:
         total: Array = rows.T @ rows * DOMAIN.unit**2
         return total
 
-    def mean(self, names: Iterable[str]) -> Array:
-        """The mean over these peers, of rows on the finer grid that sums have."""
-        assert DOMAIN.unit is not None
-        unit = DOMAIN.unit * 2.0**-17
-        mean: Array = DOMAIN.whole(Block(self._rows(names)), unit=unit).mean(axis=0) * unit
-        return mean
-
     def _rows(self, names: Iterable[str]) -> Array:
         return np.concatenate([self.rows[name] for name in names])
 

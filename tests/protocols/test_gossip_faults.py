@@ -14,7 +14,7 @@ from eigenveil.graphs import Graph
 from eigenveil.protocols import Envelope
 from eigenveil.protocols.gossip import PeerNoise
 from eigenveil.runtimes import Faults
-from protocols.companies import DOMAIN, table
+from protocols.companies import table
 from protocols.gossip_circles import BUDGET, CONSENSUS, Circle, Ending, circle, names_of, run
 
 NAMED = (PeersLost, BudgetExceeded)
@@ -45,12 +45,9 @@ def require_right(ending: Ending, *, exact: bool) -> None:
             np.testing.assert_allclose(peer.result, exact_sum, rtol=0, atol=1e-11 * np.abs(exact_sum).max())
         else:
             rows = np.concatenate([these.rows[name] for name in counted])
-            np.testing.assert_allclose(peer.result.center, these.mean(counted), rtol=0, atol=1e-11)
+            np.testing.assert_allclose(peer.result.center, rows.mean(axis=0), rtol=0, atol=1e-11)
             centered = rows - rows.mean(axis=0)
-            # Squared lengths are rounded down to whole numbers, each by less than one.
-            assert DOMAIN.unit is not None
-            short = float((centered**2).sum()) - peer.result.trace
-            assert -1e-9 * peer.result.trace <= short <= len(rows) * DOMAIN.unit**2
+            assert peer.result.trace == pytest.approx(float((centered**2).sum()), rel=1e-9)
 
 
 def until(ending: Ending, name: str) -> int:
