@@ -30,9 +30,9 @@ from eigenveil.rows import Block, Rows, block_size
 __all__ = [
     "COUNT_UNIT",
     "Total",
-    "block_gram",
-    "block_sum",
+    "add_block",
     "on_basis_grid",
+    "sum_unit",
     "whole_count",
     "whole_gram",
     "whole_gram_columns",
@@ -63,6 +63,8 @@ _CACHED_NUMBERS, _CACHED_ROWS = 1 << 15, 128
 _STRIP = 512
 # Rows that scores are multiplied with at a time: their products add up exactly.
 _SCORED_ROWS = 1 << 9
+# Rows whose products add up in float64; and sparse rows as far as 100 radii from zero, whose products add up in int64.
+_DENSE_ROWS, _SPARSE_ROWS = 1 << 18, 1 << 14
 # A symmetric matrix in place of rows is brought onto a lattice this much finer than that of its release.
 _FINER, _MOST = 2.0**-16, 1 << 60
 
@@ -212,60 +214,109 @@ def whole_gram(rows: Rows, region: Region) -> Array:
     return total.value(unit)
 
 
-def block_gram(block: Block, domain: Domain) -> Integers:
-    """What one block adds to the Gram matrix, (d, d), in whole numbers of `domain.unit` squared, for who adds up blocks.
+def sum_unit(region: Region) -> float:
+    """What sums of rows are whole numbers of: finer than what products are made of.
 
-    Of sparse rows around a center the exact sum is rounded to such a number: it may be off by a half.
+    >>> sum_unit(Domain(dim=2, radius=1.0)) == 2.0**-33
+    True
     """
-    unit = _unit(domain) ** 2
+    return _unit(region) * 2.0**-_SUM_BITS
+
+
+def add_block(block: Block, domain: Domain, *, gram: Integers, total: Integers | None) -> None:
+    """Add what a block adds to the Gram matrix, (d, d), in whole numbers of `domain.unit` squared, and to the sum of its rows, (d,),
+    in whole numbers of `sum_unit`, for who adds up blocks. Changes both in place; there may be no sum.
+
+    A row adds at most 2^34 to an entry of either. Of sparse rows around a center, what a piece of the block adds is rounded to a
+    whole number and then off by less than one; of neighbours only the pieces differ that the person is in.
+    """
     if block.sparse:
-        sparse = _SparseGram(domain)
-        sparse.take(block)
-        if domain.shifted_center is None:
-            return sparse.total.low
-        return np.rint(sparse.finish() / unit).astype(np.int64)
-    dense = _DenseGram(domain, len(block))
-    dense.take(block)
-    return dense.total.low
+        for start in range(0, len(block), _SPARSE_ROWS):
+            piece = block.piece(start, _SPARSE_ROWS)
+            gram += _sparse_gram(piece, domain)
+            if total is not None:
+                total += _sparse_sum(piece, domain)
+        return
+    for start in range(0, len(block), _DENSE_ROWS):
+        _add_dense(block.piece(start, _DENSE_ROWS), domain, gram, total)
 
 
-def block_sum(block: Block, domain: Domain) -> tuple[Integers, float]:
-    """What one block adds to the sum of rows, (d,), in whole numbers of a unit, and the unit; rounded as `block_gram` is."""
+def _add_dense(block: Block, domain: Domain, gram: Integers, total: Integers | None) -> None:
+    """At most `_DENSE_ROWS` dense rows, some at a time: they stay in the inner cache, and no second block is needed."""
+    dim, size = domain.dim, min(_cached(domain.dim), len(block))
+    rows, fine, product = np.empty((size, dim)), np.empty((size, dim)), np.empty((dim, dim))
+    # Products of so many rows, 34 bits each, add up in float64 without rounding.
+    fresh, fresh_total = np.zeros((dim, dim)), np.zeros(dim)
+    unit, unit_of_sum = _unit(domain), sum_unit(domain)
+    for start in range(0, len(block), size):
+        piece = block.piece(start, size)
+        if total is None:
+            inside = domain.whole(piece, unit=unit, squared=True, out=rows)
+        else:
+            inside, summed = domain.whole_twice(piece, unit=unit, fine=unit_of_sum, out=rows, out_fine=fine)
+            fresh_total += np.add.reduce(summed, axis=0)
+        np.matmul(inside.T, inside, out=product)
+        fresh += product
+    del rows, fine, product
+    for start in range(0, dim, _CACHED_ROWS):
+        gram[start : start + _CACHED_ROWS] += fresh[start : start + _CACHED_ROWS].astype(np.int64)
+    if total is not None:
+        total += fresh_total.astype(np.int64)
+
+
+def _sparse_gram(block: Block, domain: Domain) -> Integers:
+    sparse = _SparseGram(domain)
+    sparse.take(block)
+    if domain.shifted_center is None:
+        return sparse.total.low
+    return np.rint(sparse.finish() / _unit(domain) ** 2).astype(np.int64)
+
+
+def _sparse_sum(block: Block, domain: Domain) -> Integers:
     part = _Sum(domain)
     part.take(block)
-    if part.shifts is None:
-        return part.total.low, part.unit
-    return np.rint(part.finish() / part.unit).astype(np.int64), part.unit
+    return part.total.low if part.shifts is None else np.rint(part.finish() / part.unit).astype(np.int64)
 
 
 def whole_gram_columns(block: Block, *, width: int, domain: Domain) -> Iterator[Array]:
-    """The Gram matrix of a block's rows, at most `width` of its columns at a time: arrays (d, width), private."""
-    unit, center = _unit(domain) ** 2, domain.shifted_center
-    starts = range(0, domain.dim, width)
-    if not block.sparse:
-        pieces = [
-            domain.whole(block.piece(start, 1 << 18), unit=_unit(domain), squared=True)
-            for start in range(0, max(len(block), 1), 1 << 18)
-        ]
-        for start in starts:
-            total = Total.zeros((domain.dim, min(width, domain.dim - start)), each=1 << 34)
-            for piece in pieces:
-                total.add(piece.T @ piece[:, start : start + width], len(piece))
-            yield total.value(unit)
+    """The Gram matrix of a block's rows, at most `width` of its columns at a time: arrays (d, width), private.
+
+    Put together they are symmetric to the last bit.
+    """
+    unit = _unit(domain) ** 2
+    slices = [slice(start, min(start + width, domain.dim)) for start in range(0, domain.dim, width)]
+    if block.sparse:
+        yield from (columns * unit for columns in _sparse_columns(block, slices, domain))
         return
-    pair = domain.pair(block)
-    rows = pair.left.astype(np.int64)
-    across, by_column = rows.T.tocsr(), rows.tocsc()
-    shifts = None if pair.shift is None else _Shifts.of(across, pair.shift.astype(np.int64))
-    for start in starts:
-        here = slice(start, start + width)
-        piece = (across @ by_column[:, here]).toarray()
-        if center is None or shifts is None:
-            yield piece * unit
+    pieces = [
+        domain.whole(block.piece(start, _DENSE_ROWS), unit=_unit(domain), squared=True)
+        for start in range(0, max(len(block), 1), _DENSE_ROWS)
+    ]
+    for here in slices:
+        total = Total.zeros((domain.dim, here.stop - here.start), each=1 << 34)
+        for piece in pieces:
+            total.add(piece.T @ piece[:, here], len(piece))
+        yield total.value(unit)
+
+
+def _sparse_columns(block: Block, slices: list[slice], domain: Domain) -> Iterator[Array]:
+    """The columns in these slices of the Gram matrix of sparse rows, in units."""
+    center, reach = domain.shifted_center, math.ceil(_reach(domain))
+    shifts, pieces = _Shifts(domain.dim, reach), []
+    for start in range(0, len(block), _SPARSE_ROWS):
+        pair = domain.pair(block.piece(start, _SPARSE_ROWS))
+        rows = pair.left.astype(np.int64)
+        pieces.append((rows.T.tocsr(), rows.tocsc()))
+        if pair.shift is not None:
+            shifts.take(pieces[-1][0], pair.shift.astype(np.int64))
+    for here in slices:
+        total = Total.zeros((domain.dim, here.stop - here.start), each=reach**2)
+        for across, by_column in pieces:
+            total.add((across @ by_column[:, here]).toarray(), across.shape[1])
+        if center is None:
+            yield total.value(1.0)
         else:
-            exact = joined(piece.T >> _CARRY, piece.T & ((1 << _CARRY) - 1), bits=_CARRY)
-            # The matrix is symmetric: its columns are its rows.
-            yield np.ascontiguousarray(shifts.ends(center / _unit(domain)).off(exact, here).T) * unit
+            yield shifts.ends(center / _unit(domain)).columns(total.pair(), here)
 
 
 def whole_scores(rows: Rows, *, basis: Array, domain: Domain) -> Array:
@@ -318,7 +369,7 @@ class _Sum:
     def __init__(self, region: Region) -> None:
         self._region = region
         sparse_center = region.shifted_center
-        self.unit = _unit(region) * 2.0**-_SUM_BITS
+        self.unit = sum_unit(region)
         # Sparse rows around a center hold the center as well until it is taken off.
         self._reach = 1 << (2 * _SUM_BITS) if sparse_center is None else math.ceil(_reach(region)) << _SUM_BITS
         self.total = Total.zeros((region.dim,), each=self._reach)
@@ -423,11 +474,10 @@ class _SparseGram:
             return self.total.value(self.unit)
         ends, found = self.shifts.ends(center / _unit(self._region)), np.empty(self.total.low.shape)
         for start in range(0, len(found), _STRIP):
-            here = slice(start, start + _STRIP)
-            # Columns of a symmetric matrix are its rows; the two are rounded each for itself, and one of them counts.
-            strip = ends.off(self.total.pair(here), here) * self.unit
-            found[here, start:] = strip[:, start:]
-            found[start:, here] = strip[:, start:].T
+            here = slice(start, min(start + _STRIP, len(found)))
+            hi, lo = self.total.pair(here)
+            # The sums are symmetric: rows of them are columns.
+            found[:, here] = ends.columns((hi.T, lo.T), here) * self.unit
         return found
 
 
@@ -494,14 +544,6 @@ class _Shifts:
         self._pull = Total.zeros((dim,), each=reach << 24)
         self._weight = 0
 
-    @classmethod
-    def of(cls, across: Any, shift: Integers) -> "_Shifts":
-        """Those of one block."""
-        # Entries may have any size below that of an int64: carried over at once.
-        found = cls(across.shape[0], 1 << 24)
-        found.take(across, shift)
-        return found
-
     def take(self, across: Any, shift: Integers) -> None:
         """Add those of the rows of a block, given their transpose in CSR form."""
         self._pull.add(across @ shift, len(shift))
@@ -525,11 +567,24 @@ class _Ends:
     rest: DoubleDouble
     center: Array
 
-    def off(self, products: DoubleDouble, here: slice) -> Array:
-        """The rows `here`, (m, d), of the products around the center: exact but for one rounding at the end."""
-        hi, lo = minus_outer(products, (self.rest[0][here], self.rest[1][here]), self.center)
-        across = minus_outer((hi.T, lo.T), self.pull, self.center[here])
-        return np.asarray((across[0] + across[1]).T)
+    def columns(self, products: DoubleDouble, here: slice) -> Array:
+        """The columns `here`, (d, w), of the products around the center: of two mirrored entries both as of the one above the
+        diagonal, so that all columns together are symmetric to the last bit."""
+        dim, before, after = len(self.center), slice(0, here.start), slice(here.stop, len(self.center))
+        found = np.empty((dim, here.stop - here.start))
+        hi, lo = products
+        found[before] = self._off((hi[before], lo[before]), before, here)
+        found[after] = self._off((hi[after].T, lo[after].T), here, after).T
+        square = np.triu(self._off((hi[here], lo[here]), here, here))
+        found[here] = square + np.triu(square, 1).T
+        return found
+
+    def _off(self, products: DoubleDouble, rows: slice, columns: slice) -> Array:
+        """Some rows and columns of the products around the center: exact but for one rounding at the end."""
+        rest, pull = (self.rest[0][rows], self.rest[1][rows]), (self.pull[0][columns], self.pull[1][columns])
+        hi, lo = minus_outer(products, rest, self.center[columns])
+        hi, lo = minus_outer((hi.T, lo.T), pull, self.center[rows])
+        return np.asarray((hi + lo).T)
 
 
 def _as_pair(numbers: list[Fraction]) -> DoubleDouble:
