@@ -11,6 +11,7 @@ with them 44, which leaves room for 2^9 rows at a time; entries of a row for a s
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, final
@@ -22,11 +23,12 @@ from eigenveil.errors import require
 from eigenveil.linalg import Array
 from eigenveil.linalg.exact import DoubleDouble, exact_product, joined, minus_outer, two_sum
 from eigenveil.linalg.kernel import shared_work
-from eigenveil.privacy.domain import SCORE_BITS, SHIFT, Domain, Region
+from eigenveil.privacy.domain import SCORE_BITS, SHIFT, Domain, Region, center_scores
 from eigenveil.privacy.steps import step_of, steps_of
 from eigenveil.rows import Block, Rows, block_size
 
 __all__ = [
+    "CARRY",
     "COUNT_UNIT",
     "Total",
     "block_gram",
@@ -52,13 +54,17 @@ _BASIS_UNIT = 2.0**-35
 # Rows for a sum have so many more bits than rows for products.
 _SUM_BITS = 17
 # An int64 that no sum of so many bits can have overflowed is carried over to a second one, so many bits higher.
-_FULL, _CARRY = 1 << 61, 32
+_FULL, CARRY = 1 << 61, 32
+# What may be added at a time: in int64, next to what a carry leaves there, and in float64, where sums of whole numbers are exact.
+_ROOM, _EXACT = 1 << 62, 1 << 53
 # Up to this dimension two workers with an accumulator each beat one with twice the BLAS threads.
 _TWO_WORKERS = 2048
 # Numbers of rows that stay in the inner cache while they are moved, measured, scaled and rounded; and rows at a time, at least.
 _CACHED_NUMBERS, _CACHED_ROWS = 1 << 15, 128
 # Rows that scores are multiplied with at a time: their products add up exactly.
 _SCORED_ROWS = 1 << 9
+# Rows of a block of any length that are multiplied at a time: products add up exactly, of sparse rows far from zero as well.
+_ROWS_AT_ONCE = 1 << 14
 # A symmetric matrix in place of rows is brought onto a lattice this much finer than that of its release.
 _FINER, _MOST = 2.0**-16, 1 << 60
 
@@ -89,6 +95,7 @@ class Total:
 
     def room(self, rows: int) -> Integers:
         """Where what so many rows add is to be added: the caller adds to it in place."""
+        require(rows * self.each <= _ROOM, "so many rows at a time could overflow: add them up in smaller blocks")
         if (self._rows + rows) * self.each > _FULL:
             self._carry()
         self._rows += rows
@@ -96,6 +103,8 @@ class Total:
 
     def add(self, values: Array | Integers, rows: int) -> None:
         """Add what so many rows add up to: whole numbers, as floats or int64."""
+        exact = values.dtype.kind != "f" or rows * self.each <= _EXACT
+        require(exact, "floating point cannot add up so many rows at a time exactly: add them up in smaller blocks")
         into = self.room(rows).reshape(-1, values.shape[-1]) if values.ndim > 1 else self.room(rows)
         for start in range(0, len(into), _CACHED_ROWS if values.ndim > 1 else len(into) or 1):
             stop = start + (_CACHED_ROWS if values.ndim > 1 else len(into))
@@ -113,23 +122,28 @@ class Total:
 
     def _carry(self) -> None:
         self.high = np.zeros_like(self.low) if self.high is None else self.high
-        self.high += self.low >> _CARRY
-        self.low &= (1 << _CARRY) - 1
+        self.high += self.low >> CARRY
+        self.low &= (1 << CARRY) - 1
         # What is left counts as the rows that it could be of.
-        self._rows = -(-(1 << _CARRY) // self.each)
+        self._rows = -(-(1 << CARRY) // self.each)
+
+    def whole(self) -> Integers:
+        """The sum itself, for who knows that it fits: an error where it might not."""
+        require(self.high is None, "a sum over so many rows may not fit into 64 bits: add them up in smaller blocks")
+        return self.low
 
     def pair(self) -> DoubleDouble:
         """The sum as a pair of floats, without loss."""
         self._carry()
         assert self.high is not None
-        return joined(self.high, self.low, bits=_CARRY)
+        return joined(self.high, self.low, bits=CARRY)
 
     def value(self, unit: float) -> Array:
         """The sum times `unit`, rounded once to float64. Nothing may be added after this."""
         if self.high is not None:
             self._carry()
             found = self.high.astype(np.float64)
-            found *= 2.0**_CARRY
+            found *= 2.0**CARRY
             found += self.low
         else:
             # In place, some rows at a time: a matrix of this size may be all that fits.
@@ -181,7 +195,7 @@ def whole_trace(rows: Rows, region: Region) -> float:
 def whole_sum(rows: Rows, region: Region) -> Array:
     """The sum, (d,), of the rows in `region`."""
     size = block_size(rows)
-    workers = [_Sum(region) for _ in range(1 if rows.sparse or rows.shape[0] <= size else 2)]
+    workers = [_Sum(region, sparse=rows.sparse) for _ in range(1 if rows.sparse or rows.shape[0] <= size else 2)]
     shared_work(rows.blocks(size), workers=workers, take=_Sum.take)
     for worker in workers[1:]:
         workers[0].and_other(worker)
@@ -212,27 +226,31 @@ def block_gram(block: Block, domain: Domain) -> Integers:
     Of sparse rows around a center the exact sum is rounded to such a number: it may be off by a half.
     """
     unit = _unit(domain) ** 2
+    pieces = [block.piece(start, _ROWS_AT_ONCE) for start in range(0, len(block), _ROWS_AT_ONCE)]
     if block.sparse:
         sparse = _SparseGram(domain)
-        sparse.take(block)
+        for piece in pieces:
+            sparse.take(piece)
         if domain.shifted_center is None:
-            return sparse.total.low
+            return sparse.total.whole()
         return np.rint(sparse.finish() / unit).astype(np.int64)
-    dense = _DenseGram(domain, len(block))
-    dense.take(block)
-    return dense.total.low
+    dense = _DenseGram(domain, min(len(block), _ROWS_AT_ONCE))
+    for piece in pieces:
+        dense.take(piece)
+    return dense.total.whole()
 
 
 def block_sum(block: Block, domain: Domain) -> tuple[Integers, float]:
     """What one block adds to the sum of rows, (d,), in whole numbers of a unit, and the unit; rounded as `block_gram` is."""
-    part = _Sum(domain)
-    part.take(block)
+    part = _Sum(domain, sparse=block.sparse)
+    for start in range(0, len(block), _ROWS_AT_ONCE):
+        part.take(block.piece(start, _ROWS_AT_ONCE))
     if part.shifts is None:
-        return part.total.low, part.unit
+        return part.total.whole(), part.unit
     return np.rint(part.finish() / part.unit).astype(np.int64), part.unit
 
 
-def whole_gram_columns(block: Block, *, width: int, domain: Domain) -> Any:
+def whole_gram_columns(block: Block, *, width: int, domain: Domain) -> Iterator[Array]:
     """The Gram matrix of a block's rows, at most `width` of its columns at a time: arrays (d, width), private."""
     unit, center = _unit(domain) ** 2, domain.shifted_center
     starts = range(0, domain.dim, width)
@@ -247,18 +265,25 @@ def whole_gram_columns(block: Block, *, width: int, domain: Domain) -> Any:
                 total.add(piece.T @ piece[:, start : start + width], len(piece))
             yield total.value(unit)
         return
-    pair = domain.pair(block)
-    rows = pair.left.astype(np.int64)
-    across, by_column = rows.T.tocsr(), rows.tocsc()
-    shifts = None if pair.shift is None else _Shifts.of(across, pair.shift.astype(np.int64))
+    shifts = None if center is None else _Shifts(domain.dim, math.ceil(_reach(domain)))
+    parts = []
+    for start in range(0, len(block), _ROWS_AT_ONCE):
+        pair = domain.pair(block.piece(start, _ROWS_AT_ONCE))
+        stored = pair.left.astype(np.int64)
+        across = stored.T.tocsr()
+        parts.append((across, stored.tocsc(), stored.shape[0]))
+        if shifts is not None and pair.shift is not None:
+            shifts.take(across, pair.shift.astype(np.int64))
+    each = 1 << 34 if center is None else math.ceil(_reach(domain)) ** 2
     for start in starts:
-        here = slice(start, start + width)
-        piece = (across @ by_column[:, here]).toarray()
+        here = slice(start, min(start + width, domain.dim))
+        total = Total.zeros((domain.dim, here.stop - start), each=each)
+        for across, by_column, count in parts:
+            total.add((across @ by_column[:, here]).toarray(), count)
         if center is None or shifts is None:
-            yield piece * unit
+            yield total.value(unit)
         else:
-            exact = joined(piece >> _CARRY, piece & ((1 << _CARRY) - 1), bits=_CARRY)
-            yield shifts.taken_off(exact, center / _unit(domain), here) * unit
+            yield shifts.taken_off(total.pair(), center / _unit(domain), here) * unit
 
 
 def whole_scores(rows: Rows, *, basis: Array, domain: Domain) -> Array:
@@ -271,7 +296,7 @@ def whole_scores(rows: Rows, *, basis: Array, domain: Domain) -> Array:
             part = domain.whole_sparse(block, unit=unit)
             scores = part.rows @ basis
             if center is not None:
-                scores -= np.outer(part.shift * (SHIFT / unit), center @ basis)
+                scores -= np.outer(part.shift * (SHIFT / unit), center_scores(center, basis))
         else:
             # Whole rows times a basis of 36 bits: no rounding, so that rows beside it cannot change a score.
             scores = domain.whole(block, unit=unit) @ basis
@@ -283,7 +308,7 @@ def whole_gram_times(rows: Rows, *, basis: Array, region: Region) -> Array:
     """The Gram matrix times `basis`, (d, p), brought onto its grid."""
     basis, size = on_basis_grid(basis), block_size(rows)
     several = not rows.sparse and rows.shape[0] > size
-    workers = [_Products(region, basis) for _ in range(2 if several else 1)]
+    workers = [_Products(region, basis, sparse=rows.sparse) for _ in range(2 if several else 1)]
     shared_work(rows.blocks(size), workers=workers, take=_Products.take)
     for worker in workers[1:]:
         workers[0].total.and_other(worker.total)
@@ -308,13 +333,13 @@ def whole_symmetric_times(matrix: Array, *, basis: Array, sensitivity: float) ->
 class _Sum:
     """One worker's share of a sum of rows. Changes in place."""
 
-    def __init__(self, region: Region) -> None:
+    def __init__(self, region: Region, *, sparse: bool) -> None:
         self._region = region
-        sparse_center = region.shifted_center
         self.unit = _unit(region) * 2.0**-_SUM_BITS
         # Sparse rows around a center hold the center as well until it is taken off.
-        self._reach = 1 << (2 * _SUM_BITS) if sparse_center is None else math.ceil(_reach(region)) << _SUM_BITS
-        self.total = Total.zeros((region.dim,), each=self._reach)
+        far = sparse and region.shifted_center is not None
+        reach = math.ceil(_reach(region)) if far else 1 << _SUM_BITS
+        self.total = Total.zeros((region.dim,), each=reach << _SUM_BITS)
         self.shifts: int | None = None
         self._scratch = np.empty((0, region.dim))
 
@@ -426,9 +451,9 @@ class _SparseGram:
 class _Products:
     """One worker's share of the Gram matrix times a basis on its grid, (d, p). Changes in place."""
 
-    def __init__(self, region: Region, basis: Array) -> None:
+    def __init__(self, region: Region, basis: Array, *, sparse: bool) -> None:
         self._region, self._basis, self._unit = region, basis, 1.0
-        far = region.shifted_center is not None
+        far = sparse and region.shifted_center is not None
         self._bits = math.ceil(math.log2(_reach(region))) if far else 17
         self.total = Total.zeros(basis.shape, each=1 << (self._bits + SCORE_BITS))
         # What of the center is still in the products of sparse rows: s^T S, (1, p).
@@ -458,8 +483,13 @@ class _Products:
             here = slice(start, start + most)
             # Sorted by column first: twice as fast as scattering the rows' products.
             self.total.add(stored[here].T.tocsr() @ scores[here], len(scores[here]))
-            if self._drag is not None and part.shift is not None:
-                self._drag.add(part.shift[here].astype(np.int64)[None, :] @ scores[here], len(scores[here]))
+        if self._drag is None or part.shift is None:
+            return
+        # Shifts have 24 bits, more than rows near zero: fewer of them at a time.
+        shift, most = part.shift.astype(np.int64)[None, :], 1 << (62 - 24 - SCORE_BITS)
+        for start in range(0, len(block), most):
+            here = slice(start, start + most)
+            self._drag.add(shift[:, here] @ scores[here], len(scores[here]))
 
     def finish(self) -> Array:
         """The product, (d, p): R^T S - c (s^T S), the last step in double-doubles, as the two may nearly cancel."""
@@ -479,14 +509,6 @@ class _Shifts:
     def __init__(self, dim: int, reach: int) -> None:
         self._pull = Total.zeros((dim,), each=reach << 24)
         self._weight = 0
-
-    @classmethod
-    def of(cls, across: Any, shift: Integers) -> "_Shifts":
-        """Those of one block."""
-        # Entries may have any size below that of an int64: carried over at once.
-        found = cls(across.shape[0], 1 << 24)
-        found.take(across, shift)
-        return found
 
     def take(self, across: Any, shift: Integers) -> None:
         """Add those of the rows of a block, given their transpose in CSR form."""
