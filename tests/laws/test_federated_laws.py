@@ -326,8 +326,8 @@ def test_local_steps_without_noise_of_their_own_are_convicted(monkeypatch: pytes
                 through = Exact(because="as printed") if inner.pop(0) else kept
                 return through.release(private, label=label, share=50 * share, slot=slot)
 
-            def release_parts(self, parts: Any, **more: Any) -> Any:
-                raise AssertionError("no parts here")
+            def release_columns(self, slices: Any, **more: Any) -> Any:
+                raise AssertionError("no slices here")
 
             def scale(self, sensitivity: float, *, share: float = 1.0) -> float:
                 return kept.scale(sensitivity, share=share)

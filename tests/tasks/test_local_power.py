@@ -223,7 +223,7 @@ def test_everything_sent_is_a_function_of_what_was_released() -> None:
             shape: tuple[int, ...] = private.value.shape
             return np.random.default_rng(int(label[-6])).standard_normal(shape)
 
-        def release_parts(self, parts: Any, **more: Any) -> Any:
+        def release_columns(self, slices: Any, **more: Any) -> Any:
             raise AssertionError("not used")
 
         def scale(self, sensitivity: float, *, share: float = 1.0) -> float:

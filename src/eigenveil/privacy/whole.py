@@ -31,9 +31,9 @@ __all__ = [
     "CARRY",
     "COUNT_UNIT",
     "Total",
-    "block_gram",
-    "block_sum",
+    "add_block",
     "on_basis_grid",
+    "sum_unit",
     "whole_count",
     "whole_gram",
     "whole_gram_columns",
@@ -63,8 +63,8 @@ _TWO_WORKERS = 2048
 _CACHED_NUMBERS, _CACHED_ROWS = 1 << 15, 128
 # Rows that scores are multiplied with at a time: their products add up exactly.
 _SCORED_ROWS = 1 << 9
-# Rows of a block of any length that are multiplied at a time: products add up exactly, of sparse rows far from zero as well.
-_ROWS_AT_ONCE = 1 << 14
+# Rows whose products add up in float64; and sparse rows as far as 100 radii from zero, whose products add up in int64.
+_DENSE_ROWS, _SPARSE_ROWS = 1 << 18, 1 << 14
 # A symmetric matrix in place of rows is brought onto a lattice this much finer than that of its release.
 _FINER, _MOST = 2.0**-16, 1 << 60
 
@@ -220,70 +220,109 @@ def whole_gram(rows: Rows, region: Region) -> Array:
     return total.value(unit)
 
 
-def block_gram(block: Block, domain: Domain) -> Integers:
-    """What one block adds to the Gram matrix, (d, d), in whole numbers of `domain.unit` squared, for who adds up blocks.
+def sum_unit(region: Region) -> float:
+    """What sums of rows are whole numbers of: finer than what products are made of.
 
-    Of sparse rows around a center the exact sum is rounded to such a number: it may be off by a half.
+    >>> sum_unit(Domain(dim=2, radius=1.0)) == 2.0**-33
+    True
     """
-    unit = _unit(domain) ** 2
-    pieces = [block.piece(start, _ROWS_AT_ONCE) for start in range(0, len(block), _ROWS_AT_ONCE)]
+    return _unit(region) * 2.0**-_SUM_BITS
+
+
+def add_block(block: Block, domain: Domain, *, gram: Integers, total: Integers | None) -> None:
+    """Add what a block adds to the Gram matrix, (d, d), in whole numbers of `domain.unit` squared, and to the sum of its rows, (d,),
+    in whole numbers of `sum_unit`, for who adds up blocks. Changes both in place; there may be no sum.
+
+    A row adds at most 2^34 to an entry of either. Of sparse rows around a center, what a piece of the block adds is rounded to a
+    whole number and then off by less than one; of neighbours only the pieces differ that the person is in.
+    """
     if block.sparse:
-        sparse = _SparseGram(domain)
-        for piece in pieces:
-            sparse.take(piece)
-        if domain.shifted_center is None:
-            return sparse.total.whole()
-        return np.rint(sparse.finish() / unit).astype(np.int64)
-    dense = _DenseGram(domain, min(len(block), _ROWS_AT_ONCE))
-    for piece in pieces:
-        dense.take(piece)
-    return dense.total.whole()
+        for start in range(0, len(block), _SPARSE_ROWS):
+            piece = block.piece(start, _SPARSE_ROWS)
+            gram += _sparse_gram(piece, domain)
+            if total is not None:
+                total += _sparse_sum(piece, domain)
+        return
+    for start in range(0, len(block), _DENSE_ROWS):
+        _add_dense(block.piece(start, _DENSE_ROWS), domain, gram, total)
 
 
-def block_sum(block: Block, domain: Domain) -> tuple[Integers, float]:
-    """What one block adds to the sum of rows, (d,), in whole numbers of a unit, and the unit; rounded as `block_gram` is."""
-    part = _Sum(domain, sparse=block.sparse)
-    for start in range(0, len(block), _ROWS_AT_ONCE):
-        part.take(block.piece(start, _ROWS_AT_ONCE))
-    if part.shifts is None:
-        return part.total.whole(), part.unit
-    return np.rint(part.finish() / part.unit).astype(np.int64), part.unit
+def _add_dense(block: Block, domain: Domain, gram: Integers, total: Integers | None) -> None:
+    """At most `_DENSE_ROWS` dense rows, some at a time: they stay in the inner cache, and no second block is needed."""
+    dim, size = domain.dim, min(_cached(domain.dim), len(block))
+    rows, fine, product = np.empty((size, dim)), np.empty((size, dim)), np.empty((dim, dim))
+    # Products of so many rows, 34 bits each, add up in float64 without rounding.
+    fresh, fresh_total = np.zeros((dim, dim)), np.zeros(dim)
+    unit, unit_of_sum = _unit(domain), sum_unit(domain)
+    for start in range(0, len(block), size):
+        piece = block.piece(start, size)
+        if total is None:
+            inside = domain.whole(piece, unit=unit, squared=True, out=rows)
+        else:
+            inside, summed = domain.whole_twice(piece, unit=unit, fine=unit_of_sum, out=rows, out_fine=fine)
+            fresh_total += np.add.reduce(summed, axis=0)
+        np.matmul(inside.T, inside, out=product)
+        fresh += product
+    del rows, fine, product
+    for start in range(0, dim, _CACHED_ROWS):
+        gram[start : start + _CACHED_ROWS] += fresh[start : start + _CACHED_ROWS].astype(np.int64)
+    if total is not None:
+        total += fresh_total.astype(np.int64)
+
+
+def _sparse_gram(block: Block, domain: Domain) -> Integers:
+    sparse = _SparseGram(domain)
+    sparse.take(block)
+    if domain.shifted_center is None:
+        return sparse.total.whole()
+    return np.rint(sparse.finish() / _unit(domain) ** 2).astype(np.int64)
+
+
+def _sparse_sum(block: Block, domain: Domain) -> Integers:
+    part = _Sum(domain, sparse=True)
+    part.take(block)
+    return part.total.whole() if part.shifts is None else np.rint(part.finish() / part.unit).astype(np.int64)
 
 
 def whole_gram_columns(block: Block, *, width: int, domain: Domain) -> Iterator[Array]:
-    """The Gram matrix of a block's rows, at most `width` of its columns at a time: arrays (d, width), private."""
-    unit, center = _unit(domain) ** 2, domain.shifted_center
-    starts = range(0, domain.dim, width)
-    if not block.sparse:
-        pieces = [
-            domain.whole(block.piece(start, 1 << 18), unit=_unit(domain), squared=True)
-            for start in range(0, max(len(block), 1), 1 << 18)
-        ]
-        for start in starts:
-            total = Total.zeros((domain.dim, min(width, domain.dim - start)), each=1 << 34)
-            for piece in pieces:
-                total.add(piece.T @ piece[:, start : start + width], len(piece))
-            yield total.value(unit)
+    """The Gram matrix of a block's rows, at most `width` of its columns at a time: arrays (d, width), private.
+
+    Put together they are symmetric to the last bit.
+    """
+    unit = _unit(domain) ** 2
+    slices = [slice(start, min(start + width, domain.dim)) for start in range(0, domain.dim, width)]
+    if block.sparse:
+        yield from (columns * unit for columns in _sparse_columns(block, slices, domain))
         return
-    shifts = None if center is None else _Shifts(domain.dim, math.ceil(_reach(domain)))
-    parts = []
-    for start in range(0, len(block), _ROWS_AT_ONCE):
-        pair = domain.pair(block.piece(start, _ROWS_AT_ONCE))
-        stored = pair.left.astype(np.int64)
-        across = stored.T.tocsr()
-        parts.append((across, stored.tocsc(), stored.shape[0]))
-        if shifts is not None and pair.shift is not None:
-            shifts.take(across, pair.shift.astype(np.int64))
-    each = 1 << 34 if center is None else math.ceil(_reach(domain)) ** 2
-    for start in starts:
-        here = slice(start, min(start + width, domain.dim))
-        total = Total.zeros((domain.dim, here.stop - start), each=each)
-        for across, by_column, count in parts:
-            total.add((across @ by_column[:, here]).toarray(), count)
-        if center is None or shifts is None:
-            yield total.value(unit)
+    pieces = [
+        domain.whole(block.piece(start, _DENSE_ROWS), unit=_unit(domain), squared=True)
+        for start in range(0, max(len(block), 1), _DENSE_ROWS)
+    ]
+    for here in slices:
+        total = Total.zeros((domain.dim, here.stop - here.start), each=1 << 34)
+        for piece in pieces:
+            total.add(piece.T @ piece[:, here], len(piece))
+        yield total.value(unit)
+
+
+def _sparse_columns(block: Block, slices: list[slice], domain: Domain) -> Iterator[Array]:
+    """The columns in these slices of the Gram matrix of sparse rows, in units."""
+    center, reach = domain.shifted_center, math.ceil(_reach(domain))
+    shifts, pieces = _Shifts(domain.dim, reach), []
+    for start in range(0, len(block), _SPARSE_ROWS):
+        pair = domain.pair(block.piece(start, _SPARSE_ROWS))
+        rows = pair.left.astype(np.int64)
+        pieces.append((rows.T.tocsr(), rows.tocsc()))
+        if pair.shift is not None:
+            shifts.take(pieces[-1][0], pair.shift.astype(np.int64))
+    for here in slices:
+        total = Total.zeros((domain.dim, here.stop - here.start), each=reach**2)
+        for across, by_column in pieces:
+            total.add((across @ by_column[:, here]).toarray(), across.shape[1])
+        if center is None:
+            yield total.value(1.0)
         else:
-            yield shifts.taken_off(total.pair(), center / _unit(domain), here) * unit
+            yield shifts.columns(total.pair(), center / _unit(domain), here)
 
 
 def whole_scores(rows: Rows, *, basis: Array, domain: Domain) -> Array:
@@ -335,7 +374,7 @@ class _Sum:
 
     def __init__(self, region: Region, *, sparse: bool) -> None:
         self._region = region
-        self.unit = _unit(region) * 2.0**-_SUM_BITS
+        self.unit = sum_unit(region)
         # Sparse rows around a center hold the center as well until it is taken off.
         far = sparse and region.shifted_center is not None
         reach = math.ceil(_reach(region)) if far else 1 << _SUM_BITS
@@ -440,11 +479,7 @@ class _SparseGram:
         if center is None or self.shifts is None:
             return self.total.value(self.unit)
         hi, lo = self.total.pair()
-        exact = self.shifts.taken_off((hi, lo), center / _unit(self._region), slice(0, self._region.dim))
-        # The two halves were rounded each for itself.
-        upper = np.triu(exact)
-        upper += np.triu(exact, 1).T
-        return upper * self.unit
+        return self.shifts.columns((hi, lo), center / _unit(self._region), slice(0, self._region.dim)) * self.unit
 
 
 @final
@@ -515,8 +550,19 @@ class _Shifts:
         self._pull.add(across @ shift, len(shift))
         self._weight += int(shift @ shift)
 
-    def taken_off(self, products: DoubleDouble, center: Array, here: slice) -> Array:
-        """R^T R - p c^T - c (p - w c)^T in the columns `here`, p = R^T s and w = s^T s: exact but for one rounding at the end.
+    def columns(self, products: DoubleDouble, center: Array, here: slice) -> Array:
+        """`taken_off` for all rows and the columns `here`, (d, w): of two mirrored entries both as of the one above the diagonal."""
+        dim, before, after = len(center), slice(0, here.start), slice(here.stop, len(center))
+        found = np.empty((dim, here.stop - here.start))
+        hi, lo = products
+        found[before] = self.taken_off((hi[before], lo[before]), center, before, here)
+        found[after] = self.taken_off((hi[after].T, lo[after].T), center, here, after).T
+        square = np.triu(self.taken_off((hi[here], lo[here]), center, here, here))
+        found[here] = square + np.triu(square, 1).T
+        return found
+
+    def taken_off(self, products: DoubleDouble, center: Array, rows: slice, columns: slice) -> Array:
+        """R^T R - p c^T - c (p - w c)^T in some rows and columns, p = R^T s and w = s^T s: exact but for one rounding at the end.
 
         `products` and `center` are in units of the grid, shifts in `SHIFT`.
         """
@@ -526,12 +572,11 @@ class _Shifts:
         rest = _as_pair(
             [
                 Fraction(float(h)) + Fraction(float(low)) - weight * Fraction(float(c))
-                for h, low, c in zip(pull[0], pull[1], center, strict=True)
+                for h, low, c in zip(pull[0][columns], pull[1][columns], center[columns], strict=True)
             ]
         )
-        ends = rest[0][here], rest[1][here]
-        hi, lo = minus_outer(products, pull, center[here])
-        hi, lo = minus_outer((hi.T, lo.T), ends, center)
+        hi, lo = minus_outer(products, (pull[0][rows], pull[1][rows]), center[columns])
+        hi, lo = minus_outer((hi.T, lo.T), rest, center[rows])
         return np.asarray((hi + lo).T)
 
 
