@@ -23,11 +23,12 @@ from eigenveil.errors import require
 from eigenveil.linalg import Array
 from eigenveil.linalg.exact import DoubleDouble, exact_product, joined, minus_outer, two_sum
 from eigenveil.linalg.kernel import shared_work
-from eigenveil.privacy.domain import SCORE_BITS, SHIFT, Domain, Region
+from eigenveil.privacy.domain import SCORE_BITS, SHIFT, Domain, Region, center_scores
 from eigenveil.privacy.steps import step_of, steps_of
 from eigenveil.rows import Block, Rows, block_size
 
 __all__ = [
+    "CARRY",
     "COUNT_UNIT",
     "Total",
     "add_block",
@@ -54,7 +55,9 @@ _BASIS_UNIT = 2.0**-35
 # Rows for a sum have so many more bits than rows for products.
 _SUM_BITS = 17
 # An int64 that no sum of so many bits can have overflowed is carried over to a second one, so many bits higher.
-_FULL, _CARRY = 1 << 61, 32
+_FULL, CARRY = 1 << 61, 32
+# What may be added at a time: in int64, next to what a carry leaves there, and in float64, where sums of whole numbers are exact.
+_ROOM, _EXACT = 1 << 62, 1 << 53
 # Up to this dimension two workers with an accumulator each beat one with twice the BLAS threads.
 _TWO_WORKERS = 2048
 # Numbers of rows that stay in the inner cache while they are moved, measured, scaled and rounded; and rows at a time, at least.
@@ -95,6 +98,7 @@ class Total:
 
     def room(self, rows: int) -> Integers:
         """Where what so many rows add is to be added: the caller adds to it in place."""
+        require(rows * self.each <= _ROOM, "so many rows at a time could overflow: add them up in smaller blocks")
         if (self._rows + rows) * self.each > _FULL:
             self._carry()
         self._rows += rows
@@ -102,6 +106,8 @@ class Total:
 
     def add(self, values: Array | Integers, rows: int) -> None:
         """Add what so many rows add up to: whole numbers, as floats or int64."""
+        exact = values.dtype.kind != "f" or rows * self.each <= _EXACT
+        require(exact, "floating point cannot add up so many rows at a time exactly: add them up in smaller blocks")
         into = self.room(rows).reshape(-1, values.shape[-1]) if values.ndim > 1 else self.room(rows)
         for start in range(0, len(into), _CACHED_ROWS if values.ndim > 1 else len(into) or 1):
             stop = start + (_CACHED_ROWS if values.ndim > 1 else len(into))
@@ -119,25 +125,30 @@ class Total:
 
     def _carry(self) -> None:
         self.high = np.zeros_like(self.low) if self.high is None else self.high
-        self.high += self.low >> _CARRY
-        self.low &= (1 << _CARRY) - 1
+        self.high += self.low >> CARRY
+        self.low &= (1 << CARRY) - 1
         # What is left counts as the rows that it could be of.
-        self._rows = -(-(1 << _CARRY) // self.each)
+        self._rows = -(-(1 << CARRY) // self.each)
+
+    def whole(self) -> Integers:
+        """The sum itself, for who knows that it fits: an error where it might not."""
+        require(self.high is None, "a sum over so many rows may not fit into 64 bits: add them up in smaller blocks")
+        return self.low
 
     def pair(self, here: slice = slice(None)) -> DoubleDouble:
         """The sum, or some rows of it, as a pair of floats, without loss."""
         if self.high is None:
             low = self.low[here]
-            return joined(low >> _CARRY, low & ((1 << _CARRY) - 1), bits=_CARRY)
+            return joined(low >> CARRY, low & ((1 << CARRY) - 1), bits=CARRY)
         self._carry()
-        return joined(self.high[here], self.low[here], bits=_CARRY)
+        return joined(self.high[here], self.low[here], bits=CARRY)
 
     def value(self, unit: float) -> Array:
         """The sum times `unit`, rounded once to float64. Nothing may be added after this."""
         if self.high is not None:
             self._carry()
             found = self.high.astype(np.float64)
-            found *= 2.0**_CARRY
+            found *= 2.0**CARRY
             found += self.low
         else:
             # In place, some rows at a time: a matrix of this size may be all that fits.
@@ -189,7 +200,7 @@ def whole_trace(rows: Rows, region: Region) -> float:
 def whole_sum(rows: Rows, region: Region) -> Array:
     """The sum, (d,), of the rows in `region`."""
     size = block_size(rows)
-    workers = [_Sum(region) for _ in range(1 if rows.sparse or rows.shape[0] <= size else 2)]
+    workers = [_Sum(region, sparse=rows.sparse) for _ in range(1 if rows.sparse or rows.shape[0] <= size else 2)]
     shared_work(rows.blocks(size), workers=workers, take=_Sum.take)
     for worker in workers[1:]:
         workers[0].and_other(worker)
@@ -268,14 +279,14 @@ def _sparse_gram(block: Block, domain: Domain) -> Integers:
     sparse = _SparseGram(domain)
     sparse.take(block)
     if domain.shifted_center is None:
-        return sparse.total.low
+        return sparse.total.whole()
     return np.rint(sparse.finish() / _unit(domain) ** 2).astype(np.int64)
 
 
 def _sparse_sum(block: Block, domain: Domain) -> Integers:
-    part = _Sum(domain)
+    part = _Sum(domain, sparse=True)
     part.take(block)
-    return part.total.low if part.shifts is None else np.rint(part.finish() / part.unit).astype(np.int64)
+    return part.total.whole() if part.shifts is None else np.rint(part.finish() / part.unit).astype(np.int64)
 
 
 def whole_gram_columns(block: Block, *, width: int, domain: Domain) -> Iterator[Array]:
@@ -329,7 +340,7 @@ def whole_scores(rows: Rows, *, basis: Array, domain: Domain) -> Array:
             part = domain.whole_sparse(block, unit=unit)
             scores = part.rows @ basis
             if center is not None:
-                scores -= np.outer(part.shift * (SHIFT / unit), center @ basis)
+                scores -= np.outer(part.shift * (SHIFT / unit), center_scores(center, basis))
         else:
             # Whole rows times a basis of 36 bits: no rounding, so that rows beside it cannot change a score.
             scores = domain.whole(block, unit=unit) @ basis
@@ -341,7 +352,7 @@ def whole_gram_times(rows: Rows, *, basis: Array, region: Region) -> Array:
     """The Gram matrix times `basis`, (d, p), brought onto its grid."""
     basis, size = on_basis_grid(basis), block_size(rows)
     several = not rows.sparse and rows.shape[0] > size
-    workers = [_Products(region, basis) for _ in range(2 if several else 1)]
+    workers = [_Products(region, basis, sparse=rows.sparse) for _ in range(2 if several else 1)]
     shared_work(rows.blocks(size), workers=workers, take=_Products.take)
     for worker in workers[1:]:
         workers[0].total.and_other(worker.total)
@@ -366,13 +377,13 @@ def whole_symmetric_times(matrix: Array, *, basis: Array, sensitivity: float) ->
 class _Sum:
     """One worker's share of a sum of rows. Changes in place."""
 
-    def __init__(self, region: Region) -> None:
+    def __init__(self, region: Region, *, sparse: bool) -> None:
         self._region = region
-        sparse_center = region.shifted_center
         self.unit = sum_unit(region)
         # Sparse rows around a center hold the center as well until it is taken off.
-        self._reach = 1 << (2 * _SUM_BITS) if sparse_center is None else math.ceil(_reach(region)) << _SUM_BITS
-        self.total = Total.zeros((region.dim,), each=self._reach)
+        far = sparse and region.shifted_center is not None
+        reach = math.ceil(_reach(region)) if far else 1 << _SUM_BITS
+        self.total = Total.zeros((region.dim,), each=reach << _SUM_BITS)
         self.shifts: int | None = None
         self._scratch = np.empty((0, region.dim))
 
@@ -485,9 +496,9 @@ class _SparseGram:
 class _Products:
     """One worker's share of the Gram matrix times a basis on its grid, (d, p). Changes in place."""
 
-    def __init__(self, region: Region, basis: Array) -> None:
+    def __init__(self, region: Region, basis: Array, *, sparse: bool) -> None:
         self._region, self._basis, self._unit = region, basis, 1.0
-        far = region.shifted_center is not None
+        far = sparse and region.shifted_center is not None
         self._bits = math.ceil(math.log2(_reach(region))) if far else 17
         self.total = Total.zeros(basis.shape, each=1 << (self._bits + SCORE_BITS))
         # What of the center is still in the products of sparse rows: s^T S, (1, p).
@@ -517,8 +528,13 @@ class _Products:
             here = slice(start, start + most)
             # Sorted by column first: twice as fast as scattering the rows' products.
             self.total.add(stored[here].T.tocsr() @ scores[here], len(scores[here]))
-            if self._drag is not None and part.shift is not None:
-                self._drag.add(part.shift[here].astype(np.int64)[None, :] @ scores[here], len(scores[here]))
+        if self._drag is None or part.shift is None:
+            return
+        # Shifts have 24 bits, more than rows near zero: fewer of them at a time.
+        shift, most = part.shift.astype(np.int64)[None, :], 1 << (62 - 24 - SCORE_BITS)
+        for start in range(0, len(block), most):
+            here = slice(start, start + most)
+            self._drag.add(shift[:, here] @ scores[here], len(scores[here]))
 
     def finish(self) -> Array:
         """The product, (d, p): R^T S - c (s^T S), the last step in double-doubles, as the two may nearly cancel."""
