@@ -172,7 +172,7 @@ def on_basis_grid(basis: Array) -> Array:
 def whole_weights(weights: Array, *, unit: float = COUNT_UNIT) -> Integers:
     """How much rows count, (b,), in whole numbers of `unit`, rounded down, so that no person counts as more than one.
 
-    m rows of weight fl(1 / m) count as k <= fl(1 / m) / unit each; m k is whole and below (1 + 2^-52) / unit, so at most 1 / unit.
+    m rows of weight fl(1 / m) count as k <= fl(1 / m) / unit each; m k is whole, below (1 + 2^-52) / unit, so at most 1 / unit.
 
     >>> int(3 * whole_weights(np.array([1 / 3]))[0]) - 2**34
     -1
@@ -235,8 +235,8 @@ def sum_unit(region: Region) -> float:
 
 
 def add_block(block: Block, domain: Domain, *, gram: Integers, total: Integers | None) -> None:
-    """Add what a block adds to the Gram matrix, (d, d), in whole numbers of `domain.unit` squared, and to the sum of its rows, (d,),
-    in whole numbers of `sum_unit`, for who adds up blocks. Changes both in place; there may be no sum.
+    """Add what a block adds to the Gram matrix, (d, d), in whole numbers of `domain.unit` squared, and to the sum of its rows,
+    (d,), in whole numbers of `sum_unit`, for who adds up blocks. Changes both in place; there may be no sum.
 
     A row adds at most 2^34 to an entry of either. Of sparse rows around a center, what a piece of the block adds is rounded to a
     whole number and then off by less than one; of neighbours only the pieces differ that the person is in.
