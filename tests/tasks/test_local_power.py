@@ -272,7 +272,8 @@ def test_noise_at_the_hub_is_for_one_local_step_only() -> None:
         if covered:
             task.advance(task.start(), part, mechanism)
             assert [charge.label for charge in ledger.charges] == ["fedpower turn 1 of 2"]
-            assert task.sensitivity(task.ask(task.start())) == pytest.approx(1.0)
+            # A basis and scores on their grids may add a part in 2^18 to it.
+            assert 1.0 <= task.sensitivity(task.ask(task.start())) <= 1.0 + 2.0**-17
         else:
             with pytest.raises(ValueError, match="each site must add its own"):
                 task.advance(task.start(), part, mechanism)

@@ -147,8 +147,8 @@ def _leading(slices: Iterator[Array], dim: int, width: int, *, most: int) -> tup
     """Directions, (dim, width), and trace of a released symmetric matrix A, (dim, dim), from slices of its columns.
 
     The slices merge as in FPCA's SSVD: A ~ U diag(s) V^T, in covariance scale, cut to `most` directions until the last has come.
-    A is symmetric, so U^T A U = diag(s) V^T U has its eigenvalues with their signs; negative ones are noise and dropped. A positive
-    semi-definite A of rank `width` or less is found as it is. Data scale comes last, by one square root.
+    A is symmetric, so U^T A U = diag(s) V^T U has its eigenvalues with their signs; negative ones are noise and dropped. A
+    positive semi-definite A of rank `width` or less is found as it is. Data scale comes last, by one square root.
     """
     left, values, right = np.empty((dim, 0)), np.empty(0), np.empty((0, 0))
     trace, start = 0.0, 0
