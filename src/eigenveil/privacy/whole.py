@@ -317,6 +317,9 @@ def whole_gram_columns(block: Block, *, width: int, domain: Domain) -> Iterator[
 
 def _dense_columns(rows: Array, here: slice) -> Array:
     """Columns of the Gram matrix of whole rows, in units."""
+    if len(rows) <= _DENSE_ROWS:
+        # Whole numbers below 2^53, in whatever order they are added.
+        return np.asarray(rows.T @ rows[:, here])
     total = Total.zeros((rows.shape[1], here.stop - here.start), each=1 << 34)
     for start in range(0, len(rows), _DENSE_ROWS):
         piece = rows[start : start + _DENSE_ROWS]

@@ -99,7 +99,9 @@ class SlicedTracker(SketchTracker[SlicedState]):
         parts = mechanism.release_columns(
             slices, dim=terms.domain.dim, sensitivity=by_gram, label="block: products", share=share, slot=slot
         )
-        space, energy = _leading(parts, terms.domain.dim, width, most=max(width, columns))
+        # Twice as many directions as are kept in the end, where a slice is that wide: what a later slice may yet bring up.
+        most = max(width, min(2 * width, columns))
+        space, energy = _leading(parts, terms.domain.dim, width, most=most)
         fade = terms.forget**2
         joint = merge(state.space, space, rank=width, forget=terms.forget) if state.space.rank else space
         rank = state.rank if terms.adapt is None else terms.adapt.adjusted(state.rank, joint.values)
