@@ -141,18 +141,17 @@ def released_spectrum(
         sparse=release.rows.sparse,
     )
     where = center_of(center, dim)
-    release.afford("this spectrum")
-    found, left, doubt = _center(release, bounds, where)
-    domain = bounds.around(found.center)
-    mechanism = release.mechanism()
-    private = bounded_spectrum(release.rows, domain=domain, neighbours=near, counted=found.people is None)
-    released = mechanism.release(private, label="spectrum", share=left)
+    with release.reserved("this spectrum") as paid:
+        found, left, doubt = _center(paid, bounds, where)
+        domain = bounds.around(found.center)
+        private = bounded_spectrum(release.rows, domain=domain, neighbours=near, counted=found.people is None)
+        released = paid.mechanism().release(private, label="spectrum", share=left)
     return _read(
-        release,
+        paid,
         domain,
         released,
         found.people,
-        noise=mechanism.scale(1.0, share=left),
+        noise=release.scale(1.0, share=left),
         doubt=doubt,
         # With a bound on the mean there is one step, and a mean far out in it is no sign of anything.
         lost=found.far and bounds.search,
