@@ -71,7 +71,7 @@ def test_another_fit_does_not_forget_what_was_charged(way: str) -> None:
     pca = broken(real(**WAYS[way]), after=210)
     ledger, spent = pca.ledger_, pca.ledger_.spent_mu  # type: ignore[union-attr]
     for again in (VALUES, iter([VALUES]), breaking(after=50)):
-        with pytest.raises(EigenveilError, match="broke off after 210 rows.*partial_fit.*clone.*ledger=ledger_"):
+        with pytest.raises(EigenveilError, match=r"broke off after 210 rows.*partial_fit.*clone.*ledger=ledger_"):
             pca.fit(again)
     assert pca.ledger_ is ledger and ledger is not None and ledger.spent_mu == spent and pca.unfinished_.rows == 210
     # A copy holds what was released, and forgets it no more than the original.
@@ -91,7 +91,9 @@ def test_a_shared_ledger_remembers_so_another_fit_may_begin() -> None:
     assert ledger.reserved_mu == 0 and pca.unfinished_.guarantee.charges == lines
     pca.fit(VALUES)
     assert not hasattr(pca, "unfinished_") and ledger.charges == (*lines, *pca.guarantee_.charges)
-    assert ledger.spent_mu == pytest.approx(math.hypot(spent, pca.guarantee_.mu)) and pca.guarantee_.mu <= MU * (1 + 1e-12)
+    assert ledger.spent_mu == pytest.approx(math.hypot(spent, pca.guarantee_.mu)) and pca.guarantee_.mu <= MU * (
+        1 + 1e-12
+    )
 
 
 def test_what_a_broken_fit_did_not_spend_is_for_others_and_going_on_needs_it_back() -> None:
@@ -135,7 +137,7 @@ def test_a_stream_interrupted_in_the_middle_of_a_release_cannot_go_on_and_says_s
     assert pca.unfinished_.releases == 2 and pca.ledger_ is not None and pca.ledger_.reserved_mu == 0
     with pytest.raises(EigenveilError, match="interrupted"):
         pca.partial_fit(VALUES)
-    with pytest.raises(EigenveilError, match="would forget that. For other people"):
+    with pytest.raises(EigenveilError, match=r"would forget that. For other people"):
         pca.fit(VALUES)
 
 

@@ -27,7 +27,9 @@ def test_what_is_reserved_cannot_be_spent_by_another() -> None:
         assert ledger.spent_mu == 0 and ledger.epsilon() == 0 and ledger.charges == ()
         assert ledger.reserved_mu == pytest.approx(0.8 * LIMIT) and ledger.remaining_mu == pytest.approx(0.6 * LIMIT)
         for refused in (ledger.spend, ledger.afford, ledger.reserve):
-            with pytest.raises(BudgetExceeded, match="'other' needs .* reserved by fits under way; nothing was released"):
+            with pytest.raises(
+                BudgetExceeded, match=r"'other' needs .* reserved by fits under way; nothing was released"
+            ):
                 refused(0.7 * LIMIT, label="other")
         assert ledger.charges == () and ledger.reserved_mu == pytest.approx(0.8 * LIMIT)
         one.spend(0.8 * LIMIT, label="all of it")
@@ -82,13 +84,13 @@ def test_shares_of_a_reserve_can_all_be_paid_and_no_more(weights: list[float], p
             reserve.spend(mu * math.sqrt(weight / sum(weights)), label="share")
         assert ledger.reserved_mu <= 1e-7 * mu
         before = ledger.charges
-        with pytest.raises(BudgetExceeded, match="'fit' has mu .* left of the .* that it reserved"):
+        with pytest.raises(BudgetExceeded, match=r"'fit' has mu .* left of the .* that it reserved"):
             reserve.spend(0.01 * mu, label="one more")
         assert ledger.charges == before == reserve.charges
     assert ledger.spent_mu <= mu * (1 + 1e-12) and ledger.epsilon() <= 1.0
 
 
-@given(st.lists(st.tuples(st.integers(0, 3), st.floats(0, 0.5), st.sampled_from("reserve spend close".split()))))
+@given(st.lists(st.tuples(st.integers(0, 3), st.floats(0, 0.5), st.sampled_from(["reserve", "spend", "close"]))))
 def test_no_mixture_of_reserves_and_charges_passes_the_budget(acts: list[tuple[int, float, str]]) -> None:
     ledger, held = new(), {}
     for who, part, act in acts:

@@ -21,6 +21,7 @@ from eigenveil.linalg import Array
 from eigenveil.privacy import Domain, Ledger, Neighbours
 from eigenveil.privacy.domain import FARTHEST
 from eigenveil.privacy.quantiles import Cells, Tails, bounded_tails, read_tails, tails_sensitivity
+from eigenveil.rows import in_silence
 from eigenveil.tasks import Totals
 
 __all__ = ["find_bounds", "numbers_of_range", "quantile_of"]
@@ -54,6 +55,7 @@ _FAR: Final = (
 _SHOWN: Final = (0.5, 0.75, 0.9, 0.95, 0.975, 0.99, 0.999)
 
 
+@in_silence
 def find_bounds(
     X: Any,
     *,

@@ -19,6 +19,7 @@ from eigenveil.estimators.small_release import SmallRelease
 from eigenveil.linalg import Array
 from eigenveil.privacy import Domain, Guarantee, Ledger, Neighbours
 from eigenveil.privacy.quantiles import Cells, Tails, bounded_column_tails, read_tails, tails_sensitivity
+from eigenveil.rows import in_silence
 
 __all__ = ["FoundColumnBounds", "find_column_bounds"]
 
@@ -102,6 +103,7 @@ class FoundColumnBounds:
         yield self.guarantee.headline + ("" if self.guarantee.epsilon is None else ".")
 
 
+@in_silence
 def find_column_bounds(
     X: Any,
     *,

@@ -13,7 +13,7 @@ from eigenveil.estimators.checks import checked_array, with_names
 from eigenveil.linalg import Array, Subspace
 from eigenveil.model import Model
 from eigenveil.privacy import Guarantee
-from eigenveil.rows import CheckedRows, Rows, Symmetric
+from eigenveil.rows import CheckedRows, Rows, Symmetric, in_silence
 
 __all__ = ["FittedPCA", "column_names", "model_of", "read_rows", "without_person"]
 
@@ -25,6 +25,7 @@ class FittedPCA(TransformerMixin, BaseEstimator):
     model_: Model
     n_components_: int
 
+    @in_silence
     def transform(self, X: Any) -> Array:
         """Scores, (n, k), of rows `X`, (n, d). Raw data: scores of people are as private as their rows."""
         check_is_fitted(self)
@@ -34,6 +35,7 @@ class FittedPCA(TransformerMixin, BaseEstimator):
         parts = [self.model_.transform(block.values) for block in rows.blocks(size)]
         return np.vstack(parts) if parts else np.empty((0, self.n_components_))
 
+    @in_silence
     def inverse_transform(self, X: ArrayLike) -> Array:
         """Rows, (n, d), from scores `X`, (n, k)."""
         check_is_fitted(self)

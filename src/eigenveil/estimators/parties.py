@@ -250,14 +250,14 @@ class Parties:
     def _hub_multiplier(self, budget: Budget) -> tuple[float, float]:
         """The hub's multiplier, and how much of it comes along from the sites that a person is at.
 
-        Whoever sees only what the hub sends sees both noises. Where a person may be at k sites, each of them adds
-        sqrt(k) r, with r = C D for C = 1 / mu of the sites, and the hub t = T v for the rest v. Parts count by weights of at most w, so
-        one person moves the sum by W = k w parts. Then mu^2 = E^2 / (r^2 + (t / W)^2) ("Noise on noise" in
+        Whoever sees only what the hub sends sees both noises. Where a person may be at k sites, each of them adds sqrt(k) r,
+        with r = C D for C = 1 / mu of the sites, and the hub t = T v for the rest v. Parts count by weights of at most w, so one
+        person moves the sum by W = k w parts. Then mu^2 = E^2 / (r^2 + (t / W)^2) ("Noise on noise" in
         `eigenveil.privacy.steps`), the same for every k, and for weights below w all the more.
 
-        D and T are distances after rounding. With p = `ROUNDING_COST` and a sensitivity S, D is between S and (1 + p) S, and noise at
-        a site is rounded to whole steps, which is in c with at most p / 2 W S. All else in c is in T, which is at most q W S for
-        q = (1 + rounding) (1 + p). So W E = W D + c <= (1 + 3/2 p) T = o T and W D >= T / q, hence
+        D and T are distances after rounding. With p = `ROUNDING_COST` and a sensitivity S, D is between S and (1 + p) S, and
+        noise at a site is rounded to whole steps, which is in c with at most p / 2 W S. All else in c is in T, which is at most
+        q W S for q = (1 + rounding) (1 + p). So W E = W D + c <= (1 + 3/2 p) T = o T and W D >= T / q, hence
             mu^2 = (W E / T)^2 / ((C W D / T)^2 + v^2) <= o^2 / ((C / q)^2 + v^2),
         and v^2 = M^2 - (C^2 / q^2 - (o^2 - 1) M^2) makes that 1 / M^2, for M = 1 / mu of the hub. What is in brackets is the
         square of what comes along; where it is negative, nothing does. Where C >= M no more noise is needed.

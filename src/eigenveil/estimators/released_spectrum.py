@@ -33,7 +33,7 @@ from eigenveil.privacy import (
     sum_sensitivity,
 )
 from eigenveil.protocols import run_pooled
-from eigenveil.rows import Rows
+from eigenveil.rows import Rows, in_silence
 
 __all__ = ["ReleasedSpectrum", "bounded_spectrum", "denoised", "released_spectrum"]
 
@@ -93,6 +93,7 @@ class ReleasedSpectrum:
         yield self.guarantee.headline + ("" if self.guarantee.epsilon is None else ".")
 
 
+@in_silence
 def released_spectrum(
     X: Any,
     *,

@@ -81,8 +81,8 @@ class Stream:
     A private stream belongs to one place: two of it would release the same rows twice and pay once. So a copy of it holds no
     row and cannot go on, and saving it closes it.
 
-    From its first release on it has what is left of its budget reserved on the ledger, until that is given back (`give_back`) or the
-    stream is gone. If it goes on after that, it reserves the rest anew.
+    From its first block on it has what is left of its budget reserved on the ledger, until that is given back (`give_back`) or
+    the stream is gone. If it goes on after that, it reserves the rest anew.
     """
 
     def __init__(self, terms: StreamTerms, ledger: Ledger | None, *, shared: bool) -> None:

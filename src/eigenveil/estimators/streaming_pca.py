@@ -20,6 +20,7 @@ from eigenveil.linalg import Array, Subspace
 from eigenveil.model import Model
 from eigenveil.plan import StreamPlan
 from eigenveil.privacy import Guarantee, Ledger
+from eigenveil.rows import in_silence
 from eigenveil.sources import open_source
 from eigenveil.tracking.missing import filled, has_gaps
 
@@ -144,6 +145,7 @@ class StreamingPCA(TransformerMixin, BaseEstimator):
         self.ledger = ledger
         self.random_state = random_state
 
+    @in_silence
     def fit(self, X: Any, y: Any = None) -> "StreamingPCA":
         """Follow `X` from its start to its end, then release what is held back.
 
@@ -181,6 +183,7 @@ class StreamingPCA(TransformerMixin, BaseEstimator):
             stream.sync()
             stream.give_back()
 
+    @in_silence
     def partial_fit(self, X: Any, y: Any = None) -> "StreamingPCA":
         """Follow the stream through more rows `X`, (n, d), of any number: arrays, sparse matrices, tables, `Rows`.
 
@@ -189,6 +192,7 @@ class StreamingPCA(TransformerMixin, BaseEstimator):
         self._take(X, least=1)
         return self
 
+    @in_silence
     def sync(self) -> "StreamingPCA":
         """End the open block and release what is held back; without privacy there is nothing to do.
 
@@ -199,6 +203,7 @@ class StreamingPCA(TransformerMixin, BaseEstimator):
         self.__dict__.pop("unfinished_", None)
         return self
 
+    @in_silence
     def merge(self, other: "StreamingPCA") -> "StreamingPCA":
         """Add what `other`, which stays as it is, has found in rows of its own. In any order, up to the directions cut off.
 
@@ -214,6 +219,7 @@ class StreamingPCA(TransformerMixin, BaseEstimator):
         require_parameters(self)
         return self
 
+    @in_silence
     def transform(self, X: Any) -> Array:
         """Scores, (n, k), of rows `X`, (n, d). Raw data: scores of people are as private as their rows."""
         model, view = self.model_, self._view()
@@ -223,6 +229,7 @@ class StreamingPCA(TransformerMixin, BaseEstimator):
             scores.append(model.transform(filled(rows, view.sketch) if gaps else rows))
         return np.vstack(scores) if scores else np.empty((0, len(model.values)))
 
+    @in_silence
     def inverse_transform(self, X: ArrayLike) -> Array:
         """Rows, (n, d), from scores `X`, (n, k)."""
         model = self.model_

@@ -276,8 +276,8 @@ delta = 1e-06; nothing was released
 class Reserve:
     """Part of a ledger's budget, set aside for one fit, to be spent as the ledger itself is. Changes in place.
 
-    Charges are lines of the ledger at once; `charges` are those of this reserve alone, in order. Closing it, or leaving its `with`
-    block by whatever way, gives back what was not spent. So does losing it: the ledger holds no reserve that nobody else holds.
+    Charges are lines of the ledger at once; `charges` are those of this reserve alone, in order. Closing it, or leaving its
+    `with` block by whatever way, gives back what was not spent. So does losing it: the ledger keeps no reserve alive.
 
     A reserve may be exceeded by as little as rounding in a sum of shares, which keeps what is spent within twice the
     rounding that the ledger allows itself.

@@ -16,17 +16,18 @@ A W that is any further from V than that would make the noise too small: what is
 (`eigenveil.privacy.whole`), never out of a sum in floating point, whose error grows with the number of rows.
 
 **Noise on noise.** One person is in up to k of the values x_1, x_2, ..., moves each of them by at most D, and each has noise
-s Z_i = sqrt(k) r Z_i. What is made of the noisy ones, f, moves by at most the sum of w_i times the distance of each, plus c, and gets
-noise t Z'. All Z are independent standard normals, and W is at least the sum of the w_i over any k values. Then
+s Z_i = sqrt(k) r Z_i. What is made of the noisy ones, f, moves by at most the sum of w_i times the distance of each, plus c,
+and gets noise t Z'. All Z are independent standard normals, and W is at least the sum of the w_i over any k values. Then
 f(x_1 + s Z_1, x_2 + s Z_2, ...) + t Z' is mu-private with
     mu^2 = E^2 / (r^2 + (t / W)^2),   E = D + c / W:
 the variances add up, whatever was rounded or clipped in between, as long as it is in c.
-Proof. Take any a in [0, D]. Between x and x', shift the noise of each of the j <= k values that the person is in by a towards x. Telling
-shifted from unshifted noise is a Gaussian mechanism of mu^2 = j a^2 / s^2 <= a^2 / r^2. Given the noise, each of these values is
-D - a apart, so what comes after it is a Gaussian mechanism of mu = (W (D - a) + c) / t, and the two compose:
+Proof. Take any a in [0, D]. Between x and x', shift the noise of each of the j <= k values that the person is in by a
+towards x. Telling shifted from unshifted noise is a Gaussian mechanism of mu^2 = j a^2 / s^2 <= a^2 / r^2. Given the noise,
+each of these values is D - a apart, so what comes after it is a Gaussian mechanism of mu = (W (D - a) + c) / t. The two compose:
     mu^2 <= a^2 / r^2 + (E - a)^2 / (t / W)^2.
-The least of it is at a = E r^2 / (r^2 + (t / W)^2), and what is claimed. Should that be more than D, then (t / W)^2 < (c / W) r^2 / D, so that
-the claim is more than E^2 / (r^2 (1 + c / (W D))) = E D / r^2 >= D^2 / r^2, which holds without Z': it is what the x_i + s Z_i show together.
+The least of it is at a = E r^2 / (r^2 + (t / W)^2), and what is claimed. Should that be more than D, then
+(t / W)^2 < (c / W) r^2 / D, so the claim is more than E^2 / (r^2 (1 + c / (W D))) = E D / r^2 >= D^2 / r^2, which holds without
+Z': it is what the x_i + s Z_i show together.
 """
 
 import math
