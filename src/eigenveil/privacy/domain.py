@@ -29,7 +29,19 @@ from eigenveil.privacy.sensitivity import (
 )
 from eigenveil.rows import Block
 
-__all__ = ["FARTHEST", "LARGEST", "SCORE_BITS", "SHIFT", "SMALLEST", "Domain", "Pair", "Region", "Scored", "SparseBlock", "row_sums"]
+__all__ = [
+    "FARTHEST",
+    "LARGEST",
+    "SCORE_BITS",
+    "SHIFT",
+    "SMALLEST",
+    "Domain",
+    "Pair",
+    "Region",
+    "Scored",
+    "SparseBlock",
+    "row_sums",
+]
 
 # Squares of bounds must neither overflow nor vanish, or a norm computed in floating point would mean nothing.
 SMALLEST, LARGEST = 1e-100, 1e100

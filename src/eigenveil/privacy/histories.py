@@ -150,7 +150,9 @@ class Histories(Region):
         there, degrees = self._items(block)
         weights = np.floor(self._shares(degrees) / _PRODUCT)
         if block.sparse:
-            left = sp.csr_array((np.repeat(weights, np.diff(there.indptr)) * there.data, there.indices, there.indptr), there.shape)
+            left = sp.csr_array(
+                (np.repeat(weights, np.diff(there.indptr)) * there.data, there.indices, there.indptr), there.shape
+            )
             return Pair(left, there, _PRODUCT)
         left = np.multiply(there, weights[:, None], out=None if out is None else out[: len(there)])
         return Pair(left, there, _PRODUCT)

@@ -129,7 +129,7 @@ class Gaussian(Mechanism):
         """The noisy value; the charge is on the ledger before any noise is drawn."""
         multiplier = self._charged(private.sensitivity, label, share, slot)
         size = int(np.size(private.value))
-        step = step_of(private.sensitivity, size)
+        step = step_of(private.sensitivity, size, multiplier=self.multiplier / math.sqrt(share))
         deviation = distance_in_steps(private.sensitivity, size, step) * multiplier
         if private.symmetric:
             return _plus_symmetric(private.value, step, deviation, self.noise)
@@ -147,7 +147,7 @@ class Gaussian(Mechanism):
     ) -> Iterator[Array]:
         """The noisy parts: noise of the same size on every entry, as on the whole array, never symmetric."""
         multiplier = self._charged(sensitivity, label, share, slot)
-        step = step_of(sensitivity, size)
+        step = step_of(sensitivity, size, multiplier=self.multiplier / math.sqrt(share))
         deviation = distance_in_steps(sensitivity, size, step) * multiplier
         return (_plus(part, step, deviation, self.noise) for part in parts)
 

@@ -143,8 +143,7 @@ class Rounded:
         for first in range(0, count, _BATCH):
             last = min(first + _BATCH, count)
             doubts = [
-                self._fill(noise, out, start, min(start + _ROUND, last), space)
-                for start in range(first, last, _ROUND)
+                self._fill(noise, out, start, min(start + _ROUND, last), space) for start in range(first, last, _ROUND)
             ]
             where, layer, digits = (np.concatenate(parts) for parts in zip(*doubts, strict=True))
             if len(where) > 0:

@@ -24,7 +24,7 @@ from eigenveil.linalg.exact import DoubleDouble, exact_product, joined, minus_ou
 from eigenveil.linalg.kernel import shared_work
 from eigenveil.privacy.domain import SCORE_BITS, SHIFT, Domain, Region
 from eigenveil.privacy.steps import step_of, steps_of
-from eigenveil.rows import Block, Rows, Symmetric, block_size
+from eigenveil.rows import Block, Rows, block_size
 
 __all__ = [
     "COUNT_UNIT",
