@@ -103,7 +103,7 @@ class _Limits:
 
     def _limit(self) -> None:
         for pool, before in self._before:
-            pool.set_num_threads(min([*self._now, before]))
+            pool.set_num_threads(min(self._now, default=before))
 
 
 _LIMITS = _Limits()
