@@ -40,6 +40,7 @@ __all__ = [
     "Region",
     "Scored",
     "SparseBlock",
+    "center_scores",
     "row_sums",
 ]
 
@@ -133,7 +134,7 @@ class Region(ABC):
     @property
     @abstractmethod
     def unit(self) -> float | None:
-        """What rows for products are whole multiples of, a power of two; None where nothing is claimed and rows stay as they are."""
+        """The power of two that rows for products are whole multiples of; None where nothing is claimed."""
 
     @abstractmethod
     def whole(self, block: Block, *, unit: float, squared: bool = False, out: Array | None = None) -> Array:
@@ -158,8 +159,11 @@ class Region(ABC):
         return Pair(part.rows, part.rows, unit * unit, None if self.shifted_center is None else part.shift)
 
     @abstractmethod
-    def scored(self, block: Block, *, basis: Array) -> Scored:
-        """What the rows of a block add to the Gram matrix times `basis`, (d, p), whose entries are multiples of 2^-35."""
+    def scored(self, block: Block, *, basis: Array, out: Array | None = None) -> Scored:
+        """What the rows of a block add to the Gram matrix times `basis`, (d, p), whose entries are multiples of 2^-35.
+
+        Dense rows are in `out` if given.
+        """
 
     @abstractmethod
     def sum_sensitivity(self, neighbours: Neighbours) -> float:
@@ -184,8 +188,8 @@ class Domain(Region):
     """x becomes w * ball((cut(x, low, high) - center) / scale), where ball(v) = v min(1, radius / ||v||).
 
     `center`, `scale`, `low` and `high` are (d,) in the units of the columns; `radius` is in scaled units, and infinite
-    only where no privacy is claimed. With `claimed` false nothing is claimed either, though rows are brought into the ball. The weight w is 1, or for a person with m rows 1/m in sums and 1/sqrt(m) in
-    products, so that whatever m is, the person adds a vector of norm at most the radius to the sum, a matrix of
+    only where no privacy is claimed. With `claimed` false nothing is claimed either, though rows are brought into the ball.
+    The weight w is 1, or for a person with m rows 1/m in sums and 1/sqrt(m) in products, so that whatever m is, the person adds a vector of norm at most the radius to the sum, a matrix of
     trace at most radius^2 to the Gram matrix, and one to the count.
 
     >>> Domain(dim=2, radius=1.0).dense(Block(np.array([[3.0, 4.0], [0.1, 0.0]]))).round(12).tolist()
@@ -253,6 +257,20 @@ class Domain(Region):
         rows *= self._to_grid(squares, block, unit, np.sqrt(self.dim) / 2, squared)[:, None]
         return np.rint(rows, out=rows)
 
+    def whole_twice(
+        self, block: Block, *, unit: float, fine: float, out: Array, out_fine: Array
+    ) -> tuple[Array, Array]:
+        """The bounded rows, (b, d), of a dense block, in whole numbers of `unit` for products and of `fine` for a sum.
+
+        The same as `whole` gives for each of the two, measured once; in `out` and `out_fine`.
+        """
+        rows, squares = self._measured(block, out)
+        rounding = np.sqrt(self.dim) / 2
+        fine_rows = out_fine[: len(block)]
+        np.multiply(rows, self._to_grid(squares, block, fine, rounding, squared=False)[:, None], out=fine_rows)
+        rows *= self._to_grid(squares, block, unit, rounding, squared=True)[:, None]
+        return np.rint(rows, out=rows), np.rint(fine_rows, out=fine_rows)
+
     def _to_grid(self, squares: Array, block: Block, unit: float, rounding: Any, squared: bool) -> Array:
         """What rows of these squared norms, (b,), are multiplied by to be within the ball, in units, once they are rounded."""
         root: Any = 1.0
@@ -273,12 +291,13 @@ class Domain(Region):
         if self.low is not None and self.high is not None:
             np.clip(raw, self.low, self.high, out=rows)
             raw = rows
-        if self.center is not None:
-            # Casting inside the subtraction keeps integer columns from overflowing.
-            np.subtract(raw, self.center, out=rows, dtype=np.float64)
-        elif raw is not rows:
-            rows[...] = raw
+        # No warning about a number that is too large: it would tell of one person.
         with np.errstate(over="ignore"):
+            if self.center is not None:
+                # Casting inside the subtraction keeps integer columns from overflowing.
+                np.subtract(raw, self.center, out=rows, dtype=np.float64)
+            elif raw is not rows:
+                rows[...] = raw
             if self.scale is not None:
                 rows /= self.scale
             squares: Array = np.add.reduce(np.square(rows), axis=1)
@@ -332,7 +351,7 @@ class Domain(Region):
         center = self.shifted_center
         if center is None:
             return values, row_sums(np.square(values), matrix.indptr)
-        weight = float(center @ center)
+        weight = float(np.add.reduce(np.square(center)))
         there = center[matrix.indices]
         norms = row_sums(np.square(values - there), matrix.indptr)
         seen = row_sums(np.square(there), matrix.indptr)
@@ -352,7 +371,7 @@ class Domain(Region):
         inside = np.minimum(found, self.radius**2)
         return inside if block.weights is None else inside * block.weights
 
-    def scored(self, block: Block, *, basis: Array) -> Scored:
+    def scored(self, block: Block, *, basis: Array, out: Array | None = None) -> Scored:
         """Rows and their scores, in whole numbers of 2^-10 units, rounded towards zero: no longer than radius ||basis||_2.
 
         A row in whole units and a basis in multiples of 2^-35 multiply without rounding: all sums are below 2^17 2^35 = 2^52.
@@ -360,7 +379,7 @@ class Domain(Region):
         unit = self.unit
         assert unit is not None
         if not block.sparse:
-            rows = self.whole(block, unit=unit, squared=True)
+            rows = self.whole(block, unit=unit, squared=True, out=out)
             scores = rows @ basis
             scores *= _SCORE
             return Scored(rows, np.trunc(scores, out=scores), unit * (unit / _SCORE))
@@ -368,7 +387,7 @@ class Domain(Region):
         # Row by row, in the order in which entries are stored: what rows are beside it makes no difference.
         scores = part.rows @ basis
         if center is not None:
-            scores -= np.outer(part.shift * (SHIFT / unit), center @ basis)
+            scores -= np.outer(part.shift * (SHIFT / unit), center_scores(center, basis))
         scores *= _SCORE
         shift = None if center is None else part.shift
         return Scored(part.rows, np.trunc(scores, out=scores), unit * (unit / _SCORE), shift)
@@ -428,6 +447,15 @@ class Domain(Region):
         with np.errstate(divide="ignore"):
             # The last factor keeps a row that was rounded onto the sphere from landing outside it.
             return np.minimum(1.0, self.radius / np.sqrt(squares) * (1 - 1e-15))
+
+
+def center_scores(center: Array, basis: Array) -> Array:
+    """The scores, (p,), of a center, (d,), on a basis, (d, p), added up in one order, whatever number of threads BLAS has.
+
+    >>> center_scores(np.array([1.0, 2.0]), np.array([[1.0, 0.0], [1.0, 1.0]])).tolist()
+    [3.0, 2.0]
+    """
+    return np.asarray(np.einsum("i,ij->j", center, basis))
 
 
 def row_sums(values: Array, indptr: Any) -> Array:

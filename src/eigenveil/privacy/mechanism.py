@@ -16,6 +16,7 @@ import numpy as np
 from eigenveil.errors import require
 from eigenveil.linalg import Array
 from eigenveil.privacy.bounded import Bounded
+from eigenveil.privacy.columns import columns_released
 from eigenveil.privacy.ledger import Ledger, Reserve, Slot
 from eigenveil.privacy.noise import Noise
 from eigenveil.privacy.rounded import Rounded
@@ -38,19 +39,20 @@ class Mechanism(ABC):
         """
 
     @abstractmethod
-    def release_parts(
+    def release_columns(
         self,
-        parts: Iterable[Array],
+        slices: Iterable[Array],
         *,
-        size: int,
+        dim: int,
         sensitivity: float,
         label: str,
         share: float = 1.0,
         slot: Slot | None = None,
     ) -> Iterator[Array]:
-        """The public versions of the `parts` of one private array, each as it is computed; one charge for all of them.
+        """The public versions of consecutive `slices`, (dim, w), of the columns of one private symmetric matrix, (dim, dim).
 
-        `size` is how many numbers they have together, and `sensitivity` that of the whole array (Frobenius). The charge is on the ledger before the first part is asked for.
+        Each comes as it is computed, and together they are symmetric again; one charge for all of them. `sensitivity` is that of
+        the whole matrix (Frobenius). The charge is on the ledger before the first slice is asked for.
         """
 
     @abstractmethod
@@ -73,18 +75,18 @@ class Exact(Mechanism):
         """The value as it is; nothing is charged."""
         return private.value
 
-    def release_parts(
+    def release_columns(
         self,
-        parts: Iterable[Array],
+        slices: Iterable[Array],
         *,
-        size: int,
+        dim: int,
         sensitivity: float,
         label: str,
         share: float = 1.0,
         slot: Slot | None = None,
     ) -> Iterator[Array]:
-        """The parts as they are."""
-        return iter(parts)
+        """The slices as they are."""
+        return iter(slices)
 
     def scale(self, sensitivity: float, *, share: float = 1.0) -> float:
         """None."""
@@ -94,18 +96,18 @@ class Exact(Mechanism):
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Gaussian(Mechanism):
-    """Adds rounded normal noise of standard deviation sensitivity * multiplier / sqrt(share), and charges sqrt(share) / multiplier.
+    """Adds rounded normal noise of deviation sensitivity * multiplier / sqrt(share), and charges sqrt(share) / multiplier.
 
     The value is rounded to whole steps of a public lattice, with the rounding in the sensitivity (a part in 4096 at most), and
     the noise is round(s Z) steps. For two neighbours that is post-processing of a Gaussian mechanism on the whole numbers:
     K + round(s Z) = round(K + s Z). Proofs: `eigenveil.privacy.steps` and docs/exact-noise.md.
 
-    A symmetric value gets symmetric noise, drawn for the upper triangle, with s on the diagonal and s / sqrt(2) off it: each entry
-    off the diagonal stands in the Frobenius norm twice, so sum_i D_ii^2 / s^2 + sum_(i<j) D_ij^2 / (s^2 / 2) = ||D||_F^2 / s^2.
+    A symmetric value gets symmetric noise, drawn for the upper triangle, with s on the diagonal and s / sqrt(2) off it: each
+    entry off the diagonal stands in the Frobenius norm twice, so sum_i D_ii^2 / s^2 + sum_(i<j) D_ij^2 / (s^2 / 2) = ||D||_F^2 / s^2.
 
     `carried` is the multiplier of independent noise of the same kind that the value brings along already, from whoever it
-    comes from; only the rest is added. The variances add up ("Noise on noise" in `eigenveil.privacy.steps`), so who sees only what
-    is released here sees `multiplier` in all.
+    comes from; only the rest is added. The variances add up ("Noise on noise" in `eigenveil.privacy.steps`), so who sees only
+    what is released here sees `multiplier` in all.
 
     >>> ledger = Ledger(epsilon=1.0, delta=1e-6)
     >>> noisy = Gaussian(5.0, ledger, Noise.seeded(1)).release(Bounded(np.zeros(2), 1.0), label="sum")
@@ -127,36 +129,36 @@ class Gaussian(Mechanism):
 
     def release(self, private: Bounded, *, label: str, share: float = 1.0, slot: Slot | None = None) -> Array:
         """The noisy value; the charge is on the ledger before any noise is drawn."""
-        multiplier = self._charged(private.sensitivity, label, share, slot)
+        scale = self._charged(private.sensitivity, label, share, slot)
         size = int(np.size(private.value))
         step = step_of(private.sensitivity, size, multiplier=self.multiplier / math.sqrt(share))
-        deviation = distance_in_steps(private.sensitivity, size, step) * multiplier
+        deviation = distance_in_steps(private.sensitivity, size, step) * (scale / private.sensitivity)
         if private.symmetric:
             return _plus_symmetric(private.value, step, deviation, self.noise)
         return _plus(private.value, step, deviation, self.noise)
 
-    def release_parts(
+    def release_columns(
         self,
-        parts: Iterable[Array],
+        slices: Iterable[Array],
         *,
-        size: int,
+        dim: int,
         sensitivity: float,
         label: str,
         share: float = 1.0,
         slot: Slot | None = None,
     ) -> Iterator[Array]:
-        """The noisy parts: noise of the same size on every entry, as on the whole array, never symmetric."""
-        multiplier = self._charged(sensitivity, label, share, slot)
-        step = step_of(sensitivity, size, multiplier=self.multiplier / math.sqrt(share))
-        deviation = distance_in_steps(sensitivity, size, step) * multiplier
-        return (_plus(part, step, deviation, self.noise) for part in parts)
+        """The noisy slices: symmetric noise, as on the whole matrix, in the memory of a few slices (`eigenveil.privacy.columns`)."""
+        scale = self._charged(sensitivity, label, share, slot)
+        step = step_of(sensitivity, dim * dim, multiplier=self.multiplier / math.sqrt(share))
+        deviation = distance_in_steps(sensitivity, dim * dim, step) * (scale / sensitivity)
+        return columns_released(slices, dim=dim, step=step, deviation=deviation, noise=self.noise)
 
     def scale(self, sensitivity: float, *, share: float = 1.0) -> float:
         """Sensitivity times multiplier, more where the share is less. Rounding adds a part in 4096 to it, at most."""
         return sensitivity * self.multiplier / math.sqrt(share)
 
     def _charged(self, sensitivity: float, label: str, share: float, slot: Slot | None) -> float:
-        """Charge the ledger, and return the noise over sensitivity that this has paid for, less what the value brings along."""
+        """Charge the ledger, and return the standard deviation that this has paid for, less what the value brings along."""
         require(0 < share <= 1, f"share must lie in (0, 1], got {share}")
         require(
             0 < sensitivity < math.inf,
@@ -164,7 +166,7 @@ class Gaussian(Mechanism):
         )
         self.ledger.spend(math.sqrt(share) / self.multiplier, label=label, slot=slot)
         rest = max(0.0, 1.0 - (self.carried / self.multiplier) ** 2)
-        return self.multiplier * math.sqrt(rest / share)
+        return self.scale(sensitivity, share=share) * math.sqrt(rest)
 
 
 @final
@@ -187,19 +189,19 @@ class Portion(Mechanism):
         """Through the whole, for a smaller share."""
         return self.whole.release(private, label=label, share=share * self.fraction, slot=slot)
 
-    def release_parts(
+    def release_columns(
         self,
-        parts: Iterable[Array],
+        slices: Iterable[Array],
         *,
-        size: int,
+        dim: int,
         sensitivity: float,
         label: str,
         share: float = 1.0,
         slot: Slot | None = None,
     ) -> Iterator[Array]:
         """Through the whole, for a smaller share."""
-        return self.whole.release_parts(
-            parts, size=size, sensitivity=sensitivity, label=label, share=share * self.fraction, slot=slot
+        return self.whole.release_columns(
+            slices, dim=dim, sensitivity=sensitivity, label=label, share=share * self.fraction, slot=slot
         )
 
     def scale(self, sensitivity: float, *, share: float = 1.0) -> float:

@@ -5,8 +5,8 @@ value, and whoever knows all rows but one sees which value was there. Here the v
 power of two, whole-number noise is added to it, and only the sum, which is public by then, becomes a float again.
 
 **Rounding costs next to nothing.** Let V be an exact value, a sum of whole numbers say, with sensitivity D, and W what floating
-point holds of it: |W - V| <= 2^-51 |V| + g / 4 in every entry, as after three roundings and a little more. With a power of two g and
-K = clip(rint(W / g), -2^49, 2^49),
+point holds of it: |W - V| <= 2^-51 |V| + g / 4 in every entry, as after three roundings and a little more. With a power of
+two g and K = clip(rint(W / g), -2^49, 2^49),
     |K - clip(V / g)| <= 1/2 + 2^-51 * 2^49 + 1/4 = 1   in every entry:
 dividing by g is exact, rounding to a whole number moves by at most a half, and clipping moves no two numbers apart. So the whole
 numbers of neighbours are at most D / g + 2 sqrt(size) apart in the Euclidean norm; `step_of` makes g so small that this is at
