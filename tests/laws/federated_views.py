@@ -87,9 +87,8 @@ def _watch(view: View, patch: pytest.MonkeyPatch, played: View | None, how: Play
     scales: list[float] = []
 
     def charge(mechanism: Gaussian, sensitivity: float, label: str, share: float, slot: Slot | None) -> float:
-        multiplier = charged(mechanism, sensitivity, label, share, slot)
-        scales.append(multiplier * sensitivity)
-        return multiplier
+        scales.append(charged(mechanism, sensitivity, label, share, slot))
+        return scales[-1]
 
     def release(
         mechanism: Gaussian, private: Bounded, *, label: str, share: float = 1.0, slot: Slot | None = None
