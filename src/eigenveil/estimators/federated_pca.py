@@ -18,6 +18,7 @@ from eigenveil.estimators.rounds import Unfinished, Watch
 from eigenveil.estimators.sites import Held, read_site, read_sites
 from eigenveil.estimators.study import Found
 from eigenveil.linalg import Array
+from eigenveil.rows import in_silence
 from eigenveil.runtimes import Faults
 
 __all__ = ["FederatedPCA"]
@@ -179,6 +180,7 @@ class FederatedPCA(FittedPCA):
         self.faults = faults
         self.random_state = random_state
 
+    @in_silence
     def fit(self, sites: Any, y: Any = None, *, watch: Watch | None = None) -> "FederatedPCA":
         """Fit on the rows of `sites`: a list, or a mapping of names, of arrays, sparse matrices, tables or `Rows`.
 
@@ -213,6 +215,7 @@ class FederatedPCA(FittedPCA):
         """
         return request_of(self, Held.declared(dim, sites, sizes=sizes, grouped=grouped))
 
+    @in_silence
     def resume(self, sites: Mapping[str, Any] | None = None) -> "FederatedPCA":
         """Go on after a lost quorum. `sites` gives rows of sites that have been put right; nobody pays twice for an answer.
 

@@ -17,7 +17,7 @@ from eigenveil.privacy.domain import Domain, Region
 from eigenveil.privacy.guarantee import Guarantee, rows_are_cut
 from eigenveil.privacy.histories import Histories
 from eigenveil.privacy.lattice import Lattice, pack, packed_size, unpack
-from eigenveil.privacy.ledger import Charge, Ledger, Slot
+from eigenveil.privacy.ledger import Charge, Ledger, Reserve, Slot
 from eigenveil.privacy.mechanism import Exact, Gaussian, Mechanism, Portion
 from eigenveil.privacy.noise import Noise
 from eigenveil.privacy.paired import PairedPart, Pairing
@@ -53,6 +53,7 @@ __all__ = [
     "Pairing",
     "Portion",
     "Region",
+    "Reserve",
     "Share",
     "Skellam",
     "Slot",
