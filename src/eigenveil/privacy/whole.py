@@ -47,10 +47,13 @@ __all__ = [
 
 Integers = NDArray[np.int64]
 
-# What people are counted in: a row of a person who has m of them counts as 2^34 / m, rounded down.
-COUNT_UNIT = 2.0**-34
+# What people are counted in: a row of a person who has m of them counts as 2^34 / m, rounded down. Where the number of all people
+# is wanted and nothing else, it is counted in a finer one.
+COUNT_UNIT, _FINE_COUNT = 2.0**-34, 2.0**-45
 # Bases are brought onto multiples of this.
 _BASIS_UNIT = 2.0**-35
+# The most that a row adds to a product: those of tables have 34 bits, those of histories 36.
+_PRODUCT = 1 << 36
 # Rows for a sum have so many more bits than rows for products.
 _SUM_BITS = 17
 # An int64 that no sum of so many bits can have overflowed is carried over to a second one, so many bits higher.
@@ -60,7 +63,9 @@ _ROOM, _EXACT = 1 << 62, 1 << 53
 # Up to this dimension two workers with an accumulator each beat one with twice the BLAS threads.
 _TWO_WORKERS = 2048
 # Numbers of rows that stay in the inner cache while they are moved, measured, scaled and rounded; and rows at a time, at least.
-_CACHED_NUMBERS, _CACHED_ROWS = 1 << 15, 128
+_CACHED_NUMBERS, _CACHED_ROWS = 1 << 16, 128
+# Rows of a sum that are put together at a time.
+_STRIP = 512
 # Rows that scores are multiplied with at a time: their products add up exactly.
 _SCORED_ROWS = 1 << 9
 # Rows whose products add up in float64; and sparse rows as far as 100 radii from zero, whose products add up in int64.
@@ -87,6 +92,13 @@ class Total:
     def zeros(cls, shape: tuple[int, ...], *, each: int) -> "Total":
         """Nothing yet."""
         return cls(np.zeros(shape, dtype=np.int64), max(each, 1))
+
+    @classmethod
+    def of(cls, low: Integers, *, each: int, rows: int) -> "Total":
+        """What so many rows have added up to already."""
+        found = cls(low, max(each, 1))
+        found._rows = rows
+        return found
 
     @property
     def empty(self) -> bool:
@@ -132,11 +144,13 @@ class Total:
         require(self.high is None, "a sum over so many rows may not fit into 64 bits: add them up in smaller blocks")
         return self.low
 
-    def pair(self) -> DoubleDouble:
-        """The sum as a pair of floats, without loss."""
+    def pair(self, here: slice = slice(None)) -> DoubleDouble:
+        """The sum, or some rows of it, as a pair of floats, without loss."""
+        if self.high is None:
+            low = self.low[here]
+            return joined(low >> CARRY, low & ((1 << CARRY) - 1), bits=CARRY)
         self._carry()
-        assert self.high is not None
-        return joined(self.high, self.low, bits=CARRY)
+        return joined(self.high[here], self.low[here], bits=CARRY)
 
     def value(self, unit: float) -> Array:
         """The sum times `unit`, rounded once to float64. Nothing may be added after this."""
@@ -164,24 +178,24 @@ def on_basis_grid(basis: Array) -> Array:
     return np.asarray(np.rint(basis / _BASIS_UNIT) * _BASIS_UNIT)
 
 
-def whole_weights(weights: Array) -> Integers:
-    """How much rows count, (b,), in whole numbers of `COUNT_UNIT`, rounded down, so that no person counts as more than one.
+def whole_weights(weights: Array, *, unit: float = COUNT_UNIT) -> Integers:
+    """How much rows count, (b,), in whole numbers of `unit`, rounded down, so that no person counts as more than one.
 
-    m rows of weight fl(1 / m) count as k <= 2^34 fl(1 / m) each; m k is whole and below 2^34 (1 + 2^-52), so at most 2^34.
+    m rows of weight fl(1 / m) count as k <= fl(1 / m) / unit each; m k is whole, below (1 + 2^-52) / unit, so at most 1 / unit.
 
     >>> int(3 * whole_weights(np.array([1 / 3]))[0]) - 2**34
     -1
     """
-    return np.floor(weights / COUNT_UNIT).astype(np.int64)
+    return np.floor(weights / unit).astype(np.int64)
 
 
 def whole_count(rows: Rows) -> float:
     """The number of people, weights added up exactly."""
-    total = 0
+    total, one = 0, round(1 / _FINE_COUNT)
     for block in rows.blocks(block_size(rows)):
-        one = round(1 / COUNT_UNIT)
-        total += len(block) * one if block.weights is None else int(whole_weights(block.weights).sum())
-    return float(Fraction(total) * Fraction(COUNT_UNIT))
+        weights = block.weights
+        total += len(block) * one if weights is None else int(whole_weights(weights, unit=_FINE_COUNT).sum())
+    return float(Fraction(total) * Fraction(_FINE_COUNT))
 
 
 def whole_trace(rows: Rows, region: Region) -> float:
@@ -230,8 +244,8 @@ def sum_unit(region: Region) -> float:
 
 
 def add_block(block: Block, domain: Domain, *, gram: Integers, total: Integers | None) -> None:
-    """Add what a block adds to the Gram matrix, (d, d), in whole numbers of `domain.unit` squared, and to the sum of its rows, (d,),
-    in whole numbers of `sum_unit`, for who adds up blocks. Changes both in place; there may be no sum.
+    """Add what a block adds to the Gram matrix, (d, d), in whole numbers of `domain.unit` squared, and to the sum of its rows,
+    (d,), in whole numbers of `sum_unit`, for who adds up blocks. Changes both in place; there may be no sum.
 
     A row adds at most 2^34 to an entry of either. Of sparse rows around a center, what a piece of the block adds is rounded to a
     whole number and then off by less than one; of neighbours only the pieces differ that the person is in.
@@ -322,7 +336,7 @@ def _sparse_columns(block: Block, slices: list[slice], domain: Domain) -> Iterat
         if center is None:
             yield total.value(1.0)
         else:
-            yield shifts.columns(total.pair(), center / _unit(domain), here)
+            yield shifts.ends(center / _unit(domain)).columns(total.pair(), here)
 
 
 def whole_scores(rows: Rows, *, basis: Array, domain: Domain) -> Array:
@@ -397,7 +411,8 @@ class _Sum:
         for start in range(0, len(block), len(self._scratch) or 1):
             piece = block.piece(start, len(self._scratch))
             rows = self._region.whole(piece, unit=self.unit, out=self._scratch)
-            self.total.add(np.add.reduce(rows, axis=0), len(rows))
+            # A product with ones is the fastest sum, and exact as any other is.
+            self.total.add(np.ones(len(rows)) @ rows, len(rows))
 
     def and_other(self, other: "_Sum") -> None:
         """Add what another worker has."""
@@ -423,8 +438,20 @@ class _DenseGram:
     def __init__(self, region: Region, size: int) -> None:
         dim = region.dim
         self._region, self.unit = region, 1.0
-        self.total = Total.zeros((dim, dim), each=1 << 36)
+        # The first rows are added up in floats, which is exact up to 2^53 and the fastest; the memory is the total's own.
+        self._first, self._left = np.zeros((dim, dim)), _EXACT // _PRODUCT
+        self._whole: Total | None = None
         self._product, self._scratch = np.empty((dim, dim)), np.empty((max(size, 1), dim))
+
+    @property
+    def total(self) -> Total:
+        """All that was added up, in whole numbers."""
+        if self._whole is None:
+            low = self._first.view(np.int64)
+            for start in range(0, len(low), _CACHED_ROWS):
+                low[start : start + _CACHED_ROWS] = self._first[start : start + _CACHED_ROWS].astype(np.int64)
+            self._whole = Total.of(low, each=_PRODUCT, rows=_EXACT // _PRODUCT - self._left)
+        return self._whole
 
     def take(self, block: Block) -> None:
         """Add the products of a block's rows."""
@@ -438,7 +465,11 @@ class _DenseGram:
                 others.append(pair.right)
         # numpy sees the same array twice and calls the symmetric product, half the work.
         np.matmul(rows.T, rows if same else np.vstack(others), out=self._product)
-        self.total.add(self._product, len(block))
+        if self._whole is None and len(block) <= self._left:
+            self._first += self._product
+            self._left -= len(block)
+        else:
+            self.total.add(self._product, len(block))
 
 
 @final
@@ -451,7 +482,7 @@ class _SparseGram:
     def __init__(self, region: Region) -> None:
         self._region, self.unit = region, 1.0
         far = region.shifted_center is not None
-        self.total = Total.zeros((region.dim, region.dim), each=math.ceil(_reach(region)) ** 2 if far else 1 << 36)
+        self.total = Total.zeros((region.dim, region.dim), each=math.ceil(_reach(region)) ** 2 if far else _PRODUCT)
         self.shifts = _Shifts(region.dim, math.ceil(_reach(region))) if far else None
 
     def take(self, block: Block) -> None:
@@ -478,8 +509,13 @@ class _SparseGram:
         center = self._region.shifted_center
         if center is None or self.shifts is None:
             return self.total.value(self.unit)
-        hi, lo = self.total.pair()
-        return self.shifts.columns((hi, lo), center / _unit(self._region), slice(0, self._region.dim)) * self.unit
+        ends, found = self.shifts.ends(center / _unit(self._region)), np.empty(self.total.low.shape)
+        for start in range(0, len(found), _STRIP):
+            here = slice(start, min(start + _STRIP, len(found)))
+            hi, lo = self.total.pair(here)
+            # The sums are symmetric: rows of them are columns.
+            found[:, here] = ends.columns((hi.T, lo.T), here) * self.unit
+        return found
 
 
 @final
@@ -532,9 +568,14 @@ class _Products:
         if center is None or self._drag is None or self._drag.empty:
             return self.total.value(self._unit)
         (hi,), (lo,) = self._drag.pair()
-        scale, value = SHIFT / _unit(self._region), self.total.pair()
-        left = minus_outer((value[0].T, value[1].T), (hi * scale, lo * scale), center)
-        return np.ascontiguousarray((left[0] + left[1]).T * self._unit)
+        scale, found = SHIFT / _unit(self._region), np.empty(self._basis.shape)
+        # A strip at a time: double-doubles take ten times the room of what they make.
+        for start in range(0, len(found), _STRIP):
+            here = slice(start, start + _STRIP)
+            value = self.total.pair(here)
+            left = minus_outer((value[0].T, value[1].T), (hi * scale, lo * scale), center[here])
+            found[here] = (left[0] + left[1]).T * self._unit
+        return found
 
 
 @final
@@ -550,33 +591,41 @@ class _Shifts:
         self._pull.add(across @ shift, len(shift))
         self._weight += int(shift @ shift)
 
-    def columns(self, products: DoubleDouble, center: Array, here: slice) -> Array:
-        """`taken_off` for all rows and the columns `here`, (d, w): of two mirrored entries both as of the one above the diagonal."""
-        dim, before, after = len(center), slice(0, here.start), slice(here.stop, len(center))
+    def ends(self, center: Array) -> "_Ends":
+        """What is to be taken off products around this center, in units of the grid: p, and p - w c, in double-doubles."""
+        hi, lo = self._pull.pair()
+        pull = hi * SHIFT, lo * SHIFT
+        weight = _as_pair([Fraction(self._weight) * Fraction(SHIFT) ** 2])
+        left = minus_outer((pull[0][None, :], pull[1][None, :]), weight, center)
+        return _Ends(pull, (left[0][0], left[1][0]), center)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class _Ends:
+    """R^T R becomes R^T R - c p^T - (p - w c) c^T, with the pull p = R^T s and the weight w = s^T s of a center c."""
+
+    pull: DoubleDouble
+    rest: DoubleDouble
+    center: Array
+
+    def columns(self, products: DoubleDouble, here: slice) -> Array:
+        """The columns `here`, (d, w), of the products around the center: of two mirrored entries both as of the one above the
+        diagonal, so that all columns together are symmetric to the last bit."""
+        dim, before, after = len(self.center), slice(0, here.start), slice(here.stop, len(self.center))
         found = np.empty((dim, here.stop - here.start))
         hi, lo = products
-        found[before] = self.taken_off((hi[before], lo[before]), center, before, here)
-        found[after] = self.taken_off((hi[after].T, lo[after].T), center, here, after).T
-        square = np.triu(self.taken_off((hi[here], lo[here]), center, here, here))
+        found[before] = self._off((hi[before], lo[before]), before, here)
+        found[after] = self._off((hi[after].T, lo[after].T), here, after).T
+        square = np.triu(self._off((hi[here], lo[here]), here, here))
         found[here] = square + np.triu(square, 1).T
         return found
 
-    def taken_off(self, products: DoubleDouble, center: Array, rows: slice, columns: slice) -> Array:
-        """R^T R - p c^T - c (p - w c)^T in some rows and columns, p = R^T s and w = s^T s: exact but for one rounding at the end.
-
-        `products` and `center` are in units of the grid, shifts in `SHIFT`.
-        """
-        hi, lo = self._pull.pair()
-        pull = hi * SHIFT, lo * SHIFT
-        weight = Fraction(self._weight) * Fraction(SHIFT) ** 2
-        rest = _as_pair(
-            [
-                Fraction(float(h)) + Fraction(float(low)) - weight * Fraction(float(c))
-                for h, low, c in zip(pull[0][columns], pull[1][columns], center[columns], strict=True)
-            ]
-        )
-        hi, lo = minus_outer(products, (pull[0][rows], pull[1][rows]), center[columns])
-        hi, lo = minus_outer((hi.T, lo.T), rest, center[rows])
+    def _off(self, products: DoubleDouble, rows: slice, columns: slice) -> Array:
+        """Some rows and columns of the products around the center: exact but for one rounding at the end."""
+        rest, pull = (self.rest[0][rows], self.rest[1][rows]), (self.pull[0][columns], self.pull[1][columns])
+        hi, lo = minus_outer(products, rest, self.center[columns])
+        hi, lo = minus_outer((hi.T, lo.T), pull, self.center[rows])
         return np.asarray((hi + lo).T)
 
 
