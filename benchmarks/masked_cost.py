@@ -33,10 +33,10 @@ from typing import Any, final
 from unittest import mock
 
 import numpy as np
+from eigenveil.privacy.skellam import _table
 
 from eigenveil.linalg import blas_threads, orthonormal
 from eigenveil.privacy import Budget, Domain, Exact, Gaussian, Lattice, Ledger, Neighbours, Noise, Share, Skellam
-from eigenveil.privacy.skellam import _table
 from eigenveil.protocols import Ask, Brief, Done, Envelope, Give, Hub, Masked, Member, Party, Return, Terms, star
 from eigenveil.protocols.masked import Identity, MaskedMember, MaskedTerms, Masking, mask_graph, member, session, terms
 from eigenveil.protocols.masked.evidence import looks

@@ -11,8 +11,8 @@ from eigenveil.errors import BudgetExceeded
 from eigenveil.graphs import Graph
 from eigenveil.linalg import Array
 from eigenveil.privacy import Bounded, Ledger, Noise
-from eigenveil.privacy.lattice import pack
 from eigenveil.privacy.paired import PairedPart, Pairing, _bound, _connectivity, _largest
+from eigenveil.privacy.steps import pack
 from privacy.test_noise import LEVEL, scale_statistic
 
 

@@ -116,14 +116,11 @@ def masked_terms(
         graph = mask_graph(sites, survivors=survivors, colluders=colluders, failure=0.0)
     lattice, multiplier = Lattice.exact(sites=sites), 1.0
     if private:
-        lattice = Lattice.within(
+        lattice = Lattice(
             Budget(1.0, 1e-6),
-            coordinates=DIM * DIM * most_turns,
             sites=sites,
             survivors=survivors,
             colluders=colluders,
-            entries=DIM * DIM,
-            smallest=0.25,
             # Room for how rarely false claims pass where a site looks at some signatures only.
             failure=0.0 if graph.complete else 5e-8,
         )

@@ -24,9 +24,9 @@ from eigenveil.errors import require
 from eigenveil.graphs import Graph
 from eigenveil.linalg import Array, blas_threads
 from eigenveil.privacy.bounded import Bounded
-from eigenveil.privacy.lattice import pack, packed_size
 from eigenveil.privacy.ledger import Ledger
 from eigenveil.privacy.noise import Noise
+from eigenveil.privacy.steps import pack, packed_size
 
 __all__ = ["PairedPart", "Pairing"]
 

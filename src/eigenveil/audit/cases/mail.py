@@ -132,10 +132,17 @@ def scored(looks: Sequence[Look], present: NDArray[np.bool_]) -> Trial:
         by = np.square(flat).sum(axis=1) / look.scale**2
         products += flat @ left.ravel() / look.scale**2
         squares += by
-        noise.append(pack(left, symmetric=look.symmetric) / look.scale)
+        noise.append(pack(_in_units(left, look), symmetric=look.symmetric))
         if math.isfinite(look.charged):
             paid += np.where(by > 0, look.charged**2, 0.0)
             worst = max(worst, math.sqrt(by.max()) / look.charged)
     require(bool((squares > 0).all()), "every canary must move something that is looked at")
     moved = math.sqrt(max(squares.max(), worst**2 * paid.max()))
     return Trial(present + products / squares, present, np.concatenate(noise), tuple(map(len, noise)), moved)
+
+
+def _in_units(left: Array, look: Look) -> Array:
+    """What is `left` of a release, each entry in units of its own noise: off a symmetric one's diagonal that is sqrt(2) less."""
+    if not look.symmetric:
+        return left / look.scale
+    return left * np.where(np.eye(len(left), dtype=bool), 1.0, math.sqrt(2)) / look.scale

@@ -2,8 +2,8 @@
 that is still under its masks is looked at too, as if there were none.
 
 The site that colludes tells the hub what noise it has added: it draws it from a seed that both know. The noise that is left is
-that of the honest survivors, just as much as was charged for if they are as few as was agreed on. It is made of integers, so the
-claim is tested by its rates too.
+that of the honest survivors, just as much as was charged for if they are as few as was agreed on. It is made of whole numbers, so
+the claim is tested by its rates too.
 """
 
 import math
@@ -50,8 +50,8 @@ def _names(count: int) -> tuple[str, ...]:
 
 
 def claim_under_masks(budget: Budget) -> Claim:
-    """What is promised against the hub and one site: of delta, a part is for noise that is not quite Gaussian, and for masks."""
-    return Claim.of(budget, "FederatedPCA's guarantee under masks", slack=budget.delta)
+    """What is promised against the hub and one site. Few sites share masks with all others, so that none is expected to fail."""
+    return Claim.of(budget, "FederatedPCA's guarantee under masks")
 
 
 def seen_by_hub_and_colluder(

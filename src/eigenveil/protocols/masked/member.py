@@ -156,7 +156,6 @@ class MaskedMember(Party):
                     self._now = self._opened(ask)
                 if isinstance(answer, Masked) and self._now.masked is None:
                     self._now.masked = answer
-                    self._share.recall(len(answer.words))
             case _:
                 self.receive(mail)
 
