@@ -20,7 +20,7 @@ from eigenveil.privacy.steps import CAPACITY, distance_in_steps, step_of, steps_
 
 __all__ = ["Lattice"]
 
-# Shares of deviation s, h of them, have s >= 32 sqrt(h), or s / sqrt(2) off the diagonal of a symmetric array. One number of their
+# Shares of deviation s, h of them, have s >= 32 sqrt(h), or s / sqrt(2) off the diagonal of a symmetric array. A number in their
 # sum is then within (h - 1) exp(-pi^2 32^2) < 10^-4380 of rounded Gaussian noise.
 _SMOOTH = 32.0
 # The proof needs no limit, but the places of sites are kept in four bytes and noise must have room beside so many others.
