@@ -15,7 +15,7 @@ from scipy import special
 from eigenveil.linalg import Array
 from eigenveil.privacy import Budget, Lattice, delta_of, mu_for, pack, packed_size
 from eigenveil.privacy.rounded import LARGEST_SCALE, REACH
-from eigenveil.privacy.steps import distance_in_steps, step_of
+from eigenveil.privacy.steps import CAPACITY, distance_in_steps, step_of
 
 BUDGET = Budget(1.0, 1e-6)
 
@@ -115,7 +115,7 @@ def test_noise_is_within_three_percent_of_a_trusted_curator(epsilon: float, size
     honest=st.integers(1, 2000),
     more=st.integers(0, 300),
     size=st.sampled_from([1, 7, 10**4, 10**8]),
-    sensitivity=st.sampled_from([1e-200, 0.3, 1.0, 1e200]),
+    sensitivity=st.sampled_from([1e-200, 0.3, 1.0, 1.999, 1e200]),
     several=st.integers(1, 5),
     share=st.floats(1e-4, 1.0),
 )
@@ -147,7 +147,12 @@ def test_honest_shares_make_the_noise_that_was_charged_for(
     if step < coarse:
         assert deviation < 2 * 32 * math.sqrt(honest) * (1 + 1e-6)
     assert lattice.sites * (lattice.most + math.ceil(REACH * deviation)) < 2**63
-    assert lattice.people(mu=mu, size=size, several=several) >= 1000
+    people = lattice.people(mu=mu, size=size, several=several)
+    room = max(2.0**15 * math.sqrt(size), 128 * honest * mu / several)
+    assert people >= max(1000, math.floor(lattice.most / room * (1 - 1e-3)))
+    # They all have room, at their bound in one entry.
+    full = np.array([people * sensitivity])
+    assert lattice.integers(full, step)[0] * step == pytest.approx(full[0], rel=1e-6)
 
 
 @given(epsilon=st.floats(0.01, 100), delta=st.floats(1e-12, 1e-3), failure=st.floats(0, 0.09))
@@ -200,13 +205,13 @@ def test_releases_without_room_are_refused_before_anything_is_drawn() -> None:
 
 
 def floats_near(exact: list[Fraction], coarse: float, rng: np.random.Generator) -> Array:
-    """What a site may hand in for these values: off by up to 2^-52 of the value and a quarter of a coarse step, at its worst."""
+    """What a site may hand in for these values, at its worst: off by a part of the value and a quarter of a coarse step."""
     found = []
     for value in exact:
-        off = (abs(value) / 2**52 + Fraction(coarse) / 4) * int(rng.integers(-1, 2))
-        near = float(max(min(value + off, Fraction(1e308)), Fraction(-1e308)))
+        most = abs(value) / (4 * CAPACITY) + Fraction(coarse) / 4
+        near = float(value + most * int(rng.integers(-1, 2)))
         # Rounding to a float may not go further than that.
-        while abs(Fraction(near) - value) > abs(value) / 2**52 + Fraction(coarse) / 4:
+        while abs(Fraction(near) - value) > most:
             near = math.nextafter(near, float(value))
         found.append(near)
     return np.array(found)
@@ -318,7 +323,7 @@ def test_the_largest_parts_of_all_sites_do_not_wrap(sites: int) -> None:
     assert sites * Lattice.exact(sites=sites).most <= 2**62
     # With noise at the largest that is ever drawn, half of the room is left for it.
     lattice = terms(sites=sites, survivors=sites, colluders=0)
-    assert lattice.most == min(2**50, 2**62 // sites)
+    assert lattice.most == min(CAPACITY, 2**62 // sites)
     least = next(mu for mu in 10.0 ** np.arange(-12, 0, 0.1) if fits(lattice, mu))
     noise = math.ceil(REACH * lattice.deviation(1.0, mu=least, size=10**6))
     assert sites * (lattice.most + noise) < 2**63

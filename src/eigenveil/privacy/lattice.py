@@ -119,12 +119,13 @@ class Lattice:
     def people(self, *, mu: float, size: int, several: int = 1) -> int:
         """How many people at one site have room in a part of `size` numbers, all at their bound in one entry; more are clipped.
 
-        About min(2^50, 2^62 / sites) / max(2^14 sqrt(size), 64 honest mu / several): beyond that, sums are no longer useful.
+        At least min(`CAPACITY`, 2^62 / sites) / max(2^15 sqrt(size), 128 honest mu / several); beyond it sums are not useful.
 
         >>> Lattice(Budget(1.0, 1e-6), sites=5, survivors=5, colluders=1).people(mu=0.2, size=10**6) > 10**7
         True
         """
-        return int(self.most * self.step(1.0, mu=mu, size=size, several=several))
+        # Whatever their bound is: all from one power of two to the next have the same step.
+        return int(self.most * self.step(1.0, mu=mu, size=size, several=several) / 2)
 
     def step(self, sensitivity: float, *, mu: float, size: int, several: int = 1) -> float:
         """The step for an array of `size` numbers that one person moves by `sensitivity` at each of `several` sites.
@@ -132,9 +133,10 @@ class Lattice:
         From public numbers alone, by operations that every machine rounds alike. With noise it is g = c / r: c is the step of any
         release, `step_of(sensitivity, size)`, and r the least power of two that makes shares large enough to add up.
 
-        What a site hands in, W, may differ from an exact value V of this sensitivity D by |W - V| <= 2^-52 |V| + c / 4 in every
-        entry. With K = `integers`, of at most 2^50 steps, |K - clip(V / g)| <= 1/2 + 1/4 + r / 4 <= r in every entry. So two
-        neighbours are at most D / g + 2 r sqrt(size) = r `distance_in_steps(D, size, c)` apart, sums over q sites q times that.
+        What a site hands in, W, may differ from an exact value V of this sensitivity D as for any release
+        (`eigenveil.privacy.steps`): |W - V| <= |V| / (4 L) + c / 4 in every entry, L = `CAPACITY`. With K = `integers`, of at most L
+        steps, |K - clip(V / g)| <= 1/2 + 1/4 + r / 4 <= r in every entry. So two neighbours are at most
+        D / g + 2 r sqrt(size) = r `distance_in_steps(D, size, c)` apart, and their sums over q sites q times that.
         """
         require(0 < sensitivity < math.inf, f"sensitivity must be positive and finite, got {sensitivity}")
         if not self.private:
