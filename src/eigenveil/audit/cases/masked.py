@@ -26,6 +26,7 @@ from eigenveil.privacy import Budget, Ledger, Noise, Share
 from eigenveil.protocols import Party
 from eigenveil.protocols.masked import Identity, MaskedMember, MaskedTerms
 from eigenveil.protocols.masked.masks import add_masks
+from eigenveil.protocols.masked.terms import question_digest
 from eigenveil.protocols.messages import Masked
 from eigenveil.rows import DenseRows
 from eigenveil.tasks import Question
@@ -130,7 +131,7 @@ def _seen_before_unmasking(budget: Budget, rng: Generator, state: int | None, *,
         # Of the noise that was charged for, this site adds its share.
         alone = 1 / (charge.mu * math.sqrt(terms.lattice.honest))
         told = body.words.copy()
-        add_masks(told, _told(members[names[-1]], members[names[0]], body.turn))
+        add_masks(told, _told(members[names[-1]], members[names[0]], body.turn), question_digest(question))
         for words, looks in ((body.words, raw), (told, less)):
             look = crowd.look(known, terms.read(words, task, asked, fraction), sites=names[-1:], scale=alone)
             looks.append(replace(look, charged=charge.mu))

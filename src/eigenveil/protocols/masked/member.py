@@ -175,7 +175,7 @@ class MaskedMember(Party):
             task, question, fraction = self._task.as_sum(now.question)
             private = task.private(question, self._rows)
             words = self._share.of(private, label=task.label(question), share=task.share(question) * fraction)
-            add_masks(words, session.masks(now.number))
+            add_masks(words, session.masks(now.number), now.digest)
         except (ValueError, BudgetExceeded, OSError) as error:
             self.error = error
             return None
