@@ -582,7 +582,9 @@ def test_letters_changed_on_the_way_from_the_hub_frame_nobody(monkeypatch: Patch
         body = mail.body
         if not isinstance(body, Brief) or body.step != "roll" or mail.receiver not in ("site 3", "site 4"):
             return [mail]
-        table = tuple((name, piece[:-1] + bytes([piece[-1] ^ 1]) if name == DEALER else piece) for name, piece in body.table)
+        table = tuple(
+            (name, piece[:-1] + bytes([piece[-1] ^ 1]) if name == DEALER else piece) for name, piece in body.table
+        )
         return [Envelope(mail.sender, mail.receiver, Brief(body.turn, body.step, body.data, table))]
 
     them = masked_company(7, 5)
