@@ -134,7 +134,7 @@ class Lattice:
         release, `step_of(sensitivity, size)`, and r the least power of two that makes shares large enough to add up.
 
         What a site hands in, W, may differ from an exact value V of this sensitivity D as for any release
-        (`eigenveil.privacy.steps`): |W - V| <= |V| / (4 L) + c / 4 in every entry, L = `CAPACITY`. With K = `integers`, of at most
+        (`eigenveil.privacy.steps`): |W - V| <= |V| / (4 L) + c / 4 in every entry, L = `CAPACITY`. With K = `integers`, at most
         L steps, |K - clip(V / g)| <= 1/2 + 1/4 + r / 4 <= r in every entry. So two neighbours are at most
         D / g + 2 r sqrt(size) = r `distance_in_steps(D, size, c)` apart, and their sums over q sites q times that.
         """
