@@ -1,7 +1,7 @@
 """Mistakes that a reviewer made on purpose, one at a time, in what is shipped: each is refuted by a case that looks at it."""
 
-import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from eigenveil.audit import CASES, audit
 from eigenveil.audit.cases import sites
 from eigenveil.linalg import Array
-from eigenveil.privacy import Domain, Histories, Neighbours, PairedPart
+from eigenveil.privacy import Domain, Histories, Neighbours
+from eigenveil.privacy.paired import PairedSteps
 from eigenveil.protocols.masked.session import Session
 
 # As in an audit of seventy cases at 99%.
@@ -54,15 +55,11 @@ def less_for_products(patch: Patch) -> None:
 
 
 def a_ball_a_tenth_too_large(patch: Patch) -> None:
-    whole = Domain._to_ball
+    def larger(whole: Callable[..., Array]) -> Callable[..., Array]:
+        return lambda domain, *how: whole(replace(domain, radius=1.1 * domain.radius), *how)
 
-    def large(domain: Domain, squares: Array) -> Array:
-        if math.isinf(domain.radius):
-            return whole(domain, squares)
-        with np.errstate(divide="ignore"):
-            return np.minimum(1.0, 1.1 * domain.radius / np.sqrt(squares))
-
-    patch.setattr(Domain, "_to_ball", large)
+    for factor in ("_to_ball", "_to_grid"):
+        patch.setattr(Domain, factor, larger(getattr(Domain, factor)))
 
 
 def no_masks(patch: Patch) -> None:
@@ -79,13 +76,8 @@ def no_masks_between_pairs(patch: Patch) -> None:
 
 
 def no_noise_between_pairs(patch: Patch) -> None:
-    whole = PairedPart._scales
-
-    def own_alone(part: PairedPart, sensitivity: float, label: str, share: float) -> tuple[float, float, float]:
-        mu, own, _ = whole(part, sensitivity, label, share)
-        return mu, own, 0.0
-
-    patch.setattr(PairedPart, "_scales", own_alone)
+    whole = PairedSteps.draw_between
+    patch.setattr(PairedSteps, "draw_between", lambda steps, noise: 0 * whole(steps, noise))
 
 
 @pytest.mark.parametrize(

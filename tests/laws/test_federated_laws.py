@@ -23,7 +23,7 @@ from eigenveil.privacy import Budget, Domain, Exact, Mechanism, Neighbours, mu_f
 from eigenveil.protocols import Hub
 from eigenveil.rows import Rows
 from eigenveil.tasks import LocalPower, Question
-from eigenveil.tasks.base import GRID_COST
+from eigenveil.privacy.steps import ROUNDING_COST
 from laws.federated_views import Played, View, fitted_view, letters, outside_mu, places_mu, shown
 from laws.strategies import PERSONAL, SIZES, person
 from laws.transcripts import realised_mu
@@ -31,7 +31,7 @@ from laws.transcripts import realised_mu
 DIM, SITES = 4, 4
 SLACK = 1 + 1e-9
 # A hub's noise covers the rounding of parts to its grid, and movements that fall between two of its points are off by as much.
-COVERED, OFF = 1 + GRID_COST, 2 * GRID_COST
+COVERED, OFF = 1 + ROUNDING_COST, 2 * ROUNDING_COST
 DELTA = 1e-5
 GIVEN = np.array([0.1, -0.2, 0.3, 0.0])
 AVERAGES = ("merge", "uda", "wda")

@@ -12,7 +12,8 @@ from eigenveil.estimators.study import Study
 from eigenveil.linalg import Array
 from eigenveil.protocols import Envelope, Give
 from eigenveil.runtimes import Faults
-from eigenveil.tasks.base import GRID_COST, on_grid
+from eigenveil.privacy.steps import ROUNDING_COST
+from eigenveil.tasks.base import on_grid
 
 
 @settings(max_examples=200)
@@ -42,7 +43,7 @@ def test_the_grid_costs_what_it_says(seed: int, size: int, sensitivity: float) -
     moved = rng.standard_normal(size)
     other = one + sensitivity * moved / np.linalg.norm(moved)
     gap = np.linalg.norm(on_grid(one, sensitivity, parts=9) - on_grid(other, sensitivity, parts=9))
-    assert gap <= sensitivity * (1 + GRID_COST) * (1 + 1e-12)
+    assert gap <= sensitivity * (1 + ROUNDING_COST) * (1 + 1e-12)
 
 
 def lies(entries: dict[str, float]) -> Faults:
@@ -116,4 +117,4 @@ def test_cutting_what_is_too_large_brings_nothing_further_apart() -> None:
     moved = rng.standard_normal(50)
     other = huge + moved / np.linalg.norm(moved)
     gap = np.linalg.norm(on_grid(huge, 1.0, parts=7) - on_grid(other, 1.0, parts=7))
-    assert gap <= 1 + GRID_COST
+    assert gap <= 1 + ROUNDING_COST

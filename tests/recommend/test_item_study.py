@@ -21,7 +21,7 @@ from eigenveil.protocols.masked import MaskedTerms
 from eigenveil.recommend import PrivateRecommender
 from eigenveil.recommend.item_study import ItemStudy, most_popular
 from eigenveil.tasks import CovarianceSum, PowerIteration, Question
-from eigenveil.tasks.base import GRID_COST
+from eigenveil.privacy.steps import ROUNDING_COST
 from laws.transcripts import Transcript
 from privacy.test_noise import LEVEL, scale_statistic
 from recommend.histories_of_users import random_histories
@@ -177,7 +177,7 @@ def test_the_budget_is_reached(unit: str) -> None:
     options = {"epsilon": 1.0, "delta": DELTA, "unit": unit, "min_degree": 5, "mechanism": "covariance"}
     first, second, _ = runs(options, table, other)
     # A hub rounds parts to a grid and pays for that: see `on_grid`.
-    assert math.hypot(*moves(first, second)) == pytest.approx(mu_for(1.0, DELTA), rel=2 * GRID_COST)
+    assert math.hypot(*moves(first, second)) == pytest.approx(mu_for(1.0, DELTA), rel=2 * ROUNDING_COST)
 
 
 def test_a_forgotten_divisor_is_convicted(monkeypatch: pytest.MonkeyPatch) -> None:

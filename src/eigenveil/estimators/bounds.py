@@ -27,7 +27,7 @@ class RowBounds:
     """Public facts about rows of `dim` columns: a ball, a box, or both; where the mean is looked for; and units.
 
     `low`, `high`, `origin` and `scale` are (d,), in the units of the columns; `row_bound` and `mean_bound` are lengths after
-    division by `scale`. Infinite bounds mean that no privacy is claimed.
+    division by `scale`. Infinite bounds mean that no privacy is claimed, and so does `claimed` where it is false.
     """
 
     dim: int
@@ -38,6 +38,7 @@ class RowBounds:
     scale: Array | None
     low: Array | None
     high: Array | None
+    claimed: bool = True
 
     @classmethod
     def check(
@@ -94,7 +95,7 @@ class RowBounds:
             )
         # Where nothing was said about the mean, one ball may not hold it, and it is worth a second look.
         search = mean_bound is None and low is None and math.isfinite(radius)
-        return cls(dim, radius, reach_of_mean, search, start, units, low, high)
+        return cls(dim, radius, reach_of_mean, search, start, units, low, high, claimed=private)
 
     def require_addable(self) -> None:
         """Refuse bounds so large that sums of products of rows within them would not be taken by who adds them up.
@@ -110,7 +111,7 @@ class RowBounds:
 
     def around_start(self, start: Array | None) -> Domain:
         """Where rows are brought to for the mean: the box, then the ball of `mean_bound` around `start`."""
-        return Domain(self.dim, self.mean_bound, start, self.scale, self.low, self.high)
+        return Domain(self.dim, self.mean_bound, start, self.scale, self.low, self.high, self.claimed)
 
     def around(self, center: Array | None) -> Domain:
         """Where rows are brought to for products: the box, then the smallest ball around `center` that holds what it may.
@@ -122,7 +123,7 @@ class RowBounds:
             middle = np.zeros(self.dim) if center is None else center
             corner = np.maximum(np.abs(self.high - middle), np.abs(self.low - middle))
             radius = min(radius, max(_length(corner, self.scale), SMALLEST) * (1 + 1e-12))
-        return Domain(self.dim, radius, center, self.scale, self.low, self.high)
+        return Domain(self.dim, radius, center, self.scale, self.low, self.high, self.claimed)
 
     def center_from(self, start: Array | None, total: Array, count: float, *, noise: float) -> tuple[Array, bool]:
         """A center in the units of the columns, from a released sum of rows around `start`, (d,), and a count.

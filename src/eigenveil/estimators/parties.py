@@ -32,11 +32,11 @@ from eigenveil.privacy import (
     epsilon_of,
 )
 from eigenveil.privacy.published import fedpower_multiplier
+from eigenveil.privacy.steps import ROUNDING_COST
 from eigenveil.protocols import Hub, Member, Node, Sampling, Terms, Turn, star, tree
 from eigenveil.protocols.masked import Identity, MaskedMember, MaskedTerms, Masking
 from eigenveil.rows import Rows, Symmetric
 from eigenveil.tasks import Question
-from eigenveil.tasks.base import GRID_COST
 
 __all__ = ["NOTHING_ASKED", "Design", "Parties"]
 
@@ -217,16 +217,16 @@ class Parties:
     def _rounding(self) -> float:
         """What rounding adds to the sensitivity of a sum that noise is added to at the hub, relatively.
 
-        Parts on a grid of step g add up exactly, and cost `GRID_COST`, g sqrt(entries) over the sensitivity. Parts that are
+        Parts on a grid of step g add up exactly, and cost `ROUNDING_COST`, 2 g sqrt(entries) over the sensitivity. Parts that are
         drawn count by weights of at most w, all together below w 2^53 g. Weighing the part that a person is in, the additions,
         of which there are fewer than sites drawn, and bringing the sum to size each round an entry by at most w g / 2 on either
-        side. A person moves the sum by w times the sensitivity, so each of these costs one `GRID_COST` more.
+        side. A person moves the sum by w times the sensitivity, so each of these costs one `ROUNDING_COST` more.
         """
         request = self.request
         if request.at_hub is None or request.published:
             return 0.0
         drawn = 0 if request.participation is None else 1 + min(request.participation[1], len(self.names))
-        return (1 + drawn) * GRID_COST
+        return (1 + drawn) * ROUNDING_COST
 
     def _total_noise(self, largest: float, root_of_squares: float) -> float:
         """The noise on a sum of parts over its sensitivity, at a share of one, given how often parts count."""

@@ -109,7 +109,12 @@ def rehearse_sites(plan: SitesPlan, scene: Scene, *, sites: int = 1) -> Array:
     if iterates(plan.method):
         begin = orthonormal(np.random.default_rng(scene.seed).standard_normal((scene.dim, plan.width)))
     task: Task[Any, Any, Any] = components_of(
-        plan, Domain(scene.dim, radius), begin, neighbours=scene.neighbours, rank=scene.rank, private=True
+        plan,
+        Domain(scene.dim, radius, claimed=False),
+        begin,
+        neighbours=scene.neighbours,
+        rank=scene.rank,
+        private=True,
     )
     if isinstance(task, KeptProducts):
         # What the products say before the last one is not looked at here.
@@ -128,7 +133,7 @@ def rehearse_segments(plan: SegmentsPlan, scene: Scene) -> Array:
     """
     rows, radius = rows_of(scene)
     task = Segments(
-        Domain(scene.dim, radius),
+        Domain(scene.dim, radius, claimed=False),
         scene.neighbours,
         scene.rank,
         plan.turns,

@@ -1,22 +1,42 @@
 """`Bounded`: a private array together with how far one person can move it; and the sums that are released.
 
-Each function clips rows through a `Domain` first and only then multiplies; the bound it states is proved in
-`eigenveil.privacy.sensitivity`. A `Symmetric`, which has no rows, is taken as its holder gave it, with the bound that the
-holder vouches for. The value is private: the only way out is `Mechanism.release`.
+Each function brings rows through a `Domain` into its ball and onto its grid, and adds them up in whole numbers
+(`eigenveil.privacy.whole`). The bound it states, proved in `eigenveil.privacy.sensitivity`, then holds to the last bit: the
+value is the exact sum, rounded once to float64. A `Symmetric`, which has no rows, is taken as its holder gave it, with the bound
+that the holder vouches for. Where a domain claims nothing, sums are plain floating point. The value is private: the only way
+out is `Mechanism.release`.
 """
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import final
 
 import numpy as np
 
 from eigenveil.errors import require
-from eigenveil.linalg.kernel import Array, shared_work, spectral_norm
+from eigenveil.linalg.kernel import Array, spectral_norm
 from eigenveil.privacy.domain import Domain, Region
+from eigenveil.privacy.floating import (
+    float_gram,
+    float_gram_columns,
+    float_gram_times,
+    float_scores,
+    float_sum,
+    float_trace,
+)
 from eigenveil.privacy.sensitivity import Neighbours, count_sensitivity, sum_sensitivity
-from eigenveil.rows import Block, Rows, Symmetric, block_size
+from eigenveil.privacy.whole import (
+    whole_count,
+    whole_gram,
+    whole_gram_columns,
+    whole_gram_times,
+    whole_scores,
+    whole_sum,
+    whole_symmetric_times,
+    whole_trace,
+)
+from eigenveil.rows import Block, Rows, Symmetric
 
 __all__ = [
     "CONTRACTION",
@@ -33,16 +53,10 @@ __all__ = [
 
 # A basis that arrives with a larger norm would make every product more sensitive than it says.
 CONTRACTION = 1 + 1e-8
-# Up to this dimension two workers with an accumulator each beat one with twice the BLAS threads.
-_TWO_WORKERS = 2048
-# Rows that are multiplied twice stay in the cache between the two.
-_CACHED_PRODUCT = 512
 # Columns so close to orthonormal cannot stretch by more than half of this.
 _NEARLY_ORTHONORMAL = 1e-9
-# Above this ratio of squares a center is far out: more than a hundred standard deviations, two digits of sixteen.
-_FAR_OUT = 1e4
-# A few rows at a time stay in the inner cache while they are moved, measured and scaled.
-_CACHED_ROWS = 128
+# Traces of a symmetric matrix beyond so many sensitivities are clipped.
+_MOST_TRACE = 2.0**36
 
 
 @final
@@ -79,12 +93,7 @@ def bounded_sum(rows: Rows, *, domain: Region, neighbours: Neighbours) -> Bounde
     require(
         not isinstance(rows, Symmetric), "a Symmetric says nothing of the sum of rows, so there is no mean to be found"
     )
-    size = block_size(rows)
-    workers = [_Sum(domain) for _ in range(1 if rows.sparse or rows.shape[0] <= size else 2)]
-    shared_work(rows.blocks(size), workers=workers, take=_Sum.take)
-    total = workers[0].total
-    for worker in workers[1:]:
-        total += worker.total
+    total = float_sum(rows, domain) if domain.unit is None else whole_sum(rows, domain)
     return Bounded(total, domain.sum_sensitivity(neighbours))
 
 
@@ -97,8 +106,7 @@ def bounded_count(rows: Rows, *, neighbours: Neighbours) -> Bounded:
     """
     if isinstance(rows, Symmetric):
         return Bounded(np.asarray(float(rows.people)), count_sensitivity(neighbours))
-    weights = (len(b) if b.weights is None else b.weights.sum() for b in rows.blocks(block_size(rows)))
-    return Bounded(np.asarray(math.fsum(weights)), count_sensitivity(neighbours))
+    return Bounded(np.asarray(whole_count(rows)), count_sensitivity(neighbours))
 
 
 def bounded_trace(rows: Rows, *, domain: Region, neighbours: Neighbours) -> Bounded:
@@ -110,21 +118,12 @@ def bounded_trace(rows: Rows, *, domain: Region, neighbours: Neighbours) -> Boun
     0.5
     """
     if isinstance(rows, Symmetric):
-        trace = np.asarray(np.trace(_as_vouched(rows, domain)))
-        return Bounded(trace, domain.trace_sensitivity(neighbours))
-    squares = []
-    center = domain.shifted_center
-    for block in rows.blocks(block_size(rows)):
-        if block.sparse:
-            part = domain.sparse(block, squared=True)
-            squares.append(float(part.rows.data @ part.rows.data))
-            if center is not None:
-                squares.append(-2 * float(part.shift @ (part.rows @ center)))
-                squares.append(float(part.shift @ part.shift) * float(center @ center))
-        else:
-            values = domain.dense(block, squared=True)
-            squares.append(float(np.einsum("ij,ij->", values, values)))
-    return Bounded(np.asarray(math.fsum(squares)), domain.trace_sensitivity(neighbours))
+        diagonal, sensitivity = _as_vouched(rows, domain).diagonal(), domain.trace_sensitivity(neighbours)
+        # Clipped where their own rounding would count, which takes tens of billions of people; the sum is rounded once.
+        most = _MOST_TRACE * sensitivity / len(diagonal)
+        return Bounded(np.asarray(math.fsum(np.clip(diagonal, -most, most))), sensitivity)
+    total = float_trace(rows, domain) if domain.unit is None else whole_trace(rows, domain)
+    return Bounded(np.asarray(total), domain.trace_sensitivity(neighbours))
 
 
 def bounded_gram(rows: Rows, *, domain: Region, neighbours: Neighbours) -> Bounded:
@@ -132,26 +131,14 @@ def bounded_gram(rows: Rows, *, domain: Region, neighbours: Neighbours) -> Bound
 
     >>> from eigenveil.rows import DenseRows
     >>> rows = DenseRows(np.array([[300.0, 400.0]]))
-    >>> bounded_gram(rows, domain=Domain(dim=2, radius=5.0), neighbours=Neighbours.ADD_REMOVE).value.round(9).tolist()
+    >>> bounded_gram(rows, domain=Domain(dim=2, radius=5.0), neighbours=Neighbours.ADD_REMOVE).value.round(2).tolist()
     [[9.0, 12.0], [12.0, 16.0]]
     """
     if isinstance(rows, Symmetric):
         # A copy, because whoever gets a sum may add to it in place.
         gram = np.array(_as_vouched(rows, domain))
         return Bounded(gram, domain.gram_sensitivity(neighbours), symmetric=True)
-    size = block_size(rows)
-    if rows.sparse:
-        total = _SparseGram(domain)
-        shared_work(rows.blocks(size), workers=[total], take=_SparseGram.take)
-        gram = total.finish()
-    else:
-        # Two workers hold two accumulators and two products between them: four matrices, the most that is allowed.
-        several = rows.shape[0] > size and domain.dim <= _TWO_WORKERS
-        workers = [_DenseGram(domain, min(size, rows.shape[0])) for _ in range(2 if several else 1)]
-        shared_work(rows.blocks(size), workers=workers, take=_DenseGram.take)
-        gram = workers[0].total
-        for worker in workers[1:]:
-            gram += worker.total
+    gram = float_gram(rows, domain) if domain.unit is None else whole_gram(rows, domain)
     return Bounded(gram, domain.gram_sensitivity(neighbours), symmetric=True)
 
 
@@ -164,23 +151,9 @@ def gram_columns(block: Block, *, width: int, domain: Domain) -> Iterator[Array]
     >>> [part.ravel().tolist() for part in parts]
     [[1.0, 2.0], [2.0, 4.0]]
     """
-    starts = range(0, domain.dim, width)
-    if not block.sparse:
-        rows = domain.dense(block, squared=True)
-        for start in starts:
-            yield rows.T @ rows[:, start : start + width]
-        return
-    part, center = domain.sparse(block, squared=True), domain.shifted_center
-    across = part.rows.T.tocsr()
-    by_column = part.rows.tocsc()
-    pull, weight = across @ part.shift, float(part.shift @ part.shift)
-    for start in starts:
-        piece = (across @ by_column[:, start : start + width]).toarray()
-        if center is not None:
-            # The same corrections as for the whole matrix: see `_SparseGram`.
-            here = slice(start, start + width)
-            piece -= np.outer(pull, center[here]) + np.outer(center, pull[here] - weight * center[here])
-        yield piece
+    if domain.unit is None:
+        return float_gram_columns(block, width=width, domain=domain)
+    return whole_gram_columns(block, width=width, domain=domain)
 
 
 def bounded_scores(rows: Rows, *, basis: Array, domain: Domain, neighbours: Neighbours) -> Bounded:
@@ -193,7 +166,7 @@ def bounded_scores(rows: Rows, *, basis: Array, domain: Domain, neighbours: Neig
 
     >>> from eigenveil.rows import DenseRows
     >>> rows, domain = DenseRows(np.array([[3.0, 4.0]])), Domain(dim=2, radius=1.0)
-    >>> bounded_scores(rows, basis=np.eye(2)[:, 1:], domain=domain, neighbours=Neighbours.ZERO_OUT).value.round(9).tolist()
+    >>> bounded_scores(rows, basis=np.eye(2)[:, 1:], domain=domain, neighbours=Neighbours.ZERO_OUT).value.round(3).tolist()
     [[0.8]]
     """
     require_contraction(basis, dim=domain.dim)
@@ -202,15 +175,10 @@ def bounded_scores(rows: Rows, *, basis: Array, domain: Domain, neighbours: Neig
         f"a score for each person says how many there are: neighbours must declare that public, got {neighbours.value!r}",
     )
     require(not isinstance(rows, Symmetric), "a Symmetric has no people to give scores to")
-    center, parts = domain.shifted_center, [np.zeros((0, basis.shape[1]))]
-    for block in rows.blocks(block_size(rows)):
-        require(block.weights is None, "people with several rows have several scores: one row for each is needed")
-        if block.sparse:
-            part = domain.sparse(block)
-            parts.append(part.rows @ basis - (0.0 if center is None else np.outer(part.shift, center @ basis)))
-        else:
-            parts.append(domain.dense(block) @ basis)
-    return Bounded(np.vstack(parts), CONTRACTION * sum_sensitivity(domain.radius, neighbours))
+    scores = (float_scores if domain.unit is None else whole_scores)(rows, basis=basis, domain=domain)
+    # The basis is rounded onto its grid, and scores of sparse rows are rounded.
+    norm = CONTRACTION + math.sqrt(basis.size) * 2.0**-36 + 2.0**-30
+    return Bounded(scores, norm * sum_sensitivity(domain.radius, neighbours))
 
 
 def bounded_gram_times(rows: Rows, *, basis: Array, domain: Region, neighbours: Neighbours) -> Bounded:
@@ -222,33 +190,19 @@ def bounded_gram_times(rows: Rows, *, basis: Array, domain: Region, neighbours: 
     >>> from eigenveil.rows import DenseRows
     >>> rows, domain = DenseRows(np.eye(2)), Domain(dim=2, radius=1.0)
     >>> bounded_gram_times(rows, basis=np.eye(2)[:, :1], domain=domain, neighbours=Neighbours.ADD_REMOVE)
-    Bounded(shape=(2, 1), sensitivity=1.00000001)
+    Bounded(shape=(2, 1), sensitivity=1.000003...)
     """
     require_contraction(basis, dim=domain.dim)
     sensitivity = domain.gram_times_sensitivity(neighbours, basis=basis, basis_norm=CONTRACTION)
     if isinstance(rows, Symmetric):
-        return Bounded(_as_vouched(rows, domain) @ basis, sensitivity)
-    total = np.zeros(basis.shape)
-    center = domain.shifted_center
-    pull = None if center is None else center @ basis
-    drag = np.zeros(basis.shape[1])
-    for block in rows.blocks(block_size(rows)):
-        if block.sparse:
-            part = domain.sparse(block, squared=True)
-            scores = part.rows @ basis
-            if center is not None and pull is not None:
-                scores -= np.outer(part.shift, pull)
-                drag += part.shift @ scores
-            # Sorted by column first: twice as fast as scattering the rows' products.
-            total += part.rows.T.tocsr() @ scores
-        elif (product := _product_as_they_are(block, basis, domain, pull)) is not None:
-            total += product
-        else:
-            values = domain.dense(block, squared=True)
-            total += values.T @ (values @ basis)
-    if rows.sparse and center is not None:
-        total -= np.outer(center, drag)
-    return Bounded(total, sensitivity)
+        matrix = _as_vouched(rows, domain)
+        if domain.unit is None:
+            return Bounded(matrix @ basis, sensitivity)
+        by_matrix = domain.gram_sensitivity(neighbours)
+        return Bounded(whole_symmetric_times(matrix, basis=basis, sensitivity=by_matrix), sensitivity)
+    if domain.unit is None:
+        return Bounded(float_gram_times(rows, basis=basis, region=domain), sensitivity)
+    return Bounded(whole_gram_times(rows, basis=basis, region=domain), sensitivity)
 
 
 def _as_vouched(rows: Symmetric, domain: Region) -> Array:
@@ -268,38 +222,6 @@ def _as_vouched(rows: Symmetric, domain: Region) -> Array:
         scaled = rows.matrix / np.outer(domain.scale, domain.scale)
     # Checked once more, because small units can make it too large to multiply.
     return np.asarray(Symmetric(scaled, people=rows.people).matrix)
-
-
-def _product_as_they_are(block: Block, basis: Array, domain: Region, pull: Array | None) -> Array | None:
-    """The product, (d, p), of rows that need no change but for the center, without a copy of the rows; None for all others.
-
-    Only where nothing is claimed: rows that are cut or scaled down must be so before any product. A center so far out that
-    subtracting it from products would lose digits is taken off the rows instead.
-    """
-    if not isinstance(domain, Domain):
-        return None
-    plain = math.isinf(domain.radius) and domain.low is None and domain.scale is None and block.weights is None
-    if not plain or block.values.dtype != np.float64:
-        return None
-    total, drag = np.zeros((basis.shape[1], len(basis))), np.zeros(basis.shape[1])
-    before = after = 0.0
-    with np.errstate(over="ignore", invalid="ignore"):
-        for start in range(0, len(block), _CACHED_PRODUCT):
-            rows = block.values[start : start + _CACHED_PRODUCT]
-            scores = rows @ basis
-            if pull is not None:
-                before += float(np.vdot(scores, scores))
-                scores -= pull
-                after += float(np.vdot(scores, scores))
-                drag += np.ones(len(scores)) @ scores
-            total += scores.T @ rows
-        if pull is None or domain.center is None:
-            return total.T
-        total -= np.outer(drag, domain.center)
-        # What was subtracted can be as large as this, and its rounding must be nothing beside what is left.
-        taken = float(np.abs(domain.center).max()) * math.sqrt(len(block) * after)
-        left = math.sqrt(float(np.vdot(total, total)))
-    return total.T if before <= _FAR_OUT * after and taken <= _FAR_OUT * left else None
 
 
 def require_contraction(basis: Array, *, dim: int) -> float:
@@ -325,94 +247,3 @@ def require_contraction(basis: Array, *, dim: int) -> float:
     require(math.isfinite(norm), "basis must be finite")
     require(norm <= CONTRACTION, f"basis must have spectral norm at most 1 + 1e-8, got {norm}")
     return norm
-
-
-@final
-@dataclass(slots=True, eq=False)
-class _Sum:
-    """One worker's share of a sum of rows. Changes in place."""
-
-    domain: Region
-    total: Array = field(init=False)
-    scratch: Array = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.total, self.scratch = np.zeros(self.domain.dim), np.empty((0, self.domain.dim))
-
-    def take(self, block: Block) -> None:
-        if block.sparse:
-            part, center = self.domain.sparse(block), self.domain.shifted_center
-            self.total += part.rows.T @ np.ones(len(block))
-            if center is not None:
-                self.total -= part.shift.sum() * center
-        else:
-            if len(self.scratch) == 0:
-                self.scratch = np.empty((_CACHED_ROWS, self.domain.dim))
-            for start in range(0, len(block), _CACHED_ROWS):
-                rows, factor = self.domain.moved(block.piece(start, _CACHED_ROWS), out=self.scratch)
-                self.total += factor @ rows
-
-
-@final
-@dataclass(slots=True, eq=False)
-class _DenseGram:
-    """One worker's share of a dense Gram matrix. Changes in place."""
-
-    domain: Region
-    size: int
-    total: Array = field(init=False)
-    product: Array = field(init=False)
-    scratch: Array = field(init=False)
-
-    def __post_init__(self) -> None:
-        dim = self.domain.dim
-        self.total, self.product = np.zeros((dim, dim)), np.empty((dim, dim))
-        self.scratch = np.empty((self.size, dim))
-
-    def take(self, block: Block) -> None:
-        rows = self.scratch[: len(block)]
-        for start in range(0, len(block), _CACHED_ROWS):
-            self.domain.dense(block.piece(start, _CACHED_ROWS), out=rows[start:], squared=True)
-        # numpy sees the same array twice and calls the symmetric product, half the work.
-        np.matmul(rows.T, rows, out=self.product)
-        self.total += self.product
-
-
-@final
-@dataclass(slots=True, eq=False)
-class _SparseGram:
-    """The Gram matrix of sparse rows, with the center taken out by rank-two corrections. Changes in place.
-
-    (R - s c^T)^T (R - s c^T) = R^T R - (R^T s) c^T - c (R^T s)^T + (s^T s) c c^T.
-    """
-
-    domain: Region
-    total: Array = field(init=False)
-    pull: Array = field(init=False)
-    weight: float = field(init=False, default=0.0)
-
-    def __post_init__(self) -> None:
-        dim = self.domain.dim
-        self.total, self.pull = np.zeros((dim, dim)), np.zeros(dim)
-
-    def take(self, block: Block) -> None:
-        part = self.domain.sparse(block, squared=True)
-        product = part.rows.T.tocsr() @ part.rows
-        product.sum_duplicates()
-        for start in range(0, self.domain.dim, _CACHED_ROWS):
-            # A strip at a time, so that the indices of a full product need not be written out.
-            low, high = product.indptr[start], product.indptr[min(start + _CACHED_ROWS, self.domain.dim)]
-            counts = np.diff(product.indptr[start : start + _CACHED_ROWS + 1])
-            lines = start + np.repeat(np.arange(len(counts)), counts)
-            self.total[lines, product.indices[low:high]] += product.data[low:high]
-        self.pull += part.rows.T @ part.shift
-        self.weight += float(part.shift @ part.shift)
-
-    def finish(self) -> Array:
-        center = self.domain.shifted_center
-        if center is not None:
-            cross = np.outer(self.pull, center)
-            self.total -= cross
-            self.total -= cross.T
-            self.total += self.weight * np.outer(center, center)
-        return self.total

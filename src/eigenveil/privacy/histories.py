@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from eigenveil.errors import require
 from eigenveil.linalg import Array
-from eigenveil.privacy.domain import LARGEST, SMALLEST, Region, SparseBlock, row_sums
+from eigenveil.privacy.domain import LARGEST, SMALLEST, Pair, Region, Scored, SparseBlock, row_sums
 from eigenveil.privacy.sensitivity import (
     Neighbours,
     gram_sensitivity,
@@ -37,6 +37,13 @@ __all__ = [
 _INSIDE = 1 - 1e-15
 # Products of numbers below this come near the smallest that there are, where digits are lost.
 _TINY = 1e-200
+# What rows with weights of items are whole multiples of, and their scores: 42 bits, of which 2^9 add up exactly in float64.
+_UNIT, _WEIGHTED_SCORE = 2.0**-16, 2.0**-26
+# The same of products and scores of other rows: 36 bits, of which 2^16 do.
+_PRODUCT, _SCORE = 2.0**-36, 2.0**-32
+# What one interaction moves more of a sum and of products, because entries were rounded down: sqrt(degree) of them by one unit of
+# 2^-33 on either side, and weights w of r r^T, of norm degree, by 2^-36 on either side.
+_SUM_ROUNDED, _ROUNDED = 2.0**-32, 2.0**-35
 # Degrees are counted exactly and their roots taken up to here, far beyond any history.
 _MOST = 2**53
 
@@ -111,6 +118,73 @@ class Histories(Region):
         rows = sp.csr_array((values, matrix.indices, matrix.indptr), shape=matrix.shape)
         return SparseBlock(rows, np.zeros(len(block)))
 
+    @property
+    def unit(self) -> float:
+        """2^-16."""
+        return _UNIT
+
+    def whole(self, block: Block, *, unit: float, squared: bool = False, out: Array | None = None) -> Array:
+        """The rows, (b, dim), of a dense block in whole numbers of `unit`, rounded down: no row gets longer."""
+        rows = self.dense(block, out=out, squared=squared)
+        rows /= unit
+        return np.floor(rows, out=rows)
+
+    def whole_sparse(self, block: Block, *, unit: float, squared: bool = False) -> SparseBlock:
+        """The rows of a sparse block in whole numbers of `unit`, rounded down."""
+        part = self.sparse(block, squared=squared)
+        part.rows.data = np.floor(part.rows.data / unit)
+        return part
+
+    def squares(self, block: Block) -> Array:
+        """The squared length of each row, degree / max(degree, least)."""
+        _, degrees = self._items(block)
+        return degrees * self._shares(degrees)
+
+    def pair(self, block: Block, *, out: Array | None = None) -> Pair:
+        """What the rows add to the Gram matrix: w r r^T, with w = 1 / max(degree, least) rounded down to a multiple of 2^-36.
+
+        Rows with weights of items are on a grid of their own, as those of any table.
+        """
+        if self.weights is not None:
+            return Region.pair(self, block, out=out)
+        there, degrees = self._items(block)
+        weights = np.floor(self._shares(degrees) / _PRODUCT)
+        if block.sparse:
+            left = sp.csr_array(
+                (np.repeat(weights, np.diff(there.indptr)) * there.data, there.indices, there.indptr), there.shape
+            )
+            return Pair(left, there, _PRODUCT)
+        left = np.multiply(there, weights[:, None], out=None if out is None else out[: len(there)])
+        return Pair(left, there, _PRODUCT)
+
+    def scored(self, block: Block, *, basis: Array, out: Array | None = None) -> Scored:
+        """Items and scores: r s^T with s = r^T basis / max(degree, least) in whole numbers of 2^-32, rounded towards zero.
+
+        r^T basis is a sum of multiples of 2^-35 that stays below 2^18 for any history of up to 2^36 items: exact.
+        """
+        there, degrees = self._items(block)
+        if self.weights is not None:
+            rows = self.whole_sparse(block, unit=_UNIT).rows if block.sparse else self.whole(block, unit=_UNIT)
+            scores = np.trunc((rows @ basis) * (_UNIT / _WEIGHTED_SCORE))
+            return Scored(rows, scores, _UNIT * _WEIGHTED_SCORE)
+        scores = (there @ basis) * (self._shares(degrees) / _SCORE)[:, None]
+        return Scored(there, np.trunc(scores, out=scores), _SCORE)
+
+    def _items(self, block: Block) -> tuple[Any, Array]:
+        """Ones and zeros, (b, dim), as the block has them, and how many ones there are in each row, (b,)."""
+        _require_whole(block)
+        held = block.values if self.columns is None else block.values[:, self.columns]
+        if not block.sparse:
+            there = np.not_equal(held, 0).astype(np.float64)
+            return there, there.sum(axis=1)
+        ones = (held.data != 0).astype(np.float64)
+        counts = np.diff(np.concatenate([[0], np.cumsum(held.data != 0)])[held.indptr]).astype(np.float64)
+        return sp.csr_array((ones, held.indices, held.indptr), shape=held.shape), counts
+
+    def _shares(self, degrees: Array) -> Array:
+        """1 / max(degree, least), or a little less."""
+        return np.asarray(_INSIDE / np.maximum(degrees, self.least))
+
     def sum_sensitivity(self, neighbours: Neighbours) -> float:
         """As of rows in the unit ball, or `interaction_sum_sensitivity`. Of two users, the one in place of the other: sqrt(2).
 
@@ -118,7 +192,7 @@ class Histories(Region):
         """
         if neighbours is Neighbours.INTERACTION:
             self._require_equal()
-            return interaction_sum_sensitivity(self.least)
+            return interaction_sum_sensitivity(self.least) + math.sqrt(self.dim) * _SUM_ROUNDED
         if neighbours is Neighbours.REPLACE_ONE:
             return math.sqrt(2) * self.radius
         return sum_sensitivity(self.radius, neighbours)
@@ -127,7 +201,7 @@ class Histories(Region):
         """As of rows in the unit ball, or `interaction_gram_sensitivity`."""
         if neighbours is Neighbours.INTERACTION:
             self._require_equal()
-            return interaction_gram_sensitivity(self.least)
+            return interaction_gram_sensitivity(self.least) + self.dim * _ROUNDED
         return gram_sensitivity(self.radius, neighbours)
 
     def gram_times_sensitivity(self, neighbours: Neighbours, *, basis: Array, basis_norm: float) -> float:
@@ -138,14 +212,34 @@ class Histories(Region):
             # What a product of smaller numbers is rounded by would be as large as what is stated for it.
             sound = longest == 0 or longest >= _TINY
             require(sound, f"basis must be zero or have a row no shorter than {_TINY:g}, got {longest:g}")
-            return interaction_products_sensitivity(self.least, longest_row=longest, basis_norm=basis_norm)
-        return gram_times_sensitivity(self.radius, neighbours, basis=basis, basis_norm=basis_norm)
+            return self._products_sensitivity(basis, longest=longest, basis_norm=basis_norm)
+        exact = gram_times_sensitivity(self.radius, neighbours, basis=basis, basis_norm=_on_grid(basis, basis_norm))
+        if neighbours is not Neighbours.REPLACE_ONE:
+            # Scores are rounded towards zero, so that no user adds more than without rounding.
+            return exact
+        rounded = _SCORE if self.weights is None else _WEIGHTED_SCORE
+        return exact + 2 * math.sqrt(self.dim * basis.shape[1]) * rounded
+
+    def _products_sensitivity(self, basis: Array, *, longest: float, basis_norm: float) -> float:
+        """`interaction_products_sensitivity` of the basis on its grid, and what scores are rounded by.
+
+        In one table and in the other the user's scores are off by less than 2^-32 in each of p columns, and stand in at most
+        `dim` rows: sqrt(dim p) 2^-32 in the Frobenius norm, twice.
+        """
+        width = basis.shape[1]
+        exact = interaction_products_sensitivity(
+            self.least,
+            longest_row=longest + math.sqrt(width) * 2.0**-36,
+            basis_norm=_on_grid(basis, basis_norm),
+        )
+        return exact + 2 * math.sqrt(self.dim * width) * _SCORE
 
     def trace_sensitivity(self, neighbours: Neighbours) -> float:
         """As of rows in the unit ball, or `interaction_trace_sensitivity`."""
         if neighbours is Neighbours.INTERACTION:
             self._require_equal()
-            return interaction_trace_sensitivity(self.least)
+            # Rounded down on either side.
+            return interaction_trace_sensitivity(self.least) + _UNIT**2
         return trace_sensitivity(self.radius, neighbours)
 
     def _factors(self, degrees: Array, squares: Array) -> Array:
@@ -158,6 +252,11 @@ class Histories(Region):
 
     def _require_equal(self) -> None:
         require(self.weights is None, "weights of items are for whole users: what one interaction moves is not bounded")
+
+
+def _on_grid(basis: Array, basis_norm: float) -> float:
+    """The norm of a basis, (d, p), whose entries were rounded to multiples of 2^-35."""
+    return basis_norm + math.sqrt(basis.size) * 2.0**-36
 
 
 # What follows bounds the effect of one interaction. A user has n items, one of them k, in one table and not in the other; r and

@@ -50,7 +50,8 @@ class Mechanism(ABC):
     ) -> Iterator[Array]:
         """The public versions of the `parts` of one private array, each as it is computed; one charge for all of them.
 
-        `size` is how many numbers they have together, and `sensitivity` that of the whole array (Frobenius). The charge is on the ledger before the first part is asked for.
+        `size` is how many numbers they have together, and `sensitivity` that of the whole array (Frobenius). The charge is on
+        the ledger before the first part is asked for.
         """
 
     @abstractmethod
@@ -94,18 +95,18 @@ class Exact(Mechanism):
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Gaussian(Mechanism):
-    """Adds rounded normal noise of standard deviation sensitivity * multiplier / sqrt(share), and charges sqrt(share) / multiplier.
+    """Adds rounded normal noise of deviation sensitivity * multiplier / sqrt(share), and charges sqrt(share) / multiplier.
 
     The value is rounded to whole steps of a public lattice, with the rounding in the sensitivity (a part in 4096 at most), and
     the noise is round(s Z) steps. For two neighbours that is post-processing of a Gaussian mechanism on the whole numbers:
     K + round(s Z) = round(K + s Z). Proofs: `eigenveil.privacy.steps` and docs/exact-noise.md.
 
-    A symmetric value gets symmetric noise, drawn for the upper triangle, with s on the diagonal and s / sqrt(2) off it: each entry
-    off the diagonal stands in the Frobenius norm twice, so sum_i D_ii^2 / s^2 + sum_(i<j) D_ij^2 / (s^2 / 2) = ||D||_F^2 / s^2.
+    A symmetric value gets symmetric noise, drawn for the upper triangle, with s on the diagonal and s / sqrt(2) off it: each
+    entry off the diagonal stands in the Frobenius norm twice, so sum_i D_ii^2 / s^2 + sum_(i<j) D_ij^2 / (s^2 / 2) = ||D||_F^2 / s^2.
 
     `carried` is the multiplier of independent noise of the same kind that the value brings along already, from whoever it
-    comes from; only the rest is added. The variances add up ("Noise on noise" in `eigenveil.privacy.steps`), so who sees only what
-    is released here sees `multiplier` in all.
+    comes from; only the rest is added. The variances add up ("Noise on noise" in `eigenveil.privacy.steps`), so who sees only
+    what is released here sees `multiplier` in all.
 
     >>> ledger = Ledger(epsilon=1.0, delta=1e-6)
     >>> noisy = Gaussian(5.0, ledger, Noise.seeded(1)).release(Bounded(np.zeros(2), 1.0), label="sum")
@@ -127,10 +128,10 @@ class Gaussian(Mechanism):
 
     def release(self, private: Bounded, *, label: str, share: float = 1.0, slot: Slot | None = None) -> Array:
         """The noisy value; the charge is on the ledger before any noise is drawn."""
-        multiplier = self._charged(private.sensitivity, label, share, slot)
+        scale = self._charged(private.sensitivity, label, share, slot)
         size = int(np.size(private.value))
-        step = step_of(private.sensitivity, size)
-        deviation = distance_in_steps(private.sensitivity, size, step) * multiplier
+        step = step_of(private.sensitivity, size, multiplier=self.multiplier / math.sqrt(share))
+        deviation = distance_in_steps(private.sensitivity, size, step) * (scale / private.sensitivity)
         if private.symmetric:
             return _plus_symmetric(private.value, step, deviation, self.noise)
         return _plus(private.value, step, deviation, self.noise)
@@ -146,9 +147,9 @@ class Gaussian(Mechanism):
         slot: Slot | None = None,
     ) -> Iterator[Array]:
         """The noisy parts: noise of the same size on every entry, as on the whole array, never symmetric."""
-        multiplier = self._charged(sensitivity, label, share, slot)
-        step = step_of(sensitivity, size)
-        deviation = distance_in_steps(sensitivity, size, step) * multiplier
+        scale = self._charged(sensitivity, label, share, slot)
+        step = step_of(sensitivity, size, multiplier=self.multiplier / math.sqrt(share))
+        deviation = distance_in_steps(sensitivity, size, step) * (scale / sensitivity)
         return (_plus(part, step, deviation, self.noise) for part in parts)
 
     def scale(self, sensitivity: float, *, share: float = 1.0) -> float:
@@ -156,7 +157,7 @@ class Gaussian(Mechanism):
         return sensitivity * self.multiplier / math.sqrt(share)
 
     def _charged(self, sensitivity: float, label: str, share: float, slot: Slot | None) -> float:
-        """Charge the ledger, and return the noise over sensitivity that this has paid for, less what the value brings along."""
+        """Charge the ledger, and return the standard deviation that this has paid for, less what the value brings along."""
         require(0 < share <= 1, f"share must lie in (0, 1], got {share}")
         require(
             0 < sensitivity < math.inf,
@@ -164,7 +165,7 @@ class Gaussian(Mechanism):
         )
         self.ledger.spend(math.sqrt(share) / self.multiplier, label=label, slot=slot)
         rest = max(0.0, 1.0 - (self.carried / self.multiplier) ** 2)
-        return self.multiplier * math.sqrt(rest / share)
+        return self.scale(sensitivity, share=share) * math.sqrt(rest)
 
 
 @final

@@ -13,14 +13,19 @@ from functools import lru_cache
 from typing import Any, Final, final
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import isotonic_regression
 
 from eigenveil.errors import require
 from eigenveil.linalg import Array
+from eigenveil.linalg.exact import exact_product
 from eigenveil.privacy.bounded import Bounded
 from eigenveil.privacy.domain import LARGEST, SMALLEST, Domain, row_sums
 from eigenveil.privacy.sensitivity import Neighbours
+from eigenveil.privacy.whole import COUNT_UNIT, whole_weights
 from eigenveil.rows import Block, Rows, block_size
+
+Integers = NDArray[np.int64]
 
 __all__ = ["Cells", "Tails", "bounded_column_tails", "bounded_tails", "read_tails", "tails_sensitivity"]
 
@@ -28,6 +33,10 @@ __all__ = ["Cells", "Tails", "bounded_column_tails", "bounded_tails", "read_tail
 _CACHED_ROWS: Final = 256
 # The root of the triangle is held as a matrix of so many rows and columns at most.
 _MOST_CELLS: Final = 4000
+# What the entries of the root are whole multiples of, so that its products with counts are exact.
+_ROOT_UNIT: Final = 2.0**-40
+# Covers the rounding of the norm of one of its columns.
+_ROUNDED_UP: Final = 1 + 1e-12
 # Counts are sums of products: what is above another by less than this is not.
 _ROUNDING: Final = 1e-9
 
@@ -94,8 +103,8 @@ def tails_sensitivity(cells: int, neighbours: Neighbours, *, columns: int = 1) -
     negative, so i = 0 is the worst, and the largest over k is looked up.
     In each of d tables of counts the person moves as much, and in all of them sqrt(d) times that.
 
-    >>> tails_sensitivity(2, Neighbours.ADD_REMOVE) == 1.25**0.5
-    True
+    >>> round(tails_sensitivity(2, Neighbours.ADD_REMOVE) ** 2, 9)
+    1.25
     """
     require(
         neighbours.protects_a_person,
@@ -116,11 +125,11 @@ def bounded_tails(rows: Rows, *, domain: Domain, cells: Cells, neighbours: Neigh
     >>> (_root(4) @ found.value).tolist()                      # beyond 4, beyond 2, beyond 1, and all
     [0.0, 2.0, 2.0, 2.0]
     """
-    counts = np.zeros(cells.count)
+    counts = np.zeros(cells.count, dtype=np.int64)
     for block in rows.blocks(block_size(rows)):
         place = cells.place(_lengths(block, domain))
-        counts += np.bincount(place, weights=block.weights, minlength=cells.count)
-    return Bounded(_root(cells.count) @ counts[::-1], tails_sensitivity(cells.count, neighbours))
+        counts += _counted(place, block.weights, cells.count)
+    return Bounded(_times_root(counts[::-1][:, None])[:, 0], tails_sensitivity(cells.count, neighbours))
 
 
 def bounded_column_tails(rows: Rows, *, domain: Domain, cells: Cells, neighbours: Neighbours) -> Bounded:
@@ -129,7 +138,7 @@ def bounded_column_tails(rows: Rows, *, domain: Domain, cells: Cells, neighbours
     One person is in all d tables of counts, so the sensitivity is sqrt(d) times that of one.
     """
     dim, count = domain.dim, cells.count
-    counts = np.zeros(dim * count)
+    counts = np.zeros(dim * count, dtype=np.int64)
     # No warning about a number that is too large: it would tell of one person.
     for block in rows.blocks(block_size(rows)):
         if block.sparse:
@@ -141,9 +150,9 @@ def bounded_column_tails(rows: Rows, *, domain: Domain, cells: Cells, neighbours
         place = cells.place(moved)
         place += count * np.arange(dim)
         weights = None if block.weights is None else np.repeat(block.weights, dim)
-        counts += np.bincount(place.ravel(), weights=weights, minlength=dim * count)
+        counts += _counted(place.ravel(), weights, dim * count)
     table = counts.reshape(dim, count)[:, ::-1].T
-    return Bounded(_root(count) @ table, tails_sensitivity(count, neighbours, columns=dim))
+    return Bounded(_times_root(table), tails_sensitivity(count, neighbours, columns=dim))
 
 
 @final
@@ -209,11 +218,28 @@ def read_tails(released: Array, *, noise: float, cells: Cells, people: float | N
     return tuple(Tails(cells, beyond, error[:-1][::-1], number, off) for beyond in falling)
 
 
+def _counted(place: Any, weights: Array | None, cells: int) -> Integers:
+    """How many rows, (b,), are in each cell, (cells,), in whole numbers of `COUNT_UNIT`."""
+    if weights is None:
+        return np.bincount(place, minlength=cells) * round(1 / COUNT_UNIT)
+    # Whole numbers of 34 bits: a block of them adds up exactly.
+    return np.bincount(place, weights=whole_weights(weights), minlength=cells).astype(np.int64)
+
+
+def _times_root(counts: Integers) -> Array:
+    """A h for counts h, (cells, d), in whole numbers of `COUNT_UNIT`: exact, and rounded once in the end."""
+    root = np.rint(_root(len(counts)) / _ROOT_UNIT).astype(np.int64)
+    product = exact_product(root, counts)
+    product *= _ROOT_UNIT * COUNT_UNIT
+    return product
+
+
 @lru_cache(maxsize=4)
 def _root(cells: int) -> Array:
-    """A, (cells, cells): the lower Toeplitz matrix whose square is the lower triangle of ones."""
+    """A, (cells, cells): the lower Toeplitz matrix whose square is the lower triangle of ones, in multiples of 2^-40."""
     steps = np.arange(1, cells)
     coefficients = np.cumprod(np.concatenate([[1.0], (2 * steps - 1) / (2 * steps)]))
+    coefficients = np.rint(coefficients / _ROOT_UNIT) * _ROOT_UNIT
     distance = np.subtract.outer(np.arange(cells), np.arange(cells))
     root: Array = np.where(distance >= 0, coefficients[np.abs(distance)], 0.0)
     root.flags.writeable = False
@@ -225,8 +251,8 @@ def _farthest(cells: int, *, replaced: bool) -> float:
     """The length of the first column of A, or the farthest that another one is from it."""
     root = _root(cells)
     if not replaced:
-        return float(np.linalg.norm(root[:, 0]))
-    return math.sqrt(float(np.square(root[:, :1] - root).sum(axis=0).max()))
+        return float(np.linalg.norm(root[:, 0])) * _ROUNDED_UP
+    return math.sqrt(float(np.square(root[:, :1] - root).sum(axis=0).max())) * _ROUNDED_UP
 
 
 def _lengths(block: Block, domain: Domain) -> Array:
@@ -257,17 +283,19 @@ def _sparse_lengths(block: Block, domain: Domain) -> Array:
     return np.asarray(np.sqrt(squares + np.maximum(rest, 0.0)))
 
 
-def _sparse_counts(block: Block, domain: Domain, cells: Cells) -> Array:
+def _sparse_counts(block: Block, domain: Domain, cells: Cells) -> Integers:
     """Counts, (d m,), of the entries of sparse rows: those that are stored, and the zeros, of which only the number is known."""
     matrix, center, count = block.values, domain.shifted_center, cells.count
     here = np.zeros(domain.dim) if center is None else center
-    weights = np.ones(len(block)) if block.weights is None else block.weights
+    one = round(1 / COUNT_UNIT)
+    weights = np.full(len(block), one) if block.weights is None else whole_weights(block.weights)
     each = np.repeat(weights, np.diff(matrix.indptr))
     place = cells.place(_stored(block, domain) - here[matrix.indices]) + count * matrix.indices.astype(np.int64)
-    counts = np.bincount(place, weights=each, minlength=domain.dim * count)
-    stored = np.bincount(matrix.indices, weights=each, minlength=domain.dim)
+    # Whole numbers of 34 bits, of which a block adds up exactly.
+    counts = np.bincount(place, weights=each, minlength=domain.dim * count).astype(np.int64)
+    stored = np.bincount(matrix.indices, weights=each, minlength=domain.dim).astype(np.int64)
     np.add.at(counts, cells.place(-here) + count * np.arange(domain.dim), weights.sum() - stored)
-    return np.asarray(counts, dtype=np.float64)
+    return counts
 
 
 def _stored(block: Block, domain: Domain) -> Array:

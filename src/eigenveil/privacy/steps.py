@@ -5,9 +5,9 @@ value, and whoever knows all rows but one sees which value was there. Here the v
 power of two, whole-number noise is added to it, and only the sum, which is public by then, becomes a float again.
 
 **Rounding costs next to nothing.** Let V be an exact value, a sum of whole numbers say, with sensitivity D, and W what floating
-point holds of it: |W - V| <= 2^-52 |V| + g / 4 in every entry, as after two roundings and a little more. With a power of two g and
-K = clip(rint(W / g), -2^50, 2^50),
-    |K - clip(V / g)| <= 1/2 + 2^-52 * 2^50 + 1/4 = 1   in every entry:
+point holds of it: |W - V| <= 2^-51 |V| + g / 4 in every entry, as after three roundings and a little more. With a power of
+two g and K = clip(rint(W / g), -2^49, 2^49),
+    |K - clip(V / g)| <= 1/2 + 2^-51 * 2^49 + 1/4 = 1   in every entry:
 dividing by g is exact, rounding to a whole number moves by at most a half, and clipping moves no two numbers apart. So the whole
 numbers of neighbours are at most D / g + 2 sqrt(size) apart in the Euclidean norm; `step_of` makes g so small that this is at
 most D / g * (1 + 2^-12), and noise for that distance is what is drawn.
@@ -15,12 +15,14 @@ most D / g * (1 + 2^-12), and noise for that distance is what is drawn.
 A W that is any further from V than that would make the noise too small: what is released must come out of exact sums
 (`eigenveil.privacy.whole`), never out of a sum in floating point, whose error grows with the number of rows.
 
-**Noise on noise.** Let u -> f(u) move no two points apart by more than L times their distance plus c, and let Z, Z' be independent
-standard normals. Then f(x + s Z) + t Z' is mu-private for x that one person moves by D, with mu^2 = a^2 / s^2 + (L (D - a) + c)^2 / t^2
-for every a in [0, D]. Proof: between x and x', |x - x'| <= D, look at Z shifted by a / s towards x beside Z itself. Telling the
-two apart is a Gaussian mechanism of mu = a / s. Given Z, the points that f is applied to are D - a apart, so what is released after it
-is a Gaussian mechanism of mu = (L (D - a) + c) / t, and the two compose. With a = D s^2 / (s^2 + t^2 / L^2) that is at most
-(D + c / L)^2 / (s^2 + t^2 / L^2): the variances add up, whatever was rounded or clipped in between, as long as it is in c.
+**Noise on noise.** Let f move no two points further apart than L times their distance plus c, and let Z, Z' be independent
+standard normals. Then f(x + s Z) + t Z' is mu-private for x that one person moves by D, with
+    mu^2 = (D + c / L)^2 / (s^2 + t^2 / L^2):
+the variances add up, whatever was rounded or clipped in between, as long as it is in c. Proof: between x and x', E <= D apart,
+look at Z shifted by a / s towards x beside Z itself. Telling the two apart is a Gaussian mechanism of mu = a / s. Given Z, the
+points that f is applied to are E - a apart, so what is released after it is a Gaussian mechanism of mu = (L (E - a) + c) / t,
+and the two compose. The best a, (E + c / L) s^2 / (s^2 + t^2 / L^2), gives the bound. If it is more than E, a = E is better
+still: the points are the same then, and mu = E / s.
 """
 
 import math
@@ -49,8 +51,10 @@ __all__ = [
 # By how much rounding onto the lattice adds to a sensitivity, relatively, and as bits.
 _BITS = 12
 ROUNDING_COST = 2.0**-_BITS
+# Noise has a standard deviation of so many steps, at least.
+_FEWEST = 1 << 10
 # The most steps that an entry may have before noise. Beyond it entries are clipped, which tells nobody of it.
-CAPACITY = 1 << 50
+CAPACITY = 1 << 49
 # Covers the rounding of the few operations that a distance or a deviation is computed with.
 _SLACK = 1 + 2.0**-40
 # Entries off the diagonal of a symmetric matrix have noise of at least this much of the diagonal's.
@@ -59,17 +63,20 @@ ROOT_HALF = math.sqrt(0.5) * (1 + 2.0**-50)
 _TINY = 2.0**-900
 
 
-def step_of(sensitivity: float, size: int) -> float:
+def step_of(sensitivity: float, size: int, *, multiplier: float = 1.0) -> float:
     """The step for a release of `size` numbers: a power of two g with 2 sqrt(size) g at most `ROUNDING_COST` * sensitivity.
 
-    It depends on public numbers alone. People at their bound in one entry have room for 2^36 / sqrt(size) of them, at least:
-    beyond that their sum is clipped and no longer useful.
+    It depends on public numbers alone. Where noise is less than the sensitivity, `multiplier` times it, steps are as fine as it
+    takes for noise to be of many steps. People at their bound in one entry have room for 2^35 / sqrt(size) of them, at
+    least, if the multiplier is not less than one: beyond that their sum is clipped and no longer useful.
 
     >>> step_of(1.0, 100) == 2.0**-17
     True
     """
     require(0 < sensitivity < math.inf, f"sensitivity must be positive and finite, got {sensitivity}")
-    step = 2.0 ** (math.frexp(sensitivity)[1] - 2 - _BITS - math.ceil(math.log2(max(size, 1)) / 2))
+    bits = _BITS + math.ceil(math.log2(max(size, 1)) / 2)
+    bits = max(bits, math.ceil(math.log2(_FEWEST / multiplier)))
+    step = 2.0 ** (math.frexp(sensitivity)[1] - 2 - bits)
     require(_TINY < step < 1 / _TINY, f"sensitivity must be a number of ordinary size, got {sensitivity}")
     return step
 
@@ -87,7 +94,7 @@ def steps_of(value: Array, step: float, *, most: int = CAPACITY) -> NDArray[np.i
     """`value` in whole steps, the nearest ones, clipped to `most`. What is not a number becomes zero: raising would tell of it.
 
     >>> steps_of(np.array([0.3, -1e300, np.nan]), 0.25).tolist()
-    [1, -1125899906842624, 0]
+    [1, -562949953421312, 0]
     """
     with np.errstate(over="ignore", invalid="ignore"):
         steps = np.asarray(value, dtype=np.float64) / step

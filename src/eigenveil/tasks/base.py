@@ -5,7 +5,6 @@ and what leaves goes through the mechanism that the carrier hands in. A `SumTask
 gossip, which know only how to add. Both sides check what comes from elsewhere: a site its question, a hub its parts.
 """
 
-import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, final
@@ -15,9 +14,10 @@ import numpy as np
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace
 from eigenveil.privacy import Bounded, Mechanism
+from eigenveil.privacy.steps import CAPACITY, step_of, steps_of, values_of
 from eigenveil.rows import Rows
 
-__all__ = ["GRID_COST", "Question", "SumTask", "Task", "on_grid", "require_array", "require_step"]
+__all__ = ["Question", "SumTask", "Task", "on_grid", "require_array", "require_step"]
 
 State = TypeVar("State")
 Part = TypeVar("Part")
@@ -25,9 +25,6 @@ Result = TypeVar("Result")
 
 # Nothing that rows within their bounds add up to comes near this, and beyond it squares would soon overflow.
 _LARGEST = 1e150
-# By how much rounding parts to a grid adds to the sensitivity of their sum, relatively, and as bits.
-_GRID_BITS = 13
-GRID_COST = 2.0**-_GRID_BITS
 
 
 @final
@@ -240,24 +237,19 @@ def require_array(array: Any, shape: tuple[int, ...]) -> Array:
 
 
 def on_grid(array: Array, sensitivity: float, *, parts: int) -> Array:
-    """`array` with entries rounded to multiples of a power of two, so that up to `parts` such arrays add up exactly.
+    """`array` in whole steps of the lattice of a release, so that up to `parts` such arrays add up exactly.
 
     Whoever adds noise to a sum in floating point must not let somebody else's part decide how the sum is rounded: a huge
     one, taken back by another, would leave of a person either nothing or all of a large step. Multiples of one power of two g
-    add up without rounding while sums stay below 2^53 g, and entries are cut to their share of that: cutting brings no two
-    numbers further apart, and refusing would tell of a person by an error. Rounding moves each entry of the one part that a
-    person is in by at most g / 2 on either side, so the sum by g sqrt(entries) in the Frobenius norm, and g is such that this is
-    at most `GRID_COST` times the `sensitivity`. What is cut is what hundreds of millions of people over `parts` add up to.
+    add up without rounding while sums stay below 2^53 g, and entries are clipped to their share of that: clipping brings no two
+    numbers further apart, and refusing would tell of a person by an error. What rounding adds is `ROUNDING_COST` times the
+    `sensitivity`, at most (`eigenveil.privacy.steps`). What is clipped is what millions of people over `parts` add up to.
 
     >>> on_grid(np.array([0.3, 7.0]), 1.0, parts=2).tolist()
     [0.29998779296875, 7.0]
     """
-    bits = _GRID_BITS + math.ceil(math.log2(max(array.size, 1)) / 2)
-    grid = 2.0 ** (math.frexp(sensitivity)[1] - 1 - bits)
-    most = math.floor(2.0**53 / parts)
-    with np.errstate(over="ignore"):
-        steps = np.clip(np.rint(array / grid), -most, most)
-    return steps * grid
+    step = step_of(sensitivity, array.size)
+    return values_of(steps_of(array, step, most=min(CAPACITY, 2**53 // parts)), step)
 
 
 def require_step(question: Question, *, steps: int, arrays: int) -> None:

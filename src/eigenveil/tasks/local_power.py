@@ -20,7 +20,6 @@ from eigenveil.privacy import (
     Mechanism,
     Neighbours,
     bounded_gram_times,
-    gram_times_sensitivity,
     require_contraction,
 )
 from eigenveil.rows import Rows
@@ -178,7 +177,7 @@ class LocalPower(Task[LocalState, LocalPart, Subspace]):
             max(self.steps) == 1,
             "what sites send after several local steps has no bound to add noise for at the hub: each site must add its own",
         )
-        return gram_times_sensitivity(self.domain.radius, self.neighbours, basis=basis, basis_norm=CONTRACTION)
+        return self.domain.gram_times_sensitivity(self.neighbours, basis=basis, basis_norm=CONTRACTION)
 
     def advance(self, state: LocalState, total: LocalPart, mechanism: Mechanism, *, stretch: float = 1.0) -> LocalState:
         """The next basis, orth of the total, and the leading left singular vectors of the total."""

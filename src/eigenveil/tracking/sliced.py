@@ -94,7 +94,9 @@ class SlicedTracker(SketchTracker[SlicedState]):
             total = mechanism.release(Bounded(own, by_sum), label="block: sum", share=terms.share, slot=slot)
             total_noise = mechanism.scale(by_sum, share=terms.share) ** 2
         slices = gram_columns(as_block(rows), width=self.columns or max(width, _COLUMNS), domain=terms.domain)
-        parts = mechanism.release_parts(slices, size=terms.domain.dim**2, sensitivity=by_gram, label="block: products", share=share, slot=slot)
+        parts = mechanism.release_parts(
+            slices, size=terms.domain.dim**2, sensitivity=by_gram, label="block: products", share=share, slot=slot
+        )
         space, energy = _leading(parts, terms.domain.dim, width)
         fade = terms.forget**2
         joint = merge(state.space, space, rank=width, forget=terms.forget) if state.space.rank else space

@@ -1,0 +1,102 @@
+"""Arithmetic that rounds once, at the end: products of whole matrices, and sums of products of floats, as double-doubles.
+
+Whole numbers are exact in float64 up to 2^53, in whatever order they are added. Longer ones are split into limbs whose
+products stay below that; what is put together in the end is a pair of floats (hi, lo) with 106 bits (Dekker 1971).
+"""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eigenveil.errors import require
+from eigenveil.linalg.kernel import Array
+
+__all__ = ["DoubleDouble", "exact_product", "joined", "minus_outer", "plus", "two_product", "two_sum"]
+
+Integers = NDArray[np.int64]
+# hi + lo, with |lo| at most half a unit in the last place of hi.
+DoubleDouble = tuple[Array, Array]
+# Cuts a float64 into two halves of 26 bits (Veltkamp 1968).
+_HALVES = 134217729.0
+# Whole numbers up to here are float64 without loss.
+_EXACT_BITS = 53
+
+
+def two_sum(a: Array, b: Array) -> DoubleDouble:
+    """a + b without loss (Knuth 1969).
+
+    >>> [float(part) for part in two_sum(np.float64(1.0), np.float64(2.0**-60))] == [1.0, 2.0**-60]
+    True
+    """
+    total = a + b
+    back = total - a
+    return total, (a - (total - back)) + (b - back)
+
+
+def two_product(a: Array, b: Array) -> DoubleDouble:
+    """a * b without loss, entry by entry, unless it overflows or vanishes (Dekker 1971)."""
+    product = a * b
+    (a_hi, a_lo), (b_hi, b_lo) = _halves(a), _halves(b)
+    return product, ((a_hi * b_hi - product) + a_hi * b_lo + a_lo * b_hi) + a_lo * b_lo
+
+
+def _halves(a: Array) -> tuple[Array, Array]:
+    far = _HALVES * a
+    high = far - (far - a)
+    return high, a - high
+
+
+def plus(one: DoubleDouble, other: DoubleDouble) -> DoubleDouble:
+    """The sum of two pairs, off by less than 2^-100 of the larger one."""
+    hi, lo = two_sum(one[0], other[0])
+    return two_sum(hi, lo + one[1] + other[1])
+
+
+def joined(high: Integers, low: Integers, *, bits: int) -> DoubleDouble:
+    """high 2^bits + low, for whole numbers |high| < 2^53 and |low| < 2^53."""
+    return two_sum(high.astype(np.float64) * 2.0**bits, low.astype(np.float64))
+
+
+def minus_outer(value: DoubleDouble, left: DoubleDouble, right: Array) -> DoubleDouble:
+    """value - left right^T, (m, n), of a pair left, (m,), and floats right, (n,): off by less than 2^-98 of the largest term.
+
+    >>> one = (np.ones((1, 1)), np.zeros((1, 1)))
+    >>> float(sum(minus_outer(one, (np.array([2.0]), np.zeros(1)), np.array([3.0])))[0, 0])
+    -5.0
+    """
+    product, rest = two_product(left[0][:, None], right[None, :])
+    return plus(value, (-product, -(rest + left[1][:, None] * right[None, :])))
+
+
+def exact_product(left: Integers, right: Integers) -> Array:
+    """left @ right for whole matrices, (m, k) and (k, n), of up to 62 bits each: the float64 nearest to it, but for 2^-98.
+
+    Each is cut into limbs so short that products of limbs add up below 2^53, and numpy multiplies those without any rounding.
+
+    >>> exact_product(np.array([[2**40, 1]]), np.array([[2**40], [1]])).tolist() == [[float(2**80 + 1)]]
+    True
+    """
+    require(left.shape[1] == right.shape[0], f"shapes {left.shape} and {right.shape} cannot be multiplied")
+    width = (_EXACT_BITS - math.ceil(math.log2(max(left.shape[1], 1) + 1))) // 2
+    lefts, rights = _limbs(left, width), _limbs(right, width)
+    hi = lo = np.zeros((left.shape[0], right.shape[1]))
+    # From the smallest to the largest, so that little is lost before the large ones come.
+    for place in range(len(lefts) + len(rights) - 1):
+        for i in range(max(0, place - len(rights) + 1), min(place + 1, len(lefts))):
+            product = lefts[i] @ rights[place - i]
+            hi, lo = plus((hi, lo), (product * 2.0 ** (width * place), np.zeros_like(product)))
+    return np.asarray(hi + lo)
+
+
+def _limbs(matrix: Integers, width: int) -> list[Array]:
+    """Whole matrices of at most `width` bits, lowest first, that add up to `matrix` when moved by `width` bits each."""
+    rest, found = matrix, list[Array]()
+    half = np.int64(1) << (width - 1)
+    while True:
+        # Signed limbs, so that small negative numbers have one limb, too.
+        low = ((rest + half) & ((1 << width) - 1)) - half
+        found.append(low.astype(np.float64))
+        rest = (rest - low) >> width
+        if not rest.any():
+            return found

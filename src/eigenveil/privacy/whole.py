@@ -1,0 +1,556 @@
+"""Exact sums over rows: whole numbers of public units, the same for any order, partition, number of threads and machine.
+
+A bound on the error of a sum in floating point grows with the number of rows, which is private, so no stated sensitivity could
+cover it. Here every row is on a grid inside its ball (`Region.pair`, `Region.scored`), entries have few bits, and
+  - within a block, products and partial sums are whole numbers below 2^53: float64 holds them, in whatever order BLAS adds them;
+  - across blocks they are added in int64, with a carry long before 2^63 (`Total`);
+  - only the finished sum becomes a float, by one rounding.
+So neighbours differ by what one person adds, exactly, and a Gram matrix is exactly symmetric. The bits, with the radius at most
+2^17 units: a row has 17 and a product of two entries 34, which leaves room for 2^19 rows in a block; scores have 27 and products
+with them 44, which leaves room for 2^9 rows at a time; entries of a row for a sum have 34, which leaves room for 2^19 rows.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eigenveil.errors import require
+from eigenveil.linalg import Array
+from eigenveil.linalg.exact import DoubleDouble, exact_product, joined, minus_outer, two_sum
+from eigenveil.linalg.kernel import shared_work
+from eigenveil.privacy.domain import SCORE_BITS, SHIFT, Domain, Region
+from eigenveil.privacy.steps import step_of, steps_of
+from eigenveil.rows import Block, Rows, block_size
+
+__all__ = [
+    "COUNT_UNIT",
+    "Total",
+    "block_gram",
+    "block_sum",
+    "on_basis_grid",
+    "whole_count",
+    "whole_gram",
+    "whole_gram_columns",
+    "whole_gram_times",
+    "whole_scores",
+    "whole_sum",
+    "whole_symmetric_times",
+    "whole_trace",
+    "whole_weights",
+]
+
+Integers = NDArray[np.int64]
+
+# What people are counted in: a row of a person who has m of them counts as 2^34 / m, rounded down. Where the number of all people
+# is wanted and nothing else, it is counted in a finer one.
+COUNT_UNIT, _FINE_COUNT = 2.0**-34, 2.0**-45
+# Bases are brought onto multiples of this.
+_BASIS_UNIT = 2.0**-35
+# Rows for a sum have so many more bits than rows for products.
+_SUM_BITS = 17
+# An int64 that no sum of so many bits can have overflowed is carried over to a second one, so many bits higher.
+_FULL, _CARRY = 1 << 61, 32
+# Up to this dimension two workers with an accumulator each beat one with twice the BLAS threads.
+_TWO_WORKERS = 2048
+# Numbers of rows that stay in the inner cache while they are moved, measured, scaled and rounded; and rows at a time, at least.
+_CACHED_NUMBERS, _CACHED_ROWS = 1 << 15, 128
+# Rows of a sum that are put together at a time.
+_STRIP = 512
+# Rows that scores are multiplied with at a time: their products add up exactly.
+_SCORED_ROWS = 1 << 9
+# A symmetric matrix in place of rows is brought onto a lattice this much finer than that of its release.
+_FINER, _MOST = 2.0**-16, 1 << 60
+
+
+@final
+@dataclass(slots=True, eq=False)
+class Total:
+    """A running sum of whole arrays that never overflows. Changes in place.
+
+    `each` is the most that one row adds to an entry. Long before that could pass 2^63 the upper bits are carried over to a second
+    array, so the number that is held, high 2^32 + low, is always the exact sum.
+    """
+
+    low: Integers
+    each: int
+    high: Integers | None = None
+    _rows: int = field(init=False, default=0)
+
+    @classmethod
+    def zeros(cls, shape: tuple[int, ...], *, each: int) -> "Total":
+        """Nothing yet."""
+        return cls(np.zeros(shape, dtype=np.int64), max(each, 1))
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing has been added."""
+        return self._rows == 0
+
+    def room(self, rows: int) -> Integers:
+        """Where what so many rows add is to be added: the caller adds to it in place."""
+        if (self._rows + rows) * self.each > _FULL:
+            self._carry()
+        self._rows += rows
+        return self.low
+
+    def add(self, values: Array | Integers, rows: int) -> None:
+        """Add what so many rows add up to: whole numbers, as floats or int64."""
+        into = self.room(rows).reshape(-1, values.shape[-1]) if values.ndim > 1 else self.room(rows)
+        for start in range(0, len(into), _CACHED_ROWS if values.ndim > 1 else len(into) or 1):
+            stop = start + (_CACHED_ROWS if values.ndim > 1 else len(into))
+            into[start:stop] += values[start:stop].astype(np.int64)
+
+    def and_other(self, other: "Total") -> None:
+        """Add what another worker has added up."""
+        if other.high is not None or other._rows * other.each > _FULL // 2:
+            other._carry()
+            self._carry()
+            assert self.high is not None and other.high is not None
+            self.high += other.high
+        self.room(other._rows)
+        self.low += other.low
+
+    def _carry(self) -> None:
+        self.high = np.zeros_like(self.low) if self.high is None else self.high
+        self.high += self.low >> _CARRY
+        self.low &= (1 << _CARRY) - 1
+        # What is left counts as the rows that it could be of.
+        self._rows = -(-(1 << _CARRY) // self.each)
+
+    def pair(self, here: slice = slice(None)) -> DoubleDouble:
+        """The sum, or some rows of it, as a pair of floats, without loss."""
+        if self.high is None:
+            low = self.low[here]
+            return joined(low >> _CARRY, low & ((1 << _CARRY) - 1), bits=_CARRY)
+        self._carry()
+        return joined(self.high[here], self.low[here], bits=_CARRY)
+
+    def value(self, unit: float) -> Array:
+        """The sum times `unit`, rounded once to float64. Nothing may be added after this."""
+        if self.high is not None:
+            self._carry()
+            found = self.high.astype(np.float64)
+            found *= 2.0**_CARRY
+            found += self.low
+        else:
+            # In place, some rows at a time: a matrix of this size may be all that fits.
+            found = self.low.view(np.float64)
+            flat, out = self.low.reshape(-1), found.reshape(-1)
+            for start in range(0, len(flat), _CACHED_NUMBERS):
+                out[start : start + _CACHED_NUMBERS] = flat[start : start + _CACHED_NUMBERS].astype(np.float64)
+        found *= unit
+        return found
+
+
+def on_basis_grid(basis: Array) -> Array:
+    """`basis` with entries rounded to multiples of 2^-35.
+
+    >>> on_basis_grid(np.array([[0.5, 1e-30]])).tolist()
+    [[0.5, 0.0]]
+    """
+    return np.asarray(np.rint(basis / _BASIS_UNIT) * _BASIS_UNIT)
+
+
+def whole_weights(weights: Array, *, unit: float = COUNT_UNIT) -> Integers:
+    """How much rows count, (b,), in whole numbers of `unit`, rounded down, so that no person counts as more than one.
+
+    m rows of weight fl(1 / m) count as k <= fl(1 / m) / unit each; m k is whole and below (1 + 2^-52) / unit, so at most 1 / unit.
+
+    >>> int(3 * whole_weights(np.array([1 / 3]))[0]) - 2**34
+    -1
+    """
+    return np.floor(weights / unit).astype(np.int64)
+
+
+def whole_count(rows: Rows) -> float:
+    """The number of people, weights added up exactly."""
+    total, one = 0, round(1 / _FINE_COUNT)
+    for block in rows.blocks(block_size(rows)):
+        weights = block.weights
+        total += len(block) * one if weights is None else int(whole_weights(weights, unit=_FINE_COUNT).sum())
+    return float(Fraction(total) * Fraction(_FINE_COUNT))
+
+
+def whole_trace(rows: Rows, region: Region) -> float:
+    """The sum of the squared lengths of the rows in `region`, each rounded down to a whole number."""
+    unit = _unit(region) ** 2
+    # Each is below 2^34, and a block of them below 2^53.
+    total = sum(int(np.floor(region.squares(block) / unit).sum()) for block in rows.blocks(block_size(rows)))
+    return float(Fraction(total) * Fraction(unit))
+
+
+def whole_sum(rows: Rows, region: Region) -> Array:
+    """The sum, (d,), of the rows in `region`."""
+    size = block_size(rows)
+    workers = [_Sum(region) for _ in range(1 if rows.sparse or rows.shape[0] <= size else 2)]
+    shared_work(rows.blocks(size), workers=workers, take=_Sum.take)
+    for worker in workers[1:]:
+        workers[0].and_other(worker)
+    return workers[0].finish()
+
+
+def whole_gram(rows: Rows, region: Region) -> Array:
+    """The Gram matrix, (d, d), of the rows in `region`, exactly symmetric."""
+    size = block_size(rows)
+    if rows.sparse:
+        sparse = _SparseGram(region)
+        shared_work(rows.blocks(size), workers=[sparse], take=_SparseGram.take)
+        return sparse.finish()
+    # Two workers hold two accumulators and two products between them: four matrices, the most that is allowed.
+    several = rows.shape[0] > size and region.dim <= _TWO_WORKERS
+    workers = [_DenseGram(region, min(size, rows.shape[0])) for _ in range(2 if several else 1)]
+    shared_work(rows.blocks(size), workers=workers, take=_DenseGram.take)
+    total, unit = workers[0].total, workers[0].unit
+    for worker in workers[1:]:
+        total.and_other(worker.total)
+    del workers
+    return total.value(unit)
+
+
+def block_gram(block: Block, domain: Domain) -> Integers:
+    """What one block adds to the Gram matrix, (d, d), in whole numbers of `domain.unit` squared, for who adds up blocks.
+
+    Of sparse rows around a center the exact sum is rounded to such a number: it may be off by a half.
+    """
+    unit = _unit(domain) ** 2
+    if block.sparse:
+        sparse = _SparseGram(domain)
+        sparse.take(block)
+        if domain.shifted_center is None:
+            return sparse.total.low
+        return np.rint(sparse.finish() / unit).astype(np.int64)
+    dense = _DenseGram(domain, len(block))
+    dense.take(block)
+    return dense.total.low
+
+
+def block_sum(block: Block, domain: Domain) -> tuple[Integers, float]:
+    """What one block adds to the sum of rows, (d,), in whole numbers of a unit, and the unit; rounded as `block_gram` is."""
+    part = _Sum(domain)
+    part.take(block)
+    if part.shifts is None:
+        return part.total.low, part.unit
+    return np.rint(part.finish() / part.unit).astype(np.int64), part.unit
+
+
+def whole_gram_columns(block: Block, *, width: int, domain: Domain) -> Iterator[Array]:
+    """The Gram matrix of a block's rows, at most `width` of its columns at a time: arrays (d, width), private."""
+    unit, center = _unit(domain) ** 2, domain.shifted_center
+    starts = range(0, domain.dim, width)
+    if not block.sparse:
+        pieces = [
+            domain.whole(block.piece(start, 1 << 18), unit=_unit(domain), squared=True)
+            for start in range(0, max(len(block), 1), 1 << 18)
+        ]
+        for start in starts:
+            total = Total.zeros((domain.dim, min(width, domain.dim - start)), each=1 << 34)
+            for piece in pieces:
+                total.add(piece.T @ piece[:, start : start + width], len(piece))
+            yield total.value(unit)
+        return
+    pair = domain.pair(block)
+    rows = pair.left.astype(np.int64)
+    across, by_column = rows.T.tocsr(), rows.tocsc()
+    shifts = None if pair.shift is None else _Shifts.of(across, pair.shift.astype(np.int64))
+    for start in starts:
+        here = slice(start, start + width)
+        piece = (across @ by_column[:, here]).toarray()
+        if center is None or shifts is None:
+            yield piece * unit
+        else:
+            exact = joined(piece.T >> _CARRY, piece.T & ((1 << _CARRY) - 1), bits=_CARRY)
+            # The matrix is symmetric: its columns are its rows.
+            yield np.ascontiguousarray(shifts.ends(center / _unit(domain)).off(exact, here).T) * unit
+
+
+def whole_scores(rows: Rows, *, basis: Array, domain: Domain) -> Array:
+    """The scores, (n, p), of the rows in `domain`, each by itself, on a basis brought onto its grid."""
+    basis, unit, parts = on_basis_grid(basis), _unit(domain), [np.zeros((0, basis.shape[1]))]
+    center = domain.shifted_center
+    for block in rows.blocks(block_size(rows)):
+        require(block.weights is None, "people with several rows have several scores: one row for each is needed")
+        if block.sparse:
+            part = domain.whole_sparse(block, unit=unit)
+            scores = part.rows @ basis
+            if center is not None:
+                scores -= np.outer(part.shift * (SHIFT / unit), center @ basis)
+        else:
+            # Whole rows times a basis of 36 bits: no rounding, so that rows beside it cannot change a score.
+            scores = domain.whole(block, unit=unit) @ basis
+        parts.append(scores * unit)
+    return np.vstack(parts)
+
+
+def whole_gram_times(rows: Rows, *, basis: Array, region: Region) -> Array:
+    """The Gram matrix times `basis`, (d, p), brought onto its grid."""
+    basis, size = on_basis_grid(basis), block_size(rows)
+    several = not rows.sparse and rows.shape[0] > size
+    workers = [_Products(region, basis) for _ in range(2 if several else 1)]
+    shared_work(rows.blocks(size), workers=workers, take=_Products.take)
+    for worker in workers[1:]:
+        workers[0].total.and_other(worker.total)
+    return workers[0].finish()
+
+
+def whole_symmetric_times(matrix: Array, *, basis: Array, sensitivity: float) -> Array:
+    """A site's own matrix, (d, d), times `basis`, (d, p): both on lattices, and the product rounded once.
+
+    `sensitivity` is how far a person moves the matrix. On a lattice so fine rounding adds less than 2^-18 of it: what
+    `Domain.gram_times_sensitivity` leaves room for.
+    """
+    step = step_of(sensitivity, matrix.size) * _FINER
+    whole = np.rint(on_basis_grid(basis) / _BASIS_UNIT).astype(np.int64)
+    product = exact_product(steps_of(matrix, step, most=_MOST), whole)
+    product *= step
+    product *= _BASIS_UNIT
+    return product
+
+
+@final
+class _Sum:
+    """One worker's share of a sum of rows. Changes in place."""
+
+    def __init__(self, region: Region) -> None:
+        self._region = region
+        sparse_center = region.shifted_center
+        self.unit = _unit(region) * 2.0**-_SUM_BITS
+        # Sparse rows around a center hold the center as well until it is taken off.
+        self._reach = 1 << (2 * _SUM_BITS) if sparse_center is None else math.ceil(_reach(region)) << _SUM_BITS
+        self.total = Total.zeros((region.dim,), each=self._reach)
+        self.shifts: int | None = None
+        self._scratch = np.empty((0, region.dim))
+
+    def take(self, block: Block) -> None:
+        """Add the rows of a block."""
+        if block.sparse:
+            part = self._region.whole_sparse(block, unit=self.unit)
+            summed = part.rows.astype(np.int64).T @ np.ones(len(block), dtype=np.int64)
+            self.total.add(summed, len(block))
+            if self._region.shifted_center is not None:
+                self.shifts = (self.shifts or 0) + int(part.shift.astype(np.int64).sum())
+            return
+        size = _cached(self._region.dim)
+        if len(self._scratch) == 0:
+            self._scratch = np.empty((min(size, len(block)), self._region.dim))
+        for start in range(0, len(block), len(self._scratch) or 1):
+            piece = block.piece(start, len(self._scratch))
+            rows = self._region.whole(piece, unit=self.unit, out=self._scratch)
+            self.total.add(np.add.reduce(rows, axis=0), len(rows))
+
+    def and_other(self, other: "_Sum") -> None:
+        """Add what another worker has."""
+        self.total.and_other(other.total)
+        if other.shifts is not None:
+            self.shifts = (self.shifts or 0) + other.shifts
+
+    def finish(self) -> Array:
+        """The sum, (d,), the center taken off."""
+        center = self._region.shifted_center
+        if center is None or self.shifts is None:
+            return self.total.value(self.unit)
+        hi, lo = self.total.pair()
+        taken = _as_pair([Fraction(self.shifts) * Fraction(SHIFT) / Fraction(self.unit)])
+        exact = minus_outer((hi[None, :], lo[None, :]), taken, center)
+        return np.asarray((exact[0] + exact[1])[0] * self.unit)
+
+
+@final
+class _DenseGram:
+    """One worker's share of a dense Gram matrix. Changes in place."""
+
+    def __init__(self, region: Region, size: int) -> None:
+        dim = region.dim
+        self._region, self.unit = region, 1.0
+        self.total = Total.zeros((dim, dim), each=1 << 36)
+        self._product, self._scratch = np.empty((dim, dim)), np.empty((max(size, 1), dim))
+
+    def take(self, block: Block) -> None:
+        """Add the products of a block's rows."""
+        rows, size = self._scratch[: len(block)], _cached(self._region.dim)
+        same = True
+        others: list[Array] = []
+        for start in range(0, len(block), size):
+            pair = self._region.pair(block.piece(start, size), out=rows[start:])
+            self.unit, same = pair.unit, pair.left is pair.right
+            if not same:
+                others.append(pair.right)
+        # numpy sees the same array twice and calls the symmetric product, half the work.
+        np.matmul(rows.T, rows if same else np.vstack(others), out=self._product)
+        self.total.add(self._product, len(block))
+
+
+@final
+class _SparseGram:
+    """The Gram matrix of sparse rows. Changes in place.
+
+    With rows R - s c^T, the center c is taken out of the finished sums, which are exact until then (`_Shifts`).
+    """
+
+    def __init__(self, region: Region) -> None:
+        self._region, self.unit = region, 1.0
+        far = region.shifted_center is not None
+        self.total = Total.zeros((region.dim, region.dim), each=math.ceil(_reach(region)) ** 2 if far else 1 << 36)
+        self.shifts = _Shifts(region.dim, math.ceil(_reach(region))) if far else None
+
+    def take(self, block: Block) -> None:
+        """Add the products of a block's rows."""
+        pair = self._region.pair(block)
+        self.unit = pair.unit
+        # Far from zero entries have more bits than products of floats hold.
+        kind = np.float64 if self.shifts is None else np.int64
+        across, right = pair.left.astype(kind).T.tocsr(), pair.right.astype(kind)
+        product = across @ right
+        product.sum_duplicates()
+        into, strip = self.total.room(len(block)), _CACHED_ROWS
+        for start in range(0, self._region.dim, strip):
+            # A strip at a time, so that the indices of a full product need not be written out.
+            low, high = product.indptr[start], product.indptr[min(start + strip, self._region.dim)]
+            counts = np.diff(product.indptr[start : start + strip + 1])
+            lines = start + np.repeat(np.arange(len(counts)), counts)
+            into[lines, product.indices[low:high]] += product.data[low:high].astype(np.int64)
+        if self.shifts is not None and pair.shift is not None:
+            self.shifts.take(across, pair.shift.astype(np.int64))
+
+    def finish(self) -> Array:
+        """The matrix, (d, d), the center taken off."""
+        center = self._region.shifted_center
+        if center is None or self.shifts is None:
+            return self.total.value(self.unit)
+        ends, found = self.shifts.ends(center / _unit(self._region)), np.empty(self.total.low.shape)
+        for start in range(0, len(found), _STRIP):
+            here = slice(start, start + _STRIP)
+            # Columns of a symmetric matrix are its rows; the two are rounded each for itself, and one of them counts.
+            strip = ends.off(self.total.pair(here), here) * self.unit
+            found[here, start:] = strip[:, start:]
+            found[start:, here] = strip[:, start:].T
+        return found
+
+
+@final
+class _Products:
+    """One worker's share of the Gram matrix times a basis on its grid, (d, p). Changes in place."""
+
+    def __init__(self, region: Region, basis: Array) -> None:
+        self._region, self._basis, self._unit = region, basis, 1.0
+        far = region.shifted_center is not None
+        self._bits = math.ceil(math.log2(_reach(region))) if far else 17
+        self.total = Total.zeros(basis.shape, each=1 << (self._bits + SCORE_BITS))
+        # What of the center is still in the products of sparse rows: s^T S, (1, p).
+        self._drag = Total.zeros((1, basis.shape[1]), each=1 << (24 + SCORE_BITS)) if far else None
+        self._scratch = np.empty((0, region.dim))
+
+    def take(self, block: Block) -> None:
+        """Add the products of a block's rows."""
+        if block.sparse:
+            self._take_sparse(block)
+            return
+        size = min(_cached(self._region.dim), _SCORED_ROWS)
+        if len(self._scratch) == 0:
+            self._scratch = np.empty((size, self._region.dim))
+        for start in range(0, len(block), size):
+            part = self._region.scored(block.piece(start, size), basis=self._basis, out=self._scratch)
+            self.total.add(part.rows.T @ part.scores, len(part.scores))
+            self._unit = part.unit
+
+    def _take_sparse(self, block: Block) -> None:
+        part = self._region.scored(block, basis=self._basis)
+        self._unit = part.unit
+        scores, stored = part.scores.astype(np.int64), part.rows.astype(np.int64)
+        # So many rows at a time as cannot overflow.
+        most = 1 << (62 - self._bits - SCORE_BITS)
+        for start in range(0, len(block), most):
+            here = slice(start, start + most)
+            # Sorted by column first: twice as fast as scattering the rows' products.
+            self.total.add(stored[here].T.tocsr() @ scores[here], len(scores[here]))
+            if self._drag is not None and part.shift is not None:
+                self._drag.add(part.shift[here].astype(np.int64)[None, :] @ scores[here], len(scores[here]))
+
+    def finish(self) -> Array:
+        """The product, (d, p): R^T S - c (s^T S), the last step in double-doubles, as the two may nearly cancel."""
+        center = self._region.shifted_center
+        if center is None or self._drag is None or self._drag.empty:
+            return self.total.value(self._unit)
+        (hi,), (lo,) = self._drag.pair()
+        scale, found = SHIFT / _unit(self._region), np.empty(self._basis.shape)
+        # A strip at a time: double-doubles take ten times the room of what they make.
+        for start in range(0, len(found), _STRIP):
+            here = slice(start, start + _STRIP)
+            value = self.total.pair(here)
+            left = minus_outer((value[0].T, value[1].T), (hi * scale, lo * scale), center[here])
+            found[here] = (left[0] + left[1]).T * self._unit
+        return found
+
+
+@final
+class _Shifts:
+    """What the center c adds to products of sparse rows R - s c^T: their pull R^T s, (d,), and weight s^T s. Changes in place."""
+
+    def __init__(self, dim: int, reach: int) -> None:
+        self._pull = Total.zeros((dim,), each=reach << 24)
+        self._weight = 0
+
+    @classmethod
+    def of(cls, across: Any, shift: Integers) -> "_Shifts":
+        """Those of one block."""
+        # Entries may have any size below that of an int64: carried over at once.
+        found = cls(across.shape[0], 1 << 24)
+        found.take(across, shift)
+        return found
+
+    def take(self, across: Any, shift: Integers) -> None:
+        """Add those of the rows of a block, given their transpose in CSR form."""
+        self._pull.add(across @ shift, len(shift))
+        self._weight += int(shift @ shift)
+
+    def ends(self, center: Array) -> "_Ends":
+        """What is to be taken off products around this center, in units of the grid: p, and p - w c, in double-doubles."""
+        hi, lo = self._pull.pair()
+        pull = hi * SHIFT, lo * SHIFT
+        weight = _as_pair([Fraction(self._weight) * Fraction(SHIFT) ** 2])
+        left = minus_outer((pull[0][None, :], pull[1][None, :]), weight, center)
+        return _Ends(pull, (left[0][0], left[1][0]), center)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class _Ends:
+    """R^T R becomes R^T R - c p^T - (p - w c) c^T, with the pull p = R^T s and the weight w = s^T s of a center c."""
+
+    pull: DoubleDouble
+    rest: DoubleDouble
+    center: Array
+
+    def off(self, products: DoubleDouble, here: slice) -> Array:
+        """The rows `here`, (m, d), of the products around the center: exact but for one rounding at the end."""
+        hi, lo = minus_outer(products, (self.rest[0][here], self.rest[1][here]), self.center)
+        across = minus_outer((hi.T, lo.T), self.pull, self.center[here])
+        return np.asarray((across[0] + across[1]).T)
+
+
+def _as_pair(numbers: list[Fraction]) -> DoubleDouble:
+    hi = np.array([float(number) for number in numbers])
+    lo = np.array([float(number - Fraction(float(h))) for number, h in zip(numbers, hi, strict=True)])
+    return two_sum(hi, lo)
+
+
+def _unit(region: Region) -> float:
+    unit = region.unit
+    assert unit is not None, "a region that claims nothing has no exact sums"
+    return unit
+
+
+def _reach(region: Region) -> float:
+    """The most units that an entry of a sparse row has before its center is taken off."""
+    center = region.shifted_center
+    far = 0.0 if center is None else float(np.abs(center).max())
+    return (region.radius + far) / _unit(region) + 1
+
+
+def _cached(dim: int) -> int:
+    """Rows that are worked on at a time."""
+    return max(_CACHED_ROWS, _CACHED_NUMBERS // max(dim, 1))
