@@ -63,7 +63,7 @@ def a_ball_a_tenth_too_large(patch: Patch) -> None:
 
 
 def no_masks(patch: Patch) -> None:
-    def nothing(words: NDArray[np.uint64], masks: object) -> None:
+    def nothing(words: NDArray[np.uint64], masks: object, asked: bytes) -> None:
         pass
 
     for module in ("member", "exchange"):

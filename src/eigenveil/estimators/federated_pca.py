@@ -1,5 +1,6 @@
 """`FederatedPCA`: principal components of rows that stay at their sites, around a hub or in a tree."""
 
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
@@ -10,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from eigenveil.errors import ProtocolError, require
 from eigenveil.estimators.federated_asking import budgets_of, request_of
+from eigenveil.estimators.federated_masks import masked_room
 from eigenveil.estimators.federated_promise import federated_promise
 from eigenveil.estimators.federated_request import SitesRequest
 from eigenveil.estimators.federation import Federation
@@ -197,10 +199,11 @@ class FederatedPCA(FittedPCA):
         rows, columns = read_sites(self, sites)
         federation = Federation(request_of(self, Held.of(rows)), rows, columns, watch=watch)
         terms = federation.masked
-        if terms is not None and terms.lattice.private and terms.lattice.people < _MANY:
+        room = math.inf if terms is None else masked_room(terms, federation.study)
+        if room < _MANY:
             warnings.warn(
-                f"at this epsilon masked sums of this size have room for {terms.lattice.people} people at one site, all at the "
-                "bound and alike; with more, a sum may be cut, which costs accuracy. A smaller epsilon has more room",
+                f"masked sums of this size have room for {room:.0f} people at one site, all at the bound and alike; with more, a "
+                "sum may be clipped, which costs accuracy. Fewer columns, or a smaller epsilon, have more room",
                 UserWarning,
                 stacklevel=3,
             )

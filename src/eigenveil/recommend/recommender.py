@@ -36,9 +36,6 @@ from eigenveil.runtimes import Faults
 
 __all__ = ["PrivateRecommender"]
 
-# The largest epsilon to advise under masks: integer noise has its limits.
-_LARGEST_MASKED = 10.0
-
 
 class PrivateRecommender(BaseEstimator):
     """The leading directions of items in users' histories, differentially private, and what they recommend. `fit` spends.
@@ -256,7 +253,6 @@ class PrivateRecommender(BaseEstimator):
             degrees=isinstance(self.item_degrees, str),
             history=None if self.history is None else float(self.history),
             louder=self._louder(len(sites), masks),
-            largest_epsilon=math.inf if masks is None else _LARGEST_MASKED,
             fixed=self.normalise == "both" or self.neighbours != "zero-out",
         )
 
