@@ -28,8 +28,8 @@ __all__ = ["Candidates", "certain", "likelihood", "on_steps", "told"]
 
 # A guess that low bits make certain counts for more than any likelihood.
 _CERTAIN: Final = 1e6
-# Steps are finer than this part of the noise only where there are none: floating point has 2^-53.
-_FINE: Final = 2.0**-44
+# Steps are coarser by so many bits than the last place of the largest number.
+_SPARE: Final = 4
 # What a residue must be worth, in bits, to be no accident.
 _BITS: Final = 30
 # The deviation is public, but for how it was rounded: so many doubles on either side are tried.
@@ -132,9 +132,9 @@ def _step_near(values: Array) -> float | None:
 
 
 def _in_steps(one: Candidates) -> bool:
-    """Whether the last places of what was released are as coarse as the steps of a lattice, and not those of floating point."""
-    grain = _grain(one.released)
-    return grain is None or math.ldexp(1.0, grain) >= _FINE * float(one.deviation.max())
+    """Whether all that was released is in whole steps of something, coarser than the last place that the largest number has."""
+    grain, largest = _grain(one.released), float(np.abs(one.released).max(initial=0.0))
+    return grain is None or grain >= math.frexp(largest)[1] - 53 + _SPARE
 
 
 def _reached(one: Candidates) -> int:

@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from eigenveil.audit.case import Trial
 from eigenveil.errors import require
 from eigenveil.linalg import Array
-from eigenveil.privacy import pack
+from eigenveil.privacy.steps import pack
 from eigenveil.protocols import Ask, Envelope, Give
 from eigenveil.runtimes import Faults
 from eigenveil.tasks import Question
 
-__all__ = ["Look", "Part", "Tap", "scored"]
+__all__ = ["Look", "Part", "Tap", "evened", "scored"]
 
 
 @final
@@ -132,10 +132,23 @@ def scored(looks: Sequence[Look], present: NDArray[np.bool_]) -> Trial:
         by = np.square(flat).sum(axis=1) / look.scale**2
         products += flat @ left.ravel() / look.scale**2
         squares += by
-        noise.append(pack(left, symmetric=look.symmetric) / look.scale)
+        flat_noise = pack(left, symmetric=look.symmetric)
+        noise.append((evened(flat_noise, left.shape) if look.symmetric else flat_noise) / look.scale)
         if math.isfinite(look.charged):
             paid += np.where(by > 0, look.charged**2, 0.0)
             worst = max(worst, math.sqrt(by.max()) / look.charged)
     require(bool((squares > 0).all()), "every canary must move something that is looked at")
     moved = math.sqrt(max(squares.max(), worst**2 * paid.max()))
     return Trial(present + products / squares, present, np.concatenate(noise), tuple(map(len, noise)), moved)
+
+
+def evened(packed: Array, shape: tuple[int, ...]) -> Array:
+    """A packed symmetric array with entries off the diagonal times sqrt(2), where noise is less by that: lengths are as before.
+
+    >>> evened(np.array([1.0, 2.0, 3.0]), (2, 2)).round(3).tolist()
+    [1.0, 2.828, 3.0]
+    """
+    weights = np.full(shape, math.sqrt(2))
+    np.fill_diagonal(weights, 1.0)
+    even: Array = packed * pack(weights, symmetric=True)
+    return even
