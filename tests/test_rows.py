@@ -95,9 +95,9 @@ def test_rows_of_the_wrong_form_are_refused() -> None:
 
 IDENTIFIERS: dict[str, st.SearchStrategy[Any]] = {
     "integers": st.integers(-3, 3),
-    "text": st.sampled_from(["ann", "bob", "Ärzte", "", "a b"]),
+    "text": st.sampled_from(["ann", "bob", "Ärzte", "nana", "a b"]),
     "bytes": st.sampled_from([b"x", b"y"]),
-    "floats": st.sampled_from([0.5, -1e300, np.inf]),
+    "floats": st.sampled_from([0.5, -1e15, 7.0]),
     "booleans": st.booleans(),
     "dates": st.sampled_from([date(2020, 1, 1), date(2021, 1, 1)]),
     "numpy dates": st.sampled_from([np.datetime64("2020-01-01"), np.datetime64("2021-01-01")]),

@@ -17,6 +17,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from eigenveil.errors import require
+from eigenveil.people import identifiers, require_ids
 from eigenveil.rows import Block, DenseRows, Rows, SparseRows, WeightedRows
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "as_arrow",
     "as_numbers",
     "as_rows",
+    "as_written",
     "could_be_names",
     "first_line",
     "is_arrow_like",
@@ -45,6 +47,7 @@ FORMATS = {
 SVMLIGHT = {".svm", ".svmlight", ".libsvm"}
 # What pandas calls an index without a name when it writes one to Parquet: row numbers, not a feature.
 PANDAS_INDEX = re.compile(r"__index_level_\d+__")
+_NAMES_AT_ONCE = 1 << 16
 
 
 @final
@@ -208,7 +211,7 @@ def _read_columns(
     import pyarrow.parquet as pq
 
     with _reading(path):
-        table = pc.read_csv(path) if ending == ".csv" else None
+        table = pc.read_csv(path, convert_options=as_written(person)) if ending == ".csv" else None
         schema = table.schema if table is not None else pq.read_schema(path)
     # A csv without a header would lend its first row, a person's, to the names, which every model file shows.
     require(
@@ -234,6 +237,15 @@ def _read_columns(
     return Table(rows, columns)
 
 
+def as_written(person: str | None) -> Any:
+    """How to read a csv whose column `person` says whose row it is: as text. Whether "7" and "007" are one person must not
+    depend on whether everybody else's identifier looks like a number."""
+    import pyarrow as pa
+    import pyarrow.csv as pc
+
+    return pc.ConvertOptions(column_types={} if person is None else {person: pa.string()})
+
+
 @contextmanager
 def _reading(path: Path) -> Iterator[None]:
     """Turn what pyarrow raises into a `ValueError` without its cause, whose message quotes the data."""
@@ -246,27 +258,38 @@ def _reading(path: Path) -> Iterator[None]:
 
 
 def person_ids(table: Any, person: str) -> Any:
-    """The identifiers in column `person` of an Arrow-like or pandas table, one per row; nulls are refused.
+    """The people in column `person` of an Arrow-like or pandas table as whole numbers from 0, (n,), one per row.
+
+    What names nobody is refused, as `eigenveil.people.identifiers` says.
 
     >>> import pyarrow as pa
     >>> person_ids(pa.table({"who": ["a", "b"]}), "who").tolist()
     [0, 1]
     """
     import pyarrow as pa
-    import pyarrow.compute as pc
+    import pyarrow.types as types
 
     column = table[person] if not isinstance(table, pa.RecordBatch) else table.column(person)
+    what = f'person column "{person}"'
     try:
         whole = column if isinstance(column, pa.Array | pa.ChunkedArray) else pa.array(column)
         whole = whole.combine_chunks() if isinstance(whole, pa.ChunkedArray) else whole
         if isinstance(whole, pa.DictionaryArray):
             # A dictionary may list one person twice, or a missing value; only its values tell.
             whole = whole.dictionary_decode()
+        if isinstance(whole, pa.ExtensionArray):
+            whole = whole.storage
+        require_ids([None] * bool(whole.null_count), what=what)
+        if types.is_floating(whole.type):
+            numbers = identifiers(whole.to_numpy(zero_copy_only=False), what=what)
+            return np.unique(numbers, return_inverse=True)[1]
         codes = whole.dictionary_encode()
     except pa.ArrowException:
-        raise ValueError(f"column {person!r} says whose row it is and must hold values of one type") from None
-    missing = bool(pc.any(pc.is_null(whole, nan_is_null=True)).as_py())
-    require(not missing, f"column {person!r} says whose row it is and must have no missing values")
+        raise ValueError(f"{what} must hold values of one type") from None
+    names = codes.dictionary
+    if not (types.is_primitive(names.type) or types.is_decimal(names.type)):
+        for start in range(0, len(names), _NAMES_AT_ONCE):
+            require_ids(names.slice(start, _NAMES_AT_ONCE).to_numpy(zero_copy_only=False), what=what)
     return codes.indices.to_numpy(zero_copy_only=False)
 
 

@@ -15,6 +15,7 @@ import scipy.sparse as sp
 
 from eigenveil.errors import require
 from eigenveil.linalg import Array
+from eigenveil.people import identifiers
 
 __all__ = [
     "Block",
@@ -205,15 +206,13 @@ class WeightedRows:
 
     @classmethod
     def by_person(cls, rows: Rows, person: Any) -> "WeightedRows":
-        """Weights from a person identifier for each row, of any one type that sorts. None may be missing."""
-        ids = np.asarray(person)
+        """Weights from an identifier for each row, checked by `eigenveil.people.identifiers`: none names nobody."""
+        ids = identifiers(person)
+        require(len(ids) == rows.shape[0], "person must name as many people as there are rows")
         try:
-            # Whatever stands for a missing value differs from itself or is None.
-            named = bool((ids == ids).all()) and not (ids.dtype == object and None in ids.tolist())
             _, index, counts = np.unique(ids, return_inverse=True, return_counts=True)
         except TypeError:
-            raise ValueError("person must hold identifiers of one type, none of them missing") from None
-        require(named, "person says whose row each one is and must have no missing values")
+            raise ValueError("person must hold identifiers of one type that can be sorted") from None
         return cls(rows, 1.0 / counts[index].astype(np.float64))
 
     @property

@@ -2,7 +2,10 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+<<<<<<< HEAD
 from typing import Any
+=======
+>>>>>>> exact
 
 import numpy as np
 import pytest
@@ -11,7 +14,8 @@ from numpy.typing import NDArray
 from eigenveil.audit import CASES, audit
 from eigenveil.audit.cases import sites
 from eigenveil.linalg import Array
-from eigenveil.privacy import Domain, Histories, Neighbours, PairedPart
+from eigenveil.privacy import Domain, Histories, Neighbours
+from eigenveil.privacy.paired import PairedSteps
 from eigenveil.protocols.masked.session import Session
 
 # As in an audit of seventy cases at 99%.
@@ -55,12 +59,20 @@ def less_for_products(patch: Patch) -> None:
 
 
 def a_ball_a_tenth_too_large(patch: Patch) -> None:
+<<<<<<< HEAD
     whole = Domain._to_grid
 
     def large(domain: Domain, squares: Array, *rest: Any) -> Array:
         return whole(replace(domain, radius=1.1 * domain.radius), squares, *rest)
 
     patch.setattr(Domain, "_to_grid", large)
+=======
+    def larger(whole: Callable[..., Array]) -> Callable[..., Array]:
+        return lambda domain, *how: whole(replace(domain, radius=1.1 * domain.radius), *how)
+
+    for factor in ("_to_ball", "_to_grid"):
+        patch.setattr(Domain, factor, larger(getattr(Domain, factor)))
+>>>>>>> exact
 
 
 def no_masks(patch: Patch) -> None:
@@ -77,13 +89,8 @@ def no_masks_between_pairs(patch: Patch) -> None:
 
 
 def no_noise_between_pairs(patch: Patch) -> None:
-    whole = PairedPart._scales
-
-    def own_alone(part: PairedPart, sensitivity: float, label: str, share: float) -> tuple[float, float, float]:
-        mu, own, _ = whole(part, sensitivity, label, share)
-        return mu, own, 0.0
-
-    patch.setattr(PairedPart, "_scales", own_alone)
+    whole = PairedSteps.draw_between
+    patch.setattr(PairedSteps, "draw_between", lambda steps, noise: 0 * whole(steps, noise))
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from eigenveil.audit.verdict import Verdict
 from eigenveil.diagnostics import instance_leakage
 from eigenveil.linalg import Array
 from eigenveil.plan import SegmentsPlan
-from eigenveil.privacy import Pairing
+from eigenveil.privacy import Noise, Pairing
 from eigenveil.privacy.rounded import Rounded
 
 # As in an audit of sixty cases at 99%.
@@ -71,9 +71,12 @@ def test_a_canary_is_worth_what_is_promised_and_no_more(case: Case, monkeypatch:
 @pytest.mark.parametrize("case", cases_peers.CASES, ids=lambda case: case.name)
 def test_noise_a_fifth_too_small_is_found(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = Rounded.draw
-    monkeypatch.setattr(
-        Rounded, "draw", lambda law, noise, count: np.rint(0.8 * whole(law, noise, count)).astype(np.int64)
-    )
+
+    def less(sampler: Rounded, noise: Noise, count: int) -> NDArray[np.int64]:
+        fewer: NDArray[np.int64] = np.rint(0.8 * whole(sampler, noise, count)).astype(np.int64)
+        return fewer
+
+    monkeypatch.setattr(Rounded, "draw", less)
     runs = 40 if case.name in ("peers/segments", "peers/result") else 8
     assert "noise" in refuted_by(verdict_of(case, runs=runs))
 

@@ -4,6 +4,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eigenveil import GossipPCA
+from eigenveil.audit.cases.mail import evened
 from eigenveil.graphs import Graph
 from eigenveil.linalg import Array
-from eigenveil.privacy import Bounded, Domain, gram_sensitivity
+from eigenveil.privacy import Bounded, Domain, Noise, gram_sensitivity
+from eigenveil.privacy.paired import PairedSteps
+from eigenveil.privacy.steps import distance_in_steps, step_of, unpack, values_of
 from eigenveil.protocols import Envelope
 from eigenveil.protocols.gossip import Outgoing, PairKeys, PeerNoise, Plain
 from eigenveil.protocols.gossip.outgoing import Paired
@@ -102,7 +106,8 @@ def view(kind: str, *, own: float = 1.0, between: float = 1.0) -> tuple[Array, A
     pairing = these.terms.among(()).pairing
     assert pairing is not None
     mu, sensitivity = BUDGET.mu, gram_sensitivity(1.0, NEAR)
-    s_own, s_between = own * pairing.own(sensitivity, mu), between * pairing.between(sensitivity, mu)
+    steps = pairing.in_steps(sensitivity, mu / (1 + 1e-10), (SIZE, SIZE), symmetric=True)
+    s_own, s_between = own * steps.own * steps.step, between * steps.between * steps.step
     keys = these.peers[COLLUDER]._outgoing.keys
     assert keys is not None
     honest = [name for name in names if name != COLLUDER]
@@ -110,9 +115,12 @@ def view(kind: str, *, own: float = 1.0, between: float = 1.0) -> tuple[Array, A
     for name in honest:
         rest = np.array(parts[name])
         if name in asked:
-            known = stream(keys, name, **asked[name]).normal(rest.shape) * pairing.between(sensitivity, mu)
+            assert asked[name]["steps"] == steps
+            known = steps.draw_between(stream(keys, name, **asked[name])) * steps.step
             rest -= known if names.index(name) < names.index(COLLUDER) else -known
-        left.append(rest)
+        # Whole steps are left, to the last bit, and off the diagonal noise is less by the root of two.
+        assert np.array_equal(rest / steps.step, np.rint(rest / steps.step))
+        left.append(evened(rest, (SIZE, SIZE)))
     laplacian = these.terms.graph.without([COLLUDER]).laplacian()
     return np.array(left), s_own**2 * np.eye(len(honest)) + s_between**2 * laplacian
 
@@ -149,12 +157,74 @@ def test_pair_noise_leaves_the_sum() -> None:
         done = run(these).done
         pairing = these.terms.among(()).pairing
         assert pairing is not None
-        scale = math.sqrt(6) * pairing.own(gram_sensitivity(1.0, NEAR), BUDGET.mu)
+        sensitivity, mu = gram_sensitivity(1.0, NEAR), BUDGET.mu / (1 + 1e-10)
+        steps = pairing.in_steps(sensitivity, mu, (SIZE, SIZE), symmetric=True)
+        scale = math.sqrt(6) * steps.own * steps.step
         # On the diagonal a symmetric matrix has its noise as it is, beside it over the root of two.
         square = float((done[0].result ** 2).sum()) / scale**2
         low, high = scipy.stats.chi2.ppf([LEVEL / 2, 1 - LEVEL / 2], SIZE * (SIZE + 1) // 2)
         assert low <= square <= high
         assert not low <= square * 1.1**2 <= high
+        # To the last bit: along a tree the sum is that of everybody's own noise, in whole steps.
+        own = [steps.draw_own(Noise.seeded((5 << 20) + place)) for place in range(6)]
+        assert np.array_equal(
+            done[0].result, unpack(values_of(np.sum(own, axis=0), steps.step), (SIZE, SIZE), symmetric=True)
+        )
+
+
+def test_both_ends_draw_the_same_numbers_and_only_if_they_were_told_the_same() -> None:
+    """The key is bound to all that two ends may differ in: else the same words would give numbers that hang together."""
+    these = circle("complete", 4, noise="pairwise")
+    keys = {name: peer._outgoing.keys for name, peer in these.peers.items()}
+    one, two = keys["p0"], keys["p1"]
+    assert one is not None and two is not None
+    one.take("p1", two.card, two.signature, passed_on_by="p1")
+    two.take("p0", one.card, one.signature, passed_on_by="p0")
+    steps = PairedSteps((3, 3), True, 0.5, 64.0, 1024.0)
+    told: dict[str, Any] = {"gone": frozenset(), "base": 0, "turn": 1, "label": "x", "steps": steps}
+    here, there = (steps.draw_between(keyed.stream(name, **told)) for keyed, name in ((one, "p1"), (two, "p0")))
+    assert np.array_equal(here, there) and here.dtype == np.int64
+    others: list[dict[str, Any]] = [
+        {"gone": frozenset({"p3"})},
+        {"base": 1},
+        {"turn": 2},
+        {"label": "y"},
+        {"steps": replace(steps, shape=(9,), symmetric=False)},
+        {"steps": replace(steps, symmetric=False)},
+        {"steps": replace(steps, step=0.25)},
+        {"steps": replace(steps, own=64.0625)},
+        {"steps": replace(steps, between=1024.25)},
+    ]
+    words = {one.stream("p1", **(told | other)).words(2).tobytes() for other in [{}, *others]}
+    assert len(words) == 1 + len(others)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.sampled_from(["independent", "pairwise"]),
+    st.sampled_from(["covariance", "power", "segments"]),
+    st.sampled_from([None, "private"]),
+    st.integers(0, 2**16),
+    st.sampled_from([1e-30, 1.0, 1e200]),
+)
+def test_what_can_leave_a_peer_is_the_same_for_any_two_tables(
+    noise: str, method: str, center: str | None, seed: int, size: float
+) -> None:
+    """Whole numbers of one step, which does not depend on the rows, be they tiny, huge, or none at all."""
+    rng = np.random.default_rng(seed)
+    tables = [rng.standard_normal((5, 4)) * size for _ in range(4)]
+    nothing = [np.zeros((5, 4)) for _ in range(4)]
+    choices: dict[str, Any] = {"method": method, "noise": noise, "neighbours": "zero-out", "center": center}
+    for one, other in zip(first_of(tables, **choices), first_of(nothing, **choices), strict=True):
+        (sent, private, share), (sent_too, private_too, share_too) = one, other
+        assert (private.sensitivity, private.symmetric, share) == (
+            private_too.sensitivity,
+            private_too.symmetric,
+            share_too,
+        )
+        step = step_of(private.sensitivity, np.size(private.value))
+        for numbers in (sent, sent_too):
+            assert np.array_equal(numbers / step, np.rint(numbers / step))
 
 
 @contextmanager
@@ -227,8 +297,12 @@ def test_a_neighbouring_table_moves_one_peers_first_part_by_no_more_than_is_stat
         if place != at:
             assert gap == 0.0
         else:
-            # Pair noise is a thousand times as large, and rounds.
-            slack = 1e-9 * max(1.0, float(np.abs(sent).max()))
-            assert gap <= private.sensitivity * (1 + 1e-9) + slack
-            moved += gap > slack
+            # The noise is the same, to the last bit, so that what is left is how far the whole numbers of neighbours are apart.
+            size = np.size(private.value)
+            step = step_of(private.sensitivity, size)
+            difference = sent - sent_too
+            whole = unpack(difference, private.value.shape, symmetric=True) if private.symmetric else difference
+            assert np.array_equal(whole / step, np.rint(whole / step))
+            assert np.linalg.norm(whole) <= step * distance_in_steps(private.sensitivity, size, step)
+            moved += gap > 0
     assert moved <= 1

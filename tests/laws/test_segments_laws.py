@@ -1,6 +1,8 @@
 """The sensitivities of `Segments`, attacked: neighbouring tables with hidden starts coupled, rows up to 1e308, every relation."""
 
 import math
+from collections.abc import Iterator
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -8,10 +10,13 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from eigenveil.linalg import Array, orthonormal
 from eigenveil.privacy import Bounded, Domain, Neighbours
-from eigenveil.rows import DenseRows, Rows, SparseRows, WeightedRows
+from eigenveil.privacy.domain import SHIFT
+from eigenveil.privacy.steps import steps_of
+from eigenveil.rows import Block, DenseRows, Rows, SparseRows, WeightedRows
 from eigenveil.tasks.base import Question
 from eigenveil.tasks.segments import Segments
 from laws.strategies import PERSONAL, SIZES, Case, cases, domains, person, table
@@ -25,9 +30,22 @@ class Fixed:
     def __init__(self, scores: Array) -> None:
         self.scores = scores
 
-    def normal(self, shape: tuple[int, ...]) -> Array:
-        drawn, self.scores = self.scores[: shape[0]], self.scores[shape[0] :]
+    def next(self, count: int) -> Array:
+        drawn, self.scores = self.scores[:count], self.scores[count:]
         return drawn
+
+
+@pytest.fixture(autouse=True, scope="module")
+def listed() -> Iterator[None]:
+    """Scores as they are listed, in whole numbers, are cut and used as those that are drawn."""
+
+    def drawn(task: Segments, count: int) -> NDArray[np.int64]:
+        noise: Any = task.noise
+        return steps_of(noise.next(count), task._score_unit)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Segments, "_drawn", drawn)
+        yield
 
 
 def segments(domain: Domain, neighbours: Neighbours, seed: int, *, clip: float = 0.7) -> Segments:
@@ -145,11 +163,70 @@ def test_sparse_and_dense_rows_start_alike(data: st.DataObject, seed: int) -> No
             segments(domain, Neighbours.ADD_REMOVE, seed).private(question, table(people, 4, sparse=kind, grouped=True))
             for kind in (False, True)
         )
-        np.testing.assert_allclose(dense.value, sparse.value, atol=1e-9 * max(1.0, domain.radius**2))
+        # Eight rows, each on a grid of its own: off by sqrt(d) units, and the factor of sparse ones by 2^-24; scores by as much.
+        moved = np.vstack(people) - (0.0 if domain.center is None else domain.center)
+        moved /= 1.0 if domain.scale is None else domain.scale
+        shifted, start = 2.0**-24 * float(np.linalg.norm(moved, axis=1).max()), question.arrays[1].shape[1] == 0
+        row = 2 * domain.radius * 2.0**-16 * (2.0**-10 if start else 1.0) + shifted
+        np.testing.assert_allclose(
+            dense.value, sparse.value, rtol=0, atol=8 * row * (0.7 if start else 2 * domain.radius)
+        )
 
 
 def test_a_person_with_many_rows_counts_as_one() -> None:
     rows = WeightedRows.by_person(DenseRows(np.tile([[9.0, 0.0]], (50, 1))), np.zeros(50))
     nothing = np.zeros((2, 0))
     task = hidden(Domain(2, 1.0), Neighbours.ADD_REMOVE, np.full(50, 1e3), clip=0.25)
-    assert math.isclose(float(task.private(Question(0, (nothing, nothing)), rows).value[0, 0]), 0.25)
+    # Never more, and less by what keeps fifty rounded rows inside the ball.
+    assert 0.25 * (1 - 50 * 2.0**-26) <= float(task.private(Question(0, (nothing, nothing)), rows).value[0, 0]) <= 0.25
+
+
+@settings(max_examples=80, deadline=None)
+@given(data=st.data(), seed=st.integers(0, 2**32), sparse=st.booleans())
+def test_a_start_is_an_exact_sum(data: st.DataObject, seed: int, sparse: bool) -> None:
+    """Any order and any partition of the rows, with their scores, gives the same bits."""
+    rng = np.random.default_rng(seed)
+    domain = data.draw(domains(4))
+    count = 40
+    rows, scores = rng.standard_normal((count, 4)) * domain.radius, rng.standard_normal(count)
+    question = questions(4, rng)[0]
+
+    def started(places: NDArray[np.int64]) -> Array:
+        task = hidden(domain, Neighbours.ADD_REMOVE, scores[places])
+        return task.private(question, table(list(rows[places, None, :]), 4, sparse=sparse, grouped=False)).value
+
+    places = rng.permutation(count)
+    whole = started(np.arange(count))
+    assert np.array_equal(whole, started(places))
+    if sparse and domain.shifted_center is not None:
+        # A center is taken off once, at the end, with twice the digits: parts are rounded once each.
+        np.testing.assert_allclose(
+            started(places[:13]) + started(places[13:]), whole, rtol=0, atol=1e-14 * domain.radius * count
+        )
+        return
+    assert np.array_equal(started(places[:13]) + started(places[13:]), whole)
+    # In whole numbers of rows' units times scores' units.
+    assert domain.unit is not None
+    unit = domain.unit * 2.0**-10 * hidden(domain, Neighbours.ADD_REMOVE, scores)._score_unit
+    assert np.array_equal(whole / unit, np.rint(whole / unit))
+
+
+@pytest.mark.parametrize("far", [None, 30.0, 99.0])
+def test_an_exact_start_of_very_many_rows_is_right(far: float | None) -> None:
+    """Sums of whole numbers that no float64 holds, and centers far out, against rational numbers."""
+    rng = np.random.default_rng(5)
+    count = 30_000
+    center = None if far is None else np.full(3, far / math.sqrt(3))
+    domain = Domain(3, 1.0, center=center)
+    rows = sp.csr_array((0.0 if center is None else center) + rng.uniform(0.1, 0.3, (count, 3)))
+    task = hidden(domain, Neighbours.ADD_REMOVE, np.full(count, 9.0))
+    nothing = np.zeros((3, 0))
+    found = task.private(Question(0, (nothing, nothing)), SparseRows(rows)).value[:, 0]
+    unit = 2.0**-16 * 2.0**-10
+    part = domain.whole_sparse(Block(rows), unit=unit)
+    score = Fraction(math.floor(0.7 / task._score_unit)) * Fraction(task._score_unit)
+    for column in range(3):
+        stored = sum(int(entry) for entry in part.rows[:, [column]].toarray().ravel()) * Fraction(unit)
+        taken = sum(map(int, part.shift)) * Fraction(SHIFT)
+        exact = (stored - (0 if center is None else taken * Fraction(float(center[column])))) * score
+        assert abs(Fraction(float(found[column])) - exact) <= abs(exact) * Fraction(2.0**-52)

@@ -39,6 +39,25 @@ def test_calibration_keeps_the_promise_and_wastes_nothing(epsilon: float, delta:
     assert precise_delta(epsilon, mu * (1 + 1e-9)) > delta
 
 
+@pytest.mark.parametrize("epsilon", [1e-6, 1e-3, 0.1, 1.0, 10.0, 100.0, 1000.0])
+@pytest.mark.parametrize("delta", [1e-100, 1e-30, 1e-12, 1e-6, 0.1, 0.9])
+def test_a_part_in_two_to_the_41_of_delta_is_left(epsilon: float, delta: float) -> None:
+    """For what is not quite normal; below an epsilon of 1e-3 rounding alone once broke the promise by 6e-8 of delta."""
+    with mpmath.workdps(1200):
+        left = mpmath.mpf(delta) * (1 - mpmath.mpf(2) ** -41 * 0.99)
+        mu = mu_for(epsilon, delta)
+        assert very_precise_delta(epsilon, mu) <= left
+        assert very_precise_delta(epsilon_of(mu, delta), mu) <= left
+
+
+def very_precise_delta(epsilon: float, mu: float) -> mpmath.mpf:
+    """With as many digits as the context has."""
+    e, m = mpmath.mpf(epsilon), mpmath.mpf(mu)
+    return (
+        mpmath.erfc((e / m - m / 2) / mpmath.sqrt(2)) - mpmath.exp(e) * mpmath.erfc((e / m + m / 2) / mpmath.sqrt(2))
+    ) / 2
+
+
 @pytest.mark.parametrize(("epsilon", "delta"), GRID)
 def test_epsilon_undoes_calibration(epsilon: float, delta: float) -> None:
     assert epsilon_of(mu_for(epsilon, delta), delta) == pytest.approx(epsilon, rel=1e-8, abs=1e-10)

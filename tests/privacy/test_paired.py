@@ -6,13 +6,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from eigenveil.errors import BudgetExceeded
 from eigenveil.graphs import Graph
 from eigenveil.linalg import Array
 from eigenveil.privacy import Bounded, Ledger, Noise
-from eigenveil.privacy.lattice import pack
-from eigenveil.privacy.paired import PairedPart, Pairing, _bound, _connectivity, _largest
+from eigenveil.privacy.paired import PairedPart, PairedSteps, Pairing, _bound, _connectivity, _largest
+from eigenveil.privacy.rounded import LARGEST_SCALE, REACH
+from eigenveil.privacy.steps import CAPACITY, distance_in_steps, pack, step_of, steps_of, unpack
 from privacy.test_noise import LEVEL, scale_statistic
 
 
@@ -181,6 +185,10 @@ def peers(pairing: Pairing, multiplier: float = 2.0) -> dict[str, PairedPart]:
 SIZE, SENSITIVITY, SHARE, MU = 100_000, 3.0, 0.25, 0.25
 
 
+def in_steps(pairing: Pairing) -> PairedSteps:
+    return pairing.in_steps(SENSITIVITY, MU, (SIZE,), symmetric=False)
+
+
 def parts(pairing: Pairing) -> dict[str, Array]:
     """What every peer sends for the value i * (1, 1, ..)."""
     private = {name: Bounded(np.full(SIZE, float(i)), SENSITIVITY) for i, name in enumerate(pairing.graph.names)}
@@ -197,7 +205,8 @@ def test_honest_parts_have_noise_of_the_stated_law(kind: str, m: int, gone: tupl
     """Whitened by the stated covariance they are standard normals: along the constants (own noise) and beside them (pairs)."""
     pairing = Pairing.within(Graph.named(kind, named(m)), colluders=len(gone))
     graph, sent = pairing.graph, parts(pairing)
-    own, between = pairing.own(SENSITIVITY, MU), pairing.between(SENSITIVITY, MU)
+    steps = in_steps(pairing)
+    own, between = steps.own * steps.step, steps.between * steps.step
     honest = [name for name in graph.names if name not in gone]
     noise = np.empty((len(honest), SIZE))
     for row, name in enumerate(honest):
@@ -206,7 +215,7 @@ def test_honest_parts_have_noise_of_the_stated_law(kind: str, m: int, gone: tupl
             if other in gone:
                 # The colluder knows this noise, and takes it off.
                 sign = 1 if graph.names.index(name) < graph.names.index(other) else -1
-                noise[row] -= sign * between * source.normal((SIZE,))
+                noise[row] -= sign * steps.step * steps.draw_between(source)
     values, vectors = np.linalg.eigh(graph.without(gone).laplacian())
 
     def statistics(own: float, between: float) -> tuple[float, float]:
@@ -225,17 +234,21 @@ def test_honest_parts_have_noise_of_the_stated_law(kind: str, m: int, gone: tupl
 def test_only_own_noise_is_left_in_the_sum(kind: str) -> None:
     pairing = Pairing.within(Graph.named(kind, named(8)), colluders=1)
     noise = np.add.reduce(list(parts(pairing).values())) - sum(range(8))
-    own = pairing.own(SENSITIVITY, MU)
+    steps = in_steps(pairing)
+    own = steps.own * steps.step
     assert abs(scale_statistic(noise / (math.sqrt(8) * own))) < LEVEL
     assert abs(scale_statistic(noise / (1.1 * math.sqrt(8) * own))) > 5 * LEVEL
-    assert math.sqrt(8) * own == pytest.approx(pairing.excess * SENSITIVITY / MU)
-    # Pair noise cancels to the rounding of numbers of its size: what is left is the own noise of everybody, drawn again.
-    alone = own * sum(keyed(900 + i).normal((SIZE,)) for i in range(8))
-    assert np.abs(noise - alone).max() < 1e-12 * pairing.between(SENSITIVITY, MU) * 8
+    # Rounding to the lattice and to a number that machines agree on adds this much and no more.
+    assert 1 <= math.sqrt(8) * own / (pairing.excess * SENSITIVITY / MU) <= (1 + 2.0**-12) * (1 + 2.0**-13)
+    # Pair noise cancels to the last bit: what is left is the own noise of everybody, drawn again, and nothing else.
+    alone = sum(steps.draw_own(keyed(900 + i)) for i in range(8))
+    values = sum(int(steps_of(np.array([float(i)]), steps.step)[0]) for i in range(8))
+    whole = sum((part / steps.step).astype(np.int64) for part in parts(pairing).values())
+    assert np.array_equal(whole, values + np.asarray(alone))
     # With one peer missing it does not.
     some = parts(pairing)
     del some["p3"]
-    assert np.std(sum(some.values())) > pairing.between(SENSITIVITY, MU)
+    assert np.std(sum(some.values())) > steps.between * steps.step
 
 
 def test_symmetric_values_go_as_triangles() -> None:
@@ -246,8 +259,151 @@ def test_symmetric_values_go_as_triangles() -> None:
         for name, peer in peers(pairing).items()
     ]
     assert sent[0].shape == (3,)
-    assert np.allclose(sum(sent), 3 * pack(value, symmetric=True), rtol=0, atol=1e-6)
+    assert np.allclose(unpack(np.sum(sent, axis=0), (2, 2), symmetric=True), 3 * value, rtol=0, atol=1e-6)
     assert np.array_equal(value, [[1.0, 2.0], [2.0, 5.0]])
+
+
+def test_symmetric_noise_is_less_off_the_diagonal() -> None:
+    """Own noise s on the diagonal and s / sqrt(2) off it, and the same of pair noise: 10% more of either is seen."""
+    dim = 700
+    pairing = Pairing.within(Graph.named("complete", named(3)), colluders=1)
+    private = Bounded(np.zeros((dim, dim)), SENSITIVITY, symmetric=True)
+    sent = [
+        peer.of(private, label="g", share=SHARE, pairs=sources(pairing.graph, name))
+        for name, peer in peers(pairing).items()
+    ]
+    steps = pairing.in_steps(SENSITIVITY, MU, (dim, dim), symmetric=True)
+    own, between = steps.own * steps.step, steps.between * steps.step
+    for noise, scale in ((sum(sent), math.sqrt(3) * own), (sent[1], math.hypot(own, math.sqrt(2) * between))):
+        whole = unpack(np.asarray(noise), (dim, dim), symmetric=True)
+        for entries, size in (
+            (np.diagonal(whole), scale),
+            (whole[np.triu_indices(dim, 1)], scale / math.sqrt(2)),
+        ):
+            assert abs(scale_statistic(entries / size)) < LEVEL
+            # The diagonal has few entries: a quarter more is seen there, and a tenth off it.
+            assert abs(scale_statistic(entries / (1.1 * size))) > LEVEL or len(entries) == dim
+            assert abs(scale_statistic(entries / (1.25 * size))) > LEVEL
+
+
+HOSTILE = [0.0, 1.0, -0.3, 1e-300, 1e200, -1e308, math.inf, -math.inf, math.nan, 2.0**40 + 0.1]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.sampled_from(HOSTILE), min_size=1, max_size=6),
+    st.floats(1e-100, 1e100),
+    st.sampled_from([1e-3, 0.3, 1.0]),
+    st.integers(0, 5),
+)
+def test_what_is_sent_is_whole_steps_whatever_the_value(
+    value: list[float], sensitivity: float, share: float, place: int
+) -> None:
+    """The lattice is public. And what is sent less what is sent of zeros is the value in whole steps, with nothing else in it."""
+    pairing = Pairing.within(Graph.named("ring", named(6)), colluders=1)
+    name = named(6)[place]
+    sent, nothing = (
+        peers(pairing)[name].of(
+            Bounded(np.array(numbers), sensitivity), label="x", share=share, pairs=sources(pairing.graph, name)
+        )
+        for numbers in (value, [0.0] * len(value))
+    )
+    mu = math.sqrt(share) / 2.0
+    step = pairing.in_steps(sensitivity, mu, (len(value),), symmetric=False).step
+    for numbers in (sent, nothing):
+        whole = numbers / step
+        assert np.isfinite(whole).all()
+        assert np.array_equal(whole, np.rint(whole))
+        assert np.abs(whole).max() <= 2 * CAPACITY
+    assert np.array_equal((sent - nothing) / step, steps_of(np.array(value), step))
+    # Any whole number of steps can be the noise on any value: no value rules out a number that another one allows.
+    assert np.abs(steps_of(np.array(value), step)).max() <= CAPACITY
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.sampled_from(HOSTILE[:5] + HOSTILE[-1:]), min_size=4, max_size=4),
+    st.integers(0, 2**32),
+    st.floats(0.0, 1.0),
+    st.floats(1e-100, 1e100),
+    st.booleans(),
+)
+def test_neighbours_are_no_further_apart_than_their_noise_is_for(
+    start: list[float], seed: int, along: float, sensitivity: float, symmetric: bool
+) -> None:
+    """Values that one person moves by up to the sensitivity, huge ones too: in steps, with entries off the diagonal twice."""
+    rng = np.random.default_rng(seed)
+    value = np.array(start).reshape(2, 2) * sensitivity if symmetric else np.array(start) * sensitivity
+    move = rng.standard_normal(value.shape)
+    if symmetric:
+        value, move = np.triu(value) + np.triu(value, 1).T, move + move.T
+    move *= along * sensitivity / np.linalg.norm(move)
+    pairing = Pairing.within(Graph.named("complete", named(3)), colluders=1)
+    steps = pairing.in_steps(sensitivity, 0.5, value.shape, symmetric=symmetric)
+    with np.errstate(over="ignore"):
+        pair = [steps_of(pack(v, symmetric=symmetric), steps.step) for v in (value, value + move)]
+    gap = unpack((pair[0] - pair[1]).astype(float), value.shape, symmetric=symmetric)
+    assert np.linalg.norm(gap) * math.sqrt(pairing.gain) <= 0.5 * steps.own
+
+
+@pytest.mark.parametrize("symmetric", [False, True])
+@pytest.mark.parametrize("mu", [1e-3, 0.3, 10.0, 1e4])
+@pytest.mark.parametrize(("kind", "m"), [("ring", 4), ("ring", 64), ("complete", 40), ("random-regular:4", 256)])
+def test_noise_in_steps_is_what_the_proof_needs(kind: str, m: int, mu: float, symmetric: bool) -> None:
+    pairing = Pairing.within(Graph.named(kind, named(m)), colluders=1)
+    steps = pairing.in_steps(SENSITIVITY, mu, (9, 9), symmetric=symmetric)
+    degree = max(pairing.graph.degree(name) for name in pairing.graph.names)
+    least, finer = (steps.own / math.sqrt(2) if symmetric else steps.own), step_of(SENSITIVITY, 81) / steps.step
+    assert steps.own >= 2048
+    # Own noise can be split into t = 4 for every pair and a rest, and t smooths rounded pair noise: 2 exp(-2 pi^2 k^2) < 2^-450.
+    split = (least**2) / (2 * degree)
+    assert split >= 16 * (1 - 1e-12)
+    k_square = 16 * (between := (steps.between / math.sqrt(2)) ** 2) / (16 + between)
+    assert 2 * math.pi**2 * k_square / math.log(2) > 451
+    assert finer == 1 or steps.own < 2 * 2 * 2048, "the lattice is no finer than it must be"
+    assert math.log2(finer).is_integer()
+    # The noise for the distance in these steps, within what machines round it up by; and pair noise by the ratio, exactly.
+    needed = distance_in_steps(SENSITIVITY, 81, steps.step) * math.sqrt(pairing.gain) / mu
+    assert needed <= steps.own <= needed * (1 + 2.0**-13)
+    assert steps.between == pairing.ratio * steps.own
+    assert steps.between <= LARGEST_SCALE and CAPACITY + REACH * (steps.own + degree * steps.between) < 2**62
+
+
+def test_noise_that_cannot_be_exact_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    pairing = Pairing.within(Graph.named("ring", named(64)), colluders=1)
+    # Any budget, however large, has noise of many steps.
+    assert pairing.in_steps(1.0, 1e9, (4,), symmetric=False).own >= 2048
+    with pytest.raises(ValueError, match="too large to be drawn exactly: a deviation of"):
+        pairing.in_steps(1.0, 1e-9, (10**6,), symmetric=False)
+    # The last scale that is taken: eight times smaller a mu, and it is not.
+    assert pairing.in_steps(1.0, 2.0**-21, (4,), symmetric=False).between > LARGEST_SCALE / 8
+    with pytest.raises(ValueError, match="too large to be drawn exactly"):
+        pairing.in_steps(1.0, 2.0**-24, (4,), symmetric=False)
+    # With a hundred thousand neighbours own noise cannot be shared out among all; as if these two were so many.
+    monkeypatch.setattr("eigenveil.privacy.paired._SMOOTH", 4 * math.sqrt(50_000))
+    assert pairing.in_steps(1.0, 0.5, (2, 2), symmetric=True).own > 2048
+    with pytest.raises(ValueError, match="where a peer has 2 neighbours"):
+        pairing.in_steps(1.0, 16.0, (2, 2), symmetric=True)
+
+
+def test_two_machines_agree_on_the_scale() -> None:
+    """Inverses and roots that differ in the last digits lead to the same whole numbers, so that pair noise still cancels."""
+    pairing = Pairing.within(Graph.named("ring", named(21)), colluders=1)
+    other = replace(pairing, gain=pairing.gain * (1 + 3e-13))
+    assert other.gain != pairing.gain
+    assert other.in_steps(3.0, 0.25, (5,), symmetric=False) == pairing.in_steps(3.0, 0.25, (5,), symmetric=False)
+
+
+def test_what_both_ends_must_agree_on_is_in_the_words() -> None:
+    steps = PairedSteps((2, 2), True, 0.5, 3.0, 48.0)
+    others = [
+        replace(steps, shape=(4,)),
+        replace(steps, symmetric=False),
+        replace(steps, step=0.25),
+        replace(steps, own=math.nextafter(3.0, 4.0)),
+        replace(steps, between=math.nextafter(48.0, 0.0)),
+    ]
+    assert len({steps.words, *(other.words for other in others)}) == 6
 
 
 def test_the_ledger_is_charged_before_anything_is_drawn_and_a_refusal_draws_nothing() -> None:
@@ -256,9 +412,10 @@ def test_the_ledger_is_charged_before_anything_is_drawn_and_a_refusal_draws_noth
     seen: list[int] = []
 
     class Watching:
-        def normal(self, shape: tuple[int, ...]) -> Array:
+        def words(self, count: int) -> NDArray[np.uint64]:
             seen.append(len(ledger.charges))
-            return np.zeros(shape)
+            # The middle of a layer, twice: the first word is enough.
+            return np.full(count, 512, dtype=np.uint64)
 
     part = PairedPart(pairing, "p0", ledger, Watching(), 1 / ledger.budget.mu)  # type: ignore[arg-type]
     pairs: dict[str, Noise] = {"p1": Watching(), "p2": Watching()}  # type: ignore[dict-item]
@@ -272,14 +429,6 @@ def test_the_ledger_is_charged_before_anything_is_drawn_and_a_refusal_draws_noth
     with pytest.raises(ValueError, match="convert"):
         part.of(Bounded(np.array(["a"]), 1.0), label="z", share=0.25, pairs=pairs)
     assert [charge.label for charge in ledger.charges] == ["x", "z"]
-
-
-def test_values_that_are_no_numbers_are_sent_as_they_are() -> None:
-    pairing = Pairing.within(Graph.named("complete", named(3)), colluders=1)
-    value = np.array([np.inf, -np.inf, np.nan, 1e308, 1.0])
-    sent = peers(pairing)["p1"].of(Bounded(value, 1.0), label="x", share=1.0, pairs=sources(pairing.graph, "p1"))
-    assert np.isnan(sent).tolist() == [False, False, True, False, False]
-    assert np.isfinite(sent).tolist() == [False, False, False, True, True]
 
 
 def test_bad_settings_are_refused_before_they_cost() -> None:
@@ -311,7 +460,7 @@ def test_bad_settings_are_refused_before_they_cost() -> None:
     for gain in (0.2, 1.5, math.nan):
         with pytest.raises(ValueError, match="gain"):
             replace(pairing, gain=gain)
-    for ratio in (0.0, math.inf):
+    for ratio in (0.0, 15.9, math.inf):
         with pytest.raises(ValueError, match="ratio"):
             replace(pairing, ratio=ratio)
     for mu in (0.0, math.inf):

@@ -17,7 +17,7 @@ from eigenveil.protocols.gossip import GossipTerms, Outgoing, Paired, PairKeys, 
 from eigenveil.protocols.gossip.averaging import _Agreed
 from eigenveil.protocols.keys import Identity
 from eigenveil.protocols.messages import Again, Card, Leave, Message, Pass
-from eigenveil.rows import DenseRows
+from eigenveil.rows import Block, DenseRows
 from eigenveil.runtimes import Faults, Meeting, Refusal
 from eigenveil.tasks import CovarianceSum, PowerIteration
 from protocols.companies import DOMAIN, NEAR, RANK, AnyTask, begin, picture, study, table
@@ -57,10 +57,14 @@ class Circle:
     ledgers: dict[str, Ledger]
 
     def gram(self, names: Iterable[str]) -> Array:
-        """The exact sum over these peers, added up in one go."""
-        rows = np.concatenate([self.rows[name] for name in names])
-        total: Array = rows.T @ rows
+        """The exact sum over these peers, added up in one go: of rows as they are in `DOMAIN`, on its grid."""
+        assert DOMAIN.unit is not None
+        rows = DOMAIN.whole(Block(self._rows(names)), unit=DOMAIN.unit)
+        total: Array = rows.T @ rows * DOMAIN.unit**2
         return total
+
+    def _rows(self, names: Iterable[str]) -> Array:
+        return np.concatenate([self.rows[name] for name in names])
 
 
 @dataclass(eq=False)

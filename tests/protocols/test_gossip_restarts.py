@@ -1,5 +1,6 @@
 """Turns that are begun again: at a price, with new noise, from one and the same question at all peers, and to an end."""
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,14 +16,14 @@ from eigenveil.errors import BudgetExceeded, PeerError, PeersLost
 from eigenveil.estimators.gossip_pca import GossipPCA
 from eigenveil.graphs import Graph
 from eigenveil.linalg import Array, Subspace, orthonormal, sines
-from eigenveil.privacy import Exact, Noise
+from eigenveil.privacy import Domain, Exact, Noise
 from eigenveil.protocols import Envelope
 from eigenveil.protocols.gossip import GossipTerms, PairKeys, Peer, PeerNoise, Plain
 from eigenveil.protocols.messages import Again, Leave, Pass
 from eigenveil.rows import DenseRows
 from eigenveil.runtimes import Faults, Meeting
 from eigenveil.tasks import KrylovSum
-from protocols.companies import DIM, DOMAIN, NEAR, table
+from protocols.companies import DIM, NEAR, table
 from protocols.gossip_circles import BUDGET, Circle, circle, names_of, run
 
 Key = tuple[frozenset[str], int]
@@ -152,7 +153,7 @@ def test_krylov_without_a_study_starts_anew_from_one_start_at_all_peers() -> Non
             Peer(
                 name,
                 terms=terms,
-                task=KrylovSum(DOMAIN, NEAR, begin, turns=40, rank=2, tolerance=1e-9),
+                task=KrylovSum(Domain(DIM, math.inf), NEAR, begin, turns=40, rank=2, tolerance=1e-9),
                 rows=DenseRows(rows[name]),
                 outgoing=out,
             )

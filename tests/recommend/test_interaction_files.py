@@ -199,7 +199,7 @@ CSV: dict[str, tuple[bytes, str]] = {
     "empty": (b"", "a.csv cannot be read: Empty CSV file$"),
     "header only": (b"user,item\n", "a.csv has column names and no lines$"),
     "twice": (b"user,item,user\n1,2,8675309\n", "more than one column called 'user'$"),
-    "nobody": (b"user,item\n8675309,1\n,2\n", "column 'user' must have no missing values$"),
+    "nobody": (b"user,item\n8675309,1\n,2\n", 'user column "user" has missing, blank or placeholder ids'),
     "nothing": (b'user,item\n8675309,1\n2,""\n', "column 'item' must have no missing values$"),
     "ragged": (b"user,item\n1,2\n3,4,8675309\n", "a.csv cannot be read: CSV parse error$"),
     "not text": (b"user,item\n\xff8675309,2\n", "a.csv cannot be read: it is not UTF-8 text$"),
@@ -222,7 +222,7 @@ def test_parquet_that_does_not_say_who_has_what_is_refused(tmp_path: Path) -> No
     refuses(lambda: read_interactions(path), f"has no column 'user', 'item'; it has person 1, film. {OPTIONS}")
     for missing in (pa.array([SECRET, None]), pa.array([f"x{SECRET}", ""]), pa.array([None, None])):
         pq.write_table(pa.table({"user": missing, "item": [1, 2]}), path)
-        refuses(lambda: read_interactions(path), "^column 'user' must have no missing values$")
+        refuses(lambda: read_interactions(path), '^user column "user" has missing, blank or placeholder ids')
     path.write_bytes(b"PAR1" + str(SECRET).encode())
     refuses(lambda: read_interactions(path), "a.parquet cannot be read: ")
 

@@ -83,6 +83,33 @@ def test_noise_on_scores_is_of_the_stated_size() -> None:
     assert abs(square / 0.3**2 - 1) < 6 * math.sqrt(2 / count) < 0.1
 
 
+@pytest.mark.parametrize("sigma", [1e-200, 0.3, 0.5, 7.0, 1e100])
+def test_scores_are_whole_steps_near_a_millionth_of_their_noise(sigma: float) -> None:
+    peer = a_peer(rank=1, turns=1, sigma_q=sigma, sigma_p=(2 * sigma,))
+    rows = DenseRows(np.eye(DIM)[np.arange(5000) % DIM])
+    state = peer.start()
+    state = peer.advance(state, peer.work(peer.ask(state), rows, EXACT), EXACT)
+    started = peer._scores
+    # The step of scores that noise was added to, so that nothing of what it was added to is left below it.
+    peer.private(peer.ask(state), rows)
+    for scores, size in ((started, sigma), (peer._scores, 2 * sigma)):
+        step = 2.0 ** (math.frexp(size)[1] - 20)
+        assert sigma * 2.0**-21 < step <= 2 * size * 2.0**-19
+        assert np.array_equal(scores / step, np.rint(scores / step))
+        assert len(np.unique(scores)) > 4000
+    assert abs(float(np.mean((started / sigma) ** 2)) - 1) < 6 * math.sqrt(2 / 5000) < 0.21
+
+
+def test_noise_far_below_the_scores_does_not_clip_them() -> None:
+    """Scores of a size that steps of the noise are lost on stay as they are."""
+    peer = a_peer(rank=1, turns=1, sigma_q=0.5, sigma_p=(1e-30,))
+    rows = DenseRows(np.eye(DIM))
+    state = peer.start()
+    state = peer.advance(state, peer.work(peer.ask(state), rows, EXACT), EXACT)
+    peer.private(peer.ask(state), rows)
+    np.testing.assert_allclose(peer._scores, peer.alpha * state.total, rtol=1e-15)
+
+
 def test_it_works_on_nothing() -> None:
     found = run([a_peer(), a_peer()], [DenseRows(np.zeros((2, DIM))), DenseRows(np.zeros((0, DIM)))])
     assert found.values.tolist() == [0.0, 0.0, 0.0]

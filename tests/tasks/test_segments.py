@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from scipy.special import ndtr
 
 from eigenveil.linalg import Array, Subspace, captured_variance, orthonormal, sines, top_eigen
 from eigenveil.privacy import Budget, Domain, Exact, Gaussian, Ledger, Neighbours, Noise
@@ -24,7 +25,8 @@ def some_rows(count: int = 300, dim: int = 12, seed: int = 0) -> Array:
     return rng.standard_normal((count, dim)) * 0.6 ** np.arange(dim) @ turn
 
 
-def a_task(dim: int = 12, *, rank: int = 3, turns: int = 201, radius: float = 1e3, **more: Any) -> Segments:
+def a_task(dim: int = 12, *, rank: int = 3, turns: int = 201, radius: float = math.inf, **more: Any) -> Segments:
+    """Without a radius nothing is claimed, and rows stay as they are: what is compared with exact answers has none."""
     shares = (1 / (rank * turns),) * (rank * turns)
     given: dict[str, Any] = {"noise": Noise.seeded(3), "deviation": 0.1, "clip": 0.2, "tolerance": 1e-9} | more
     return Segments(Domain(dim, radius), Neighbours.ADD_REMOVE, rank, turns, shares, **given)
@@ -69,7 +71,7 @@ def test_exact_runs_find_the_singular_vectors(sparse: bool) -> None:
 
 def test_rows_are_centered_and_scaled_by_the_domain_in_either_storage() -> None:
     rows = some_rows() + 0.3
-    domain = Domain(12, 1e3, center=rows.mean(axis=0), scale=np.linspace(1.0, 2.0, 12))
+    domain = Domain(12, math.inf, center=rows.mean(axis=0), scale=np.linspace(1.0, 2.0, 12))
     moved = (rows - rows.mean(axis=0)) / np.linspace(1.0, 2.0, 12)
     _, vectors = top_eigen(moved.T @ moved, rank=3)
     for table in (DenseRows(rows), SparseRows(sp.csr_array(rows))):
@@ -156,6 +158,42 @@ def test_a_start_is_hidden_and_never_drawn_twice() -> None:
     question = task.ask(task.start())
     one, two = (task.private(question, DenseRows(some_rows())).value for _ in range(2))
     assert not np.allclose(one, two)
+
+
+def test_what_was_found_is_taken_off_after_the_release() -> None:
+    """G P v is released, and P of it is P G P v: the same direction as if rows had been projected, whatever noise was added."""
+    rows, rng = some_rows(), np.random.default_rng(4)
+    task = a_task(tolerance=0.0)
+    found, current = orthonormal(rng.standard_normal((12, 2))), orthonormal(rng.standard_normal((12, 1)))
+    off = np.eye(12) - found @ found.T
+    state = SegmentsState(2 * 201 + 1, found, np.ones(2), orthonormal(off @ current))
+    gram, noise = rows.T @ rows, rng.standard_normal((12, 1))
+    private = task.private(task.ask(state), DenseRows(rows))
+    np.testing.assert_allclose(private.value, gram @ state.current, rtol=1e-9)
+    bounded = a_task(radius=5.0)
+    assert bounded.private(bounded.ask(state), DenseRows(rows)).sensitivity == bounded.sensitivity(bounded.ask(state))
+    projected = off @ gram @ off @ state.current
+    after, before = (task.update(state, total + noise) for total in (private.value, projected))
+    assert sines(after.current, before.current)[0] < 1e-12
+    assert after.value == pytest.approx(before.value, rel=1e-12)
+    assert after.largest == pytest.approx(before.largest, rel=1e-12)
+
+
+@pytest.mark.parametrize("clip", [1e-80, 0.1, 0.25, 3.0])
+def test_hidden_scores_are_whole_numbers_of_the_stated_law(clip: float) -> None:
+    """Cut to the clip and never beyond; between, the stated normal: 10% more or less of it is seen."""
+    task = a_task(deviation=0.5 * clip, clip=clip)
+    scores = task._scores(200_000)
+    assert scores.dtype == np.int64
+    assert 2**15 <= clip / task._score_unit < 2**16
+    assert np.abs(scores).max() * task._score_unit <= clip < (np.abs(scores).max() + 1) * task._score_unit
+    inside = ndtr(1.0) - ndtr(-1.0)
+    for factor in (1.0, 0.9, 1.1):
+        within = float((np.abs(scores * task._score_unit) < 0.5 * clip * factor).mean())
+        deviations = abs(within - inside) / math.sqrt(inside * (1 - inside) / 200_000)
+        assert (deviations < 5) == (factor == 1.0)
+    far = a_task(deviation=1.0, clip=1e-30)
+    assert np.abs(far._scores(1000)).min() * far._score_unit > 0.99e-30
 
 
 def test_a_matrix_in_place_of_rows_cannot_start() -> None:

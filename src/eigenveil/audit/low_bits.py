@@ -143,9 +143,16 @@ def _reached(one: Candidates) -> int:
 
 
 def _multiples(one: Candidates) -> int:
-    """Which of the candidates leaves noise in whole steps although what was released is not, if it is just one of them."""
-    found = [_step_near(one.released - value) for value in (one.given, one.without)]
-    return int(len(one.released) >= _BITS) * (int(found[0] is not None) - int(found[1] is not None))
+    """Which of the candidates leaves noise in whole steps although what was released is not, if it is just one of them.
+
+    Steps no coarser than the last place of the largest number are those of floating point itself.
+    """
+    if len(one.released) < _BITS:
+        return 0
+    given, without = (_step_near(one.released - value) for value in (one.given, one.without))
+    largest = max(float(np.abs(numbers).max()) for numbers in (one.released, one.given, one.without))
+    least = math.ldexp(1.0, math.frexp(largest)[1] - 53 + _SPARE)
+    return int(given is not None and given >= least) - int(without is not None and without >= least)
 
 
 def _possible(one: Candidates, value: Array) -> bool:

@@ -16,9 +16,13 @@ from eigenveil.linalg import Array, Subspace, top_eigen
 from eigenveil.privacy import Bounded, Budget, Domain, Gaussian, Guarantee, Ledger, Neighbours, Noise, sum_sensitivity
 from eigenveil.privacy.guarantee import plain, rows_are_cut
 from eigenveil.privacy.published import classical_multiplier
+from eigenveil.privacy.steps import distance_in_steps, step_of
 from eigenveil.rows import Block
 
 __all__ = ["LocalRows", "local_rows_pca"]
+
+# Rows are not multiplied before they are released, so that their grid can be this much finer than that of products.
+_FINE = 2.0**-17
 
 
 @final
@@ -46,7 +50,8 @@ def local_rows_pca(
 
     Sensitivity. A person is one row of all that is shared: zeros in the place of x move it by ||x|| <= B, another row y by
     ||y - x|| <= 2B. "paper" has deviation sqrt(2 ln(1.25/delta)) / epsilon, as printed: proved for epsilon < 1 and for rows
-    that move by one, and used beyond both, so it comes with no promise.
+    that move by one, and used beyond both, so it comes with no promise. Either is added as `Gaussian` adds it, to rows in whole
+    steps, with a part in 4096 more at most for the rounding.
 
     The Gram matrix of n noisy rows has n scale^2 on its diagonal in the mean. `debiased` takes that off, n being public. It
     changes no direction, as M and M - c I have the same eigenvectors in the same order; only values get nearer to those of
@@ -67,37 +72,46 @@ def local_rows_pca(
     domain = Domain(dim=peers[0].shape[1], radius=row_bound)
     require(rank <= domain.dim, f"rank must lie in 1..{domain.dim}, got {rank}")
     require(math.isfinite(row_bound), f"row_bound must be finite, got {row_bound}")
-    gram, count = np.zeros((domain.dim, domain.dim)), 0
+    gram, floor = np.zeros((domain.dim, domain.dim)), 0.0
     sensitivity = sum_sensitivity(row_bound, neighbours)
+    printed = calibration == "paper"
+    scale = classical_multiplier(budget) if printed else sensitivity / budget.mu
     # Nothing but the one release is charged: each person's row is at one peer, so peers' ledgers do not add up.
-    ledger = Ledger(epsilon=budget.epsilon, delta=budget.delta)
-    scale = classical_multiplier(budget) if calibration == "paper" else sensitivity / budget.mu
+    ledger = _ledger(budget, printed=printed)
     for number, rows in enumerate(peers):
         require(rows.ndim == 2 and rows.shape[1] == domain.dim, f"peer {number} must hold rows of {domain.dim} columns")
-        bounded = Bounded(domain.dense(Block(rows)), sensitivity)
-        if calibration == "paper":
-            noisy = bounded.value + scale * noise.normal(rows.shape)
-        else:
-            ledger = Ledger(epsilon=budget.epsilon, delta=budget.delta)
-            noisy = Gaussian(1.0 / budget.mu, ledger, noise).release(bounded, label="every row")
+        ledger = _ledger(budget, printed=printed)
+        mechanism = Gaussian(scale / sensitivity, ledger, noise)
+        noisy = mechanism.release(Bounded(_on_grid(rows, domain), sensitivity), label="every row")
         gram += noisy.T @ noisy
-        count += len(rows)
+        step = step_of(sensitivity, rows.size, multiplier=scale / sensitivity)
+        floor += len(rows) * (distance_in_steps(sensitivity, rows.size, step) * step * scale / sensitivity) ** 2
     values, vectors = top_eigen(gram, rank=rank)
-    floor = count * scale**2 if debiased else 0.0
+    floor = floor if debiased else 0.0
     guarantee = (
         Guarantee.none(_as_printed(budget))
-        if calibration == "paper"
+        if printed
         else _promise(budget, neighbours, row_bound, ledger, reproducible=noise.reproducible)
     )
     return LocalRows(Subspace(vectors, np.sqrt(np.maximum(values - floor, 0.0))), guarantee, scale)
 
 
+def _ledger(budget: Budget, *, printed: bool) -> Ledger:
+    """What a peer charges: the budget, or no limit where the noise is as printed and nothing is promised."""
+    return Ledger(epsilon=math.inf if printed else budget.epsilon, delta=budget.delta)
+
+
+def _on_grid(rows: Array, domain: Domain) -> Array:
+    """The rows, (n, d), in their ball, each brought into it and onto its grid by itself: norms are at most the bound, exactly."""
+    assert domain.unit is not None
+    unit = domain.unit * _FINE
+    return domain.whole(Block(rows), unit=unit) * unit
+
+
 def _promise(
     budget: Budget, neighbours: Neighbours, row_bound: float, ledger: Ledger, *, reproducible: bool
 ) -> Guarantee:
-    caveats = ["floating-point noise stands in for real-valued noise; see docs/sharp-edges.md"]
-    if reproducible:
-        caveats.insert(0, "reproducible, not private: the noise came from a known seed and can be subtracted")
+    known = "reproducible, not private: the noise came from a known seed and can be subtracted"
     return Guarantee(
         epsilon=budget.epsilon,
         delta=budget.delta,
@@ -113,7 +127,7 @@ def _promise(
             "this release alone: another one of the same people is a further cost",
         ),
         calibration="exact Gaussian mechanism (Balle and Wang 2018)",
-        caveats=tuple(caveats),
+        caveats=(known,) if reproducible else (),
         charges=ledger.charges,
     )
 

@@ -92,7 +92,7 @@ def part(
     table = read_rows(path, drop=[*drop, *named], features=features, one_based=one_based)
     with watched(table.rows) as rows:
         values = _whole(rows)
-    people = None if person is None else person_ids(_columns(path, [person]), person)
+    people = None if person is None else person_ids(_column(path, person, as_text=True), person)
     if rule.column is not None:
         names, place = _by_column(path, rule.column)
         _require_few_sites(place, people, person_sites)
@@ -158,7 +158,7 @@ def _by_column(path: Path, column: str) -> tuple[list[str], Any]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    whole = _columns(path, [column])[column]
+    whole = _column(path, column)[column]
     missing = bool(pc.any(pc.is_null(whole, nan_is_null=True)).as_py())
     require(not missing, f"column {column!r} says at which site a row is and must have no missing values")
     if pa.types.is_dictionary(whole.type):
@@ -184,14 +184,18 @@ def _require_few_sites(place: Any, people: Any, person_sites: int) -> None:
     )
 
 
-def _columns(path: Path, names: Sequence[str]) -> Any:
-    """Some columns of a file that could be read before."""
+def _column(path: Path, name: str, *, as_text: bool = False) -> Any:
+    """A column of a file that could be read before, of a csv as it is written there if `as_text`."""
     import pyarrow.csv as pc
     import pyarrow.parquet as pq
 
+    from eigenveil.data import as_written
+
     if path.suffix.lower() == ".parquet":
-        return pq.read_table(path, columns=list(names))
-    return pc.read_csv(path, convert_options=pc.ConvertOptions(include_columns=list(names)))
+        return pq.read_table(path, columns=[name])
+    options = as_written(name if as_text else None)
+    options.include_columns = [name]
+    return pc.read_csv(path, convert_options=options)
 
 
 def _whole(rows: "Rows") -> Any:

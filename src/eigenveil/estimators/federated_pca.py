@@ -111,6 +111,9 @@ class FederatedPCA(FittedPCA):
     (10, 2)
     """
 
+    # The rows and keys of a fit that was interrupted: a copy can be fitted, and not resumed.
+    _own = ("_federation",)
+
     def __init__(
         self,
         n_components: int,
@@ -247,10 +250,6 @@ class FederatedPCA(FittedPCA):
     def __sklearn_is_fitted__(self) -> bool:
         """What is known of a fit that did not end is no fit."""
         return hasattr(self, "model_")
-
-    def __getstate__(self) -> Any:
-        """Without the rows and keys of a fit that was interrupted: a copy can be fitted, and not resumed."""
-        return {name: value for name, value in self.__dict__.items() if name != "_federation"}
 
     def _finish(self, federation: Federation, found: Found) -> "FederatedPCA":
         request, plan = federation.request, federation.request.plan

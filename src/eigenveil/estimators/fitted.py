@@ -1,6 +1,7 @@
 """What a fitted estimator shows and does: attributes as in scikit-learn's PCA, scores, and a model to save."""
 
-from typing import Any
+import copy
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -12,10 +13,14 @@ from eigenveil.errors import require
 from eigenveil.estimators.checks import checked_array, with_names
 from eigenveil.linalg import Array, Subspace
 from eigenveil.model import Model
+from eigenveil.people import Withheld, identifiers
 from eigenveil.privacy import Guarantee
 from eigenveil.rows import CheckedRows, Rows, Symmetric
 
 __all__ = ["FittedPCA", "column_names", "model_of", "read_rows", "without_person"]
+
+# Which of the methods that show an estimator there are depends on the version of scikit-learn.
+_SHOWN: Any = BaseEstimator
 
 
 class FittedPCA(TransformerMixin, BaseEstimator):
@@ -24,6 +29,8 @@ class FittedPCA(TransformerMixin, BaseEstimator):
     person: Any
     model_: Model
     n_components_: int
+    # Names of attributes that hold rows, scores, keys or parties: they stay in the original.
+    _own: ClassVar[tuple[str, ...]] = ()
 
     def transform(self, X: Any) -> Array:
         """Scores, (n, k), of rows `X`, (n, d). Raw data: scores of people are as private as their rows."""
@@ -54,6 +61,35 @@ class FittedPCA(TransformerMixin, BaseEstimator):
         """Write `model_` to a safetensors file; `eigenveil.Model.load` reads it back."""
         check_is_fitted(self)
         self.model_.save(path)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a copy gets, in a pickle or in memory: parameters and what was released, and nothing to release anew."""
+        state = {name: value for name, value in self.__dict__.items() if name not in self._own}
+        if "model_" in state and self._names_people():
+            # Who is in the table is protected too. An unfitted estimator is a request, and goes out as it is.
+            state["person"] = Withheld()
+        return state
+
+    def __repr__(self, N_CHAR_MAX: int = 700) -> str:
+        """As scikit-learn shows it, without identifiers of people, which would end up in logs."""
+        return str(_SHOWN.__repr__(self._as_shown(), N_CHAR_MAX))
+
+    def _get_params_html(self, *given: Any, **more: Any) -> Any:
+        """Parameters in a notebook, likewise."""
+        return _SHOWN._get_params_html(self._as_shown(), *given, **more)
+
+    def _get_fitted_attr_html(self, *given: Any, **more: Any) -> Any:
+        """Attributes in a notebook, without those that stay in the original: scores there are would be printed."""
+        return _SHOWN._get_fitted_attr_html(self._as_shown(), *given, **more)
+
+    def _as_shown(self) -> "FittedPCA":
+        shown = copy.copy(self)
+        if self._names_people():
+            shown.person = Withheld()
+        return shown
+
+    def _names_people(self) -> bool:
+        return self.person is not None and not isinstance(self.person, str)
 
     def _show(
         self,
@@ -149,9 +185,7 @@ def without_person(X: Any, person: Any, *, fitting: bool) -> tuple[Any, Any]:
     if person is None:
         return X, None
     if not isinstance(person, str):
-        ids = _identifiers(person)
-        require(ids.ndim == 1, f"person must be a column name or one identifier per row, got shape {ids.shape}")
-        return X, ids
+        return X, identifiers(person) if fitting else None
     names = column_names(X) or []
     if person not in names:
         require(not fitting, f"person names the column {person!r}, which X does not have")
@@ -168,12 +202,3 @@ def column_names(X: Any) -> list[Any] | None:
         return list(X.schema.names)
     names = getattr(X, "columns", None)
     return None if names is None else list(names)
-
-
-def _identifiers(person: Any) -> Any:
-    """Identifiers as an array. numpy would turn a list of several types into one, and could make two people one."""
-    if isinstance(person, list | tuple):
-        require(
-            len({type(one) for one in person}) <= 1, "person must hold identifiers of one type, none of them missing"
-        )
-    return np.asarray(person)

@@ -100,7 +100,7 @@ class GossipPCA(FittedPCA):
         The largest sine between its directions and any other peer's.
     scores_, segments_ : dict of array, (n, k)
         The scores of each peer's own people, and with method="segments" their part of the left singular vectors. Raw data: each
-        stays with its peer. `publish_scores` gives them away with noise, for a price.
+        stays with its peer, and a copy or a pickle has none. `publish_scores` gives them away with noise, for a price.
     guarantee_, model_, subspace_, noise_floor_, plan_, ledgers_, refused_, transcript_, unfinished_
         As in `FederatedPCA`.
     peers_, traffic_, terms_ : tuple of str, dict of int, GossipTerms
@@ -115,6 +115,9 @@ class GossipPCA(FittedPCA):
     >>> pca.scores_["peer 0"].shape
     (150, 2)
     """
+
+    # A copy could publish the same scores again, with other noise, and the original would not know of the charge.
+    _own = ("scores_", "segments_", "_ready")
 
     def __init__(
         self,
@@ -233,15 +236,22 @@ class GossipPCA(FittedPCA):
 
         Each person's scores, k numbers of a row cut to length row_bound, get noise against whoever sees them: local privacy of a
         score, which costs far more accuracy than the components did. What was promised before is no longer all there is: the
-        guarantee of both together is returned, and becomes `guarantee_`.
+        guarantee of both together is returned, and becomes `guarantee_`. A second call is a second charge. Only the estimator
+        that was fitted can publish: its copies hold no scores.
         """
         check_is_fitted(self)
         budget = budget_of(epsilon, delta)
         require(budget is not None, "epsilon is required: publishing scores without noise would be publishing rows")
         assert budget is not None
-        given = self._ready.publish(budget, self.guarantee_)
-        self.guarantee_ = given.guarantee
-        self.model_ = replace(self.model_, guarantee=given.guarantee)
+        ready: ReadyScores | None = getattr(self, "_ready", None)
+        if ready is None:
+            raise EigenveilError(
+                "this is a copy of a fit: it holds what was released and no scores, and only the original can publish them"
+            )
+        with ready.alone():
+            given = ready.publish(budget, self.guarantee_)
+            self.guarantee_ = given.guarantee
+            self.model_ = replace(self.model_, guarantee=given.guarantee)
         return given
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -266,11 +276,6 @@ class GossipPCA(FittedPCA):
         self.disagreement_ = gossip.disagreement
         self.tied_ = found.tied
         self.converged_ = None if request.private or request.published else found.at_rest
-        self._domain, self._fitted_as, self._published = (
-            found.domain,
-            (request.neighbours, request.grouped, request.seed),
-            1,
-        )
         self._show(
             found.subspace,
             trace=found.trace,

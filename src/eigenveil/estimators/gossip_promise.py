@@ -115,7 +115,7 @@ def _who_counted(request: PeersRequest, counted: tuple[str, ...], turn: int) -> 
 
 
 def _caveats(parties: PeerParties) -> list[str]:
-    caveats = ["floating-point noise stands in for real-valued noise; see docs/sharp-edges.md"]
+    caveats: list[str] = []
     if not parties.apart:
         caveats.append("all peers ran in one process here; peers apart from each other need a network")
     if parties.request.seed is not None:

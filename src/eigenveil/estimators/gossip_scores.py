@@ -1,10 +1,13 @@
 """Scores of everybody's people, given away with noise: a choice of its own, with a budget of its own, after a fit."""
 
-from collections.abc import Mapping
+import os
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import final
 
-from eigenveil.errors import require
+from eigenveil.errors import EigenveilError, require
 from eigenveil.estimators.gossip_request import PeersRequest
 from eigenveil.estimators.study import Found
 from eigenveil.linalg import Array
@@ -40,13 +43,15 @@ class ReadyScores:
     """What `publish` gives away, with its bound, as it was when the fit ended: parameters may be set to others later.
 
     Changes in place: it counts how often it was asked, so that a seed makes other noise each time. `why_not` says what stands
-    against publishing at all.
+    against publishing at all. It belongs to one place: another would release the same scores without knowing of the charge.
     """
 
     own: Mapping[str, Bounded]
     seed: int | None
     why_not: str = ""
     _times: int = field(init=False, default=0)
+    _process: int = field(init=False, default_factory=os.getpid)
+    _busy: threading.Lock = field(init=False, default_factory=threading.Lock)
 
     @classmethod
     def of(cls, request: PeersRequest, rows: Mapping[str, Rows], found: Found) -> "ReadyScores":
@@ -70,6 +75,14 @@ class ReadyScores:
                 for name, held in rows.items()
             }
         return cls(own, request.seed, why_not)
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """One after the other, so that each guarantee has the charges before it; and not in a forked process."""
+        if os.getpid() != self._process:
+            raise EigenveilError("this is a forked copy of a fit: only the process that fitted can publish scores")
+        with self._busy:
+            yield
 
     def publish(self, budget: Budget, fitted: Guarantee) -> PublishedScores:
         """Each peer's scores through a mechanism of its own, for all of `budget`, and what is promised after that."""

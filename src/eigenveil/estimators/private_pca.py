@@ -53,7 +53,8 @@ class PrivatePCA(FittedPCA):
         Which tables must be hard to tell apart. The last two declare the number of people public.
     person : str or array of n
         Whose row each one is: the name of a column (which is then left out), or one identifier per row.
-        The rows of one person are averaged, in sums and in products: a person counts once.
+        The rows of one person are averaged, in sums and in products: a person counts once. Every row must name
+        somebody: what is missing, blank or a placeholder such as "NA" is refused (`eigenveil.people`).
     calibration : "exact" or "paper"
         Noise by exact accounting, or as published in FPCA (17) and PPM Alg. 1, for comparison.
     ledger : Ledger
@@ -131,7 +132,6 @@ class PrivatePCA(FittedPCA):
         X, person = without_person(X, self.person, fitting=True)
         rows = read_rows(self, X, reset=True, ensure_min_samples=2, ensure_min_features=2)
         if person is not None:
-            require(len(person) == rows.shape[0], "person must name as many people as there are rows")
             rows = WeightedRows.by_person(rows, person)
         request = self._request(rows, private=budget is not None)
         _require_rows(rows, request, private=budget is not None)

@@ -170,10 +170,10 @@ def bounded_spectrum(rows: Rows, *, domain: Domain, neighbours: Neighbours, coun
     shares come to one, so that the whole vector moves by at most sqrt(sum of shares) = 1. The trace is the sum of the
     eigenvalues, but released by itself it has the noise of one number and not of d.
 
-    Eigenvalues in floating point are off by up to 8 d 2^-53 times the norm of the matrix, which grows with the number of people. So
-    the matrix is first brought into a ball of public radius, `_room` of its sensitivity: that moves no two matrices apart, and
-    whoever has fewer people than that at their bound never meets it. What is off in d eigenvalues, on either side, is then
-    at most 2^-13 of the sensitivity, and stated.
+    Eigenvalues in floating point are off by up to 8 d 2^-53 times the norm of the matrix, which grows with the number of
+    people. So the matrix is first brought into a ball of public radius, `_room` times its sensitivity: that moves no two
+    matrices apart, and whoever has fewer people than that at their bound never meets it. What is off in d eigenvalues, on
+    either side, is then at most 2^-13 of the sensitivity, and stated.
 
     >>> from eigenveil.rows import DenseRows
     >>> rows, domain = DenseRows(np.eye(3)), Domain(dim=3, radius=1.0)

@@ -100,7 +100,6 @@ def read_site(estimator: Any, name: str, X: Any, columns: Columns | None) -> tup
         if columns is not None and count != columns.count:
             raise ValueError(f"it has {count} columns, and {columns.first} has {columns.count}")
         if ids is not None:
-            require(len(ids) == rows.shape[0], "person must name as many people as there are rows")
             rows = WeightedRows.by_person(rows, ids)
     except (ValueError, TypeError) as error:
         # Scikit-learn goes on to recommend other estimators.

@@ -1,5 +1,6 @@
 """`StreamingPCA`: principal components of rows that are seen once, on a small device, privately when asked."""
 
+import copy
 import threading
 from dataclasses import asdict
 from pathlib import Path
@@ -353,6 +354,14 @@ class StreamingPCA(TransformerMixin, BaseEstimator):
     def plan_(self) -> StreamPlan:
         """How the stream is followed, and why."""
         return self._begun("").terms.plan
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy of a private stream's estimator has a copy of the stream, which holds no row and cannot go on."""
+        state = dict(self.__dict__)
+        stream: Stream | None = state.get("_stream")
+        if stream is not None and stream.private:
+            state["_stream"] = copy.copy(stream)
+        return state
 
     def __sklearn_is_fitted__(self) -> bool:
         stream = getattr(self, "_stream", None)

@@ -1,7 +1,7 @@
 """Arithmetic that rounds once, at the end: products of whole matrices, and sums of products of floats, as double-doubles.
 
-Whole numbers are exact in float64 up to 2^53, in whatever order they are added. Longer ones are cut into limbs whose products stay
-below that; what has to be put together in the end is a pair of floats (hi, lo) with 106 bits (Dekker 1971).
+Whole numbers are exact in float64 up to 2^53, in whatever order they are added. Longer ones are split into limbs whose
+products stay below that; what is put together in the end is a pair of floats (hi, lo) with 106 bits (Dekker 1971).
 """
 
 import math

@@ -8,6 +8,7 @@ also when each depends on the answers before it, and that mechanism is (epsilon,
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal, final
 
 from scipy.special import erfcx, ndtr
@@ -18,6 +19,10 @@ __all__ = ["Budget", "Loss", "compose_mu", "delta_of", "epsilon_of", "mu_for", "
 
 # Calibrations stop this far on the safe side, so that the shares of a budget may be added up in floating point.
 _MARGIN = 1e-12
+# They leave this part of delta unused: for sums of rounded normals, which are not quite normal (docs/exact-noise.md).
+_LEFT = 2.0**-41
+# Relative error of the few operations in `delta_of`, several times over.
+_ROUNDING = 2.0**-49
 
 
 @final
@@ -67,10 +72,27 @@ def delta_of(epsilon: float, mu: float) -> float:
     return float(min(1.0, 0.5 * scaled * math.exp(-low * low / 2)))
 
 
+def _at_most(epsilon: float, mu: float) -> float:
+    """A bound on `delta_of` that rounding cannot break, with a part in 2^41 to spare.
+
+    Relative errors of u in low, high and both functions move each of the two terms by a few u (1 + |low|) (1 + high) of itself.
+    Where mu is small the terms are nearly equal, and that may be much beside their difference.
+    """
+    found = delta_of(epsilon, mu)
+    if mu == 0 or math.isinf(mu) or math.isinf(epsilon):
+        return found
+    low, high = epsilon / mu - mu / 2, epsilon / mu + mu / 2
+    term = 1.0 if low < -5 else 0.5 * float(erfcx(low / math.sqrt(2))) * math.exp(-low * low / 2)
+    return found * (1 + _LEFT) + _ROUNDING * (1 + abs(low)) * (1 + high) * term
+
+
+# A fit asks for the same few numbers again and again, and each takes forty evaluations.
+@lru_cache(maxsize=1024)
 def mu_for(epsilon: float, delta: float) -> float:
     """The largest mu that is (epsilon, delta)-private: noise of standard deviation sensitivity / mu suffices.
 
-    Bisection from below: what is returned keeps the promise, and is within 2e-12 of the best, relatively.
+    Bisection from below: what is returned keeps the promise, rounding included and with a part in 2^41 of delta to spare. It is
+    within 1e-11 of the best, relatively, at ordinary epsilons, and within 1e-6 at an epsilon of 1e-6.
 
     >>> round(1 / mu_for(1.0, 1e-5), 4)
     3.7306
@@ -80,14 +102,15 @@ def mu_for(epsilon: float, delta: float) -> float:
     if math.isinf(epsilon):
         return math.inf
     low, high = 0.0, 1.0
-    while delta_of(epsilon, high) <= delta:
+    while _at_most(epsilon, high) <= delta:
         low, high = high, 2 * high
     while high - low > _MARGIN * high:
         middle = (low + high) / 2
-        low, high = (middle, high) if delta_of(epsilon, middle) <= delta else (low, middle)
+        low, high = (middle, high) if _at_most(epsilon, middle) <= delta else (low, middle)
     return low * (1 - _MARGIN)
 
 
+@lru_cache(maxsize=1024)
 def epsilon_of(mu: float, delta: float) -> float:
     """The smallest epsilon for which a mu-Gaussian mechanism is (epsilon, delta)-private, from above.
 
@@ -96,16 +119,16 @@ def epsilon_of(mu: float, delta: float) -> float:
     """
     require(mu >= 0, f"mu must not be negative, got {mu}")
     require(0 < delta < 1, f"delta must lie in (0, 1), got {delta}")
-    if delta_of(0.0, mu) <= delta:
+    if _at_most(0.0, mu) <= delta:
         return 0.0
     if math.isinf(mu):
         return math.inf
     low, high = 0.0, 1.0
-    while delta_of(high, mu) > delta:
+    while _at_most(high, mu) > delta:
         low, high = high, 2 * high
     while high - low > _MARGIN * high:
         middle = (low + high) / 2
-        low, high = (low, middle) if delta_of(middle, mu) <= delta else (middle, high)
+        low, high = (low, middle) if _at_most(middle, mu) <= delta else (middle, high)
     return high
 
 

@@ -1,10 +1,10 @@
 """`Bounded`: a private array together with how far one person can move it; and the sums that are released.
 
 Each function brings rows through a `Domain` into its ball and onto its grid, and adds them up in whole numbers
-(`eigenveil.privacy.whole`), so that the bound it states, proved in `eigenveil.privacy.sensitivity`, holds to the last bit: the value is
-the exact sum, rounded once to float64. A `Symmetric`, which has no rows, is taken as its holder gave it, with the bound that
-the holder vouches for. Where a domain claims nothing, sums are plain floating point. The value is private: the only way out is
-`Mechanism.release`.
+(`eigenveil.privacy.whole`). The bound it states, proved in `eigenveil.privacy.sensitivity`, then holds to the last bit: the
+value is the exact sum, rounded once to float64. A `Symmetric`, which has no rows, is taken as its holder gave it, with the bound
+that the holder vouches for. Where a domain claims nothing, sums are plain floating point. The value is private: the only way
+out is `Mechanism.release`.
 """
 
 import math

@@ -133,7 +133,7 @@ class Region(ABC):
     @property
     @abstractmethod
     def unit(self) -> float | None:
-        """What rows for products are whole multiples of, a power of two; None where nothing is claimed and rows stay as they are."""
+        """The power of two that rows for products are whole multiples of; None where nothing is claimed."""
 
     @abstractmethod
     def whole(self, block: Block, *, unit: float, squared: bool = False, out: Array | None = None) -> Array:
@@ -158,8 +158,11 @@ class Region(ABC):
         return Pair(part.rows, part.rows, unit * unit, None if self.shifted_center is None else part.shift)
 
     @abstractmethod
-    def scored(self, block: Block, *, basis: Array) -> Scored:
-        """What the rows of a block add to the Gram matrix times `basis`, (d, p), whose entries are multiples of 2^-35."""
+    def scored(self, block: Block, *, basis: Array, out: Array | None = None) -> Scored:
+        """What the rows of a block add to the Gram matrix times `basis`, (d, p), whose entries are multiples of 2^-35.
+
+        Dense rows are in `out` if given.
+        """
 
     @abstractmethod
     def sum_sensitivity(self, neighbours: Neighbours) -> float:
@@ -184,8 +187,8 @@ class Domain(Region):
     """x becomes w * ball((cut(x, low, high) - center) / scale), where ball(v) = v min(1, radius / ||v||).
 
     `center`, `scale`, `low` and `high` are (d,) in the units of the columns; `radius` is in scaled units, and infinite
-    only where no privacy is claimed. With `claimed` false nothing is claimed either, though rows are brought into the ball. The weight w is 1, or for a person with m rows 1/m in sums and 1/sqrt(m) in
-    products, so that whatever m is, the person adds a vector of norm at most the radius to the sum, a matrix of
+    only where no privacy is claimed. With `claimed` false nothing is claimed either, though rows are brought into the ball.
+    The weight w is 1, or for a person with m rows 1/m in sums and 1/sqrt(m) in products, so that whatever m is, the person adds a vector of norm at most the radius to the sum, a matrix of
     trace at most radius^2 to the Gram matrix, and one to the count.
 
     >>> Domain(dim=2, radius=1.0).dense(Block(np.array([[3.0, 4.0], [0.1, 0.0]]))).round(12).tolist()
@@ -352,7 +355,7 @@ class Domain(Region):
         inside = np.minimum(found, self.radius**2)
         return inside if block.weights is None else inside * block.weights
 
-    def scored(self, block: Block, *, basis: Array) -> Scored:
+    def scored(self, block: Block, *, basis: Array, out: Array | None = None) -> Scored:
         """Rows and their scores, in whole numbers of 2^-10 units, rounded towards zero: no longer than radius ||basis||_2.
 
         A row in whole units and a basis in multiples of 2^-35 multiply without rounding: all sums are below 2^17 2^35 = 2^52.
@@ -360,7 +363,7 @@ class Domain(Region):
         unit = self.unit
         assert unit is not None
         if not block.sparse:
-            rows = self.whole(block, unit=unit, squared=True)
+            rows = self.whole(block, unit=unit, squared=True, out=out)
             scores = rows @ basis
             scores *= _SCORE
             return Scored(rows, np.trunc(scores, out=scores), unit * (unit / _SCORE))

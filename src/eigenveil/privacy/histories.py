@@ -141,7 +141,7 @@ class Histories(Region):
         return degrees * self._shares(degrees)
 
     def pair(self, block: Block, *, out: Array | None = None) -> Pair:
-        """What the rows add to the Gram matrix: r r^T w, where w is 1 / max(degree, least) in whole numbers of 2^-36, rounded down.
+        """What the rows add to the Gram matrix: w r r^T, with w = 1 / max(degree, least) rounded down to a multiple of 2^-36.
 
         Rows with weights of items are on a grid of their own, as those of any table.
         """
@@ -157,7 +157,7 @@ class Histories(Region):
         left = np.multiply(there, weights[:, None], out=None if out is None else out[: len(there)])
         return Pair(left, there, _PRODUCT)
 
-    def scored(self, block: Block, *, basis: Array) -> Scored:
+    def scored(self, block: Block, *, basis: Array, out: Array | None = None) -> Scored:
         """Items and scores: r s^T with s = r^T basis / max(degree, least) in whole numbers of 2^-32, rounded towards zero.
 
         r^T basis is a sum of multiples of 2^-35 that stays below 2^18 for any history of up to 2^36 items: exact.

@@ -50,7 +50,8 @@ class Mechanism(ABC):
     ) -> Iterator[Array]:
         """The public versions of the `parts` of one private array, each as it is computed; one charge for all of them.
 
-        `size` is how many numbers they have together, and `sensitivity` that of the whole array (Frobenius). The charge is on the ledger before the first part is asked for.
+        `size` is how many numbers they have together, and `sensitivity` that of the whole array (Frobenius). The charge is on
+        the ledger before the first part is asked for.
         """
 
     @abstractmethod
@@ -94,18 +95,18 @@ class Exact(Mechanism):
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Gaussian(Mechanism):
-    """Adds rounded normal noise of standard deviation sensitivity * multiplier / sqrt(share), and charges sqrt(share) / multiplier.
+    """Adds rounded normal noise of deviation sensitivity * multiplier / sqrt(share), and charges sqrt(share) / multiplier.
 
     The value is rounded to whole steps of a public lattice, with the rounding in the sensitivity (a part in 4096 at most), and
     the noise is round(s Z) steps. For two neighbours that is post-processing of a Gaussian mechanism on the whole numbers:
     K + round(s Z) = round(K + s Z). Proofs: `eigenveil.privacy.steps` and docs/exact-noise.md.
 
-    A symmetric value gets symmetric noise, drawn for the upper triangle, with s on the diagonal and s / sqrt(2) off it: each entry
-    off the diagonal stands in the Frobenius norm twice, so sum_i D_ii^2 / s^2 + sum_(i<j) D_ij^2 / (s^2 / 2) = ||D||_F^2 / s^2.
+    A symmetric value gets symmetric noise, drawn for the upper triangle, with s on the diagonal and s / sqrt(2) off it: each
+    entry off the diagonal stands in the Frobenius norm twice, so sum_i D_ii^2 / s^2 + sum_(i<j) D_ij^2 / (s^2 / 2) = ||D||_F^2 / s^2.
 
     `carried` is the multiplier of independent noise of the same kind that the value brings along already, from whoever it
-    comes from; only the rest is added. The variances add up ("Noise on noise" in `eigenveil.privacy.steps`), so who sees only what
-    is released here sees `multiplier` in all.
+    comes from; only the rest is added. The variances add up ("Noise on noise" in `eigenveil.privacy.steps`), so who sees only
+    what is released here sees `multiplier` in all.
 
     >>> ledger = Ledger(epsilon=1.0, delta=1e-6)
     >>> noisy = Gaussian(5.0, ledger, Noise.seeded(1)).release(Bounded(np.zeros(2), 1.0), label="sum")

@@ -8,8 +8,12 @@ whoever comes first in the order of names and -1 for the other, so that only own
 Whoever colludes knows all noise that touches them. On the graph H of the others the honest y have, in each coordinate, noise of
 covariance Sigma = s_eta^2 I + s_D^2 L_H, and one person at peer i, who moves x_i by at most Delta, is protected with
 mu^2 = Delta^2 [Sigma^-1]_ii. The proofs, also for what happens when peers were told different things, are in
-docs/pairwise-noise.md. Two ends may draw the same D only for the same turn, graph, colluders and number of entries: each turn
+docs/pairwise-noise.md. Two ends may draw the same D only for the same turn, graph, colluders and `PairedSteps`: each turn
 takes new sources, from a key that is bound to all four, and uses them once.
+
+Value, own noise and pair noise are whole steps of one public lattice (`eigenveil.privacy.steps`), each term rounded by itself and
+all added as whole numbers: pair noise cancels to the last bit, and what can be sent does not depend on the rows. That rounded
+terms hide as much as the normals that they are made of is proved in docs/pairwise-noise.md, "Whole numbers".
 """
 
 import itertools
@@ -19,16 +23,27 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from eigenveil.errors import require
 from eigenveil.graphs import Graph
 from eigenveil.linalg import Array, blas_threads
 from eigenveil.privacy.bounded import Bounded
-from eigenveil.privacy.lattice import pack, packed_size
 from eigenveil.privacy.ledger import Ledger
 from eigenveil.privacy.noise import Noise
+from eigenveil.privacy.rounded import LARGEST_SCALE, REACH
+from eigenveil.privacy.steps import (
+    CAPACITY,
+    ROOT_HALF,
+    distance_in_steps,
+    pack,
+    packed_noise,
+    step_of,
+    steps_of,
+    values_of,
+)
 
-__all__ = ["PairedPart", "Pairing"]
+__all__ = ["PairedPart", "PairedSteps", "Pairing"]
 
 # Pair noise is made so large that mu^2 is this close to what it tends to.
 _CLOSE = 1.001
@@ -40,8 +55,12 @@ _CHUNK = 1 << 19
 # Covers the rounding of a few sums, quotients and roots.
 _ROUNDING = 1 + 1e-12
 _UNIT = 2.0**-52
-# Noise below this, or above one over it, would lose digits at the ends of what floating-point numbers reach.
-_TINY = 1e-200
+# Own noise has at least this many steps in every entry for each unit of sqrt(2 degree): the t of the proof.
+_SMOOTH = 4.0
+# Own noise is rounded up to so many binary digits, so that two machines whose roots and inverses differ in the last digit agree.
+_AGREED = 14
+# Sums of whole numbers stay below this, half of what an int64 holds.
+_ROOM = 2.0**62
 
 
 @final
@@ -68,7 +87,11 @@ class Pairing:
 
     def __post_init__(self) -> None:
         _require_honest(self.graph, self.colluders)
-        require(0 < self.ratio < math.inf, f"ratio must be positive and finite, got {self.ratio}")
+        # Rounded pair noise is proved to hide as much as normals for ratios from here on.
+        require(
+            _SMALLEST_RATIO <= self.ratio < math.inf,
+            f"ratio must be finite and at least {_SMALLEST_RATIO:g}, got {self.ratio}",
+        )
         least = 1 / (len(self.graph.names) - self.colluders)
         require(
             least <= self.gain <= 1, f"gain must lie between {least}, one over the honest peers, and 1, got {self.gain}"
@@ -122,10 +145,68 @@ groups, one of them d; take a denser noise_graph, where everybody has at least 2
         """s_D: the deviation of the noise that two neighbours share."""
         return self.ratio * self.own(sensitivity, mu)
 
+    def in_steps(self, sensitivity: float, mu: float, shape: tuple[int, ...], *, symmetric: bool) -> "PairedSteps":
+        """The noise of one release of an array of this shape, on its lattice; a `ValueError` where it cannot be drawn exactly.
+
+        The lattice is that of `step_of` for noise of this size, so that own noise is two thousand steps or more: far above the
+        4 sqrt(2 degree) in every entry that the proof for rounded terms needs. Rounding adds `ROUNDING_COST` to the noise, at
+        most, and agreeing on a number 2^-13.
+
+        >>> pairing = Pairing.within(Graph.named("complete", "abc"), colluders=1)
+        >>> noise = pairing.in_steps(1.0, 0.5, (2,), symmetric=False)
+        >>> noise.step == 2.0**-14, 1 < noise.own * noise.step / pairing.own(1.0, 0.5) < 1.0004
+        (True, True)
+        """
+        size = math.prod(shape)
+        step = step_of(sensitivity, size, multiplier=self.own(1.0, mu))
+        own = _rounded_up(self.own(distance_in_steps(sensitivity, size, step), mu))
+        degree = max(self.graph.degree(name) for name in self.graph.names)
+        require(
+            own >= _SMOOTH * math.sqrt(2 * degree) / (ROOT_HALF if symmetric else 1.0),
+            f"noise between pairs cannot be drawn exactly where a peer has {degree} neighbours: take a noise_graph of fewer",
+        )
+        between = self.ratio * own
+        require(
+            max(own, between) <= LARGEST_SCALE and CAPACITY + REACH * (own + degree * between) < _ROOM,
+            f"noise between pairs is too large to be drawn exactly: a deviation of {between:.2g} steps, of which {degree} are "
+            f"added, for {size} numbers at mu {mu:.2g}. Take a larger epsilon, a denser noise_graph or noise='independent'",
+        )
+        return PairedSteps(shape, symmetric, step, own, between)
+
     @property
     def excess(self) -> float:
         """The noise of the sum over that of a curator at the same mu: sqrt(m gain), close to sqrt(m / (m - colluders))."""
         return math.sqrt(len(self.graph.names) * self.gain)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class PairedSteps:
+    """Noise of one release: the deviations of `own` and of pair noise, `between`, in whole steps of `step`.
+
+    Two ends that differ in any of this must draw noises that have nothing to do with each other: `words` is for their key.
+    Entries off the diagonal of a symmetric array have both deviations over sqrt(2): see `packed_noise`.
+    """
+
+    shape: tuple[int, ...]
+    symmetric: bool
+    step: float
+    own: float
+    between: float
+
+    @property
+    def words(self) -> str:
+        """All of it, to the last bit."""
+        numbers = " ".join(number.hex() for number in (self.step, self.own, self.between))
+        return f"{self.shape} {'symmetric ' if self.symmetric else ''}{numbers}"
+
+    def draw_own(self, noise: Noise) -> NDArray[np.int64]:
+        """Own noise for the packed array."""
+        return packed_noise(noise, self.own, self.shape, symmetric=self.symmetric)
+
+    def draw_between(self, noise: Noise) -> NDArray[np.int64]:
+        """Pair noise for the packed array: both ends, with equal sources, draw the same whole numbers."""
+        return packed_noise(noise, self.between, self.shape, symmetric=self.symmetric)
 
 
 @final
@@ -157,40 +238,37 @@ class PairedPart:
 
         `pairs` has a new source for each neighbour in the noise graph, for this release only; the neighbour draws from an
         equal one. Checks of public numbers come first, then the charge, and only then is the value looked at and anything
-        drawn. A value that is not finite is sent as it is, as `Gaussian` would: refusing it would tell of it.
+        drawn. A value that is not finite or too large is clipped, as by `Gaussian`: refusing it would tell of it.
         """
-        mu, own, between = self._scales(private.sensitivity, label, share)
+        mu, noise = self._mu(share), self.in_steps(private, label=label, share=share)
         self._require_sources(pairs)
-        size = packed_size(np.shape(private.value), symmetric=private.symmetric)
         self.ledger.spend(mu, label=label)
-        total = self.noise.normal((size,))
-        total *= own
+        total = steps_of(pack(private.value, symmetric=private.symmetric), noise.step)
+        # Whole numbers all the way: below 2^62, as `in_steps` has made sure of, and rounded by nothing.
+        total += noise.draw_own(self.noise)
         first = True
         for name in self.pairing.graph.names:
             if name == self.name:
                 first = False
             elif name in pairs:
-                drawn = pairs[name].normal((size,))
                 # Whoever comes first adds, the other takes away: a neighbour named before us is the first of the two.
-                drawn *= -between if first else between
-                total += drawn
-        with np.errstate(over="ignore", invalid="ignore"):
-            total += pack(private.value, symmetric=private.symmetric)
-        return total
+                if first:
+                    total -= noise.draw_between(pairs[name])
+                else:
+                    total += noise.draw_between(pairs[name])
+        return values_of(total, noise.step)
 
-    def _scales(self, sensitivity: float, label: str, share: float) -> tuple[float, float, float]:
-        """mu, s_eta and s_D of a release."""
-        require(0 < share <= 1, f"share must lie in (0, 1], got {share}")
+    def in_steps(self, private: Bounded, *, label: str, share: float) -> PairedSteps:
+        """The noise that `of` adds to this: it follows from public numbers alone."""
+        sensitivity, shape = private.sensitivity, np.shape(private.value)
         require(
             0 < sensitivity < math.inf, f"{label!r} has sensitivity {sensitivity}; noise needs a positive, finite one"
         )
-        mu = math.sqrt(share) / self.multiplier
-        own, between = self.pairing.own(sensitivity, mu), self.pairing.between(sensitivity, mu)
-        require(
-            own > _TINY and between < 1 / _TINY,
-            f"{label!r} has sensitivity {sensitivity}, and noise for it is too small or too large a number",
-        )
-        return mu, own, between
+        return self.pairing.in_steps(sensitivity, self._mu(share), shape, symmetric=private.symmetric)
+
+    def _mu(self, share: float) -> float:
+        require(0 < share <= 1, f"share must lie in (0, 1], got {share}")
+        return math.sqrt(share) / self.multiplier
 
     def _require_sources(self, pairs: Mapping[str, Noise]) -> None:
         near = self.pairing.graph.neighbours(self.name)
@@ -201,6 +279,12 @@ class PairedPart:
         require(
             len(sources) == len(near) + 1, "pairs must have a source of its own for each neighbour, got one for two"
         )
+
+
+def _rounded_up(scale: float) -> float:
+    """The next number of `_AGREED` binary digits: at most 2^-13 more."""
+    digits, exponent = math.frexp(scale)
+    return math.ldexp(math.ceil(math.ldexp(digits, _AGREED)), exponent - _AGREED)
 
 
 def _require_honest(graph: Graph, colluders: int) -> None:

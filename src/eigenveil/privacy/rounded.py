@@ -1,8 +1,8 @@
 """`Rounded`: exact draws of round(s Z), Z a standard normal, over a hundred million a second on one core.
 
 A ziggurat (Marsaglia and Tsang 2000) carried out on real numbers whose binary digits are drawn only as far as a decision needs
-them (Karney 2016). Nothing is approximated but the law beyond 32 standard deviations, which has a probability below `ERROR`. The
-proof is docs/exact-noise.md, and the steps of it are named in the code: (cover), (quick), (round), (keep).
+them (Karney 2016). Nothing is approximated: given even and independent words, a draw has the law of round(s Z), tails and all.
+The proof is docs/exact-noise.md, and the steps of it are named in the code: (cover), (quick), (round), (keep), (tail).
 
 The table, the order in which words are used and the size of a batch are part of the format: both ends of a pair of peers draw the
 same whole numbers from the same words. No decision depends on how `exp` is rounded on a machine.
@@ -10,9 +10,9 @@ same whole numbers from the same words. No decision depends on how `exp` is roun
 
 import math
 from dataclasses import dataclass, field
-from decimal import Context, Decimal, localcontext
-from functools import cache
-from typing import final
+from decimal import MIN_EMIN, Context, Decimal, localcontext
+from functools import cache, lru_cache
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,29 +21,29 @@ from eigenveil.errors import require
 from eigenveil.linalg import Array
 from eigenveil.privacy.noise import Noise
 
-__all__ = ["ERROR", "LARGEST_SCALE", "REACH", "Rounded"]
+__all__ = ["LARGEST_SCALE", "REACH", "Rounded"]
 
 Integers = NDArray[np.int64]
 
-# No probability of any set of draws is off by more than this for each draw in it.
-ERROR = 2.0**-400
-# Draws beyond this many standard deviations do not come.
+# Half the width of the lowest layer. Draws beyond this many standard deviations come with their probability, below 2^-743.
 REACH = 32
-# The largest scale: a draw then has 50 bits at most.
+# The largest scale: a draw within reach is then at most 2^50.
 LARGEST_SCALE = 2.0**45
 
 # Layers, and how many bits of a word choose one; the other 54 are the first digits of x, with a sign.
 _LAYERS, _LAYER_BITS, _DIGITS = 1024, 10, 53
-# Widths of layers are multiples of 2^-22, and half of their area is a multiple of 2^-60: this one, the least that reaches the top.
+# Widths of layers are multiples of 2^-22, and half of their area is one of 2^-60: this one, the least that reaches the top.
 _WIDTH_BITS, _AREA_BITS, _AREA = 22, 60, 1415131288305664
-# Heights are kept to so many binary digits.
-_HEIGHT_BITS = 640
+# Heights in the table are kept to so many binary digits; `_below` asks for more of them where it needs more.
+_HEIGHT_BITS = 256
 # A difference from exp(-x^2 / 2) larger than this decides, even if `exp` is right to 2^-40 only.
 _DOUBT = 2.0**-38
 # Draws that are worked on at a time, so that the working arrays stay in the cache; and draws whose doubts are settled together.
 _ROUND, _BATCH = 1 << 16, 1 << 19
-# Digits of height after which a point on the curve itself would be given up: with probability 2^-480.
-_GIVE_UP = 500
+# (tail) Points of the lowest layer with REACH - 1 <= |x| < REACH and 1 <= h 2^660 < 2, h of their height, stand for the tails.
+_TAIL_BITS = 660
+# Splits 53 binary digits in two halves (Dekker 1971).
+_SPLIT = 2.0**27 + 1
 
 
 @final
@@ -51,44 +51,56 @@ _GIVE_UP = 500
 class _Layers:
     """Layer i is [-x_i, x_i) times [y_i, y_{i+1}), with x_i a multiple of 2^-22, y_0 = 0 and y_{i+1} = y_i + area / x_i.
 
-    (cover) f(x_i) <= y_i for i >= 1 and y_1024 >= 1, for f(x) = exp(-x^2 / 2): each point below f is in exactly one layer.
+    (cover) f(x_i) <= y_i for i >= 1 and y_1024 >= 1, f(x) = exp(-x^2 / 2): each point below f, |x| < 32, is in exactly one layer.
     """
 
-    # Whole numbers: x_i 2^22; y_i 2^640 rounded down, by less than i; and up to which |m| a point of layer i is kept for certain.
+    # Whole numbers: x_i 2^22, and up to which |m| a point of layer i is kept for certain.
     widths: tuple[int, ...]
-    heights: tuple[int, ...]
     certain: tuple[int, ...]
 
     @property
     def floats(self) -> tuple[Array, Array, Array, Array]:
         """x_i, y_i, the height of layer i, and what is certain, each (1024,)."""
         x = np.array(self.widths, dtype=np.float64) * 2.0**-_WIDTH_BITS
-        y = np.array([height / 2**_HEIGHT_BITS for height in self.heights[:-1]])
+        y = np.array([height / 2**_HEIGHT_BITS for height in _heights(_HEIGHT_BITS)[:-1]])
         return x, y, _AREA * 2.0**-_AREA_BITS / x, np.array(self.certain, dtype=np.float64)
 
 
 @cache
 def _layers() -> _Layers:
-    """The table: a third of a second, once. Decimals are rounded alike on every machine, and what matters is checked."""
+    """The table: a tenth of a second, once. Decimals are rounded alike on every machine, and what matters is checked."""
     rise = _HEIGHT_BITS - _AREA_BITS + _WIDTH_BITS
-    widths, height = [REACH << _WIDTH_BITS], 0
+    widths, heights = [REACH << _WIDTH_BITS], [0]
     with localcontext(Context(prec=30)):
         while len(widths) < _LAYERS:
-            height += (_AREA << rise) // widths[-1]
-            wide = (-2 * (Decimal(height) / Decimal(2**_HEIGHT_BITS)).ln()).sqrt()
+            heights.append(heights[-1] + (_AREA << rise) // widths[-1])
+            wide = (-2 * (Decimal(heights[-1]) / Decimal(2**_HEIGHT_BITS)).ln()).sqrt()
             widths.append(math.ceil(wide * 2**_WIDTH_BITS) + 1)
-    heights = [0]
-    for width in widths:
-        heights.append(heights[-1] + (_AREA << rise) // width)
+    heights.append(heights[-1] + (_AREA << rise) // widths[-1])
     with localcontext(Context(prec=60)):
         margin = Decimal(10) ** -50
         certain = [_certain(i, widths, heights, margin) for i in range(_LAYERS)]
-        covered = all(
+        covered = heights[-1] >= 2**_HEIGHT_BITS and all(
             _curve(width) + margin <= Decimal(low) / Decimal(2**_HEIGHT_BITS)
             for width, low in zip(widths[1:], heights[1:-1], strict=True)
         )
-    assert covered and heights[-1] >= 2**_HEIGHT_BITS, "the layers do not cover the curve"
-    return _Layers(tuple(widths), tuple(heights), tuple(certain))
+    if not covered:
+        raise ArithmeticError("the layers do not cover the curve")
+    return _Layers(tuple(widths), tuple(certain))
+
+
+@lru_cache(maxsize=8)
+def _heights(bits: int) -> tuple[int, ...]:
+    """y_i 2^bits for i = 0 .. 1024, rounded down, by less than i."""
+    heights = [0]
+    for width in _layers().widths:
+        heights.append(heights[-1] + (_AREA << (bits - _AREA_BITS + _WIDTH_BITS)) // width)
+    return tuple(heights)
+
+
+@cache
+def _floats() -> tuple[Array, Array, Array, Array]:
+    return _layers().floats
 
 
 def _curve(width: int) -> Decimal:
@@ -97,9 +109,9 @@ def _curve(width: int) -> Decimal:
 
 
 def _certain(layer: int, widths: list[int], heights: list[int], margin: Decimal) -> int:
-    """(quick) The largest |m| for which a point of this layer is below f wherever its other digits are, or -1 for none.
+    """(quick) Up to which |m| a point of this layer is below f wherever its other digits are; -1 if there is no such m.
 
-    |x| <= x_i (|m| + 1) 2^-53 =: b, and f(b) >= y_{i+1} then keeps it. Layer 0, whose scale is its own, is always looked at again.
+    |x| <= x_i (|m| + 1) 2^-53 =: b, and f(b) >= y_{i+1} then keeps it. Layer 0, far wider, is always looked at again.
     """
     if layer in (0, _LAYERS - 1):
         return -1
@@ -110,29 +122,64 @@ def _certain(layer: int, widths: list[int], heights: list[int], margin: Decimal)
     return (inner << _DIGITS) // widths[layer] - 1 if inner > 0 else -1
 
 
+def _below(layer: int, digits: int, height: int, extra: int) -> bool | None:
+    """(keep) Whether y < f(x) for all x = x_i (digits + [0, 1]) 2^-(53 + extra), y = y_i + (height + [0, 1]) 2^-extra area / x_i.
+
+    None if it is so for some and not for others. Decimals have 10 digits more than the margin that covers their rounding.
+    """
+    width, bits = _layers().widths[layer], 192 + extra
+    with localcontext(Context(prec=60 + 2 * extra, Emin=MIN_EMIN)):
+        margin = Decimal(10) ** -(50 + 2 * extra)
+        unit = Decimal(width) / Decimal(2 ** (_WIDTH_BITS + _DIGITS + extra))
+        tall = Decimal(_AREA << _WIDTH_BITS) / Decimal(width << (_AREA_BITS + extra))
+        near, far = sorted((abs(digits), abs(digits + 1)))
+        base = _heights(bits)[layer]
+        # The lower end of the layer is known to within `_LAYERS` units of its last digit.
+        if Decimal(base + _LAYERS) / Decimal(2**bits) + tall * (height + 1) + margin < (-((unit * far) ** 2) / 2).exp():
+            return True
+        if Decimal(base) / Decimal(2**bits) + tall * height - margin > (-((unit * near) ** 2) / 2).exp():
+            return False
+    return None
+
+
+def _in_tail(digits: int, height: int, extra: int) -> tuple[int, int] | None:
+    """(tail) The digits and the height, in layer 0's units, of the point beyond `REACH` that a point of layer 0 stands for.
+
+    The points of 31 <= |x| < 32 and h = 2^-660 (1 + h'), 0 <= h' < 1, lie above f. The box of those with 2^-(k + 1) <= h' < 2^-k
+    is moved outwards by 1 + k and down to the axis, where it has f under it for 32 + k <= |x| < 33 + k. Sizes stay the same.
+    None if the point stands for itself; the same digits and height if its k is not known yet.
+    """
+    spare, one = extra - _TAIL_BITS, 1 << (extra + _DIGITS - 5)
+    if spare < 0 or height >> spare != 1 or min(abs(digits), abs(digits + 1)) < (REACH - 1) * one:
+        return None
+    rest = height - (1 << spare)
+    if rest == 0:
+        return digits, height
+    out = (1 + spare - rest.bit_length()) * one
+    return digits + (out if digits >= 0 else -out), rest - (1 << (rest.bit_length() - 1))
+
+
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Rounded:
     """A sampler of round(`scale` Z), for any scale up to 2^45. Reading it changes nothing: threads may share one.
 
     >>> from eigenveil.privacy.noise import Noise
-    >>> Rounded(1000.0).draw(Noise.seeded(7), 3).dtype
-    dtype('int64')
+    >>> Rounded(1000.0).draw(Noise.seeded(7), 3).tolist()
+    [359, -194, 401]
     """
 
     scale: float
-    # x_i, y_i, heights and certain |m| by layer, then scale x_i 2^-53, each (1024,); and how near to a half is too near.
-    _table: tuple[Array, Array, Array, Array] = field(init=False, repr=False)
+    # T_i = scale x_i 2^-53 by layer, (1024,), and how near to a half is too near.
     _digit: Array = field(init=False, repr=False)
     _near: float = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         require(0 < self.scale <= LARGEST_SCALE, f"scale must be positive and at most 2^45, got {self.scale}")
-        table = _floats()
-        digit = (self.scale * table[0]) * 2.0**-_DIGITS
-        object.__setattr__(self, "_table", table)
+        digit = (self.scale * _floats()[0]) * 2.0**-_DIGITS
         object.__setattr__(self, "_digit", digit)
-        object.__setattr__(self, "_near", 0.5 - 4 * float(digit[1:].max()) - 2.0**-53)
+        # Widths fall with the layer, so that T_1 is the largest but layer 0's.
+        object.__setattr__(self, "_near", 0.5 - 4 * float(digit[1]) - 2.0**-53)
 
     def draw(self, noise: Noise, count: int) -> Integers:
         """Independent draws, (count,)."""
@@ -141,22 +188,34 @@ class Rounded:
         room = min(_ROUND, count)
         space = (np.empty(room, np.int64), np.empty(room), np.empty(room), np.empty(room, bool), np.empty(room, bool))
         for first in range(0, count, _BATCH):
-            last = min(first + _BATCH, count)
-            doubts = [
-                self._fill(noise, out, start, min(start + _ROUND, last), space) for start in range(first, last, _ROUND)
-            ]
-            where, layer, digits = (np.concatenate(parts) for parts in zip(*doubts, strict=True))
-            if len(where) > 0:
-                out[where] = self._again(noise, layer, digits)
+            batch = out[first : first + _BATCH]
+            refused = self._propose(noise, batch, space)
+            while len(refused) > 0:
+                others = np.empty(len(refused), dtype=np.int64)
+                again = self._propose(noise, others, space)
+                batch[refused] = others
+                refused = refused[again]
         return out
 
+    def _propose(self, noise: Noise, out: Integers, space: tuple[NDArray[Any], ...]) -> Integers:
+        """Fill `out` from one point each, and return the places whose points lie above the curve, in order."""
+        doubts = [
+            self._fill(noise, out, start, min(start + _ROUND, len(out)), space) for start in range(0, len(out), _ROUND)
+        ]
+        where, layer, digits = doubts[0] if len(doubts) == 1 else map(np.concatenate, zip(*doubts, strict=True))
+        if len(where) == 0:
+            return where
+        found, kept = self._settle(noise, layer, digits)
+        out[where] = found
+        return where[~kept]
+
     def _fill(
-        self, noise: Noise, out: Integers, start: int, stop: int, space: tuple[NDArray[np.generic], ...]
+        self, noise: Noise, out: Integers, start: int, stop: int, space: tuple[NDArray[Any], ...]
     ) -> tuple[Integers, Integers, Integers]:
         """Draw places `start` to `stop`; return the ones in doubt, with their layers and digits.
 
-        x = x_i (m + e) 2^-53 with e in [0, 1) not drawn yet. (round) X = fl(m T), T = fl(s x_i 2^-53), is within 3 T (1 + 2^-50) of
-        s x, and X - rint(X) is exact: unless X is within 4 T + 2^-53 of a half, round(s x) = rint(X) whatever e is.
+        x = x_i (m + e) 2^-53 with e in [0, 1) not drawn yet. (round) X = fl(m T), T = fl(s x_i 2^-53), is within 3 T (1 + 2^-50)
+        of s x, and X - rint(X) is exact: unless X is within 4 T + 2^-54 of a half, round(s x) = rint(X) whatever e is.
         """
         whole = out[start:stop]
         layer, x, other, doubt, more = (array[: len(whole)] for array in space)
@@ -164,7 +223,7 @@ class Rounded:
         np.bitwise_and(digits, _LAYERS - 1, out=layer)
         np.right_shift(digits, _LAYER_BITS, out=digits)
         np.copyto(x, digits)
-        np.take(self._table[3], layer, out=other, mode="clip")
+        np.take(_floats()[3], layer, out=other, mode="clip")
         # The answers' own memory is working space until they are there.
         np.abs(x, out=whole.view(np.float64))
         np.greater(whole.view(np.float64), other, out=doubt)
@@ -179,15 +238,15 @@ class Rounded:
         found = np.flatnonzero(doubt)
         return found + start, layer[found].astype(np.int64), digits[found]
 
-    def _again(self, noise: Noise, layer: Integers, digits: Integers) -> Integers:
-        """The draws for points in doubt: half a percent of all, most of them because they may lie above the curve.
+    def _settle(self, noise: Noise, layer: Integers, digits: Integers) -> tuple[Integers, NDArray[np.bool_]]:
+        """The draws for points in doubt, half a percent of all, and which of them lie below the curve: about half.
 
         Heights and 64 more digits of x are drawn for all of them, needed or not. (keep) The gap f(x) - y in floating point is
         off by less than 2^-39 if `exp` is right to 2^-40, so that one beyond 2^-38 decides; the rest is decided in decimals.
         """
         count = len(layer)
         heights, more = noise.words(2 * count).reshape(2, count)
-        x, y, tall, certain = (array[layer] for array in self._table)
+        x, y, tall, certain = (array[layer] for array in _floats())
         size = np.abs(digits).astype(np.float64)
         far = size * x * 2.0**-_DIGITS
         gap = np.exp(-0.5 * far * far) - (y + tall * ((heights >> np.uint64(11)).astype(np.float64) * 2.0**-53))
@@ -195,18 +254,37 @@ class Rounded:
         kept = sure | (gap > _DOUBT)
         product = digits * self._digit[layer]
         nearest = np.rint(product)
-        loose = kept & (np.abs(product - nearest) > 0.5 - 4 * self._digit[layer] - 2.0**-53)
         found = nearest.astype(np.int64)
-        for place in np.flatnonzero(loose).tolist():
-            found[place] = self._nearest(noise, int(layer[place]), (int(digits[place]) << 64) + int(more[place]), 64)
+        loose = np.flatnonzero(kept & (np.abs(product - nearest) > 0.5 - 4 * self._digit[layer] - 2.0**-53))
+        if len(loose) > 0:
+            found[loose] = self._finer(noise, layer[loose], digits[loose], more[loose])
         for place in np.flatnonzero(~sure & (np.abs(gap) <= _DOUBT)).tolist():
             longer = (int(digits[place]) << 64) + int(more[place])
             settled = self._settled(noise, int(layer[place]), longer, int(heights[place]))
             kept[place] = settled is not None
-            found[place] = 0 if settled is None else settled
-        refused = np.flatnonzero(~kept)
-        if len(refused) > 0:
-            found[refused] = self.draw(noise, len(refused))
+            # Beyond 2^17 deviations a draw would not fit; it is taken modulo 2^64 then, as sums of int64 are.
+            found.view(np.uint64)[place] = (settled or 0) % 2**64
+        return found, kept
+
+    def _finer(self, noise: Noise, layer: Integers, digits: Integers, more: NDArray[np.uint64]) -> Integers:
+        """round(s x) for points whose X is near a half, from the 64 next digits of m + e and twice the precision.
+
+        s x_i = A + B without error, and A m = P + Q, where Q sums up the products of halves: what rounding leaves in it is below
+        2^-75 |P|, that is 2^-22 T. With R = rint(P), s x is within 2^-20 T + 2^-51 of R + r, r = (P - R) + (Q + B m + A e), whose
+        first difference is exact. An r within 2^-20 T + 2^-50 of a half is left to whole numbers.
+        """
+        x, m = _floats()[0][layer] * 2.0**-_DIGITS, digits.astype(np.float64)
+        top, bottom = _halves(float(self.scale))
+        a = top * x + bottom * x
+        b = (top * x - a) + bottom * x
+        p = a * m
+        (a_top, a_bottom), (m_top, m_bottom) = _halves(a), _halves(m)
+        q = ((a_top * m_top - p) + (a_top * m_bottom + a_bottom * m_top)) + a_bottom * m_bottom
+        whole = np.rint(p)
+        rest = (p - whole) + (q + b * m + a * (more.astype(np.float64) * 2.0**-64))
+        found: Integers = (whole + np.rint(rest)).astype(np.int64)
+        for place in np.flatnonzero(np.abs(rest - np.rint(rest)) > 0.5 - a * 2.0**-20 - 2.0**-50).tolist():
+            found[place] = self._nearest(noise, int(layer[place]), (int(digits[place]) << 64) + int(more[place]), 64)
         return found
 
     def _nearest(self, noise: Noise, layer: int, digits: int, extra: int) -> int:
@@ -222,27 +300,24 @@ class Rounded:
 
     def _settled(self, noise: Noise, layer: int, digits: int, height: int) -> int | None:
         """The draw if its point is below the curve, None if it is above, with as many digits of both as that takes."""
-        table, extra = _layers(), 64
-        width, low_end = table.widths[layer], table.heights[layer]
-        while extra <= _GIVE_UP:
-            with localcontext(Context(prec=60 + 2 * extra)):
-                margin = Decimal(10) ** -(50 + 2 * extra)
-                unit = Decimal(width) / Decimal(2 ** (_WIDTH_BITS + _DIGITS + extra))
-                near, far = sorted((abs(digits), abs(digits + 1)))
-                tall = Decimal(_AREA << _WIDTH_BITS) / Decimal(width << _AREA_BITS)
-                # The height of the layer's lower end is known to within `_LAYERS` units of its last digit.
-                base, off = Decimal(low_end) / Decimal(2**_HEIGHT_BITS), Decimal(_LAYERS) / Decimal(2**_HEIGHT_BITS)
-                low = base + tall * height / Decimal(2**extra)
-                high = base + off + tall * (height + 1) / Decimal(2**extra)
-                if high + margin < (-((unit * far) ** 2) / 2).exp():
-                    return self._nearest(noise, layer, digits, extra)
-                if low - margin > (-((unit * near) ** 2) / 2).exp():
+        extra, beyond = 64, layer > 0
+        while True:
+            below = _below(layer, digits, height, extra)
+            if below:
+                return self._nearest(noise, layer, digits, extra)
+            if below is False:
+                moved = None if beyond else _in_tail(digits, height, extra)
+                if moved is None:
                     return None
+                if moved != (digits, height):
+                    (digits, height), beyond = moved, True
+                    continue
             words = noise.words(2)
             digits, height, extra = (digits << 64) + int(words[0]), (height << 64) + int(words[1]), extra + 64
-        return None
 
 
-@cache
-def _floats() -> tuple[Array, Array, Array, Array]:
-    return _layers().floats
+def _halves(value: Array | float) -> tuple[Any, Any]:
+    """Two numbers of at most 26 binary digits each whose sum is `value`."""
+    large = _SPLIT * value
+    top = large - (large - value)
+    return top, value - top

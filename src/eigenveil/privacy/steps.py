@@ -5,8 +5,8 @@ value, and whoever knows all rows but one sees which value was there. Here the v
 power of two, whole-number noise is added to it, and only the sum, which is public by then, becomes a float again.
 
 **Rounding costs next to nothing.** Let V be an exact value, a sum of whole numbers say, with sensitivity D, and W what floating
-point holds of it: |W - V| <= 2^-51 |V| + g / 4 in every entry, as after three roundings and a little more. With a power of two g and
-K = clip(rint(W / g), -2^49, 2^49),
+point holds of it: |W - V| <= 2^-51 |V| + g / 4 in every entry, as after three roundings and a little more. With a power of
+two g and K = clip(rint(W / g), -2^49, 2^49),
     |K - clip(V / g)| <= 1/2 + 2^-51 * 2^49 + 1/4 = 1   in every entry:
 dividing by g is exact, rounding to a whole number moves by at most a half, and clipping moves no two numbers apart. So the whole
 numbers of neighbours are at most D / g + 2 sqrt(size) apart in the Euclidean norm; `step_of` makes g so small that this is at
@@ -15,12 +15,14 @@ most D / g * (1 + 2^-12), and noise for that distance is what is drawn.
 A W that is any further from V than that would make the noise too small: what is released must come out of exact sums
 (`eigenveil.privacy.whole`), never out of a sum in floating point, whose error grows with the number of rows.
 
-**Noise on noise.** Let u -> f(u) move no two points apart by more than L times their distance plus c, and let Z, Z' be independent
-standard normals. Then f(x + s Z) + t Z' is mu-private for x that one person moves by D, with mu^2 = a^2 / s^2 + (L (D - a) + c)^2 / t^2
-for every a in [0, D]. Proof: between x and x', |x - x'| <= D, look at Z shifted by a / s towards x beside Z itself. Telling the
-two apart is a Gaussian mechanism of mu = a / s. Given Z, the points that f is applied to are D - a apart, so what is released after it
-is a Gaussian mechanism of mu = (L (D - a) + c) / t, and the two compose. With a = D s^2 / (s^2 + t^2 / L^2) that is at most
-(D + c / L)^2 / (s^2 + t^2 / L^2): the variances add up, whatever was rounded or clipped in between, as long as it is in c.
+**Noise on noise.** Let f move no two points further apart than L times their distance plus c, and let Z, Z' be independent
+standard normals. Then f(x + s Z) + t Z' is mu-private for x that one person moves by D, with
+    mu^2 = (D + c / L)^2 / (s^2 + t^2 / L^2):
+the variances add up, whatever was rounded or clipped in between, as long as it is in c. Proof: between x and x', E <= D apart,
+look at Z shifted by a / s towards x beside Z itself. Telling the two apart is a Gaussian mechanism of mu = a / s. Given Z, the
+points that f is applied to are E - a apart, so what is released after it is a Gaussian mechanism of mu = (L (E - a) + c) / t,
+and the two compose. The best a, (E + c / L) s^2 / (s^2 + t^2 / L^2), gives the bound. If it is more than E, a = E is better
+still: the points are the same then, and mu = E / s.
 """
 
 import math

@@ -11,6 +11,7 @@ with them 44, which leaves room for 2^9 rows at a time; entries of a row for a s
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, final
@@ -45,8 +46,9 @@ __all__ = [
 
 Integers = NDArray[np.int64]
 
-# What people are counted in: a row of a person who has m of them counts as 2^34 / m, rounded down.
-COUNT_UNIT = 2.0**-34
+# What people are counted in: a row of a person who has m of them counts as 2^34 / m, rounded down. Where the number of all people
+# is wanted and nothing else, it is counted in a finer one.
+COUNT_UNIT, _FINE_COUNT = 2.0**-34, 2.0**-45
 # Bases are brought onto multiples of this.
 _BASIS_UNIT = 2.0**-35
 # Rows for a sum have so many more bits than rows for products.
@@ -57,6 +59,8 @@ _FULL, _CARRY = 1 << 61, 32
 _TWO_WORKERS = 2048
 # Numbers of rows that stay in the inner cache while they are moved, measured, scaled and rounded; and rows at a time, at least.
 _CACHED_NUMBERS, _CACHED_ROWS = 1 << 15, 128
+# Rows of a sum that are put together at a time.
+_STRIP = 512
 # Rows that scores are multiplied with at a time: their products add up exactly.
 _SCORED_ROWS = 1 << 9
 # A symmetric matrix in place of rows is brought onto a lattice this much finer than that of its release.
@@ -81,6 +85,11 @@ class Total:
     def zeros(cls, shape: tuple[int, ...], *, each: int) -> "Total":
         """Nothing yet."""
         return cls(np.zeros(shape, dtype=np.int64), max(each, 1))
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing has been added."""
+        return self._rows == 0
 
     def room(self, rows: int) -> Integers:
         """Where what so many rows add is to be added: the caller adds to it in place."""
@@ -113,11 +122,13 @@ class Total:
         # What is left counts as the rows that it could be of.
         self._rows = -(-(1 << _CARRY) // self.each)
 
-    def pair(self) -> DoubleDouble:
-        """The sum as a pair of floats, without loss."""
+    def pair(self, here: slice = slice(None)) -> DoubleDouble:
+        """The sum, or some rows of it, as a pair of floats, without loss."""
+        if self.high is None:
+            low = self.low[here]
+            return joined(low >> _CARRY, low & ((1 << _CARRY) - 1), bits=_CARRY)
         self._carry()
-        assert self.high is not None
-        return joined(self.high, self.low, bits=_CARRY)
+        return joined(self.high[here], self.low[here], bits=_CARRY)
 
     def value(self, unit: float) -> Array:
         """The sum times `unit`, rounded once to float64. Nothing may be added after this."""
@@ -145,24 +156,24 @@ def on_basis_grid(basis: Array) -> Array:
     return np.asarray(np.rint(basis / _BASIS_UNIT) * _BASIS_UNIT)
 
 
-def whole_weights(weights: Array) -> Integers:
-    """How much rows count, (b,), in whole numbers of `COUNT_UNIT`, rounded down, so that no person counts as more than one.
+def whole_weights(weights: Array, *, unit: float = COUNT_UNIT) -> Integers:
+    """How much rows count, (b,), in whole numbers of `unit`, rounded down, so that no person counts as more than one.
 
-    m rows of weight fl(1 / m) count as k each, with k <= 2^34 fl(1 / m); m k is whole and below 2^34 (1 + 2^-52), so at most 2^34.
+    m rows of weight fl(1 / m) count as k <= fl(1 / m) / unit each; m k is whole and below (1 + 2^-52) / unit, so at most 1 / unit.
 
     >>> int(3 * whole_weights(np.array([1 / 3]))[0]) - 2**34
     -1
     """
-    return np.floor(weights / COUNT_UNIT).astype(np.int64)
+    return np.floor(weights / unit).astype(np.int64)
 
 
 def whole_count(rows: Rows) -> float:
     """The number of people, weights added up exactly."""
-    total = 0
+    total, one = 0, round(1 / _FINE_COUNT)
     for block in rows.blocks(block_size(rows)):
-        one = round(1 / COUNT_UNIT)
-        total += len(block) * one if block.weights is None else int(whole_weights(block.weights).sum())
-    return float(Fraction(total) * Fraction(COUNT_UNIT))
+        weights = block.weights
+        total += len(block) * one if weights is None else int(whole_weights(weights, unit=_FINE_COUNT).sum())
+    return float(Fraction(total) * Fraction(_FINE_COUNT))
 
 
 def whole_trace(rows: Rows, region: Region) -> float:
@@ -227,7 +238,7 @@ def block_sum(block: Block, domain: Domain) -> tuple[Integers, float]:
     return np.rint(part.finish() / part.unit).astype(np.int64), part.unit
 
 
-def whole_gram_columns(block: Block, *, width: int, domain: Domain) -> Any:
+def whole_gram_columns(block: Block, *, width: int, domain: Domain) -> Iterator[Array]:
     """The Gram matrix of a block's rows, at most `width` of its columns at a time: arrays (d, width), private."""
     unit, center = _unit(domain) ** 2, domain.shifted_center
     starts = range(0, domain.dim, width)
@@ -252,8 +263,9 @@ def whole_gram_columns(block: Block, *, width: int, domain: Domain) -> Any:
         if center is None or shifts is None:
             yield piece * unit
         else:
-            exact = joined(piece >> _CARRY, piece & ((1 << _CARRY) - 1), bits=_CARRY)
-            yield shifts.taken_off(exact, center / _unit(domain), here) * unit
+            exact = joined(piece.T >> _CARRY, piece.T & ((1 << _CARRY) - 1), bits=_CARRY)
+            # The matrix is symmetric: its columns are its rows.
+            yield np.ascontiguousarray(shifts.ends(center / _unit(domain)).off(exact, here).T) * unit
 
 
 def whole_scores(rows: Rows, *, basis: Array, domain: Domain) -> Array:
@@ -276,34 +288,13 @@ def whole_scores(rows: Rows, *, basis: Array, domain: Domain) -> Array:
 
 def whole_gram_times(rows: Rows, *, basis: Array, region: Region) -> Array:
     """The Gram matrix times `basis`, (d, p), brought onto its grid."""
-    basis, center = on_basis_grid(basis), region.shifted_center
-    bits = 17 if center is None else math.ceil(math.log2(_reach(region)))
-    total, unit = Total.zeros(basis.shape, each=1 << (bits + SCORE_BITS)), 1.0
-    drag = None if center is None else Total.zeros((1, basis.shape[1]), each=1 << (24 + SCORE_BITS))
-    for block in rows.blocks(block_size(rows)):
-        if not block.sparse:
-            for start in range(0, len(block), _SCORED_ROWS):
-                part = region.scored(block.piece(start, _SCORED_ROWS), basis=basis)
-                total.add(part.rows.T @ part.scores, len(part.scores))
-                unit = part.unit
-            continue
-        part = region.scored(block, basis=basis)
-        unit, scores, stored = part.unit, part.scores.astype(np.int64), part.rows.astype(np.int64)
-        # So many rows at a time as cannot overflow.
-        most = 1 << (62 - bits - SCORE_BITS)
-        for start in range(0, len(block), most):
-            piece = slice(start, start + most)
-            total.add(stored[piece].T.tocsr() @ scores[piece], len(scores[piece]))
-            if drag is not None and part.shift is not None:
-                drag.add(part.shift[piece].astype(np.int64)[None, :] @ scores[piece], len(scores[piece]))
-    if center is None or drag is None:
-        return total.value(unit)
-    # G Z = R^T S - c (s^T S), in units: the last step in double-doubles, as the two may nearly cancel.
-    (hi,), (lo,) = drag.pair()
-    scale = SHIFT / _unit(region)
-    value = total.pair()
-    left = minus_outer((value[0].T, value[1].T), (hi * scale, lo * scale), center)
-    return np.ascontiguousarray((left[0] + left[1]).T * unit)
+    basis, size = on_basis_grid(basis), block_size(rows)
+    several = not rows.sparse and rows.shape[0] > size
+    workers = [_Products(region, basis) for _ in range(2 if several else 1)]
+    shared_work(rows.blocks(size), workers=workers, take=_Products.take)
+    for worker in workers[1:]:
+        workers[0].total.and_other(worker.total)
+    return workers[0].finish()
 
 
 def whole_symmetric_times(matrix: Array, *, basis: Array, sensitivity: float) -> Array:
@@ -430,12 +421,69 @@ class _SparseGram:
         center = self._region.shifted_center
         if center is None or self.shifts is None:
             return self.total.value(self.unit)
-        hi, lo = self.total.pair()
-        exact = self.shifts.taken_off((hi, lo), center / _unit(self._region), slice(0, self._region.dim))
-        # The two halves were rounded each for itself.
-        upper = np.triu(exact)
-        upper += np.triu(exact, 1).T
-        return upper * self.unit
+        ends, found = self.shifts.ends(center / _unit(self._region)), np.empty(self.total.low.shape)
+        for start in range(0, len(found), _STRIP):
+            here = slice(start, start + _STRIP)
+            # Columns of a symmetric matrix are its rows; the two are rounded each for itself, and one of them counts.
+            strip = ends.off(self.total.pair(here), here) * self.unit
+            found[here, start:] = strip[:, start:]
+            found[start:, here] = strip[:, start:].T
+        return found
+
+
+@final
+class _Products:
+    """One worker's share of the Gram matrix times a basis on its grid, (d, p). Changes in place."""
+
+    def __init__(self, region: Region, basis: Array) -> None:
+        self._region, self._basis, self._unit = region, basis, 1.0
+        far = region.shifted_center is not None
+        self._bits = math.ceil(math.log2(_reach(region))) if far else 17
+        self.total = Total.zeros(basis.shape, each=1 << (self._bits + SCORE_BITS))
+        # What of the center is still in the products of sparse rows: s^T S, (1, p).
+        self._drag = Total.zeros((1, basis.shape[1]), each=1 << (24 + SCORE_BITS)) if far else None
+        self._scratch = np.empty((0, region.dim))
+
+    def take(self, block: Block) -> None:
+        """Add the products of a block's rows."""
+        if block.sparse:
+            self._take_sparse(block)
+            return
+        size = min(_cached(self._region.dim), _SCORED_ROWS)
+        if len(self._scratch) == 0:
+            self._scratch = np.empty((size, self._region.dim))
+        for start in range(0, len(block), size):
+            part = self._region.scored(block.piece(start, size), basis=self._basis, out=self._scratch)
+            self.total.add(part.rows.T @ part.scores, len(part.scores))
+            self._unit = part.unit
+
+    def _take_sparse(self, block: Block) -> None:
+        part = self._region.scored(block, basis=self._basis)
+        self._unit = part.unit
+        scores, stored = part.scores.astype(np.int64), part.rows.astype(np.int64)
+        # So many rows at a time as cannot overflow.
+        most = 1 << (62 - self._bits - SCORE_BITS)
+        for start in range(0, len(block), most):
+            here = slice(start, start + most)
+            # Sorted by column first: twice as fast as scattering the rows' products.
+            self.total.add(stored[here].T.tocsr() @ scores[here], len(scores[here]))
+            if self._drag is not None and part.shift is not None:
+                self._drag.add(part.shift[here].astype(np.int64)[None, :] @ scores[here], len(scores[here]))
+
+    def finish(self) -> Array:
+        """The product, (d, p): R^T S - c (s^T S), the last step in double-doubles, as the two may nearly cancel."""
+        center = self._region.shifted_center
+        if center is None or self._drag is None or self._drag.empty:
+            return self.total.value(self._unit)
+        (hi,), (lo,) = self._drag.pair()
+        scale, found = SHIFT / _unit(self._region), np.empty(self._basis.shape)
+        # A strip at a time: double-doubles take ten times the room of what they make.
+        for start in range(0, len(found), _STRIP):
+            here = slice(start, start + _STRIP)
+            value = self.total.pair(here)
+            left = minus_outer((value[0].T, value[1].T), (hi * scale, lo * scale), center[here])
+            found[here] = (left[0] + left[1]).T * self._unit
+        return found
 
 
 @final
@@ -459,24 +507,29 @@ class _Shifts:
         self._pull.add(across @ shift, len(shift))
         self._weight += int(shift @ shift)
 
-    def taken_off(self, products: DoubleDouble, center: Array, here: slice) -> Array:
-        """R^T R - p c^T - c (p - w c)^T in the columns `here`, p = R^T s and w = s^T s: exact but for one rounding at the end.
-
-        `products` and `center` are in units of the grid, shifts in `SHIFT`.
-        """
+    def ends(self, center: Array) -> "_Ends":
+        """What is to be taken off products around this center, in units of the grid: p, and p - w c, in double-doubles."""
         hi, lo = self._pull.pair()
         pull = hi * SHIFT, lo * SHIFT
-        weight = Fraction(self._weight) * Fraction(SHIFT) ** 2
-        rest = _as_pair(
-            [
-                Fraction(float(h)) + Fraction(float(low)) - weight * Fraction(float(c))
-                for h, low, c in zip(pull[0], pull[1], center, strict=True)
-            ]
-        )
-        ends = rest[0][here], rest[1][here]
-        hi, lo = minus_outer(products, pull, center[here])
-        hi, lo = minus_outer((hi.T, lo.T), ends, center)
-        return np.asarray((hi + lo).T)
+        weight = _as_pair([Fraction(self._weight) * Fraction(SHIFT) ** 2])
+        left = minus_outer((pull[0][None, :], pull[1][None, :]), weight, center)
+        return _Ends(pull, (left[0][0], left[1][0]), center)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class _Ends:
+    """R^T R becomes R^T R - c p^T - (p - w c) c^T, with the pull p = R^T s and the weight w = s^T s of a center c."""
+
+    pull: DoubleDouble
+    rest: DoubleDouble
+    center: Array
+
+    def off(self, products: DoubleDouble, here: slice) -> Array:
+        """The rows `here`, (m, d), of the products around the center: exact but for one rounding at the end."""
+        hi, lo = minus_outer(products, (self.rest[0][here], self.rest[1][here]), self.center)
+        across = minus_outer((hi.T, lo.T), self.pull, self.center[here])
+        return np.asarray((across[0] + across[1]).T)
 
 
 def _as_pair(numbers: list[Fraction]) -> DoubleDouble:

@@ -17,6 +17,7 @@ import scipy.sparse as sp
 from eigenveil.data import as_arrow, as_numbers, is_arrow_like, require_numbers
 from eigenveil.errors import require
 from eigenveil.estimators.checks import is_real
+from eigenveil.people import require_ids
 
 __all__ = ["Interactions", "checked_interactions", "is_whole", "ones_at", "require_names_of_one_line"]
 
@@ -31,7 +32,8 @@ _BLOCK_NUMBERS = 1 << 22
 class Interactions:
     """`matrix`, (n users, d items), a CSR array of ones in canonical form, and the names of users and items.
 
-    Names that are None are numbers from 0. Users without any item and items without any user are kept: the first add
+    Names that are None are numbers from 0. A user must have a name that is somebody's (`eigenveil.people`); an item may be called
+    anything. Users without any item and items without any user are kept: the first add
     nothing to any sum, the second are columns of zeros. The matrix is one's own copy and not to be changed.
 
     >>> plays = Interactions(np.array([[1, 0], [1, 1]]), users=("ann", "bob"), items=("jazz", "rock"))
@@ -60,6 +62,7 @@ class Interactions:
             require(len(names) == count, f"{kind} must have one name for each {kind[:-1]} of the matrix")
             require(len(set(names)) == count, f"{kind} must have names that differ from each other")
             require_names_of_one_line(names, kind)
+        require_ids(self.users or (), what="users", who="user")
 
     def __repr__(self) -> str:
         # The names of users, and how much is stored, would otherwise end up in logs.

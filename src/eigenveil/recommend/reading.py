@@ -17,6 +17,7 @@ import scipy.sparse as sp
 from eigenveil.data import as_numbers, first_line, require_names, require_numbers
 from eigenveil.errors import require
 from eigenveil.estimators.checks import is_real
+from eigenveil.people import require_ids
 from eigenveil.recommend.interactions import Interactions, is_whole, ones_at, require_names_of_one_line
 
 __all__ = ["columns_not_read", "read_interactions"]
@@ -43,6 +44,7 @@ def read_interactions(
     ratings; without it a column called "value" serves if there is one. Lines whose value is below `at_least` are no
     interactions; without `at_least` a value must be 1, or 0 for none. A line that is repeated counts once. Users and items are
     sorted, whole numbers by size, so the order of the lines does not matter; a user of whom no line is left is an empty row.
+    Every line must name a user: blanks and placeholders such as "NA" are refused, as `eigenveil.people` says.
 
     `items` is the public list of items, names or a file with one on each line (a csv may start with the name of the column):
     they are the columns, in this order, and lines with other items are left out without a word, because how many there are
@@ -82,8 +84,8 @@ def read_interactions(
     with _reading(path, value):
         table = _lines(path, ending, user, item, value)
     require(table.num_rows > 0, f"{path} has column names and no lines")
-    rows, users = _coded(table[user], user)
-    columns, known = _coded(table[item], item)
+    rows, users = _coded(table[user], user, named=False)
+    columns, known = _coded(table[item], item, named=True)
     kept = np.ones(table.num_rows, dtype=bool) if value is None else _kept(table.select([value]), value, at_least)
     if listed is not None:
         place = {name: index for index, name in enumerate(listed)}
@@ -179,8 +181,11 @@ def _lines(path: Path, ending: str, user: str, item: str, value: str | None) -> 
     )
 
 
-def _coded(column: Any, name: str) -> tuple[Any, tuple[str, ...]]:
-    """Identifiers as numbers from 0, (lines,), and the names these stand for, sorted: by size if all are whole numbers."""
+def _coded(column: Any, name: str, *, named: bool) -> tuple[Any, tuple[str, ...]]:
+    """Identifiers as numbers from 0, (lines,), and the names these stand for, sorted: by size if all are whole numbers.
+
+    Users must be somebody. Items are public names, and one that is `named` "None" may be a song.
+    """
     import pyarrow as pa
     import pyarrow.types as types
 
@@ -194,7 +199,10 @@ def _coded(column: Any, name: str) -> tuple[Any, tuple[str, ...]]:
     )
     codes = column.dictionary_encode().combine_chunks()
     found = codes.dictionary.cast(pa.string()).to_pylist()
-    require(column.null_count == 0 and "" not in found, f"column {name!r} must have no missing values")
+    if named:
+        require(column.null_count == 0 and "" not in found, f"column {name!r} must have no missing values")
+    else:
+        require_ids(found + [None] * bool(column.null_count), what=f'user column "{name}"', who="user")
     require_names_of_one_line(found, f"column {name!r}")
     key: Callable[[str], Any] = int if all(map(_WHOLE_NUMBER.fullmatch, found)) else str
     names = tuple(sorted(found, key=key))

@@ -13,6 +13,7 @@ import numpy as np
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace, orthonormal, signed
 from eigenveil.privacy import Bounded, Domain, Noise
+from eigenveil.privacy.rounded import Rounded
 from eigenveil.rows import Rows, Symmetric, block_size
 from eigenveil.tasks.base import Question, SumTask
 
@@ -20,6 +21,8 @@ __all__ = ["PublishedSegments", "PublishedState"]
 
 # A question that is asked again may come with totals that another order of adding has rounded.
 _SAME = 1e-6
+# Steps of scores, as bits below their noise: rounding adds less than 2^-42 to its variance.
+_STEP_BITS = 20
 
 
 @final
@@ -122,10 +125,9 @@ class PublishedSegments(SumTask[PublishedState, Subspace]):
         if exchange == 0:
             if component > 0:
                 self._rows -= np.outer(self._scores, total)
-            self._scores = self.sigma_q * self.noise.normal((len(self._rows),))
+            self._scores = self._noisy(np.zeros(len(self._rows)), self.sigma_q)
         elif exchange <= self.turns:
-            drawn = self.sigma_p[exchange - 1] * self.noise.normal((len(self._rows),))
-            self._scores = self.alpha * (self._rows @ total) + drawn
+            self._scores = self._noisy(self.alpha * (self._rows @ total), self.sigma_p[exchange - 1])
         else:
             self._scores = self._scores / math.sqrt(total[0]) if total[0] > 0 else np.zeros(len(self._rows))
             self._segments.append(self._scores)
@@ -175,6 +177,16 @@ class PublishedSegments(SumTask[PublishedState, Subspace]):
         values, products = values[order], state.products[:, order]
         # Householder QR completes columns of zeros, which are last, to an orthonormal basis.
         return Subspace(signed(orthonormal(products / np.where(values > 0, values, 1.0))), values)
+
+    def _noisy(self, scores: Array, sigma: float) -> Array:
+        """Scores with the paper's noise: both in whole steps of a power of two near sigma / 2^20, as all noise here is drawn."""
+        if sigma == 0:
+            return scores
+        step = 2.0 ** (math.frexp(sigma)[1] - _STEP_BITS)
+        # Nothing is promised, so nothing is clipped: scores so large that steps are lost on them are no more hidden by sigma.
+        noisy = np.rint(scores / step)
+        noisy += Rounded(sigma / step).draw(self.noise, len(scores))
+        return np.multiply(noisy, step)
 
     @property
     def _exchanges(self) -> int:

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace, orthonormal, signed
+from eigenveil.linalg.exact import minus_outer
 from eigenveil.privacy import (
     CONTRACTION,
     Bounded,
@@ -22,16 +24,20 @@ from eigenveil.privacy import (
     Neighbours,
     Noise,
     bounded_gram_times,
-    gram_times_sensitivity,
     require_contraction,
-    sum_sensitivity,
 )
-from eigenveil.rows import Rows, Symmetric, block_size
+from eigenveil.privacy.domain import SHIFT
+from eigenveil.privacy.rounded import LARGEST_SCALE, Rounded
+from eigenveil.privacy.whole import Total
+from eigenveil.rows import Block, Rows, Symmetric, block_size
 from eigenveil.tasks.base import Question, SumTask, require_step
 from eigenveil.tasks.products import require_shares
 
 __all__ = ["Segments", "SegmentsState"]
 
+# Bits of a hidden score, how much finer the grid of rows is than for products, so that people with many rows keep theirs, and how
+# many rows times scores are then added up at once without rounding.
+_SCORE_BITS, _FINER, _AT_ONCE = 16, 2.0**-10, 1 << 10
 # How far the directions found so far may be from orthonormal when they come from elsewhere.
 _ORTHONORMAL = 1e-8
 # A product this much shorter than the longest one is what rounding left of rows that lie in the directions found.
@@ -62,20 +68,21 @@ class SegmentsState:
 class Segments(SumTask[SegmentsState, Subspace]):
     """For each of `rank` components: a start z = sum_j x_j q_j from hidden scores q_j, then `turns` - 1 products, D-DP-PM Alg. 1.
 
-    Write V for the directions found, P = I - V V^T, and rows x_j in their ball of radius B, moved to P x_j. At the start
-    q_j = clip(N(0, deviation^2), +-clip), drawn by the holder of the row from its own `noise`. After that, with the
-    released z of the turn before, v = P z / ||P z||, q_j = (P x_j) . v and z = sum_j (P x_j) q_j = P G P v. Dividing by the
-    length of z takes the place of a fixed alpha: z is public, so its length is, and a guess could only let scores drift.
-    Scores after the start need no clipping, as |q_j| <= ||x_j|| ||P|| ||v|| <= B. A peer's own scores are its segment of the
-    left singular vector and are sent to nobody.
+    Write V for the directions found, P = I - V V^T, and rows x_j in their ball of radius B. At the start
+    q_j = clip(N(0, deviation^2), +-clip), drawn by the holder of the row from its own `noise`, as a whole number of public steps.
+    After that, with the released z of the turn before, v = P z / ||P z||, q_j = x_j . P v and z = sum_j x_j q_j = G P v. What
+    lies in the directions found is taken off z when it has been released (P z), and not off the rows: then z is a sum of whole
+    numbers, exact, and P is applied to what is public. Dividing by the length of P z takes the place of a fixed alpha: z is
+    public, so its length is, and a guess could only let scores drift. Scores after the start need no clipping, as
+    |q_j| <= ||x_j|| ||P|| ||v|| <= B. A peer's own scores are its segment of the left singular vector and are sent to nobody.
 
     Sensitivity. P is a contraction wherever ||V||_2^2 <= 2, its eigenvalues being 1 - s^2 for the singular values s of V.
-    So a product moves by at most ||P C P v|| <= ||C||_F ||v||, where C is what one person changes of the Gram matrix
+    So a product moves by at most ||C P v|| <= ||C||_F ||v||, where C is what one person changes of the Gram matrix
     (`gram_times_sensitivity`). At the start the scores of all other people have the same law in both tables and are
     independent of everything else: give them the same values in both. Then the sum moves by what the one person adds, and
-    for their m rows, which have weight 1/m each, || sum (1/m) P x q || <= B clip; replacing a person moves it by at most 2
+    for their m rows, which have weight 1/m each, || sum (1/m) x q || <= B clip; replacing a person moves it by at most 2
     B clip. With the others' scores known the release is a Gaussian mechanism of that sensitivity, and forgetting them is
-    post-processing.
+    post-processing. Which law the scores have makes no difference to that.
 
     With a `tolerance` a component is done when its direction has moved by no more than that, as a sine, since the turn
     before. There is one share for each turn of each component, and those of turns that were not needed stay unspent.
@@ -146,34 +153,40 @@ class Segments(SumTask[SegmentsState, Subspace]):
         """The sum over these rows, (d, 1): of rows times hidden scores at a start, and otherwise of rows times their scores."""
         found, current = question.arrays
         if current.shape[1] == 0:
-            return Bounded(_off(self._started(rows), found), self.sensitivity(question))
-        product = bounded_gram_times(rows, basis=_off(current, found), domain=self.domain, neighbours=self.neighbours)
-        return Bounded(_off(product.value, found), self.sensitivity(question))
+            return Bounded(self._started(rows)[:, None], self.sensitivity(question))
+        return bounded_gram_times(rows, basis=_off(current, found), domain=self.domain, neighbours=self.neighbours)
 
     def _started(self, rows: Rows) -> Array:
-        """sum_j x_j q_j, (d, 1), over these rows, with scores that are drawn here and forgotten."""
+        """sum_j x_j q_j, (d,), over these rows, with scores that are drawn here and forgotten."""
         require(
             not isinstance(rows, Symmetric),
             "a Symmetric has no rows to give hidden scores to, so it cannot take part in a start; give rows",
         )
-        total, center = np.zeros(self.domain.dim), self.domain.shifted_center
+        summed = _FloatStart(self.domain) if self.domain.unit is None else _WholeStart(self.domain, self.domain.unit)
         for block in rows.blocks(block_size(rows)):
-            scores = np.clip(self.deviation * self.noise.normal((len(block),)), -self.clip, self.clip)
-            if block.sparse:
-                part = self.domain.sparse(block)
-                total += part.rows.T @ scores
-                if center is not None:
-                    total -= float(part.shift @ scores) * center
-            else:
-                total += scores @ self.domain.dense(block)
-        return total[:, None]
+            summed.take(block, self._scores(len(block)))
+        return summed.value() * self._score_unit
+
+    @property
+    def _score_unit(self) -> float:
+        """What hidden scores are whole numbers of: a power of two, of which the clip has 2^15 to 2^16."""
+        return 2.0 ** (math.frexp(self.clip)[1] - _SCORE_BITS)
+
+    def _scores(self, count: int) -> NDArray[np.int64]:
+        """Hidden scores, (count,), in whole numbers, cut to the clip."""
+        most = math.floor(self.clip / self._score_unit)
+        return np.clip(self._drawn(count), -most, most)
+
+    def _drawn(self, count: int) -> NDArray[np.int64]:
+        # A deviation that far beyond the clip makes every score the clip or its opposite, whatever it is.
+        return Rounded(min(self.deviation / self._score_unit, LARGEST_SCALE)).draw(self.noise, count)
 
     def sensitivity(self, question: Question) -> float:
         """B clip or 2 B clip at a start, as one product's after it."""
         current = question.arrays[1]
         if current.shape[1] == 0:
-            return self.clip * sum_sensitivity(self.domain.radius, self.neighbours)
-        return gram_times_sensitivity(self.domain.radius, self.neighbours, basis=current, basis_norm=CONTRACTION)
+            return self.clip * self.domain.sum_sensitivity(self.neighbours)
+        return self.domain.gram_times_sensitivity(self.neighbours, basis=current, basis_norm=CONTRACTION)
 
     def shape(self, question: Question) -> tuple[int, ...]:
         """One column."""
@@ -226,6 +239,71 @@ class Segments(SumTask[SegmentsState, Subspace]):
     def at_rest(self, state: SegmentsState) -> bool | None:
         """Whether no finished component moved by more than the tolerance in its last turn."""
         return state.movement is not None and state.movement <= self.tolerance if self.tolerance > 0 else None
+
+
+@final
+class _WholeStart:
+    """sum_j x_j q_j over rows on their grid and whole scores: exact, and rounded once in the end. Changes in place.
+
+    Entries of rows have 27 bits and scores 16, so that 2^10 products add up in float64 without any rounding. Sparse rows around a
+    center are whole rows less s_j times the center, and what is to be taken off, sum_j s_j q_j, is a whole number too.
+    """
+
+    def __init__(self, domain: Domain, unit: float) -> None:
+        center = domain.shifted_center
+        far = 0.0 if center is None else float(np.abs(center).max())
+        self._domain, self._unit, self._center = domain, unit * _FINER, center
+        # Stored entries of sparse rows hold the center as well, which may be a hundred radii away.
+        each = (math.ceil((domain.radius + far) / self._unit) + 1) << _SCORE_BITS
+        self._most = (1 << 62) // each
+        self._total, self._shifts = Total.zeros((domain.dim,), each=each), 0
+
+    def take(self, block: Block, scores: NDArray[np.int64]) -> None:
+        if not block.sparse:
+            for start in range(0, len(block), _AT_ONCE):
+                rows = self._domain.whole(block.piece(start, _AT_ONCE), unit=self._unit)
+                self._total.add(scores[start : start + _AT_ONCE].astype(np.float64) @ rows, len(rows))
+            return
+        part = self._domain.whole_sparse(block, unit=self._unit)
+        stored, shift = part.rows.astype(np.int64), part.shift.astype(np.int64)
+        for start in range(0, len(block), self._most):
+            some = slice(start, start + self._most)
+            self._total.add(stored[some].T @ scores[some], len(scores[some]))
+            self._shifts += int(shift[some] @ scores[some])
+
+    def value(self) -> Array:
+        """The sum, (d,)."""
+        if self._center is None or self._shifts == 0:
+            return self._total.value(self._unit)
+        # Both may be large and nearly the same, so that the difference is taken with twice the digits.
+        high = float(self._shifts)
+        taken = (np.array([high]) * SHIFT, np.array([float(self._shifts - int(high))]) * SHIFT)
+        hi, lo = self._total.pair()
+        total = (hi[None, :] * self._unit, lo[None, :] * self._unit)
+        exact = minus_outer(total, taken, self._center)
+        return np.asarray((exact[0] + exact[1])[0])
+
+
+@final
+class _FloatStart:
+    """The same in floating point, where nothing is claimed. Changes in place."""
+
+    def __init__(self, domain: Domain) -> None:
+        self._domain, self._total = domain, np.zeros(domain.dim)
+
+    def take(self, block: Block, scores: NDArray[np.int64]) -> None:
+        center = self._domain.shifted_center
+        if not block.sparse:
+            self._total += scores @ self._domain.dense(block)
+            return
+        part = self._domain.sparse(block)
+        self._total += part.rows.T @ scores
+        if center is not None:
+            self._total -= float(part.shift @ scores) * center
+
+    def value(self) -> Array:
+        """The sum, (d,)."""
+        return self._total
 
 
 def _off(vectors: Array, found: Array) -> Array:

@@ -101,13 +101,14 @@ def _outside(budget: Budget, rng: Generator, state: int | None) -> Trial:
     pairing = pca.gossip.terms.among(()).pairing
     assert pairing is not None
     charged = pca.ledgers_[_LAST].charges[0].mu
+    steps = pairing.in_steps(1.0, charged, (_DIM, _DIM), symmetric=True)
     exact = sum(rows.T @ rows for rows in base.values())
     cut = np.eye(_DIM)
     look = Look(
         gram_of(pca.subspace_),
         np.asarray(exact),
         np.einsum("mi,mj->mij", cut, cut),
-        math.sqrt(len(NAMES)) * pairing.own(1.0, charged),
+        math.sqrt(len(NAMES)) * steps.own * steps.step,
         symmetric=True,
         charged=charged,
     )

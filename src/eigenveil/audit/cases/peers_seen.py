@@ -11,13 +11,15 @@ from typing import Any, Final, final
 import numpy as np
 from numpy.typing import NDArray
 
-from eigenveil.audit.cases.mail import Look, Tap
+from eigenveil.audit.cases.mail import Look, Tap, evened
 from eigenveil.errors import require
 from eigenveil.estimators import GossipPCA
 from eigenveil.estimators.gossip import Gossip
 from eigenveil.estimators.rounds import Watch
 from eigenveil.linalg import Array
-from eigenveil.privacy import Exact, pack, unpack
+from eigenveil.privacy import Exact
+from eigenveil.privacy.paired import PairedSteps
+from eigenveil.privacy.steps import distance_in_steps, pack, step_of, unpack, values_of
 from eigenveil.protocols.gossip.terms import Among
 from eigenveil.protocols.messages import Pass
 from eigenveil.rows import DenseRows
@@ -80,7 +82,9 @@ def seen(
     A hidden start of "segments" is passed over: nobody knows what it is a sum of, and it has 2% of the budget.
     """
     study = gossip.studies[gossip.parties.names[0]]
-    rows = {name: DenseRows(table) for name, table in base.items()}
+    # Where no canary is present, those are who stand in for them.
+    nobody = np.zeros(len(canaries), dtype=bool)
+    rows = {name: DenseRows(table) for name, table in tables_of(base, canaries, nobody).items()}
     states: dict[int, Any] = {0: study.start()}
     looks = []
     for place, (turn, passed) in enumerate(_turns(tap).items()):
@@ -152,7 +156,7 @@ class _View:
         """What the honest sent, h rows of n numbers, whitened: for noise of covariance own^2 S, times the inverse root of S."""
         honest = tuple(name for name in parts if name != self.colluder)
         mu = self._charged(honest)
-        left = np.array([parts[name] - self._known(name, mu, len(parts[name])) for name in honest])
+        left = np.array([self._even(parts[name] - self._known(name, mu)) for name in honest])
         base = np.array([self._part(rows[name]) for name in honest])
         own, covariance = self._noise(honest, mu)
         white = np.linalg.inv(np.linalg.cholesky(covariance))
@@ -160,16 +164,20 @@ class _View:
         return Look(white @ left, white @ base, shifts, own, charged=mu)
 
     def _part(self, rows: DenseRows) -> Array:
-        """What these rows add to a part, (n,), before any noise."""
+        """What these rows add to a part, (n,), before any noise, as `_even` has it."""
         private = self.summed.private(self.asked, rows)
-        return pack(private.value, symmetric=private.symmetric)
+        return self._even(pack(private.value, symmetric=private.symmetric))
+
+    def _even(self, packed: Array) -> Array:
+        """A packed array with the same noise on all of its entries: off the diagonal of a symmetric one there is less."""
+        return evened(packed, self.summed.shape(self.asked)) if self.summed.symmetric else packed
 
     def _moved(self, canary: Canary) -> Array:
         """What the canary moves the part of its peer by, (n,)."""
         by = self._part(DenseRows(canary.row[None]))
         return by if canary.instead is None else by - self._part(DenseRows(canary.instead[None]))
 
-    def _known(self, name: str, mu: float, size: int) -> Array | float:
+    def _known(self, name: str, mu: float) -> Array | float:
         """The noise that this peer shares with the colluder, (n,), with its sign."""
         pairing, turn, colluder = self.among.pairing, self.turn, self.colluder
         if pairing is None or colluder is None or colluder not in pairing.graph.names:
@@ -179,22 +187,31 @@ class _View:
         # Whoever colludes looks into its own keys.
         keys = self.gossip.peers[colluder]._outgoing.keys
         assert keys is not None
-        label = self.summed.label(self.asked)
-        shared = keys.stream(name, gone=turn.gone, base=turn.base, turn=turn.number, label=label, size=size)
+        label, steps = self.summed.label(self.asked), self._steps(mu)
+        shared = keys.stream(name, gone=turn.gone, base=turn.base, turn=turn.number, label=label, steps=steps)
         order = pairing.graph.names
         sign = 1.0 if order.index(name) < order.index(colluder) else -1.0
-        return sign * pairing.between(self._sensitivity, mu) * shared.normal((size,))
+        return sign * values_of(steps.draw_between(shared), steps.step)
 
     def _noise(self, honest: tuple[str, ...], mu: float) -> tuple[float, Array]:
         """The deviation of a peer's own noise, and the covariance, (h, h), of what the honest add, in units of its square."""
         pairing = self.among.pairing
         if pairing is None:
-            return self._sensitivity / mu, np.eye(len(honest))
+            size = int(np.prod(self.summed.shape(self.asked)))
+            step = step_of(self._sensitivity, size, multiplier=1 / mu)
+            return distance_in_steps(self._sensitivity, size, step) * step / mu, np.eye(len(honest))
         graph = pairing.graph.without(name for name in pairing.graph.names if name == self.colluder)
         covariance = np.eye(len(graph.names)) + pairing.ratio**2 * graph.laplacian()
         # Noise that is shared with a peer whose part was not sent hides all the same.
         places = [graph.names.index(name) for name in honest]
-        return pairing.own(self._sensitivity, mu), covariance[np.ix_(places, places)]
+        steps = self._steps(mu)
+        return steps.own * steps.step, covariance[np.ix_(places, places)]
+
+    def _steps(self, mu: float) -> PairedSteps:
+        """The noise of this turn, as whole steps: public."""
+        assert self.among.pairing is not None
+        shape, symmetric = self.summed.shape(self.asked), self.summed.symmetric
+        return self.among.pairing.in_steps(self._sensitivity, mu, shape, symmetric=symmetric)
 
     @property
     def _sensitivity(self) -> float:

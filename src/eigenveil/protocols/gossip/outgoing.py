@@ -3,11 +3,11 @@
 from abc import ABC, abstractmethod
 from typing import final
 
-import numpy as np
-
 from eigenveil.errors import PeerError, ProtocolError, require
 from eigenveil.linalg import Array
-from eigenveil.privacy import Bounded, Mechanism, Noise, PairedPart, pack, packed_size
+from eigenveil.privacy import Bounded, Mechanism, Noise, PairedPart
+from eigenveil.privacy.paired import PairedSteps
+from eigenveil.privacy.steps import pack
 from eigenveil.protocols.gossip.terms import Among, GossipTerms
 from eigenveil.protocols.keys import KEY, Identity, agree, digest, is_public_key, private_key, public_of, signed_by
 
@@ -82,14 +82,16 @@ class PairKeys:
             self._private, card, self._terms.digest + digest("pair", *sorted((self._name, origin)))
         )
 
-    def stream(self, other: str, *, gone: frozenset[str], base: int, turn: int, label: str, size: int) -> Noise:
-        """The noise shared with another peer in one turn, for one release of `size` numbers, among those who have not `gone` and
+    def stream(
+        self, other: str, *, gone: frozenset[str], base: int, turn: int, label: str, steps: PairedSteps
+    ) -> Noise:
+        """The noise shared with another peer in one turn, for one release in these `steps`, among those who have not `gone` and
         who began again at turn `base`.
 
         Both ends have the same. Where they were led to differ in any of this, their noises have nothing to do with each other,
-        which protects no less (docs/pairwise-noise.md). Two lengths of normals from the same words would be something between.
+        which protects no less (docs/pairwise-noise.md). Two scales, or two lengths, of the same words would be something between.
         """
-        key = digest("pair noise", self._agreed[other], base, turn, label, size, *sorted(gone))
+        key = digest("pair noise", self._agreed[other], base, turn, label, steps.words, *sorted(gone))
         return Noise(key, reproducible=self._reproducible)
 
     def _statement(self, name: str, card: bytes) -> bytes:
@@ -123,9 +125,9 @@ class Paired(Outgoing):
         if (gone, base, turn) in self._used:
             raise ProtocolError(f"a second part was asked for in turn {turn} among the same peers")
         self._used.add((gone, base, turn))
-        size = packed_size(np.shape(private.value), symmetric=private.symmetric)
+        steps = self._part.in_steps(private, label=label, share=share)
         pairs = {
-            other: self._keys.stream(other, gone=gone, base=base, turn=turn, label=label, size=size)
+            other: self._keys.stream(other, gone=gone, base=base, turn=turn, label=label, steps=steps)
             for other in self._part.pairing.graph.neighbours(self._part.name)
         }
         return self._part.of(private, label=label, share=share, pairs=pairs)

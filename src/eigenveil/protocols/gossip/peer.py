@@ -15,7 +15,8 @@ import numpy as np
 
 from eigenveil.errors import BudgetExceeded, PeerError, PeersLost, ProtocolError, require
 from eigenveil.linalg import Array, Subspace, sines
-from eigenveil.privacy import Exact, packed_size, unpack
+from eigenveil.privacy import Exact
+from eigenveil.privacy.steps import packed_size, unpack
 from eigenveil.protocols.gossip.averaging import Averaging, Sends, averaging
 from eigenveil.protocols.gossip.outgoing import Outgoing
 from eigenveil.protocols.gossip.terms import Among, GossipTerms

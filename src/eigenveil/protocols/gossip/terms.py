@@ -115,7 +115,10 @@ class GossipTerms:
         weights = b"" if self.weights is None else np.ascontiguousarray(self.weights, dtype="<f8").tobytes()
         numbers = repr((self.consensus, self.steps, self.noise, self.colluders, self.quorum, self.restarts))
         roster = b"".join(digest("peer", name, public) for name, public in sorted(self.roster.items()))
-        return digest("gossip", words(self.graph), words(self.noise_graph), weights, numbers, self.study, roster)[:16]
+        # The kind says how parts are packed and noise is drawn: peers that do it otherwise are no peers of these.
+        return digest(
+            "gossip in whole steps", words(self.graph), words(self.noise_graph), weights, numbers, self.study, roster
+        )[:16]
 
 
 @final
