@@ -2,10 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-<<<<<<< HEAD
-from typing import Any
-=======
->>>>>>> exact
 
 import numpy as np
 import pytest
@@ -59,20 +55,11 @@ def less_for_products(patch: Patch) -> None:
 
 
 def a_ball_a_tenth_too_large(patch: Patch) -> None:
-<<<<<<< HEAD
-    whole = Domain._to_grid
-
-    def large(domain: Domain, squares: Array, *rest: Any) -> Array:
-        return whole(replace(domain, radius=1.1 * domain.radius), squares, *rest)
-
-    patch.setattr(Domain, "_to_grid", large)
-=======
     def larger(whole: Callable[..., Array]) -> Callable[..., Array]:
         return lambda domain, *how: whole(replace(domain, radius=1.1 * domain.radius), *how)
 
     for factor in ("_to_ball", "_to_grid"):
         patch.setattr(Domain, factor, larger(getattr(Domain, factor)))
->>>>>>> exact
 
 
 def no_masks(patch: Patch) -> None:

@@ -43,7 +43,9 @@ def verdict_of(case: Case, trials: tuple[Trial, ...], *, level: float = LEVEL) -
 @pytest.fixture
 def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     loud = Rounded.draw
-    monkeypatch.setattr(Rounded, "draw", lambda law, noise, count: np.rint(0.8 * loud(law, noise, count)).astype(np.int64))
+    monkeypatch.setattr(
+        Rounded, "draw", lambda law, noise, count: np.rint(0.8 * loud(law, noise, count)).astype(np.int64)
+    )
 
 
 @pytest.mark.parametrize("name", SHIPPED)

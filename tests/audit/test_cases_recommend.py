@@ -31,7 +31,9 @@ def refuted_by(verdict: Verdict) -> set[str]:
 
 def quieter(patch: pytest.MonkeyPatch, factor: float) -> None:
     whole = Rounded.draw
-    patch.setattr(Rounded, "draw", lambda law, noise, count: np.rint(factor * whole(law, noise, count)).astype(np.int64))
+    patch.setattr(
+        Rounded, "draw", lambda law, noise, count: np.rint(factor * whole(law, noise, count)).astype(np.int64)
+    )
 
 
 @pytest.mark.parametrize("case", cases_recommend.CASES, ids=lambda case: case.name)

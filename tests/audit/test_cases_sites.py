@@ -40,7 +40,9 @@ def tried(case: Case, *, runs: int, seed: int = 1) -> Verdict:
 
 def shrink_noise(patch: pytest.MonkeyPatch, factor: float) -> None:
     whole = Rounded.draw
-    patch.setattr(Rounded, "draw", lambda law, noise, count: np.rint(factor * whole(law, noise, count)).astype(np.int64))
+    patch.setattr(
+        Rounded, "draw", lambda law, noise, count: np.rint(factor * whole(law, noise, count)).astype(np.int64)
+    )
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

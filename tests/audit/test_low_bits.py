@@ -94,7 +94,7 @@ def test_parity_of_whole_steps_tells_nothing() -> None:
         steps = float(run % 2)
         # One number, and two candidates that are an odd number of steps apart.
         released = lattice(Bounded(np.array([steps * (1 + 2.0**-13)]), 1.0), run)
-        agree += int(round(float(released[0]) * 2.0**13)) % 2 == run % 2
+        agree += round(float(released[0]) * 2.0**13) % 2 == run % 2
     assert abs(agree / runs - 0.5) < 5 * 0.5 / math.sqrt(runs)
 
 

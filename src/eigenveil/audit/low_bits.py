@@ -1,17 +1,17 @@
 """The low-bit attack: which of two tables released float64 numbers can have come from at all.
 
 Somebody who knows every row but one has two candidates for what was there before noise: with the person and without. If the two
-can lead to different sets of numbers, the numbers themselves say which it was, whatever the noise's size. `certain` looks for
-that, `likelihood` for what is left to somebody who finds nothing: the size of the noise, which is what mu speaks of. `told` is both.
+can lead to different sets of numbers, the numbers themselves say which it was, whatever the size of the noise. `certain` looks
+for that. `likelihood` is what is left to somebody who finds nothing, by the size of the noise: what mu speaks of. `told` is both.
 
 **Noise in floating point.** A release fl(v + n), n = fl(s z), cannot be any number. Where the noise cancels part of the value,
 the sum has zeros in its last places, which a wrong candidate would not have left there. And n is the product of s and a double z:
-where s has a mantissa m and the product stays below the next power of two, only one double in m can be such a product. With tens of
-numbers in a release a wrong candidate fails one of the two nearly always, and the right one never does.
+if s has the mantissa m and the product stays below the next power of two, only one double in m can be such a product. With tens
+of numbers in a release a wrong candidate fails one of the two nearly always, and the right one never does.
 
 **Noise in whole steps.** What noise adds must not be coarser than what is released: where a value was not rounded, or not as
-coarsely as the noise, only the right candidate leaves multiples of the noise's steps. Steps are read off the numbers, not taken from
-anybody's word: the largest power of two that divides all of them.
+coarsely as the noise, only the right candidate leaves multiples of the noise's steps. Steps are read off the numbers, and not
+taken from anybody's word: the largest power of two that divides all of them.
 """
 
 import math
@@ -57,7 +57,9 @@ class Candidates:
         require(bool((self.deviation > 0).all()), "deviations must be positive")
 
     @classmethod
-    def of(cls, released: Array, without: Array, given: Array, *, scale: float, symmetric: bool = False) -> "Candidates":
+    def of(
+        cls, released: Array, without: Array, given: Array, *, scale: float, symmetric: bool = False
+    ) -> "Candidates":
         """Of arrays of any shape. Symmetric matrices have less noise off the diagonal, and each number there once.
 
         >>> one = Candidates.of(np.eye(2), np.eye(2), np.eye(2), scale=1.0, symmetric=True)
@@ -97,7 +99,8 @@ def likelihood(releases: Sequence[Candidates]) -> float:
     """
     return math.fsum(
         float(
-            ((one.given - one.without) / one.deviation) @ ((one.released - (one.given + one.without) / 2) / one.deviation)
+            ((one.given - one.without) / one.deviation)
+            @ ((one.released - (one.given + one.without) / 2) / one.deviation)
         )
         for one in releases
     )

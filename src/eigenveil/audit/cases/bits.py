@@ -1,9 +1,9 @@
 """Cases of low bits: whether the last places of released numbers tell more of a person than the size of the noise allows.
 
 Tables are rows of real numbers, as they come; each time one person, along any direction and longer than the bound, is there or
-not. The attacker has both tables and everything that is public, computes from either what was there before noise, to the last bit,
-and asks of the released numbers which of the two they can have come from (`eigenveil.audit.low_bits`). Where they can have
-come from both, as they must, what is left is the likelihood ratio, and guesses are right as often as mu allows.
+not. The attacker has both tables and everything that is public, and computes from either what was there before noise, to the
+last bit. The released numbers then say which of the two they can have come from (`eigenveil.audit.low_bits`). Where that is both,
+as it must be, what is left is the likelihood ratio, and guesses are right as often as mu allows.
 """
 
 import math
@@ -51,7 +51,7 @@ _SPREAD: Final = 0.2
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class _Tables:
-    """A table with somebody in it, (n + 1, d), and without, (n, d), or with a blank row in their place; and which is the true one."""
+    """A table with somebody in it, `given`, (n + 1, d), and one `without`, (n, d) or with a blank row; which of them is true."""
 
     without: Array
     given: Array
@@ -88,9 +88,14 @@ def _enough(dim: int, *, deviation: float) -> int:
 def site_parts(budget: Budget, rng: Generator, state: int | None, *, standing: Standing = as_member) -> Trial:
     """Each site's covariance and count, as the hub receives them: a guess for each site. `standing` may change a site."""
     present, tap = tossed(len(_SITES), rng), Tap()
-    tables = {name: _Tables.of(rng, people=60, dim=_DIM, present=there) for name, there in zip(_SITES, present, strict=True)}
+    tables = {
+        name: _Tables.of(rng, people=60, dim=_DIM, present=there) for name, there in zip(_SITES, present, strict=True)
+    }
     run = announced(
-        _federated(budget, state, trust="site"), {name: one.true for name, one in tables.items()}, tap, standing=standing
+        _federated(budget, state, trust="site"),
+        {name: one.true for name, one in tables.items()},
+        tap,
+        standing=standing,
     )
     require_promise(run.guarantee, budget)
     scores = []
@@ -285,7 +290,13 @@ def _peers(budget: Budget, rng: Generator, state: int | None, *, noise: Literal[
 
 def _federated(budget: Budget, state: int | None, **options: Any) -> FederatedPCA:
     """The covariance around zero of rows no longer than one: then one person moves each release by one at most."""
-    common = {"method": "covariance", "row_bound": 1.0, "center": None, "retries": 0, "random_state": state}
+    common: dict[str, Any] = {
+        "method": "covariance",
+        "row_bound": 1.0,
+        "center": None,
+        "retries": 0,
+        "random_state": state,
+    }
     return FederatedPCA(_DIM, epsilon=budget.epsilon, delta=budget.delta, **(common | options))
 
 
@@ -337,7 +348,8 @@ _KNOWN: Final = "by whoever knows all other rows"
 CASES: Final = (
     _case(
         "site-part",
-        f"FederatedPCA(trust='site', method='covariance'), the last places of each site's matrix and count, seen by the hub, {_KNOWN}",
+        "FederatedPCA(trust='site', method='covariance'), the last places of each site's matrix and count, seen by the hub, "
+        f"{_KNOWN}",
         site_parts,
         _guarantee("FederatedPCA"),
     ),
