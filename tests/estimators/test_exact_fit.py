@@ -138,7 +138,8 @@ def test_a_person_who_repeats_a_row_changes_nothing(neighbours: str, mechanism: 
     choices: dict[str, Any] = {"neighbours": neighbours, "mechanism": mechanism}
     repeated = np.repeat(np.arange(len(values)), np.arange(len(values)) % 4 + 1)
     grouped = private(2, person=repeated, **choices).fit(values[repeated])
-    assert distance(private(2, **choices).fit(values), grouped) < 1e-9
+    # Rows that share a person are shorter and rounded each for itself: as near as the grid, the row bound over 2^16.
+    assert distance(private(2, **choices).fit(values), grouped) < 1e-3
     assert "with all the rows that name them" in grouped.guarantee_.unit
     assert "no person has more than one row" not in grouped.guarantee_.words()
 

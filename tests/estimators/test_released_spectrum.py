@@ -60,7 +60,8 @@ def test_sparse_rows_people_and_units() -> None:
     dense, sparse = (released_spectrum(held, **settings) for held in (rows, sp.csr_array(rows)))
     assert dense.spectrum is not None
     assert sparse.spectrum is not None
-    np.testing.assert_allclose(dense.spectrum.values, sparse.spectrum.values, atol=1e-9)
+    # As near as the grid of rows: 3 over 2^17.
+    np.testing.assert_allclose(dense.spectrum.values, sparse.spectrum.values, atol=1e-6)
     assert [charge.label for charge in dense.guarantee.charges] == ["spectrum"]
     grouped = released_spectrum(rows, person=np.arange(len(rows)) // 2, **settings)
     assert abs(grouped.people - len(rows) / 2) < 6 * grouped.people_error

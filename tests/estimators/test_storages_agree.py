@@ -23,6 +23,8 @@ PLACES: dict[str, dict[str, Any]] = {
     "box and ball and scale": {"column_bounds": (-3.0, 4.0), "scale": 2.0, "row_bound": 1.5},
     "box, no center": {"column_bounds": (-3.0, 4.0), "center": None},
 }
+# The grid of rows is the row bound, 12 or so, over 2^16; noise makes a few times that of it.
+ON_GRID = 1e-3
 FORMS = [sp.csr_array, sp.csr_matrix, sp.csc_array, sp.coo_array]
 
 
@@ -46,8 +48,9 @@ def test_sparse_rows_give_what_dense_rows_give_and_stay_sparse(mechanism: str, p
     dense = private(2, mechanism=mechanism, **place).fit(values)
     for form in FORMS:
         sparse = private(2, mechanism=mechanism, **place).fit(form(values))
-        assert distance(dense, sparse) < 1e-8
-        assert np.allclose(sparse.transform(form(values)), dense.transform(values), atol=1e-8)
+        # Sparse rows are rounded in their stored entries alone, so the two are as near as the grid of rows is fine.
+        assert distance(dense, sparse) < ON_GRID
+        assert np.allclose(sparse.transform(form(values)), dense.transform(values), atol=ON_GRID)
     exact = PrivatePCA(2, epsilon=None, **place).fit(values)
     assert distance(exact, dense) > 1e-3
 
@@ -60,7 +63,7 @@ def test_entries_stored_in_parts_are_one_entry(mechanism: str) -> None:
         (np.repeat(whole.data / 4, 4), np.repeat(whole.indices, 4), 4 * whole.indptr), shape=values.shape
     )
     found = private(2, mechanism=mechanism, row_bound=3.0).fit(parts)
-    assert distance(found, private(2, mechanism=mechanism, row_bound=3.0).fit(values)) < 1e-8
+    assert distance(found, private(2, mechanism=mechanism, row_bound=3.0).fit(values)) < ON_GRID
 
 
 def test_a_wide_sparse_table_takes_little_memory() -> None:
@@ -104,10 +107,11 @@ def test_files_give_what_arrays_give(ending: str, tmp_path: Any) -> None:
 def test_small_types_give_what_doubles_give(dtype: Any, place: dict[str, Any]) -> None:
     values = (np.abs(sparse_rows()) * 40).astype(dtype)
     stores: tuple[Callable[[Any], Any], ...] = (np.asarray, np.asfortranarray, sp.csr_array)
+    expected = private(2, row_bound=200.0, **place).fit(values.astype(np.float64))
     for store in stores:
         found = private(2, row_bound=200.0, **place).fit(store(values))
-        expected = private(2, row_bound=200.0, **place).fit(values.astype(np.float64))
-        assert distance(found, expected) < 1e-8
+        # The bound is 17 times that of the other tests, and variances are 300 times theirs.
+        assert distance(found, expected) <= (300 * ON_GRID if store is sp.csr_array else 0.0)
 
 
 def test_rows_that_come_in_blocks_are_checked_as_they_pass() -> None:

@@ -152,14 +152,14 @@ def test_a_noise_target_makes_the_first_block_longer(center: bool, person_blocks
     choices = {"center": center, "person_blocks": person_blocks, "block_size": 20, "row_bound": 2.0}
     pca = private(publish="block", noise_target=0.05, neighbours="replace-one", **choices)
     scales: list[float] = []
-    real_parts = Gaussian.release_parts
+    real = Gaussian.release_columns
 
-    def release_parts(mechanism: Gaussian, parts: Any, **more: Any) -> Any:
+    def release_columns(mechanism: Gaussian, slices: Any, **more: Any) -> Any:
         scales.append(mechanism.scale(more["sensitivity"], share=more["share"]))
-        return real_parts(mechanism, parts, **more)
+        return real(mechanism, slices, **more)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Gaussian, "release_parts", release_parts)
+        patch.setattr(Gaussian, "release_columns", release_columns)
         pca.fit(rows(1000) / 10)
     first = pca.plan_.first_block
     assert first > 20 == pca.plan_.block

@@ -95,8 +95,8 @@ class Spy(Mechanism):
         # A mean far out, so that a search takes all of its steps.
         return np.full(size, 400.0 / math.sqrt(self.dim))
 
-    def release_parts(self, parts: Any, *, sensitivity: float, label: str, share: float = 1.0, slot: Any = None) -> Any:
-        raise AssertionError("nothing here is released in parts")
+    def release_columns(self, slices: Any, **more: Any) -> Any:
+        raise AssertionError("nothing here is released in slices")
 
     def scale(self, sensitivity: float, *, share: float = 1.0) -> float:
         # Counts are told well and sums of rows, which move by the bound, badly: the mean is then looked for once more.

@@ -20,10 +20,10 @@ from eigenveil.errors import QuorumLost
 from eigenveil.estimators.federated_pca import FederatedPCA
 from eigenveil.linalg import Array
 from eigenveil.privacy import Budget, Domain, Exact, Mechanism, Neighbours, mu_for
+from eigenveil.privacy.steps import ROUNDING_COST
 from eigenveil.protocols import Hub
 from eigenveil.rows import Rows
 from eigenveil.tasks import LocalPower, Question
-from eigenveil.privacy.steps import ROUNDING_COST
 from laws.federated_views import Played, View, fitted_view, letters, outside_mu, places_mu, shown
 from laws.strategies import PERSONAL, SIZES, person
 from laws.transcripts import realised_mu
@@ -32,6 +32,8 @@ DIM, SITES = 4, 4
 SLACK = 1 + 1e-9
 # A hub's noise covers the rounding of parts to its grid, and movements that fall between two of its points are off by as much.
 COVERED, OFF = 1 + ROUNDING_COST, 2 * ROUNDING_COST
+# On their grid rows keep a unit or two away from the sphere, of which there are 2^16 to a radius of one.
+ON_GRID = 4 * 2.0**-16
 DELTA = 1e-5
 GIVEN = np.array([0.1, -0.2, 0.3, 0.0])
 AVERAGES = ("merge", "uda", "wda")
@@ -265,7 +267,8 @@ def test_the_bound_is_reached(trust: str, topology: str, sites: int) -> None:
         return lambda: FederatedPCA(2, random_state=1, **case.options).fit(tables)
 
     expected = mu_for(1.0, DELTA) / (COVERED if trust == "curator" else 1.0)
-    assert realised_mu(run(case.one), run(case.other)) == pytest.approx(expected, rel=1e-8)
+    found = realised_mu(run(case.one), run(case.other))
+    assert (1 - ON_GRID) * expected <= found <= expected * SLACK
 
 
 @pytest.mark.parametrize("pair", [(4.0, 0.5), (1.0, 1.0), (0.5, 4.0)])
@@ -275,7 +278,7 @@ def test_both_bounds_are_reached(pair: tuple[float, float], sites: int) -> None:
     one, other = both_views(case)
     outside = neighbouring_view(case, one, "hub")
     against_hub, against_others = budgets(case.options)
-    assert places_mu(one, other, hub=False) == pytest.approx(against_hub, rel=1e-8)
+    assert (1 - ON_GRID) * against_hub <= places_mu(one, other, hub=False) <= against_hub * SLACK
     expected = against_others if sites > 1 else min(against_hub, against_others)
     assert outside_mu(one, outside, several=sites > 1) == pytest.approx(expected, rel=OFF)
 
@@ -286,13 +289,13 @@ def test_several_rounds_come_close_to_the_bound(method: str, trust: str) -> None
     """A person in the span of every block moves each product by the whole sensitivity; the total sum of squares has a share."""
     case = canary_case(trust, method=method, rounds=2, oversample=2)
     one, other = both_views(case)
-    close = OFF if trust == "curator" else 1e-6
-    assert places_mu(one, other, hub=trust == "curator") == pytest.approx(mu_for(1.0, DELTA), rel=close)
+    found, stated = places_mu(one, other, hub=trust == "curator"), mu_for(1.0, DELTA)
+    assert (1 - OFF) * stated <= found <= stated * SLACK
 
 
 @pytest.mark.parametrize("trust", ["curator", "site", "both"])
 def test_a_forgotten_clip_is_convicted(trust: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Domain, "_to_ball", lambda self, squares: np.ones(len(squares)))
+    monkeypatch.setattr(Domain, "_to_grid", lambda self, squares, block, unit, *more: np.full(len(squares), 1 / unit))
     case = canary_case(trust, epsilon=(1.0, 1.0) if trust == "both" else 1.0)
     one, other = both_views(case)
     found = places_mu(one, other, hub=trust == "curator")
@@ -326,8 +329,8 @@ def test_local_steps_without_noise_of_their_own_are_convicted(monkeypatch: pytes
                 through = Exact(because="as printed") if inner.pop(0) else kept
                 return through.release(private, label=label, share=50 * share, slot=slot)
 
-            def release_parts(self, parts: Any, **more: Any) -> Any:
-                raise AssertionError("no parts here")
+            def release_columns(self, slices: Any, **more: Any) -> Any:
+                raise AssertionError("no slices here")
 
             def scale(self, sensitivity: float, *, share: float = 1.0) -> float:
                 return kept.scale(sensitivity, share=share)

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from eigenveil import FederatedPCA
 from eigenveil.estimators.study import Study
 from eigenveil.linalg import Array
+from eigenveil.privacy.steps import ROUNDING_COST
 from eigenveil.protocols import Envelope, Give
 from eigenveil.runtimes import Faults
-from eigenveil.privacy.steps import ROUNDING_COST
 from eigenveil.tasks.base import on_grid
 
 

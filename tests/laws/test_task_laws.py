@@ -25,11 +25,18 @@ class Spy(Mechanism):
         self.seen.append((label, private.sensitivity, share))
         return private.value
 
-    def release_parts(
-        self, parts: Iterable[Array], *, sensitivity: float, label: str, share: float = 1.0, slot: Slot | None = None
+    def release_columns(
+        self,
+        slices: Iterable[Array],
+        *,
+        dim: int,
+        sensitivity: float,
+        label: str,
+        share: float = 1.0,
+        slot: Slot | None = None,
     ) -> Iterator[Array]:
         self.seen.append((label, sensitivity, share))
-        return iter(parts)
+        return iter(slices)
 
     def scale(self, sensitivity: float, *, share: float = 1.0) -> float:
         return 0.0

@@ -26,7 +26,7 @@ class Transcript:
 
     def watch(self, patch: pytest.MonkeyPatch) -> None:
         """Take the place of both ways out."""
-        whole, parts_of = Gaussian.release, Gaussian.release_parts
+        whole, columns_of = Gaussian.release, Gaussian.release_columns
 
         def release(
             mechanism: Gaussian, private: Bounded, *, label: str, share: float = 1.0, slot: Slot | None = None
@@ -34,22 +34,25 @@ class Transcript:
             public = whole(mechanism, private, label=label, share=share, slot=slot)
             return self._through(private.value, public, private.sensitivity * mechanism.multiplier / math.sqrt(share))
 
-        def release_parts(
+        def release_columns(
             mechanism: Gaussian,
-            parts: Iterable[Array],
+            slices: Iterable[Array],
             *,
+            dim: int,
             sensitivity: float,
             label: str,
             share: float = 1.0,
             slot: Slot | None = None,
         ) -> Iterator[Array]:
-            private = list(parts)
-            public = parts_of(mechanism, private, sensitivity=sensitivity, label=label, share=share, slot=slot)
+            private = list(slices)
+            public = columns_of(
+                mechanism, private, dim=dim, sensitivity=sensitivity, label=label, share=share, slot=slot
+            )
             scale = sensitivity * mechanism.multiplier / math.sqrt(share)
             return (self._through(one, other, scale) for one, other in zip(private, public, strict=True))
 
         patch.setattr(Gaussian, "release", release)
-        patch.setattr(Gaussian, "release_parts", release_parts)
+        patch.setattr(Gaussian, "release_columns", release_columns)
 
     def _through(self, private: Array, public: Array, scale: float) -> Array:
         if self.played is not None:

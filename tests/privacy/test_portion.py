@@ -57,12 +57,16 @@ def test_a_portion_adds_symmetric_noise_where_the_value_is_symmetric(carried: fl
         assert min(map(abs, symmetric_statistics(noise, wrong * added))) > LEVEL
 
 
-def test_a_portion_pays_once_for_all_parts() -> None:
+def test_a_portion_pays_once_for_all_slices() -> None:
     ledger = unlimited()
     portion = Portion(Gaussian(MULTIPLIER, ledger, Noise.seeded(33), 2.0), 0.5)
-    parts = (np.zeros((500, 80)) for _ in range(10))
-    noise = np.hstack(list(portion.release_parts(parts, sensitivity=SENSITIVITY, label="parts", share=0.5)))
-    assert abs(scale_statistic(noise / (SENSITIVITY * 1.5 / 0.5))) < LEVEL
+    dim, added = 800, SENSITIVITY * 1.5 / 0.5
+    slices = (np.zeros((dim, 80)) for _ in range(10))
+    noise = np.hstack(list(portion.release_columns(slices, dim=dim, sensitivity=SENSITIVITY, label="x", share=0.5)))
+    assert np.array_equal(noise, noise.T)
+    assert max(map(abs, symmetric_statistics(noise, added))) < LEVEL
+    for wrong in (0.9, 1.1):
+        assert max(map(abs, symmetric_statistics(noise, wrong * added))) > LEVEL
     assert [charge.mu for charge in ledger.charges] == [0.5 / MULTIPLIER]
 
 

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from eigenveil.errors import BudgetExceeded
 from eigenveil.linalg import Array, orthonormal
 from eigenveil.privacy import Bounded, Budget, Gaussian, Histories, Neighbours, Share, epsilon_of, mu_for
+from eigenveil.privacy.steps import ROUNDING_COST
 from eigenveil.protocols.masked import MaskedTerms
 from eigenveil.recommend import PrivateRecommender
 from eigenveil.recommend.item_study import ItemStudy, most_popular
 from eigenveil.tasks import CovarianceSum, PowerIteration, Question
-from eigenveil.privacy.steps import ROUNDING_COST
 from laws.transcripts import Transcript
 from privacy.test_noise import LEVEL, scale_statistic
 from recommend.histories_of_users import random_histories
@@ -181,7 +181,7 @@ def test_the_budget_is_reached(unit: str) -> None:
 
 
 def test_a_forgotten_divisor_is_convicted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Histories, "_factors", lambda self, degrees, *more: np.ones(len(degrees)))
+    monkeypatch.setattr(Histories, "_shares", lambda self, degrees: np.ones(len(degrees)))
     table = np.zeros((4, 8))
     table[0] = 1.0
     first, second, _ = runs({"epsilon": 1.0, "delta": DELTA, "mechanism": "covariance"}, table, 0 * table)

@@ -223,7 +223,7 @@ def test_everything_sent_is_a_function_of_what_was_released() -> None:
             shape: tuple[int, ...] = private.value.shape
             return np.random.default_rng(int(label[-6])).standard_normal(shape)
 
-        def release_parts(self, parts: Any, **more: Any) -> Any:
+        def release_columns(self, slices: Any, **more: Any) -> Any:
             raise AssertionError("not used")
 
         def scale(self, sensitivity: float, *, share: float = 1.0) -> float:
@@ -272,7 +272,8 @@ def test_noise_at_the_hub_is_for_one_local_step_only() -> None:
         if covered:
             task.advance(task.start(), part, mechanism)
             assert [charge.label for charge in ledger.charges] == ["fedpower turn 1 of 2"]
-            assert task.sensitivity(task.ask(task.start())) == pytest.approx(1.0)
+            # A basis and scores on their grids may add a part in 2^18 to it.
+            assert 1.0 <= task.sensitivity(task.ask(task.start())) <= 1.0 + 2.0**-17
         else:
             with pytest.raises(ValueError, match="each site must add its own"):
                 task.advance(task.start(), part, mechanism)

@@ -177,7 +177,7 @@ def test_sites_with_few_rows_none_or_zeros(kind: SpacesKind) -> None:
 def test_storages_agree_and_clip(count: int) -> None:
     rng = np.random.default_rng(3)
     rows = rng.standard_normal((count, 9)) * 3
-    task = SiteSpaces(Domain(9, 2.0, center=np.full(9, 0.1)), NEAR, "merge", 2, 3)
+    task = SiteSpaces(Domain(9, 2.0, center=np.full(9, 0.1), claimed=False), NEAR, "merge", 2, 3)
     sides: list[Rows] = [DenseRows(rows), SparseRows(sp.csr_array(rows))]
     dense, sparse = (task.work(Question(), side, EXACT)[0].space for side in sides)
     moved = rows - 0.1
@@ -185,6 +185,11 @@ def test_storages_agree_and_clip(count: int) -> None:
     exact = Subspace.of(clipped, rank=3)
     for found in (dense, sparse):
         np.testing.assert_allclose(gram_of(found), gram_of(exact), atol=1e-8)
+    # On the grid each row is cut and rounded by up to sqrt(d) units of 2^-16 of the radius.
+    on_grid = SiteSpaces(Domain(9, 2.0, center=np.full(9, 0.1)), NEAR, "merge", 2, 3)
+    for side in sides:
+        gridded = on_grid.work(Question(), side, EXACT)[0].space
+        np.testing.assert_allclose(gridded.values, exact.values, rtol=4 * 2.0**-16 * 3)
     people = np.repeat(np.arange(count // 2), 2)
     grouped = task.work(Question(), WeightedRows.by_person(DenseRows(rows), people), EXACT)[0].space
     np.testing.assert_allclose(grouped.values, Subspace.of(clipped / math.sqrt(2), rank=3).values)

@@ -24,11 +24,20 @@ class Listening(Mechanism):
         self.heard.append((label, slot, private.sensitivity, np.array(public)))
         return public
 
-    def release_parts(
-        self, parts: Iterable[Array], *, sensitivity: float, label: str, share: float = 1.0, slot: Slot | None = None
+    def release_columns(
+        self,
+        slices: Iterable[Array],
+        *,
+        dim: int,
+        sensitivity: float,
+        label: str,
+        share: float = 1.0,
+        slot: Slot | None = None,
     ) -> Iterator[Array]:
-        """The parts that `through` releases, kept as one array."""
-        public = self.through.release_parts(parts, sensitivity=sensitivity, label=label, share=share, slot=slot)
+        """The slices that `through` releases, kept as one array."""
+        public = self.through.release_columns(
+            slices, dim=dim, sensitivity=sensitivity, label=label, share=share, slot=slot
+        )
         whole = [np.array(part) for part in public]
         self.heard.append((label, slot, sensitivity, np.hstack(whole)))
         return iter(whole)
@@ -54,11 +63,18 @@ class Deaf(Mechanism):
         """Something of the same shape."""
         return self._own(private.value.shape)
 
-    def release_parts(
-        self, parts: Iterable[Array], *, sensitivity: float, label: str, share: float = 1.0, slot: Slot | None = None
+    def release_columns(
+        self,
+        slices: Iterable[Array],
+        *,
+        dim: int,
+        sensitivity: float,
+        label: str,
+        share: float = 1.0,
+        slot: Slot | None = None,
     ) -> Iterator[Array]:
         """Things of the same shapes."""
-        return (self._own(part.shape) for part in parts)
+        return (self._own(part.shape) for part in slices)
 
     def scale(self, sensitivity: float, *, share: float = 1.0) -> float:
         """As if there were noise."""

@@ -74,11 +74,14 @@ def test_rows_are_cut_to_the_ball_around_the_center_first(make: Make) -> None:
     rows, middle = falling(60, DIM, mean=0.0) * 3, np.full(DIM, 0.5)
     terms = terms_of(2.0, center_at=middle)
     state = run(make(terms), rows, cut=9)
-    inside = terms.domain.dense(Block(rows)) + middle
+    unit = terms.domain.unit
+    assert unit is not None
+    inside = terms.domain.whole(Block(rows), unit=unit) * unit + middle
     assert 10 < (np.linalg.norm(rows - middle, axis=1) > 2).sum() < 60
-    agree(make(terms).sketch(state), inside)
+    # Rows for the sum, and sparse rows, are rounded elsewhere: by half a unit in each of eight columns, of 2^16 in a radius.
+    agree(make(terms).sketch(state), inside, rtol=2.0**-16)
     sparse = run(make(terms), sp.csr_array(rows), cut=9)
-    agree(make(terms).sketch(sparse), inside, rtol=1e-8)
+    agree(make(terms).sketch(sparse), inside, rtol=2.0**-14)
 
 
 @pytest.mark.parametrize("columns", [1, 3, 5, 30])
@@ -225,7 +228,8 @@ def test_the_cost_of_a_tree_covers_whoever_is_in_any_blocks(most: int, horizon: 
     assert worst <= tracker.cost * (1 + 1e-12)
     assert heard.through.ledger.spent_mu <= math.sqrt(tracker.cost) / 2 * (1 + 1e-12)  # type: ignore[attr-defined]
     if most == 1:
-        assert worst == tracker.levels if horizon == 8 else worst >= 1
+        # What rounding adds to a sensitivity, in so few columns, is less than this.
+        assert worst >= (tracker.levels if horizon == 8 else 1) * (1 - 1e-8)
 
 
 def test_beyond_the_horizon_nothing_is_released_and_nothing_changes() -> None:

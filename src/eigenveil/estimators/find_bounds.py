@@ -228,7 +228,9 @@ class _Search:
     ) -> tuple[Array, float]:
         """The mean of rows cut to `reach` around `start`, (d,), and how far off it may be, in the units of lengths."""
         release, dim = self.release, self.release.dim
-        bounds = RowBounds(dim, reach, reach, False, start, self.scale, None, None)
+        bounds = RowBounds(
+            dim, reach, reach, False, start, self.scale, None, None, claimed=self.release.budget is not None
+        )
         task = Totals(bounds.around_start(start), release.neighbours, sum_weight=1.0, name=label)
         mechanism = release.mechanism()
         private = task.private(task.ask(None), release.rows)

@@ -126,7 +126,7 @@ def find_column_bounds(
     >>> rows = np.random.default_rng(0).standard_normal((20_000, 2)) * [1, 30] + [0, 100]
     >>> found = find_column_bounds(rows, epsilon=0.5, delta=1e-6, random_state=0)
     >>> found.low.round(1).tolist(), found.high.round(1).tolist()
-    ([-2.0, 41.5], [2.0, 166.0])
+    ([-2.0, 41.5], [2.2, 166.0])
     """
     asked = quantile_of(quantile)
     cells = Cells.signed(*numbers_of_range(within), per_doubling=_PER_DOUBLING)

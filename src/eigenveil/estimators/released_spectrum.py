@@ -6,7 +6,7 @@ entry. What is made of them afterwards costs nothing.
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, final
 
 import numpy as np
@@ -142,6 +142,8 @@ def released_spectrum(
         scale=scale,
         sparse=release.rows.sparse,
     )
+    # A bound is asked for in any case; without a budget nothing is claimed of it.
+    bounds = replace(bounds, claimed=release.budget is not None)
     where = center_of(center, dim)
     release.afford("this spectrum")
     found, left, doubt = _center(release, bounds, where)

@@ -27,7 +27,7 @@ from eigenveil.tracking.store import restored, taken_apart
 
 __all__ = ["resumed", "taken_from", "write_stream_file"]
 
-_KIND: Final = ArchiveKind("eigenveil-stream", 1, "the state of an Eigenveil stream", StateFileError)
+_KIND: Final = ArchiveKind("eigenveil-stream", 2, "the state of an Eigenveil stream", StateFileError)
 _CLAIMED: Final = ".resumed"
 _MERGED: Final = ("floor", "fade", "shown", "epsilon", "delta", "seeded", "rows", "streams")
 _COUNTS: Final = ("rows", "covered", "draws")

@@ -186,10 +186,9 @@ def _assumptions(terms: StreamTerms, merged: Merged | None) -> list[str]:
 
 
 def _caveats(terms: StreamTerms, merged: Merged | None) -> list[str]:
-    caveats = ["floating-point noise stands in for real-valued noise; see docs/sharp-edges.md"]
     if terms.seed is not None or (merged is not None and merged.seeded):
-        caveats.insert(0, "reproducible, not private: the noise came from a known seed and can be subtracted")
-    return caveats
+        return ["reproducible, not private: the noise came from a known seed and can be subtracted"]
+    return []
 
 
 def _energy_bounds(adapt: Any) -> EnergyBounds | None:

@@ -52,11 +52,20 @@ class Remembering(Mechanism):
         """The value that was released before, or a new one."""
         return self._kept(self._through.release(private, label=label, share=share, slot=slot))
 
-    def release_parts(
-        self, parts: Iterable[Array], *, sensitivity: float, label: str, share: float = 1.0, slot: Slot | None = None
+    def release_columns(
+        self,
+        slices: Iterable[Array],
+        *,
+        dim: int,
+        sensitivity: float,
+        label: str,
+        share: float = 1.0,
+        slot: Slot | None = None,
     ) -> Iterator[Array]:
-        """The same, part by part; charged before the first is asked for."""
-        released = self._through.release_parts(parts, sensitivity=sensitivity, label=label, share=share, slot=slot)
+        """The same, slice by slice; charged before the first is asked for."""
+        released = self._through.release_columns(
+            slices, dim=dim, sensitivity=sensitivity, label=label, share=share, slot=slot
+        )
         return map(self._kept, released)
 
     def _kept(self, released: Array) -> Array:

@@ -253,7 +253,7 @@ def _noise(way: Way, facts: Facts) -> float:
     scale = way.multiplier(facts.budget.mu, min(2, len(way.split.mean))) * gram_sensitivity(1.0, way.neighbours)
     plan, dim = way.plan, facts.dim
     if isinstance(plan, StreamPlan):
-        return scale * (2 * math.sqrt(dim * way.blocks) if plan.way == "slices" else math.sqrt(2 * dim))
+        return scale * math.sqrt(2 * dim * (way.blocks if plan.way == "slices" else 1))
     if isinstance(plan, SegmentsPlan):
         return scale / math.sqrt(min(plan.shares[plan.turns - 1 :: plan.turns])) * (math.sqrt(dim) + 1)
     if plan.method == "covariance":

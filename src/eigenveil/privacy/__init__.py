@@ -31,6 +31,7 @@ from eigenveil.privacy.sensitivity import (
 )
 from eigenveil.privacy.share import Share, read
 from eigenveil.privacy.skellam import Skellam
+from eigenveil.privacy.whole import add_block, sum_unit
 
 __all__ = [
     "CONTRACTION",
@@ -55,6 +56,7 @@ __all__ = [
     "Share",
     "Skellam",
     "Slot",
+    "add_block",
     "bounded_count",
     "bounded_gram",
     "bounded_gram_times",
@@ -76,6 +78,7 @@ __all__ = [
     "require_contraction",
     "rows_are_cut",
     "sum_sensitivity",
+    "sum_unit",
     "trace_sensitivity",
     "unpack",
 ]

@@ -35,6 +35,8 @@ __all__ = [
 
 # Keeps a row that was rounded onto the sphere from landing outside it.
 _INSIDE = 1 - 1e-15
+# The same for rows whose length is a sum in floating point, of any number of weights, pairwise: off by less than this.
+_SUMMED = 1 - 2.0**-44
 # Products of numbers below this come near the smallest that there are, where digits are lost.
 _TINY = 1e-200
 # What rows with weights of items are whole multiples of, and their scores: 42 bits, of which 2^9 add up exactly in float64.
@@ -104,7 +106,10 @@ class Histories(Region):
         degrees = rows.sum(axis=1)
         if self.weights is not None:
             rows *= self.weights
-        return rows, self._factors(degrees, np.einsum("ij,ij->i", rows, rows))
+        if self.weights is None:
+            return rows, self._factors(degrees, degrees)
+        # A sum along each row by itself, pairwise, which does not depend on the rows beside it.
+        return rows, self._factors(degrees, np.add.reduce(np.square(rows), axis=1))
 
     def sparse(self, block: Block, *, squared: bool = False) -> SparseBlock:
         """The rows of a sparse block; what is stored as zero is no item of the user's."""
@@ -248,7 +253,7 @@ class Histories(Region):
         if self.weights is None:
             return np.asarray(lengths)
         # Whoever has nothing has a row of zeros, whatever it is multiplied with.
-        return np.asarray(lengths * np.sqrt(degrees / np.where(squares > 0, squares, 1.0)))
+        return np.asarray(lengths * _SUMMED * np.sqrt(degrees / np.where(squares > 0, squares, 1.0)))
 
     def _require_equal(self) -> None:
         require(self.weights is None, "weights of items are for whole users: what one interaction moves is not bounded")

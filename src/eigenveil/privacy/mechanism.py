@@ -16,6 +16,7 @@ import numpy as np
 from eigenveil.errors import require
 from eigenveil.linalg import Array
 from eigenveil.privacy.bounded import Bounded
+from eigenveil.privacy.columns import columns_released
 from eigenveil.privacy.ledger import Ledger, Slot
 from eigenveil.privacy.noise import Noise
 from eigenveil.privacy.rounded import Rounded
@@ -38,20 +39,20 @@ class Mechanism(ABC):
         """
 
     @abstractmethod
-    def release_parts(
+    def release_columns(
         self,
-        parts: Iterable[Array],
+        slices: Iterable[Array],
         *,
-        size: int,
+        dim: int,
         sensitivity: float,
         label: str,
         share: float = 1.0,
         slot: Slot | None = None,
     ) -> Iterator[Array]:
-        """The public versions of the `parts` of one private array, each as it is computed; one charge for all of them.
+        """The public versions of consecutive `slices`, (dim, w), of the columns of one private symmetric matrix, (dim, dim).
 
-        `size` is how many numbers they have together, and `sensitivity` that of the whole array (Frobenius). The charge is on
-        the ledger before the first part is asked for.
+        Each comes as it is computed, and together they are symmetric again; one charge for all of them. `sensitivity` is that of
+        the whole matrix (Frobenius). The charge is on the ledger before the first slice is asked for.
         """
 
     @abstractmethod
@@ -74,18 +75,18 @@ class Exact(Mechanism):
         """The value as it is; nothing is charged."""
         return private.value
 
-    def release_parts(
+    def release_columns(
         self,
-        parts: Iterable[Array],
+        slices: Iterable[Array],
         *,
-        size: int,
+        dim: int,
         sensitivity: float,
         label: str,
         share: float = 1.0,
         slot: Slot | None = None,
     ) -> Iterator[Array]:
-        """The parts as they are."""
-        return iter(parts)
+        """The slices as they are."""
+        return iter(slices)
 
     def scale(self, sensitivity: float, *, share: float = 1.0) -> float:
         """None."""
@@ -136,21 +137,21 @@ class Gaussian(Mechanism):
             return _plus_symmetric(private.value, step, deviation, self.noise)
         return _plus(private.value, step, deviation, self.noise)
 
-    def release_parts(
+    def release_columns(
         self,
-        parts: Iterable[Array],
+        slices: Iterable[Array],
         *,
-        size: int,
+        dim: int,
         sensitivity: float,
         label: str,
         share: float = 1.0,
         slot: Slot | None = None,
     ) -> Iterator[Array]:
-        """The noisy parts: noise of the same size on every entry, as on the whole array, never symmetric."""
+        """The noisy slices: symmetric noise, as on the whole matrix, in the memory of a few slices (`eigenveil.privacy.columns`)."""
         scale = self._charged(sensitivity, label, share, slot)
-        step = step_of(sensitivity, size, multiplier=self.multiplier / math.sqrt(share))
-        deviation = distance_in_steps(sensitivity, size, step) * (scale / sensitivity)
-        return (_plus(part, step, deviation, self.noise) for part in parts)
+        step = step_of(sensitivity, dim * dim, multiplier=self.multiplier / math.sqrt(share))
+        deviation = distance_in_steps(sensitivity, dim * dim, step) * (scale / sensitivity)
+        return columns_released(slices, dim=dim, step=step, deviation=deviation, noise=self.noise)
 
     def scale(self, sensitivity: float, *, share: float = 1.0) -> float:
         """Sensitivity times multiplier, more where the share is less. Rounding adds a part in 4096 to it, at most."""
@@ -188,19 +189,19 @@ class Portion(Mechanism):
         """Through the whole, for a smaller share."""
         return self.whole.release(private, label=label, share=share * self.fraction, slot=slot)
 
-    def release_parts(
+    def release_columns(
         self,
-        parts: Iterable[Array],
+        slices: Iterable[Array],
         *,
-        size: int,
+        dim: int,
         sensitivity: float,
         label: str,
         share: float = 1.0,
         slot: Slot | None = None,
     ) -> Iterator[Array]:
         """Through the whole, for a smaller share."""
-        return self.whole.release_parts(
-            parts, size=size, sensitivity=sensitivity, label=label, share=share * self.fraction, slot=slot
+        return self.whole.release_columns(
+            slices, dim=dim, sensitivity=sensitivity, label=label, share=share * self.fraction, slot=slot
         )
 
     def scale(self, sensitivity: float, *, share: float = 1.0) -> float:

@@ -22,7 +22,7 @@ from eigenveil.linalg.exact import exact_product
 from eigenveil.privacy.bounded import Bounded
 from eigenveil.privacy.domain import LARGEST, SMALLEST, Domain, row_sums
 from eigenveil.privacy.sensitivity import Neighbours
-from eigenveil.privacy.whole import COUNT_UNIT, whole_weights
+from eigenveil.privacy.whole import CARRY, COUNT_UNIT, Total, whole_weights
 from eigenveil.rows import Block, Rows, block_size
 
 Integers = NDArray[np.int64]
@@ -125,11 +125,11 @@ def bounded_tails(rows: Rows, *, domain: Domain, cells: Cells, neighbours: Neigh
     >>> (_root(4) @ found.value).tolist()                      # beyond 4, beyond 2, beyond 1, and all
     [0.0, 2.0, 2.0, 2.0]
     """
-    counts = np.zeros(cells.count, dtype=np.int64)
+    counts = Total.zeros((cells.count,), each=round(1 / COUNT_UNIT))
     for block in rows.blocks(block_size(rows)):
         place = cells.place(_lengths(block, domain))
-        counts += _counted(place, block.weights, cells.count)
-    return Bounded(_times_root(counts[::-1][:, None])[:, 0], tails_sensitivity(cells.count, neighbours))
+        counts.add(_counted(place, block.weights, cells.count), len(block))
+    return Bounded(_times_root(counts, columns=1)[:, 0], tails_sensitivity(cells.count, neighbours))
 
 
 def bounded_column_tails(rows: Rows, *, domain: Domain, cells: Cells, neighbours: Neighbours) -> Bounded:
@@ -138,21 +138,20 @@ def bounded_column_tails(rows: Rows, *, domain: Domain, cells: Cells, neighbours
     One person is in all d tables of counts, so the sensitivity is sqrt(d) times that of one.
     """
     dim, count = domain.dim, cells.count
-    counts = np.zeros(dim * count, dtype=np.int64)
+    counts = Total.zeros((dim * count,), each=round(1 / COUNT_UNIT))
     # No warning about a number that is too large: it would tell of one person.
     for block in rows.blocks(block_size(rows)):
         if block.sparse:
             with np.errstate(over="ignore", invalid="ignore"):
-                counts += _sparse_counts(block, domain, cells)
+                counts.add(_sparse_counts(block, domain, cells), len(block))
             continue
         with np.errstate(over="ignore", invalid="ignore"):
             moved, _ = domain.moved(block, out=np.empty(block.values.shape))
         place = cells.place(moved)
         place += count * np.arange(dim)
         weights = None if block.weights is None else np.repeat(block.weights, dim)
-        counts += _counted(place.ravel(), weights, dim * count)
-    table = counts.reshape(dim, count)[:, ::-1].T
-    return Bounded(_times_root(table), tails_sensitivity(count, neighbours, columns=dim))
+        counts.add(_counted(place.ravel(), weights, dim * count), len(block))
+    return Bounded(_times_root(counts, columns=dim), tails_sensitivity(count, neighbours, columns=dim))
 
 
 @final
@@ -226,12 +225,23 @@ def _counted(place: Any, weights: Array | None, cells: int) -> Integers:
     return np.bincount(place, weights=whole_weights(weights), minlength=cells).astype(np.int64)
 
 
-def _times_root(counts: Integers) -> Array:
-    """A h for counts h, (cells, d), in whole numbers of `COUNT_UNIT`: exact, and rounded once in the end."""
-    root = np.rint(_root(len(counts)) / _ROOT_UNIT).astype(np.int64)
-    product = exact_product(root, counts)
+def _times_root(counts: Total, *, columns: int) -> Array:
+    """A h, (cells, columns), for counts h of one column after the other, in whole numbers of `COUNT_UNIT`.
+
+    The product is exact and rounded once in the end. Of counts that were carried over both parts are rounded, and their sum:
+    nothing is negative, so that is off by less than 2^-51 of it.
+    """
+    product = _whole_times_root(counts.low, columns)
+    if counts.high is not None:
+        product += _whole_times_root(counts.high, columns) * 2.0**CARRY
     product *= _ROOT_UNIT * COUNT_UNIT
     return product
+
+
+def _whole_times_root(counts: Integers, columns: int) -> Array:
+    table = counts.reshape(columns, -1)[:, ::-1].T
+    root = np.rint(_root(len(table)) / _ROOT_UNIT).astype(np.int64)
+    return exact_product(root, table)
 
 
 @lru_cache(maxsize=4)
@@ -279,7 +289,7 @@ def _sparse_lengths(block: Block, domain: Domain) -> Array:
     there = center[matrix.indices]
     squares = row_sums(np.square(values - there), matrix.indptr)
     # What the center weighs in the columns that are not stored.
-    rest = float(center @ center) - row_sums(np.square(there), matrix.indptr)
+    rest = float(np.add.reduce(np.square(center))) - row_sums(np.square(there), matrix.indptr)
     return np.asarray(np.sqrt(squares + np.maximum(rest, 0.0)))
 
 

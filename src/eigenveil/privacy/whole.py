@@ -23,16 +23,17 @@ from eigenveil.errors import require
 from eigenveil.linalg import Array
 from eigenveil.linalg.exact import DoubleDouble, exact_product, joined, minus_outer, two_sum
 from eigenveil.linalg.kernel import shared_work
-from eigenveil.privacy.domain import SCORE_BITS, SHIFT, Domain, Region
+from eigenveil.privacy.domain import SCORE_BITS, SHIFT, Domain, Region, center_scores
 from eigenveil.privacy.steps import step_of, steps_of
 from eigenveil.rows import Block, Rows, block_size
 
 __all__ = [
+    "CARRY",
     "COUNT_UNIT",
     "Total",
-    "block_gram",
-    "block_sum",
+    "add_block",
     "on_basis_grid",
+    "sum_unit",
     "whole_count",
     "whole_gram",
     "whole_gram_columns",
@@ -54,7 +55,9 @@ _BASIS_UNIT = 2.0**-35
 # Rows for a sum have so many more bits than rows for products.
 _SUM_BITS = 17
 # An int64 that no sum of so many bits can have overflowed is carried over to a second one, so many bits higher.
-_FULL, _CARRY = 1 << 61, 32
+_FULL, CARRY = 1 << 61, 32
+# What may be added at a time: in int64, next to what a carry leaves there, and in float64, where sums of whole numbers are exact.
+_ROOM, _EXACT = 1 << 62, 1 << 53
 # Up to this dimension two workers with an accumulator each beat one with twice the BLAS threads.
 _TWO_WORKERS = 2048
 # Numbers of rows that stay in the inner cache while they are moved, measured, scaled and rounded; and rows at a time, at least.
@@ -63,6 +66,8 @@ _CACHED_NUMBERS, _CACHED_ROWS = 1 << 15, 128
 _STRIP = 512
 # Rows that scores are multiplied with at a time: their products add up exactly.
 _SCORED_ROWS = 1 << 9
+# Rows whose products add up in float64; and sparse rows as far as 100 radii from zero, whose products add up in int64.
+_DENSE_ROWS, _SPARSE_ROWS = 1 << 18, 1 << 14
 # A symmetric matrix in place of rows is brought onto a lattice this much finer than that of its release.
 _FINER, _MOST = 2.0**-16, 1 << 60
 
@@ -93,6 +98,7 @@ class Total:
 
     def room(self, rows: int) -> Integers:
         """Where what so many rows add is to be added: the caller adds to it in place."""
+        require(rows * self.each <= _ROOM, "so many rows at a time could overflow: add them up in smaller blocks")
         if (self._rows + rows) * self.each > _FULL:
             self._carry()
         self._rows += rows
@@ -100,6 +106,8 @@ class Total:
 
     def add(self, values: Array | Integers, rows: int) -> None:
         """Add what so many rows add up to: whole numbers, as floats or int64."""
+        exact = values.dtype.kind != "f" or rows * self.each <= _EXACT
+        require(exact, "floating point cannot add up so many rows at a time exactly: add them up in smaller blocks")
         into = self.room(rows).reshape(-1, values.shape[-1]) if values.ndim > 1 else self.room(rows)
         for start in range(0, len(into), _CACHED_ROWS if values.ndim > 1 else len(into) or 1):
             stop = start + (_CACHED_ROWS if values.ndim > 1 else len(into))
@@ -117,25 +125,30 @@ class Total:
 
     def _carry(self) -> None:
         self.high = np.zeros_like(self.low) if self.high is None else self.high
-        self.high += self.low >> _CARRY
-        self.low &= (1 << _CARRY) - 1
+        self.high += self.low >> CARRY
+        self.low &= (1 << CARRY) - 1
         # What is left counts as the rows that it could be of.
-        self._rows = -(-(1 << _CARRY) // self.each)
+        self._rows = -(-(1 << CARRY) // self.each)
+
+    def whole(self) -> Integers:
+        """The sum itself, for who knows that it fits: an error where it might not."""
+        require(self.high is None, "a sum over so many rows may not fit into 64 bits: add them up in smaller blocks")
+        return self.low
 
     def pair(self, here: slice = slice(None)) -> DoubleDouble:
         """The sum, or some rows of it, as a pair of floats, without loss."""
         if self.high is None:
             low = self.low[here]
-            return joined(low >> _CARRY, low & ((1 << _CARRY) - 1), bits=_CARRY)
+            return joined(low >> CARRY, low & ((1 << CARRY) - 1), bits=CARRY)
         self._carry()
-        return joined(self.high[here], self.low[here], bits=_CARRY)
+        return joined(self.high[here], self.low[here], bits=CARRY)
 
     def value(self, unit: float) -> Array:
         """The sum times `unit`, rounded once to float64. Nothing may be added after this."""
         if self.high is not None:
             self._carry()
             found = self.high.astype(np.float64)
-            found *= 2.0**_CARRY
+            found *= 2.0**CARRY
             found += self.low
         else:
             # In place, some rows at a time: a matrix of this size may be all that fits.
@@ -187,7 +200,7 @@ def whole_trace(rows: Rows, region: Region) -> float:
 def whole_sum(rows: Rows, region: Region) -> Array:
     """The sum, (d,), of the rows in `region`."""
     size = block_size(rows)
-    workers = [_Sum(region) for _ in range(1 if rows.sparse or rows.shape[0] <= size else 2)]
+    workers = [_Sum(region, sparse=rows.sparse) for _ in range(1 if rows.sparse or rows.shape[0] <= size else 2)]
     shared_work(rows.blocks(size), workers=workers, take=_Sum.take)
     for worker in workers[1:]:
         workers[0].and_other(worker)
@@ -212,60 +225,109 @@ def whole_gram(rows: Rows, region: Region) -> Array:
     return total.value(unit)
 
 
-def block_gram(block: Block, domain: Domain) -> Integers:
-    """What one block adds to the Gram matrix, (d, d), in whole numbers of `domain.unit` squared, for who adds up blocks.
+def sum_unit(region: Region) -> float:
+    """What sums of rows are whole numbers of: finer than what products are made of.
 
-    Of sparse rows around a center the exact sum is rounded to such a number: it may be off by a half.
+    >>> sum_unit(Domain(dim=2, radius=1.0)) == 2.0**-33
+    True
     """
-    unit = _unit(domain) ** 2
+    return _unit(region) * 2.0**-_SUM_BITS
+
+
+def add_block(block: Block, domain: Domain, *, gram: Integers, total: Integers | None) -> None:
+    """Add what a block adds to the Gram matrix, (d, d), in whole numbers of `domain.unit` squared, and to the sum of its rows, (d,),
+    in whole numbers of `sum_unit`, for who adds up blocks. Changes both in place; there may be no sum.
+
+    A row adds at most 2^34 to an entry of either. Of sparse rows around a center, what a piece of the block adds is rounded to a
+    whole number and then off by less than one; of neighbours only the pieces differ that the person is in.
+    """
     if block.sparse:
-        sparse = _SparseGram(domain)
-        sparse.take(block)
-        if domain.shifted_center is None:
-            return sparse.total.low
-        return np.rint(sparse.finish() / unit).astype(np.int64)
-    dense = _DenseGram(domain, len(block))
-    dense.take(block)
-    return dense.total.low
+        for start in range(0, len(block), _SPARSE_ROWS):
+            piece = block.piece(start, _SPARSE_ROWS)
+            gram += _sparse_gram(piece, domain)
+            if total is not None:
+                total += _sparse_sum(piece, domain)
+        return
+    for start in range(0, len(block), _DENSE_ROWS):
+        _add_dense(block.piece(start, _DENSE_ROWS), domain, gram, total)
 
 
-def block_sum(block: Block, domain: Domain) -> tuple[Integers, float]:
-    """What one block adds to the sum of rows, (d,), in whole numbers of a unit, and the unit; rounded as `block_gram` is."""
-    part = _Sum(domain)
+def _add_dense(block: Block, domain: Domain, gram: Integers, total: Integers | None) -> None:
+    """At most `_DENSE_ROWS` dense rows, some at a time: they stay in the inner cache, and no second block is needed."""
+    dim, size = domain.dim, min(_cached(domain.dim), len(block))
+    rows, fine, product = np.empty((size, dim)), np.empty((size, dim)), np.empty((dim, dim))
+    # Products of so many rows, 34 bits each, add up in float64 without rounding.
+    fresh, fresh_total = np.zeros((dim, dim)), np.zeros(dim)
+    unit, unit_of_sum = _unit(domain), sum_unit(domain)
+    for start in range(0, len(block), size):
+        piece = block.piece(start, size)
+        if total is None:
+            inside = domain.whole(piece, unit=unit, squared=True, out=rows)
+        else:
+            inside, summed = domain.whole_twice(piece, unit=unit, fine=unit_of_sum, out=rows, out_fine=fine)
+            fresh_total += np.add.reduce(summed, axis=0)
+        np.matmul(inside.T, inside, out=product)
+        fresh += product
+    del rows, fine, product
+    for start in range(0, dim, _CACHED_ROWS):
+        gram[start : start + _CACHED_ROWS] += fresh[start : start + _CACHED_ROWS].astype(np.int64)
+    if total is not None:
+        total += fresh_total.astype(np.int64)
+
+
+def _sparse_gram(block: Block, domain: Domain) -> Integers:
+    sparse = _SparseGram(domain)
+    sparse.take(block)
+    if domain.shifted_center is None:
+        return sparse.total.whole()
+    return np.rint(sparse.finish() / _unit(domain) ** 2).astype(np.int64)
+
+
+def _sparse_sum(block: Block, domain: Domain) -> Integers:
+    part = _Sum(domain, sparse=True)
     part.take(block)
-    if part.shifts is None:
-        return part.total.low, part.unit
-    return np.rint(part.finish() / part.unit).astype(np.int64), part.unit
+    return part.total.whole() if part.shifts is None else np.rint(part.finish() / part.unit).astype(np.int64)
 
 
 def whole_gram_columns(block: Block, *, width: int, domain: Domain) -> Iterator[Array]:
-    """The Gram matrix of a block's rows, at most `width` of its columns at a time: arrays (d, width), private."""
-    unit, center = _unit(domain) ** 2, domain.shifted_center
-    starts = range(0, domain.dim, width)
-    if not block.sparse:
-        pieces = [
-            domain.whole(block.piece(start, 1 << 18), unit=_unit(domain), squared=True)
-            for start in range(0, max(len(block), 1), 1 << 18)
-        ]
-        for start in starts:
-            total = Total.zeros((domain.dim, min(width, domain.dim - start)), each=1 << 34)
-            for piece in pieces:
-                total.add(piece.T @ piece[:, start : start + width], len(piece))
-            yield total.value(unit)
+    """The Gram matrix of a block's rows, at most `width` of its columns at a time: arrays (d, width), private.
+
+    Put together they are symmetric to the last bit.
+    """
+    unit = _unit(domain) ** 2
+    slices = [slice(start, min(start + width, domain.dim)) for start in range(0, domain.dim, width)]
+    if block.sparse:
+        yield from (columns * unit for columns in _sparse_columns(block, slices, domain))
         return
-    pair = domain.pair(block)
-    rows = pair.left.astype(np.int64)
-    across, by_column = rows.T.tocsr(), rows.tocsc()
-    shifts = None if pair.shift is None else _Shifts.of(across, pair.shift.astype(np.int64))
-    for start in starts:
-        here = slice(start, start + width)
-        piece = (across @ by_column[:, here]).toarray()
-        if center is None or shifts is None:
-            yield piece * unit
+    pieces = [
+        domain.whole(block.piece(start, _DENSE_ROWS), unit=_unit(domain), squared=True)
+        for start in range(0, max(len(block), 1), _DENSE_ROWS)
+    ]
+    for here in slices:
+        total = Total.zeros((domain.dim, here.stop - here.start), each=1 << 34)
+        for piece in pieces:
+            total.add(piece.T @ piece[:, here], len(piece))
+        yield total.value(unit)
+
+
+def _sparse_columns(block: Block, slices: list[slice], domain: Domain) -> Iterator[Array]:
+    """The columns in these slices of the Gram matrix of sparse rows, in units."""
+    center, reach = domain.shifted_center, math.ceil(_reach(domain))
+    shifts, pieces = _Shifts(domain.dim, reach), []
+    for start in range(0, len(block), _SPARSE_ROWS):
+        pair = domain.pair(block.piece(start, _SPARSE_ROWS))
+        rows = pair.left.astype(np.int64)
+        pieces.append((rows.T.tocsr(), rows.tocsc()))
+        if pair.shift is not None:
+            shifts.take(pieces[-1][0], pair.shift.astype(np.int64))
+    for here in slices:
+        total = Total.zeros((domain.dim, here.stop - here.start), each=reach**2)
+        for across, by_column in pieces:
+            total.add((across @ by_column[:, here]).toarray(), across.shape[1])
+        if center is None:
+            yield total.value(1.0)
         else:
-            exact = joined(piece.T >> _CARRY, piece.T & ((1 << _CARRY) - 1), bits=_CARRY)
-            # The matrix is symmetric: its columns are its rows.
-            yield np.ascontiguousarray(shifts.ends(center / _unit(domain)).off(exact, here).T) * unit
+            yield shifts.ends(center / _unit(domain)).columns(total.pair(), here)
 
 
 def whole_scores(rows: Rows, *, basis: Array, domain: Domain) -> Array:
@@ -278,7 +340,7 @@ def whole_scores(rows: Rows, *, basis: Array, domain: Domain) -> Array:
             part = domain.whole_sparse(block, unit=unit)
             scores = part.rows @ basis
             if center is not None:
-                scores -= np.outer(part.shift * (SHIFT / unit), center @ basis)
+                scores -= np.outer(part.shift * (SHIFT / unit), center_scores(center, basis))
         else:
             # Whole rows times a basis of 36 bits: no rounding, so that rows beside it cannot change a score.
             scores = domain.whole(block, unit=unit) @ basis
@@ -290,7 +352,7 @@ def whole_gram_times(rows: Rows, *, basis: Array, region: Region) -> Array:
     """The Gram matrix times `basis`, (d, p), brought onto its grid."""
     basis, size = on_basis_grid(basis), block_size(rows)
     several = not rows.sparse and rows.shape[0] > size
-    workers = [_Products(region, basis) for _ in range(2 if several else 1)]
+    workers = [_Products(region, basis, sparse=rows.sparse) for _ in range(2 if several else 1)]
     shared_work(rows.blocks(size), workers=workers, take=_Products.take)
     for worker in workers[1:]:
         workers[0].total.and_other(worker.total)
@@ -315,13 +377,13 @@ def whole_symmetric_times(matrix: Array, *, basis: Array, sensitivity: float) ->
 class _Sum:
     """One worker's share of a sum of rows. Changes in place."""
 
-    def __init__(self, region: Region) -> None:
+    def __init__(self, region: Region, *, sparse: bool) -> None:
         self._region = region
-        sparse_center = region.shifted_center
-        self.unit = _unit(region) * 2.0**-_SUM_BITS
+        self.unit = sum_unit(region)
         # Sparse rows around a center hold the center as well until it is taken off.
-        self._reach = 1 << (2 * _SUM_BITS) if sparse_center is None else math.ceil(_reach(region)) << _SUM_BITS
-        self.total = Total.zeros((region.dim,), each=self._reach)
+        far = sparse and region.shifted_center is not None
+        reach = math.ceil(_reach(region)) if far else 1 << _SUM_BITS
+        self.total = Total.zeros((region.dim,), each=reach << _SUM_BITS)
         self.shifts: int | None = None
         self._scratch = np.empty((0, region.dim))
 
@@ -423,11 +485,10 @@ class _SparseGram:
             return self.total.value(self.unit)
         ends, found = self.shifts.ends(center / _unit(self._region)), np.empty(self.total.low.shape)
         for start in range(0, len(found), _STRIP):
-            here = slice(start, start + _STRIP)
-            # Columns of a symmetric matrix are its rows; the two are rounded each for itself, and one of them counts.
-            strip = ends.off(self.total.pair(here), here) * self.unit
-            found[here, start:] = strip[:, start:]
-            found[start:, here] = strip[:, start:].T
+            here = slice(start, min(start + _STRIP, len(found)))
+            hi, lo = self.total.pair(here)
+            # The sums are symmetric: rows of them are columns.
+            found[:, here] = ends.columns((hi.T, lo.T), here) * self.unit
         return found
 
 
@@ -435,9 +496,9 @@ class _SparseGram:
 class _Products:
     """One worker's share of the Gram matrix times a basis on its grid, (d, p). Changes in place."""
 
-    def __init__(self, region: Region, basis: Array) -> None:
+    def __init__(self, region: Region, basis: Array, *, sparse: bool) -> None:
         self._region, self._basis, self._unit = region, basis, 1.0
-        far = region.shifted_center is not None
+        far = sparse and region.shifted_center is not None
         self._bits = math.ceil(math.log2(_reach(region))) if far else 17
         self.total = Total.zeros(basis.shape, each=1 << (self._bits + SCORE_BITS))
         # What of the center is still in the products of sparse rows: s^T S, (1, p).
@@ -467,8 +528,13 @@ class _Products:
             here = slice(start, start + most)
             # Sorted by column first: twice as fast as scattering the rows' products.
             self.total.add(stored[here].T.tocsr() @ scores[here], len(scores[here]))
-            if self._drag is not None and part.shift is not None:
-                self._drag.add(part.shift[here].astype(np.int64)[None, :] @ scores[here], len(scores[here]))
+        if self._drag is None or part.shift is None:
+            return
+        # Shifts have 24 bits, more than rows near zero: fewer of them at a time.
+        shift, most = part.shift.astype(np.int64)[None, :], 1 << (62 - 24 - SCORE_BITS)
+        for start in range(0, len(block), most):
+            here = slice(start, start + most)
+            self._drag.add(shift[:, here] @ scores[here], len(scores[here]))
 
     def finish(self) -> Array:
         """The product, (d, p): R^T S - c (s^T S), the last step in double-doubles, as the two may nearly cancel."""
@@ -494,14 +560,6 @@ class _Shifts:
         self._pull = Total.zeros((dim,), each=reach << 24)
         self._weight = 0
 
-    @classmethod
-    def of(cls, across: Any, shift: Integers) -> "_Shifts":
-        """Those of one block."""
-        # Entries may have any size below that of an int64: carried over at once.
-        found = cls(across.shape[0], 1 << 24)
-        found.take(across, shift)
-        return found
-
     def take(self, across: Any, shift: Integers) -> None:
         """Add those of the rows of a block, given their transpose in CSR form."""
         self._pull.add(across @ shift, len(shift))
@@ -525,11 +583,24 @@ class _Ends:
     rest: DoubleDouble
     center: Array
 
-    def off(self, products: DoubleDouble, here: slice) -> Array:
-        """The rows `here`, (m, d), of the products around the center: exact but for one rounding at the end."""
-        hi, lo = minus_outer(products, (self.rest[0][here], self.rest[1][here]), self.center)
-        across = minus_outer((hi.T, lo.T), self.pull, self.center[here])
-        return np.asarray((across[0] + across[1]).T)
+    def columns(self, products: DoubleDouble, here: slice) -> Array:
+        """The columns `here`, (d, w), of the products around the center: of two mirrored entries both as of the one above the
+        diagonal, so that all columns together are symmetric to the last bit."""
+        dim, before, after = len(self.center), slice(0, here.start), slice(here.stop, len(self.center))
+        found = np.empty((dim, here.stop - here.start))
+        hi, lo = products
+        found[before] = self._off((hi[before], lo[before]), before, here)
+        found[after] = self._off((hi[after].T, lo[after].T), here, after).T
+        square = np.triu(self._off((hi[here], lo[here]), here, here))
+        found[here] = square + np.triu(square, 1).T
+        return found
+
+    def _off(self, products: DoubleDouble, rows: slice, columns: slice) -> Array:
+        """Some rows and columns of the products around the center: exact but for one rounding at the end."""
+        rest, pull = (self.rest[0][rows], self.rest[1][rows]), (self.pull[0][columns], self.pull[1][columns])
+        hi, lo = minus_outer(products, rest, self.center[columns])
+        hi, lo = minus_outer((hi.T, lo.T), pull, self.center[rows])
+        return np.asarray((hi + lo).T)
 
 
 def _as_pair(numbers: list[Fraction]) -> DoubleDouble:

@@ -63,7 +63,7 @@ class GramTracker(SketchTracker[GramState]):
         """Nothing seen, nothing released."""
         require(dim == self.terms.domain.dim, f"this tracker is for {self.terms.domain.dim} columns, got {dim}")
         require(1 <= self.rank <= dim, f"rank must lie in 1..{dim}, got {self.rank}")
-        none = Sums.none(dim)
+        none = Sums.none(self.terms)
         return GramState(self.terms.domain.center, none, none, 1.0, 0, 0, self.rank)
 
     def step(self, state: GramState, rows: Any, mechanism: Mechanism) -> GramState:
@@ -75,7 +75,7 @@ class GramTracker(SketchTracker[GramState]):
         held = state.held.and_rows(rows, terms)
         # An entry that is not finite, or too large to square, leaves its mark on the diagonal.
         require(bool(np.isfinite(held.gram.diagonal()).all()), "rows must be finite, and not too large to square")
-        return replace(state, held=held, fade=state.fade * terms.forget**2, blocks=state.blocks + 1)
+        return replace(state, held=held, fade=state.fade * terms.fade(), blocks=state.blocks + 1)
 
     def sync(self, state: GramState, mechanism: Mechanism) -> GramState:
         """Release what is held back, in one go; the same state where nothing is."""
@@ -91,7 +91,7 @@ class GramTracker(SketchTracker[GramState]):
             values = sketch_of(public, center).subspace.values
             for _ in range(min(state.blocks, len(values))):
                 rank = adapt.adjusted(rank, values)
-        return GramState(center, Sums.none(len(public.total)), public, 1.0, 0, state.syncs + 1, rank)
+        return GramState(center, Sums.none(self.terms), public, 1.0, 0, state.syncs + 1, rank)
 
     def sketch(self, state: GramState, *, most: int | None = None) -> Sketch:
         """Of released numbers only."""

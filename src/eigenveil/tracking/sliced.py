@@ -1,7 +1,8 @@
 """`SlicedTracker`: every block released on its own, a few columns of its products at a time: FPCA Alg. 3 in O(d b) memory.
 
-Within a block, slices of the noisy products merge in covariance scale, and the block is charged once. Between blocks
-directions merge in data scale, after one square root. K blocks carry about sqrt(K) times the noise of a single release.
+Within a block, slices of the noisy products merge in covariance scale, and the block is charged once. Their noise is symmetric, as
+that of a whole matrix would be (`eigenveil.privacy.columns`). Between blocks directions merge in data scale, after one square
+root. K blocks carry about sqrt(K) times the noise of a single release.
 """
 
 import math
@@ -93,11 +94,12 @@ class SlicedTracker(SketchTracker[SlicedState]):
             own = bounded_sum(as_block_rows(rows), domain=terms.domain, neighbours=terms.neighbours).value
             total = mechanism.release(Bounded(own, by_sum), label="block: sum", share=terms.share, slot=slot)
             total_noise = mechanism.scale(by_sum, share=terms.share) ** 2
-        slices = gram_columns(as_block(rows), width=self.columns or max(width, _COLUMNS), domain=terms.domain)
-        parts = mechanism.release_parts(
-            slices, size=terms.domain.dim**2, sensitivity=by_gram, label="block: products", share=share, slot=slot
+        columns = self.columns or max(width, _COLUMNS)
+        slices = gram_columns(as_block(rows), width=columns, domain=terms.domain)
+        parts = mechanism.release_columns(
+            slices, dim=terms.domain.dim, sensitivity=by_gram, label="block: products", share=share, slot=slot
         )
-        space, energy = _leading(parts, terms.domain.dim, width)
+        space, energy = _leading(parts, terms.domain.dim, width, most=max(width, columns))
         fade = terms.forget**2
         joint = merge(state.space, space, rank=width, forget=terms.forget) if state.space.rank else space
         rank = state.rank if terms.adapt is None else terms.adapt.adjusted(state.rank, joint.values)
@@ -106,7 +108,8 @@ class SlicedTracker(SketchTracker[SlicedState]):
             fade * state.energy + energy,
             fade * state.total + total,
             fade * state.weight + rows.shape[0],
-            fade**2 * state.gram_noise + mechanism.scale(by_gram, share=share) ** 2,
+            # Symmetric noise has half the variance off the diagonal.
+            fade**2 * state.gram_noise + mechanism.scale(by_gram, share=share) ** 2 / 2,
             fade**2 * state.total_noise + total_noise,
             state.blocks + 1,
             rank,
@@ -140,12 +143,12 @@ class SlicedTracker(SketchTracker[SlicedState]):
         return self.terms.person_blocks
 
 
-def _leading(slices: Iterator[Array], dim: int, width: int) -> tuple[Subspace, float]:
-    """Directions and trace of a released matrix A = G + N, (dim, dim), from slices of its columns, in O(dim width) memory.
+def _leading(slices: Iterator[Array], dim: int, width: int, *, most: int) -> tuple[Subspace, float]:
+    """Directions, (dim, width), and trace of a released symmetric matrix A, (dim, dim), from slices of its columns.
 
-    The slices merge as in FPCA's SSVD: A ~ U diag(s) V^T, in covariance scale. G is symmetric and N is not: where U holds noise,
-    V points elsewhere. So the values are taken from the symmetric part of U^T A U = diag(s) V^T U, in which noise of singular
-    values 2 sigma sqrt(dim) leaves only about 2 sigma sqrt(width). Data scale comes last, by one square root.
+    The slices merge as in FPCA's SSVD: A ~ U diag(s) V^T, in covariance scale, with at most so many directions as take no more
+    memory than a slice. A is symmetric, so U^T A U = diag(s) V^T U has its eigenvalues, signs among them; what noise makes negative
+    is dropped. A positive semi-definite A of rank `width` or less is found as it is. Data scale comes last, by one square root.
     """
     left, values, right = np.empty((dim, 0)), np.empty(0), np.empty((0, 0))
     trace, start = 0.0, 0
@@ -156,7 +159,7 @@ def _leading(slices: Iterator[Array], dim: int, width: int) -> tuple[Subspace, f
         frame = np.hstack([left, fresh])
         small = np.hstack([np.eye(frame.shape[1], left.shape[1]) * values, frame.T @ part])
         turn, sizes, back = np.linalg.svd(small, full_matrices=False)
-        keep = min(width, len(sizes))
+        keep = min(most, len(sizes))
         held = left.shape[1]
         left, values = frame @ turn[:, :keep], sizes[:keep]
         right = np.vstack([right @ back[:keep, :held].T, back[:keep, held:].T])
@@ -165,5 +168,5 @@ def _leading(slices: Iterator[Array], dim: int, width: int) -> tuple[Subspace, f
         del part, fresh, frame, small
     inner = values[:, None] * (right.T @ left)
     eigenvalues, turn = np.linalg.eigh((inner + inner.T) / 2)
-    space = Subspace(left @ turn[:, ::-1], np.sqrt(np.maximum(eigenvalues[::-1], 0.0)))
+    space = Subspace(left @ turn[:, : -width - 1 : -1], np.sqrt(np.maximum(eigenvalues[: -width - 1 : -1], 0.0)))
     return space, trace

@@ -2,14 +2,19 @@
 
 Adding up is all that a private tracker does with rows before a release. The mean is taken off afterwards, from released
 numbers: one center for the whole stream, and one offset from it that gets the more accurate the longer the stream is.
+
+Private sums are whole numbers of public units (`eigenveil.privacy.whole`), also while they wait, fade and are joined: what is
+released does not depend on the order of rows or on rounding that nobody accounts for. Where they have to be rounded, by how much
+neighbours may come apart is counted (`Sums.apart`) and is part of the sensitivity.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import NDArray
 
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace
@@ -19,10 +24,12 @@ from eigenveil.privacy import (
     Mechanism,
     Neighbours,
     Slot,
+    add_block,
     bounded_gram,
     bounded_sum,
     gram_sensitivity,
     sum_sensitivity,
+    sum_unit,
 )
 from eigenveil.rows import Block, DenseRows, Rows, SparseRows
 from eigenveil.tasks import shrunk
@@ -34,6 +41,12 @@ __all__ = ["MEAN_SHARE", "Sums", "Terms", "as_block_rows", "sketch_of"]
 # Of a release's mu^2, what goes to the sum of rows: the mean needs little.
 MEAN_SHARE = 0.05
 _CACHED_ROWS = 128
+# Whole sums fade by multiples of 2^-20. They are cut in two below, so that no product has more than 63 bits.
+_FADE_BITS, _LOW_BITS = 20, 26
+# Rows, 34 bits each, that leave a sum below 2^62.
+_MOST_ROWS = 1 << 28
+
+Integers = NDArray[np.int64]
 
 
 @final
@@ -79,40 +92,65 @@ class Terms:
         """The same for a sum of rows: the contribution is a vector of norm at most rows B."""
         return rows * sum_sensitivity(self.domain.radius, self.neighbours)
 
+    @property
+    def whole(self) -> bool:
+        """Whether sums are whole numbers, as they are where anything is claimed."""
+        return self.domain.unit is not None
+
+    def fade(self, blocks: int = 1) -> float:
+        """What is left of sums after so many blocks: forget^(2 blocks), of whole sums to the nearest multiple of 2^-20.
+
+        >>> Terms(Domain(dim=1, radius=1.0), forget=0.9).fade() * 2**20
+        849347.0
+        """
+        exact = self.forget ** (2 * blocks)
+        return round(exact * 2**_FADE_BITS) / 2**_FADE_BITS if self.whole else exact
+
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Sums:
-    """Products, (d, d), and sum, (d,), of rows of total `weight`, and the variances that noise gave their entries."""
+    """Products, (d, d), and sum, (d,), of rows of total `weight`, and the variances that noise gave their entries.
 
-    gram: Array
-    total: Array
+    Sums that are claimed anything of are whole numbers until they are released: int64, the products in units of 2^bits
+    `domain.unit`^2, the sum in units of 2^bits `sum_unit(domain)`. `apart` is by how many of these units rounding may have moved
+    neighbours apart in an entry, on top of what their rows do. Like `bits` it comes from the numbers of rows and blocks alone.
+    """
+
+    gram: NDArray[Any]
+    total: NDArray[Any]
     weight: float
     gram_noise: float = 0.0
     total_noise: float = 0.0
+    apart: float = 0.0
+    bits: int = 0
 
     def __post_init__(self) -> None:
         dim = len(self.total)
         require(self.total.ndim == 1 and self.gram.shape == (dim, dim), "products and sum must be of the same columns")
+        require(self.gram.dtype == self.total.dtype, "products and sum must be of the same kind of numbers")
 
     def __repr__(self) -> str:
         # These are raw data, and logs print what they are given.
         return f"Sums(dim={len(self.total)})"
 
     @classmethod
-    def none(cls, dim: int) -> "Sums":
+    def none(cls, terms: Terms) -> "Sums":
         """Of no rows."""
+        dim, kind = terms.domain.dim, np.int64 if terms.whole else np.float64
         # Zeros that take no room.
-        return cls(np.broadcast_to(np.zeros(()), (dim, dim)), np.zeros(dim), 0.0)
+        return cls(np.broadcast_to(np.zeros((), dtype=kind), (dim, dim)), np.zeros(dim, dtype=kind), 0.0)
 
     @classmethod
     def of(cls, rows: Any, terms: Terms) -> "Sums":
         """Of a block of rows, dense or CSR, in the domain: private."""
-        return cls.none(terms.domain.dim).and_rows(rows, terms)
+        return cls.none(terms).and_rows(rows, terms)
 
     def and_rows(self, rows: Any, terms: Terms) -> "Sums":
         """These, faded by a block, and a block of rows in the domain: private."""
-        fade, weight = terms.forget**2, float(rows.shape[0])
+        if terms.whole:
+            return self._and_whole_rows(rows, terms)
+        fade, weight = terms.fade(), float(rows.shape[0])
         if sp.issparse(rows):
             block = as_block_rows(rows)
             gram = bounded_gram(block, domain=terms.domain, neighbours=terms.neighbours).value
@@ -131,8 +169,32 @@ class Sums:
                 total += inside.sum(axis=0)
         return Sums(gram, total, fade * self.weight + weight, fade**2 * self.gram_noise, fade**2 * self.total_noise)
 
+    def _and_whole_rows(self, rows: Any, terms: Terms) -> "Sums":
+        # Only finite numbers have a nearest whole one.
+        _require_finite(rows)
+        count = rows.shape[0]
+        require(count <= _MOST_ROWS, f"a block of a private stream must have at most {_MOST_ROWS} rows, got {count}")
+        faded = self._faded(terms.fade())
+        faded = faded._coarser(_bits_for(faded.weight + count, self.bits))
+        gram, total = faded.gram, faded.total
+        if faded.bits > 0:
+            gram, total = np.zeros_like(gram), np.zeros_like(total)
+        # In place: fading has made arrays of its own.
+        add_block(as_block(rows), terms.domain, gram=gram, total=total if terms.center else None)
+        if faded.bits > 0:
+            gram, total = faded.gram + (gram >> faded.bits), faded.total + (total >> faded.bits)
+        return replace(faded, gram=gram, total=total, weight=faded.weight + count)
+
     def and_then(self, later: "Sums", fade: float) -> "Sums":
         """These, faded, and later ones."""
+        if later.gram.dtype == np.int64:
+            first = self._faded(fade)
+            bits = _bits_for(first.weight + later.weight, max(first.bits, later.bits))
+            first, later = first._coarser(bits), later._coarser(bits)
+            gram, total = first.gram, first.total
+            gram += later.gram
+            total += later.total
+            return Sums(gram, total, first.weight + later.weight, apart=first.apart + later.apart, bits=bits)
         return Sums(
             _plus(later.gram, self.gram, fade),
             later.total + fade * self.total,
@@ -141,19 +203,87 @@ class Sums:
             later.total_noise + fade**2 * self.total_noise,
         )
 
+    def _faded(self, fade: float) -> "Sums":
+        """Whole sums times `fade`, a multiple of 2^-20, rounded down: arrays of their own, exactly symmetric as before.
+
+        That moves neighbours apart by less than a unit in an entry, since floor(a) - floor(b) differs from a - b by less than one.
+        So they are at most fade * apart + 1 units apart afterwards, and never more than 1 / (1 - fade) if every block fades.
+        """
+        apart = self.apart if fade == 1 or self.weight == 0 else fade * self.apart + 1
+        return Sums(_times(self.gram, fade), _times(self.total, fade), fade * self.weight, apart=apart, bits=self.bits)
+
+    def _coarser(self, bits: int) -> "Sums":
+        """The same in units of 2^bits, no shorter than before, rounded down: again by less than a unit."""
+        more = bits - self.bits
+        if more == 0:
+            return self
+        return replace(
+            self, gram=self.gram >> more, total=self.total >> more, apart=self.apart / 2**more + 1, bits=bits
+        )
+
     def released(self, terms: Terms, mechanism: Mechanism, *, rows: int, label: str, slot: Slot) -> "Sums":
-        """The same after they left through `mechanism`, from `slot`; a person has at most `rows` rows in them."""
+        """The same after they left through `mechanism`, from `slot`; a person has at most `rows` rows in them.
+
+        Sensitivity: that of the rows, and what rounding adds. Blocks without a row of the person are the same for neighbours, to
+        the last bit. One with such a row may come out up to two units further apart in an entry than it is: sparse rows around a
+        center are rounded (`add_block`), and so is a block in longer units than its own. With what fading adds, an entry is
+        2 rows + apart units off at most, and an array of so many entries sqrt(size) times that. A radius has 2^16 units or more,
+        and squared 2^32, so that this is next to nothing.
+        """
         by_gram, by_sum = terms.gram_sensitivity(rows), terms.sum_sensitivity(rows)
+        gram, total = self.gram, self.total
+        if terms.domain.unit is not None:
+            dim, units = terms.domain.dim, 2.0**self.bits
+            by_gram += dim * (2 * rows + self.apart) * units * terms.domain.unit**2
+            by_sum += math.sqrt(dim) * (2 * rows + self.apart) * units * sum_unit(terms.domain)
+            # One rounding: units are powers of two.
+            gram = gram.astype(np.float64)
+            gram *= units * terms.domain.unit**2
+            total = total * (units * sum_unit(terms.domain))
         share = 1.0 - terms.share
         gram = mechanism.release(
-            Bounded(self.gram, by_gram, symmetric=True), label=f"{label}: products", share=share, slot=slot
+            Bounded(gram, by_gram, symmetric=True), label=f"{label}: products", share=share, slot=slot
         )
-        total, total_noise = self.total, 0.0
+        total_noise = 0.0
         if terms.center:
-            total = mechanism.release(Bounded(self.total, by_sum), label=f"{label}: sum", share=terms.share, slot=slot)
+            total = mechanism.release(Bounded(total, by_sum), label=f"{label}: sum", share=terms.share, slot=slot)
             total_noise = mechanism.scale(by_sum, share=terms.share) ** 2
         # Symmetric noise has half the variance off the diagonal.
         return Sums(gram, total, self.weight, mechanism.scale(by_gram, share=share) ** 2 / 2, total_noise)
+
+
+def _times(array: Integers, fade: float) -> Integers:
+    """floor(fade * array) for whole numbers up to 2^62, fade = k 2^-20: a new array.
+
+    With K = high 2^26 + low, K k 2^-20 = high k 2^6 + low k 2^-20. The first is whole and at most 2^62, the product low k below 2^46.
+
+    >>> _times(np.array([-3, 2**61 + 1]), 0.5).tolist() == [-2, 2**60]
+    True
+    """
+    if fade == 1.0:
+        return np.array(array)
+    k, found = round(fade * 2**_FADE_BITS), np.empty(array.shape, dtype=np.int64)
+    for start in range(0, len(array), _CACHED_ROWS):
+        piece, out = array[start : start + _CACHED_ROWS], found[start : start + _CACHED_ROWS]
+        np.right_shift(piece, _LOW_BITS, out=out)
+        out *= k << (_LOW_BITS - _FADE_BITS)
+        out += ((piece & ((1 << _LOW_BITS) - 1)) * k) >> _FADE_BITS
+    return found
+
+
+def _bits_for(rows: float, bits: int) -> int:
+    """In units of how many bits, at least so many, sums of so many rows stay below 2^62: of 2^28 rows in units of one."""
+    while rows > _MOST_ROWS << bits:
+        bits += 1
+    return bits
+
+
+def _require_finite(rows: Any) -> None:
+    stored = rows.data if sp.issparse(rows) else rows
+    finite = all(
+        np.isfinite(stored[start : start + _CACHED_ROWS]).all() for start in range(0, len(stored), _CACHED_ROWS)
+    )
+    require(finite, "rows must be finite, and not too large to square")
 
 
 def _inside(rows: Any, domain: Domain) -> Array:

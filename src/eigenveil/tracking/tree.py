@@ -82,12 +82,11 @@ class TreeTracker(SketchTracker[TreeState]):
         )
         number = state.blocks + 1
         level = (number & -number).bit_length() - 1
-        fade = terms.forget**2
         # From the longest to the shortest, each faded by the blocks that came after it.
         own = Sums.of(rows, terms)
         earlier = [sums for sums in reversed(state.raw[:level]) if sums is not None]
         lengths = [2**size for size in range(level - 1, -1, -1)]
-        whole = _joined(earlier, lengths, own, 1, fade)
+        whole = _joined(earlier, lengths, own, 1, terms)
         require(bool(np.isfinite(whole.gram.diagonal()).all()), "rows must be finite, and not too large to square")
         rows_in_it, slots = self._person(level)
         slot = Slot(f"{terms.series}: level {level}", number >> level, slots)
@@ -137,11 +136,11 @@ class TreeTracker(SketchTracker[TreeState]):
         found = [(2**level, sums) for level, sums in enumerate(state.public) if sums is not None]
         found.reverse()
         lengths = [length for length, _ in found]
-        return _joined([s for _, s in found[:-1]], lengths[:-1], found[-1][1], lengths[-1], self.terms.forget**2)
+        return _joined([s for _, s in found[:-1]], lengths[:-1], found[-1][1], lengths[-1], self.terms)
 
 
-def _joined(earlier: list[Sums], lengths: list[int], last: Sums, length: int, fade: float) -> Sums:
+def _joined(earlier: list[Sums], lengths: list[int], last: Sums, length: int, terms: Terms) -> Sums:
     """Sums of consecutive stretches as one, each faded by the blocks after it; `length` is that of the last one."""
     stretches = [*zip(earlier, lengths, strict=True), (last, length)]
-    joined = reduce(lambda left, right: (left[0].and_then(right[0], fade ** right[1]), 0), stretches)
+    joined = reduce(lambda left, right: (left[0].and_then(right[0], terms.fade(right[1])), 0), stretches)
     return joined[0]

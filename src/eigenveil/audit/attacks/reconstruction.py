@@ -88,11 +88,20 @@ class _Curious(Mechanism):
         self._given.append(private.value)
         return self._through.release(private, label=label, share=share, slot=slot)
 
-    def release_parts(
-        self, parts: Iterable[Array], *, sensitivity: float, label: str, share: float = 1.0, slot: Slot | None = None
+    def release_columns(
+        self,
+        slices: Iterable[Array],
+        *,
+        dim: int,
+        sensitivity: float,
+        label: str,
+        share: float = 1.0,
+        slot: Slot | None = None,
     ) -> Iterator[Array]:
         """As the other mechanism does."""
-        return self._through.release_parts(parts, sensitivity=sensitivity, label=label, share=share, slot=slot)
+        return self._through.release_columns(
+            slices, dim=dim, sensitivity=sensitivity, label=label, share=share, slot=slot
+        )
 
     def scale(self, sensitivity: float, *, share: float = 1.0) -> float:
         """As that of the other mechanism."""

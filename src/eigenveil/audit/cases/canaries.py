@@ -71,7 +71,7 @@ def enough_people(dim: int, *, deviation: float) -> int:
 def symmetric_noise(residual: Array, *, deviation: float) -> Array:
     """Entries of symmetric noise, (d, d), on and above the diagonal, each in units of the deviation that it should have.
 
-    That is `deviation` on the diagonal, and 1 / sqrt(2) of it beside, where the mean of two independent entries stands.
+    That is `deviation` on the diagonal, and 1 / sqrt(2) of it beside.
 
     >>> symmetric_noise(np.array([[2.0, 1.0], [1.0, 0.0]]), deviation=2.0).round(9).tolist()
     [1.0, 0.0, 0.707106781]

@@ -140,10 +140,17 @@ class _Listened(Mechanism):
         self.released.append(public)
         return public
 
-    def release_parts(
-        self, parts: Iterable[Array], *, sensitivity: float, label: str, share: float = 1.0, slot: Slot | None = None
+    def release_columns(
+        self,
+        slices: Iterable[Array],
+        *,
+        dim: int,
+        sensitivity: float,
+        label: str,
+        share: float = 1.0,
+        slot: Slot | None = None,
     ) -> Iterator[Array]:
-        return self.whole.release_parts(parts, sensitivity=sensitivity, label=label, share=share, slot=slot)
+        return self.whole.release_columns(slices, dim=dim, sensitivity=sensitivity, label=label, share=share, slot=slot)
 
     def scale(self, sensitivity: float, *, share: float = 1.0) -> float:
         return self.whole.scale(sensitivity, share=share)
