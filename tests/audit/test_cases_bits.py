@@ -1,9 +1,11 @@
 """Cases of low bits: what we ship stands, the specimen falls, and float noise put back into what we ship is found."""
 
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from eigenveil.audit import CASES, Verdict, audit
 from eigenveil.audit.case import Case
@@ -11,13 +13,14 @@ from eigenveil.audit.cases.bits import CASES as BITS
 from eigenveil.audit.cases.wrong_bits import CASES as SPECIMENS
 from eigenveil.audit.cases.wrong_bits import FloatingGaussian
 from eigenveil.linalg import Array
-from eigenveil.privacy import Bounded, Gaussian
+from eigenveil.privacy import Bounded, Gaussian, Noise
+from eigenveil.privacy.rounded import Rounded
 
 # As in an audit of eighty cases at 99%.
 CONFIDENCE = 1 - 0.01 / 80
 (FLOATING,) = SPECIMENS
-# Where noise is not added by `Gaussian.release`: in shares, by pairs, and some columns at a time.
-ELSEWHERE = ("bits/masked-sum", "bits/peers-pairwise", "bits/stream-block")
+# Where noise is not a `Gaussian`'s: in shares, and by pairs.
+ELSEWHERE = ("bits/masked-sum", "bits/peers-pairwise")
 
 
 def verdict_of(case: Case, runs: int | None = None, confidence: float = CONFIDENCE) -> Verdict:
@@ -57,7 +60,14 @@ def test_noise_in_floating_point_anywhere_does_not_pass(case: Case, monkeypatch:
     def release(exact: Gaussian, private: Bounded, *, label: str, share: float = 1.0, slot: Any = None) -> Array:
         return FloatingGaussian(exact).release(private, label=label, share=share, slot=slot)
 
+    def columns(
+        exact: Gaussian, slices: Iterable[Array], *, dim: int, sensitivity: float, **how: Any
+    ) -> Iterator[Array]:
+        whole = np.hstack(list(slices))
+        yield FloatingGaussian(exact).release(Bounded(whole, sensitivity, symmetric=True), **how)
+
     monkeypatch.setattr(Gaussian, "release", release)
+    monkeypatch.setattr(Gaussian, "release_columns", columns)
     verdict = verdict_of(case)
     assert not verdict.as_it_should
     if case.name in ("bits/site-part", "bits/hub-release", "bits/peers-independent"):
@@ -65,3 +75,13 @@ def test_noise_in_floating_point_anywhere_does_not_pass(case: Case, monkeypatch:
     else:
         # Numbers that were decomposed since have no last places to look at, and a case that cannot look says so.
         assert "whole steps of a lattice" in verdict.failed
+
+
+def test_noise_in_coarser_steps_than_the_value_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = Rounded.draw
+
+    def coarse(law: Rounded, noise: Noise, count: int) -> NDArray[np.int64]:
+        return whole(law, noise, count) // 4 * 4
+
+    monkeypatch.setattr(Rounded, "draw", coarse)
+    assert verdict_of(next(case for case in BITS if case.name == "bits/site-part")).refuted

@@ -65,8 +65,8 @@ class _Misjudged(Region):
     def squares(self, block: Block) -> Array:
         return self.inner.squares(block)
 
-    def scored(self, block: Block, *, basis: Array) -> Scored:
-        return self.inner.scored(block, basis=basis)
+    def scored(self, block: Block, *, basis: Array, out: Array | None = None) -> Scored:
+        return self.inner.scored(block, basis=basis, out=out)
 
     def sum_sensitivity(self, neighbours: Neighbours) -> float:
         return self.part * self.stated.sum_sensitivity(neighbours)
