@@ -189,8 +189,8 @@ class Domain(Region):
 
     `center`, `scale`, `low` and `high` are (d,) in the units of the columns; `radius` is in scaled units, and infinite
     only where no privacy is claimed. With `claimed` false nothing is claimed either, though rows are brought into the ball.
-    The weight w is 1, or for a person with m rows 1/m in sums and 1/sqrt(m) in products, so that whatever m is, the person adds a vector of norm at most the radius to the sum, a matrix of
-    trace at most radius^2 to the Gram matrix, and one to the count.
+    The weight w is 1, or for a person with m rows 1/m in sums and 1/sqrt(m) in products, so that whatever m is, the person adds
+    a vector of norm at most the radius to the sum, a matrix of trace at most radius^2 to the Gram matrix, and one to the count.
 
     >>> Domain(dim=2, radius=1.0).dense(Block(np.array([[3.0, 4.0], [0.1, 0.0]]))).round(12).tolist()
     [[0.6, 0.8], [0.1, 0.0]]

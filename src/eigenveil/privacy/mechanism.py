@@ -103,7 +103,8 @@ class Gaussian(Mechanism):
     K + round(s Z) = round(K + s Z). Proofs: `eigenveil.privacy.steps` and docs/exact-noise.md.
 
     A symmetric value gets symmetric noise, drawn for the upper triangle, with s on the diagonal and s / sqrt(2) off it: each
-    entry off the diagonal stands in the Frobenius norm twice, so sum_i D_ii^2 / s^2 + sum_(i<j) D_ij^2 / (s^2 / 2) = ||D||_F^2 / s^2.
+    entry off the diagonal stands in the Frobenius norm twice, so
+        sum_i D_ii^2 / s^2 + sum_(i<j) D_ij^2 / (s^2 / 2) = ||D||_F^2 / s^2.
 
     `carried` is the multiplier of independent noise of the same kind that the value brings along already, from whoever it
     comes from; only the rest is added. The variances add up ("Noise on noise" in `eigenveil.privacy.steps`), so who sees only
@@ -147,7 +148,7 @@ class Gaussian(Mechanism):
         share: float = 1.0,
         slot: Slot | None = None,
     ) -> Iterator[Array]:
-        """The noisy slices: symmetric noise, as on the whole matrix, in the memory of a few slices (`eigenveil.privacy.columns`)."""
+        """The noisy slices: noise as on the whole matrix, in the memory of a few slices (`eigenveil.privacy.columns`)."""
         scale = self._charged(sensitivity, label, share, slot)
         step = step_of(sensitivity, dim * dim, multiplier=self.multiplier / math.sqrt(share))
         deviation = distance_in_steps(sensitivity, dim * dim, step) * (scale / sensitivity)

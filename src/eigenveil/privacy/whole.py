@@ -52,6 +52,8 @@ Integers = NDArray[np.int64]
 COUNT_UNIT, _FINE_COUNT = 2.0**-34, 2.0**-45
 # Bases are brought onto multiples of this.
 _BASIS_UNIT = 2.0**-35
+# The most that a row adds to a product: those of tables have 34 bits, those of histories 36.
+_PRODUCT = 1 << 36
 # Rows for a sum have so many more bits than rows for products.
 _SUM_BITS = 17
 # An int64 that no sum of so many bits can have overflowed is carried over to a second one, so many bits higher.
@@ -61,7 +63,7 @@ _ROOM, _EXACT = 1 << 62, 1 << 53
 # Up to this dimension two workers with an accumulator each beat one with twice the BLAS threads.
 _TWO_WORKERS = 2048
 # Numbers of rows that stay in the inner cache while they are moved, measured, scaled and rounded; and rows at a time, at least.
-_CACHED_NUMBERS, _CACHED_ROWS = 1 << 15, 128
+_CACHED_NUMBERS, _CACHED_ROWS = 1 << 16, 128
 # Rows of a sum that are put together at a time.
 _STRIP = 512
 # Rows that scores are multiplied with at a time: their products add up exactly.
@@ -90,6 +92,13 @@ class Total:
     def zeros(cls, shape: tuple[int, ...], *, each: int) -> "Total":
         """Nothing yet."""
         return cls(np.zeros(shape, dtype=np.int64), max(each, 1))
+
+    @classmethod
+    def of(cls, low: Integers, *, each: int, rows: int) -> "Total":
+        """What so many rows have added up to already."""
+        found = cls(low, max(each, 1))
+        found._rows = rows
+        return found
 
     @property
     def empty(self) -> bool:
@@ -172,7 +181,7 @@ def on_basis_grid(basis: Array) -> Array:
 def whole_weights(weights: Array, *, unit: float = COUNT_UNIT) -> Integers:
     """How much rows count, (b,), in whole numbers of `unit`, rounded down, so that no person counts as more than one.
 
-    m rows of weight fl(1 / m) count as k <= fl(1 / m) / unit each; m k is whole and below (1 + 2^-52) / unit, so at most 1 / unit.
+    m rows of weight fl(1 / m) count as k <= fl(1 / m) / unit each; m k is whole, below (1 + 2^-52) / unit, so at most 1 / unit.
 
     >>> int(3 * whole_weights(np.array([1 / 3]))[0]) - 2**34
     -1
@@ -235,8 +244,8 @@ def sum_unit(region: Region) -> float:
 
 
 def add_block(block: Block, domain: Domain, *, gram: Integers, total: Integers | None) -> None:
-    """Add what a block adds to the Gram matrix, (d, d), in whole numbers of `domain.unit` squared, and to the sum of its rows, (d,),
-    in whole numbers of `sum_unit`, for who adds up blocks. Changes both in place; there may be no sum.
+    """Add what a block adds to the Gram matrix, (d, d), in whole numbers of `domain.unit` squared, and to the sum of its rows,
+    (d,), in whole numbers of `sum_unit`, for who adds up blocks. Changes both in place; there may be no sum.
 
     A row adds at most 2^34 to an entry of either. Of sparse rows around a center, what a piece of the block adds is rounded to a
     whole number and then off by less than one; of neighbours only the pieces differ that the person is in.
@@ -402,7 +411,8 @@ class _Sum:
         for start in range(0, len(block), len(self._scratch) or 1):
             piece = block.piece(start, len(self._scratch))
             rows = self._region.whole(piece, unit=self.unit, out=self._scratch)
-            self.total.add(np.add.reduce(rows, axis=0), len(rows))
+            # A product with ones is the fastest sum, and exact as any other is.
+            self.total.add(np.ones(len(rows)) @ rows, len(rows))
 
     def and_other(self, other: "_Sum") -> None:
         """Add what another worker has."""
@@ -428,8 +438,20 @@ class _DenseGram:
     def __init__(self, region: Region, size: int) -> None:
         dim = region.dim
         self._region, self.unit = region, 1.0
-        self.total = Total.zeros((dim, dim), each=1 << 36)
+        # The first rows are added up in floats, which is exact up to 2^53 and the fastest; the memory is the total's own.
+        self._first, self._left = np.zeros((dim, dim)), _EXACT // _PRODUCT
+        self._whole: Total | None = None
         self._product, self._scratch = np.empty((dim, dim)), np.empty((max(size, 1), dim))
+
+    @property
+    def total(self) -> Total:
+        """All that was added up, in whole numbers."""
+        if self._whole is None:
+            low = self._first.view(np.int64)
+            for start in range(0, len(low), _CACHED_ROWS):
+                low[start : start + _CACHED_ROWS] = self._first[start : start + _CACHED_ROWS].astype(np.int64)
+            self._whole = Total.of(low, each=_PRODUCT, rows=_EXACT // _PRODUCT - self._left)
+        return self._whole
 
     def take(self, block: Block) -> None:
         """Add the products of a block's rows."""
@@ -443,7 +465,11 @@ class _DenseGram:
                 others.append(pair.right)
         # numpy sees the same array twice and calls the symmetric product, half the work.
         np.matmul(rows.T, rows if same else np.vstack(others), out=self._product)
-        self.total.add(self._product, len(block))
+        if self._whole is None and len(block) <= self._left:
+            self._first += self._product
+            self._left -= len(block)
+        else:
+            self.total.add(self._product, len(block))
 
 
 @final
@@ -456,7 +482,7 @@ class _SparseGram:
     def __init__(self, region: Region) -> None:
         self._region, self.unit = region, 1.0
         far = region.shifted_center is not None
-        self.total = Total.zeros((region.dim, region.dim), each=math.ceil(_reach(region)) ** 2 if far else 1 << 36)
+        self.total = Total.zeros((region.dim, region.dim), each=math.ceil(_reach(region)) ** 2 if far else _PRODUCT)
         self.shifts = _Shifts(region.dim, math.ceil(_reach(region))) if far else None
 
     def take(self, block: Block) -> None:
