@@ -80,9 +80,9 @@ class _Tables:
 def _enough(dim: int, *, deviation: float) -> int:
     """People for a released Gram matrix of such rows to stay above zero, where it is shown as it was released.
 
-    Of n rows the least eigenvalue is about n (1 - sqrt(d / n))^2 times that of one: half of n is more than safe.
+    The least eigenvalue of n of them is about n (1 - sqrt(d / n))^2 times the square of their spread.
     """
-    return max(100, math.ceil(4 * enough_people(dim, deviation=deviation) / _SPREAD**2))
+    return max(100, math.ceil(1.5 * enough_people(dim, deviation=deviation) / _SPREAD**2))
 
 
 def site_parts(budget: Budget, rng: Generator, state: int | None, *, standing: Standing = as_member) -> Trial:
