@@ -13,7 +13,7 @@ from eigenveil.audit.cases.bits import CASES as BITS
 from eigenveil.audit.cases.wrong_bits import CASES as SPECIMENS
 from eigenveil.audit.cases.wrong_bits import FloatingGaussian
 from eigenveil.linalg import Array
-from eigenveil.privacy import Bounded, Gaussian, Noise
+from eigenveil.privacy import Bounded, Budget, Gaussian, Noise
 from eigenveil.privacy.rounded import Rounded
 
 # As in an audit of eighty cases at 99%.
@@ -85,3 +85,10 @@ def test_noise_in_coarser_steps_than_the_value_is_told(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(Rounded, "draw", coarse)
     assert verdict_of(next(case for case in BITS if case.name == "bits/site-part")).refuted
+
+
+@pytest.mark.parametrize("budget", [Budget(0.3, 1e-6), Budget(30.0, 1e-4)], ids=str)
+@pytest.mark.parametrize("case", BITS, ids=lambda case: case.name)
+def test_low_bits_can_be_looked_at_at_another_budget(case: Case, budget: Budget) -> None:
+    trial = case.trial(budget, np.random.default_rng(4), 4)
+    assert float(np.abs(trial.scores).max()) < 1e3
