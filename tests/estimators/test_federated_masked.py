@@ -422,7 +422,7 @@ def test_little_room_is_said_before_anything_is_charged() -> None:
 
 
 @pytest.mark.parametrize("budget", [{"epsilon": 60.0}, {"delta": 1e-30}])
-def test_any_ordinary_budget_can_be_kept(budget: dict[str, float]) -> None:
+def test_any_ordinary_budget_can_be_kept(budget: dict[str, Any]) -> None:
     """Whole numbers cost nothing: what a hub is promised is all of the budget, at any epsilon and delta."""
     pca = private_masked(method="covariance", **budget).fit(SITES)
     asked = {"epsilon": pca.epsilon, "delta": pca.delta}

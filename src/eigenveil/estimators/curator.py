@@ -205,10 +205,9 @@ class Curator:
         )
 
     def _caveats(self) -> list[str]:
-        caveats = ["floating-point noise stands in for real-valued noise; see docs/sharp-edges.md"]
         if self.noise.reproducible:
-            caveats.insert(0, "reproducible, not private: the noise came from a known seed and can be subtracted")
-        return caveats
+            return ["reproducible, not private: the noise came from a known seed and can be subtracted"]
+        return []
 
 
 def _assumptions(request: Request, domain: Domain) -> list[str]:

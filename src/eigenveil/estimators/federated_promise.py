@@ -154,15 +154,13 @@ def assumed_of_sites(parties: Parties) -> list[str]:
 def caveats_of(parties: Parties) -> list[str]:
     """What the promise does not cover."""
     request = parties.request
-    caveats = ["floating-point noise stands in for real-valued noise; see docs/sharp-edges.md"]
-    if request.masks is not None:
-        caveats = []
-        if not parties.apart:
-            caveats.append(
-                "all parties ran in one process here, which holds every key; sites apart from each other need a network"
-            )
+    caveats = list[str]()
     if request.seed is not None:
-        caveats.insert(0, "reproducible, not private: the noise came from a known seed and can be subtracted")
+        caveats.append("reproducible, not private: the noise came from a known seed and can be subtracted")
+    if request.masks is not None and not parties.apart:
+        caveats.append(
+            "all parties ran in one process here, which holds every key; sites apart from each other need a network"
+        )
     return caveats
 
 

@@ -126,9 +126,9 @@ class SmallRelease:
         unit = "each person, who holds one row"
         if grouped:
             unit = "each person, with all the rows that name them, which together count as one row"
-        caveats = ["floating-point noise stands in for real-valued noise; see docs/sharp-edges.md"]
+        caveats = list[str]()
         if self.noise.reproducible:
-            caveats.insert(0, "reproducible, not private: the noise came from a known seed and can be subtracted")
+            caveats.append("reproducible, not private: the noise came from a known seed and can be subtracted")
         return Guarantee(
             epsilon=self.budget.epsilon,
             delta=self.budget.delta,
