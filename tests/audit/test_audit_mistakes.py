@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from eigenveil.audit import CASES, audit
 from eigenveil.audit.cases import sites
 from eigenveil.linalg import Array
-from eigenveil.privacy import Domain, Histories, Neighbours
+from eigenveil.privacy import Domain, Histories, Neighbours, mechanism
 from eigenveil.privacy.paired import PairedSteps
+from eigenveil.privacy.steps import distance_in_steps
 from eigenveil.protocols.masked.session import Session
 
 # As in an audit of seventy cases at 99%.
@@ -62,8 +63,16 @@ def a_ball_a_tenth_too_large(patch: Patch) -> None:
         patch.setattr(Domain, factor, larger(getattr(Domain, factor)))
 
 
+def fewer_steps_than_neighbours_are_apart(patch: Patch) -> None:
+    patch.setattr(mechanism, "distance_in_steps", lambda *how: 0.8 * distance_in_steps(*how))
+
+
+def less_noise_off_the_diagonal(patch: Patch) -> None:
+    patch.setattr(mechanism, "ROOT_HALF", 0.5)
+
+
 def no_masks(patch: Patch) -> None:
-    def nothing(words: NDArray[np.uint64], masks: object) -> None:
+    def nothing(words: NDArray[np.uint64], masks: object, asked: bytes) -> None:
         pass
 
     for module in ("member", "exchange"):
@@ -100,6 +109,11 @@ def no_noise_between_pairs(patch: Patch) -> None:
         (a_ball_a_tenth_too_large, "stream/sync", 60),
         (a_ball_a_tenth_too_large, "bounds/spectrum", 150),
         (a_ball_a_tenth_too_large, "hub-noise/power", 20),
+        (fewer_steps_than_neighbours_are_apart, "curator/covariance", 20),
+        (fewer_steps_than_neighbours_are_apart, "hub-noise/power", 20),
+        (fewer_steps_than_neighbours_are_apart, "stream/sync", 20),
+        (less_noise_off_the_diagonal, "curator/covariance", 20),
+        (less_noise_off_the_diagonal, "site-noise/covariance", 20),
         (no_masks, "masked/mail", 10),
         (no_masks_between_pairs, "masked/mail", 10),
         (no_noise_between_pairs, "peers/listener", 10),

@@ -15,7 +15,8 @@ from eigenveil.audit.cases.wrong_curator import CASES as SPECIMENS
 from eigenveil.errors import BudgetExceeded
 from eigenveil.estimators import PrivatePCA
 from eigenveil.linalg import Subspace
-from eigenveil.privacy import Budget, Domain, Guarantee, Ledger, Noise
+from eigenveil.privacy import Budget, Domain, Guarantee, Ledger, Reserve
+from eigenveil.privacy.rounded import Rounded
 from eigenveil.rows import WeightedRows
 from eigenveil.tracking import SlicedTracker, Terms, TreeTracker
 
@@ -41,8 +42,10 @@ def verdict_of(case: Case, trials: tuple[Trial, ...], *, level: float = LEVEL) -
 
 @pytest.fixture
 def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    loud = Noise.normal
-    monkeypatch.setattr(Noise, "normal", lambda self, shape: 0.8 * loud(self, shape))
+    loud = Rounded.draw
+    monkeypatch.setattr(
+        Rounded, "draw", lambda law, noise, count: np.rint(0.8 * loud(law, noise, count)).astype(np.int64)
+    )
 
 
 @pytest.mark.parametrize("name", SHIPPED)
@@ -99,12 +102,12 @@ def test_rows_of_a_person_count_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", ["curator/mean", "curator/scale", "stream/block"])
 def test_heavy_rows_must_be_cut(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    whole = Domain._to_ball
+    whole = Domain._to_grid
 
-    def less(self: Domain, squares: Any) -> Any:
-        return np.minimum(1.0, 3 * whole(self, squares))
+    def less(self: Domain, squares: Any, block: Any, unit: float, *rest: Any) -> Any:
+        return np.minimum(1 / unit, 3 * whole(self, squares, block, unit, *rest))
 
-    monkeypatch.setattr(Domain, "_to_ball", less)
+    monkeypatch.setattr(Domain, "_to_grid", less)
     assert verdict_of(SHIPPED[name], trials_of(SHIPPED[name], 120)).refuted
 
 
@@ -114,7 +117,8 @@ def test_a_stream_pays_for_every_row_and_every_release(monkeypatch: pytest.Monke
     one = Terms.gram_sensitivity
     monkeypatch.setattr(Terms, "gram_sensitivity", lambda self, rows=1: one(self))
     # A ledger that refuses nothing: a true one would stop some of these before the audit sees them.
-    monkeypatch.setattr(Ledger, "afford", lambda self, mu, *, label: None)
+    for payer in (Ledger, Reserve):
+        monkeypatch.setattr(payer, "_require_room", lambda self, mu, label: None)
     for name in ("continual", "person-sync", "person-block", "person-continual"):
         case = SHIPPED[f"stream/{name}"]
         assert verdict_of(case, trials_of(case, 30)).refuted, name

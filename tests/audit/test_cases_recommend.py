@@ -11,7 +11,8 @@ from eigenveil.audit.cases import recommend as cases_recommend
 from eigenveil.audit.cases.mail import Look, scored
 from eigenveil.audit.runs import audit
 from eigenveil.audit.verdict import Verdict
-from eigenveil.privacy import Histories, Noise
+from eigenveil.privacy import Histories
+from eigenveil.privacy.rounded import Rounded
 
 # As in an audit of sixty cases at 99%.
 CONFIDENCE = 1 - 0.01 / 60
@@ -26,6 +27,13 @@ def verdict_of(case: Case, runs: int | None = None, seed: int = 1) -> Verdict:
 
 def refuted_by(verdict: Verdict) -> set[str]:
     return {finding.test for finding in verdict.findings if finding.refuted}
+
+
+def quieter(patch: pytest.MonkeyPatch, factor: float) -> None:
+    whole = Rounded.draw
+    patch.setattr(
+        Rounded, "draw", lambda law, noise, count: np.rint(factor * whole(law, noise, count)).astype(np.int64)
+    )
 
 
 @pytest.mark.parametrize("case", cases_recommend.CASES, ids=lambda case: case.name)
@@ -56,22 +64,21 @@ def test_a_canary_is_worth_what_is_promised_and_no_more(case: Case, monkeypatch:
 
 @pytest.mark.parametrize("case", REPEATED, ids=lambda case: case.name)
 def test_noise_a_fifth_too_small_is_found(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = Noise.normal
-    monkeypatch.setattr(Noise, "normal", lambda noise, shape: 0.8 * whole(noise, shape))
+    quieter(monkeypatch, 0.8)
     assert "noise" in refuted_by(verdict_of(case, runs=20))
 
 
 def test_one_look_finds_noise_that_is_hardly_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = Noise.normal
-    monkeypatch.setattr(Noise, "normal", lambda noise, shape: 0.02 * whole(noise, shape))
+    quieter(monkeypatch, 0.02)
     assert verdict_of(BY_NAME["recommend/one-run"]).refuted
 
 
 def test_a_history_that_nobody_divided_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = Histories._factors
+    factors, shares = Histories._factors, Histories._shares
     monkeypatch.setattr(
-        Histories, "_factors", lambda domain, degrees, squares: whole(domain, np.minimum(degrees, 4), squares)
+        Histories, "_factors", lambda domain, degrees, squares: factors(domain, np.minimum(degrees, 4), squares)
     )
+    monkeypatch.setattr(Histories, "_shares", lambda domain, degrees: shares(domain, np.minimum(degrees, 4)))
     assert "curve" in refuted_by(verdict_of(BY_NAME["recommend/long-history"], runs=60))
 
 
@@ -79,6 +86,8 @@ def test_a_history_that_nobody_divided_is_found(monkeypatch: pytest.MonkeyPatch)
     "name", ["recommend/user", "recommend/item", "recommend/user-products", "recommend/item-products"]
 )
 def test_histories_that_count_for_more_than_they_should_are_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = Histories._factors
-    monkeypatch.setattr(Histories, "_factors", lambda domain, degrees, squares: 2 * whole(domain, degrees, squares))
+    factors, shares = Histories._factors, Histories._shares
+    monkeypatch.setattr(Histories, "_factors", lambda domain, degrees, squares: 2 * factors(domain, degrees, squares))
+    # Products are made of the squares of factors.
+    monkeypatch.setattr(Histories, "_shares", lambda domain, degrees: 4 * shares(domain, degrees))
     assert "curve" in refuted_by(verdict_of(BY_NAME[name], runs=60))

@@ -18,8 +18,9 @@ from eigenveil.audit.cases.wrong_sites import CASES as SPECIMENS
 from eigenveil.audit.cases.wrong_sites import published_fedpower
 from eigenveil.errors import BudgetExceeded, QuorumLost
 from eigenveil.estimators import FederatedPCA
-from eigenveil.privacy import Budget, Ledger, Noise
+from eigenveil.privacy import Budget, Ledger
 from eigenveil.privacy.domain import Domain
+from eigenveil.privacy.rounded import Rounded
 from eigenveil.protocols import Give, Member
 
 BY_NAME = {case.name: case for case in CASES}
@@ -38,8 +39,10 @@ def tried(case: Case, *, runs: int, seed: int = 1) -> Verdict:
 
 
 def shrink_noise(patch: pytest.MonkeyPatch, factor: float) -> None:
-    normal = Noise.normal
-    patch.setattr(Noise, "normal", lambda noise, shape: factor * normal(noise, shape))
+    whole = Rounded.draw
+    patch.setattr(
+        Rounded, "draw", lambda law, noise, count: np.rint(factor * whole(law, noise, count)).astype(np.int64)
+    )
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -69,7 +72,7 @@ def test_directions_alone_show_that_there_is_next_to_no_noise(monkeypatch: pytes
 
 @pytest.mark.parametrize("name", ["hub-noise/result", "site-noise/covariance"])
 def test_a_heavy_row_that_is_not_cut_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Domain, "_to_ball", lambda domain, squares: np.ones(len(squares)))
+    monkeypatch.setattr(Domain, "_to_grid", lambda domain, squares, block, unit, *rest: np.full(len(squares), 1 / unit))
     assert tried(only(BY_NAME[name], "curve"), runs=150).refuted
 
 

@@ -1,8 +1,8 @@
 """`Noise`: normal variates and random words from a cryptographic stream, over a hundred million a second on one core.
 
 AES-256 in counter mode gives 64-bit words. Two words make two normals (Box and Muller 1958), with the angle through its
-half-angle tangent, which vectorises where sine and cosine do not. In floating point this is a sharp edge: see
-docs/sharp-edges.md.
+half-angle tangent, which vectorises where sine and cosine do not. No privacy may rest on these normals, which are floating-point
+numbers: noise for releases is drawn from the words, exactly (`eigenveil.privacy.rounded`).
 """
 
 import hashlib

@@ -4,6 +4,7 @@ from types import MappingProxyType
 from typing import Final
 
 from eigenveil.audit.cases import (
+    bits,
     bounds,
     curator,
     masked,
@@ -11,6 +12,7 @@ from eigenveil.audit.cases import (
     recommend,
     sites,
     stream,
+    wrong_bits,
     wrong_curator,
     wrong_peers,
     wrong_sites,
@@ -18,6 +20,6 @@ from eigenveil.audit.cases import (
 
 __all__ = ["CASES"]
 
-_SHIPPED: Final = (curator, stream, bounds, sites, masked, peers, recommend)
-_WRONG: Final = (wrong_curator, wrong_sites, wrong_peers)
+_SHIPPED: Final = (curator, stream, bounds, sites, masked, peers, recommend, bits)
+_WRONG: Final = (wrong_curator, wrong_sites, wrong_peers, wrong_bits)
 CASES: Final = MappingProxyType({case.name: case for module in (*_SHIPPED, *_WRONG) for case in module.CASES})

@@ -23,7 +23,7 @@ from eigenveil.rows import DenseRows
 from eigenveil.runtimes import InProcess
 from eigenveil.tasks import Question, Task
 
-__all__ = ["Announced", "Crowd", "Known", "announced", "exact", "shown"]
+__all__ = ["Announced", "Crowd", "Known", "Standing", "announced", "as_member", "exact", "shown"]
 
 _KNOWN: Final = Exact(because="the auditor knows all but the tosses")
 # Noise on a Gram matrix is at most so many times what it would be if nothing else took a share of the budget.
@@ -170,7 +170,8 @@ class Announced:
 Standing = Callable[[Parties, str, DenseRows, Identity | None], Party]
 
 
-def _member(parties: Parties, name: str, rows: DenseRows, identity: Identity | None) -> Party:
+def as_member(parties: Parties, name: str, rows: DenseRows, identity: Identity | None) -> Party:
+    """The site itself."""
     return parties.member(name, rows, identity=identity)
 
 
@@ -180,7 +181,7 @@ def announced(
     tap: Tap,
     *,
     dies: Mapping[str, int] | None = None,
-    standing: Standing = _member,
+    standing: Standing = as_member,
 ) -> Announced:
     """Carry out what `pca` is asked for by its own parties, as sites apart from each other do, and keep what its hub releases.
 

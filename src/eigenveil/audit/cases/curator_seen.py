@@ -28,7 +28,7 @@ from eigenveil.linalg import Array
 from eigenveil.plan import split_budget
 from eigenveil.privacy import Budget
 
-__all__ = ["AXES", "BUDGET", "DIM", "blanked", "fitted", "guarantee_of", "joined", "replaced"]
+__all__ = ["AXES", "BUDGET", "DIM", "blanked", "fitted", "guarantee_of", "joined", "replaced", "unshrunk"]
 
 DIM: Final = 16
 AXES: Final = np.eye(DIM)
@@ -140,7 +140,7 @@ def joined(
         people = float(pca.subspace_.values[0] ** 2 / pca.explained_variance_[0]) + 1.0
         total = np.zeros(DIM)
         if searched:
-            total = people * _unshrunk(pca.mean_, size * math.sqrt(DIM) / people) - base.sum(axis=0)
+            total = people * unshrunk(pca.mean_, size * math.sqrt(DIM) / people) - base.sum(axis=0)
         return gram_of(pca.subspace_) - around.T @ around, np.array([people - len(base)]), total, pca.mean_
 
     def in_units(there: Tosses, seed: int) -> tuple[Array, ...]:
@@ -178,7 +178,7 @@ def replaced(budget: Budget, rng: Generator, state: int | None) -> Trial:
     return Trial(scores, present, symmetric_noise(rest, deviation=deviation), moved=moved)
 
 
-def _unshrunk(mean: Array, noise: float) -> Array:
+def unshrunk(mean: Array, noise: float) -> Array:
     """The released mean before its length was reduced for noise of norm `noise`: the root of l - noise^2 / l = length."""
     length = float(np.linalg.norm(mean))
     return mean * ((length + math.hypot(length, 2 * noise)) / (2 * length))

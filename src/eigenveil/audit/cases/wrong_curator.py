@@ -1,6 +1,7 @@
 """Specimens of one holder: what we ship, with one thing wrong. An audit that does not refute them is blind."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, cast, final
@@ -16,8 +17,8 @@ from eigenveil.estimators import PrivatePCA
 from eigenveil.estimators.bounds import RowBounds
 from eigenveil.estimators.curator import Request
 from eigenveil.linalg import Array
-from eigenveil.privacy import Budget, Charge, Domain, Ledger, Neighbours, Noise, Region
-from eigenveil.privacy.domain import SparseBlock
+from eigenveil.privacy import Budget, Charge, Domain, Ledger, Neighbours, Region
+from eigenveil.privacy.domain import Scored, SparseBlock
 from eigenveil.rows import Block, Rows
 
 __all__ = ["CASES"]
@@ -28,42 +29,23 @@ _TOO_LITTLE: Final = 0.8
 
 
 @final
-class _QuietNoise:
-    """Noise a fifth too small. Changes in place, as the noise behind it does."""
-
-    def __init__(self, inner: Noise) -> None:
-        self._inner = inner
-
-    @property
-    def reproducible(self) -> bool:
-        return self._inner.reproducible
-
-    def normal(self, shape: tuple[int, ...]) -> Array:
-        return _TOO_LITTLE * self._inner.normal(shape)
-
-
-@final
-class _QuietPCA(PrivatePCA):
-    """A `PrivatePCA` whose noise is a fifth too small."""
-
-    def _randomness(self) -> tuple[Noise, Generator]:
-        noise, rng = super()._randomness()
-        return cast(Noise, _QuietNoise(noise)), rng
-
-
-@final
 @dataclass(frozen=True, slots=True, eq=False)
-class _Uncut(Region):
-    """A region that calls itself bounded and brings no row into the ball: `inner` is that of exact fits."""
+class _Misjudged(Region):
+    """A region in which rows become what they do in `inner`, and move sums by `part` of what is true of `stated`."""
 
     dim: int
     radius: float
-    bounded: Domain
+    stated: Domain
     inner: Domain
+    part: float = 1.0
 
     @property
     def shifted_center(self) -> Array | None:
-        return self.bounded.shifted_center
+        return self.inner.shifted_center
+
+    @property
+    def unit(self) -> float | None:
+        return self.inner.unit
 
     def dense(self, block: Block, *, out: Array | None = None, squared: bool = False) -> Array:
         return self.inner.dense(block, out=out, squared=squared)
@@ -74,32 +56,62 @@ class _Uncut(Region):
     def sparse(self, block: Block, *, squared: bool = False) -> SparseBlock:
         return self.inner.sparse(block, squared=squared)
 
+    def whole(self, block: Block, *, unit: float, squared: bool = False, out: Array | None = None) -> Array:
+        return self.inner.whole(block, unit=unit, squared=squared, out=out)
+
+    def whole_sparse(self, block: Block, *, unit: float, squared: bool = False) -> SparseBlock:
+        return self.inner.whole_sparse(block, unit=unit, squared=squared)
+
+    def squares(self, block: Block) -> Array:
+        return self.inner.squares(block)
+
+    def scored(self, block: Block, *, basis: Array, out: Array | None = None) -> Scored:
+        return self.inner.scored(block, basis=basis, out=out)
+
     def sum_sensitivity(self, neighbours: Neighbours) -> float:
-        return self.bounded.sum_sensitivity(neighbours)
+        return self.part * self.stated.sum_sensitivity(neighbours)
 
     def gram_sensitivity(self, neighbours: Neighbours) -> float:
-        return self.bounded.gram_sensitivity(neighbours)
+        return self.part * self.stated.gram_sensitivity(neighbours)
 
     def gram_times_sensitivity(self, neighbours: Neighbours, *, basis: Array, basis_norm: float) -> float:
-        return self.bounded.gram_times_sensitivity(neighbours, basis=basis, basis_norm=basis_norm)
+        return self.part * self.stated.gram_times_sensitivity(neighbours, basis=basis, basis_norm=basis_norm)
 
     def trace_sensitivity(self, neighbours: Neighbours) -> float:
-        return self.bounded.trace_sensitivity(neighbours)
+        return self.part * self.stated.trace_sensitivity(neighbours)
 
 
 @final
-class _UncutBounds:
-    """Bounds whose regions cut nothing, and that are in everything else those they stand in for."""
+class _OtherBounds:
+    """Bounds around which regions are `changed`, and that are in everything else those they stand in for."""
 
-    def __init__(self, bounds: RowBounds) -> None:
-        self._bounds = bounds
+    def __init__(self, bounds: RowBounds, changed: Callable[[Domain], Region]) -> None:
+        self._bounds, self._changed = bounds, changed
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._bounds, name)
 
     def around(self, center: Array | None) -> Region:
-        bounded = self._bounds.around(center)
-        return _Uncut(bounded.dim, bounded.radius, bounded, replace(bounded, radius=math.inf))
+        return self._changed(self._bounds.around(center))
+
+
+def _quiet(domain: Domain) -> Region:
+    """What one person moves, a fifth too small: noise is made in proportion to it."""
+    return _Misjudged(domain.dim, domain.radius, domain, domain, _TOO_LITTLE)
+
+
+def _uncut(domain: Domain) -> Region:
+    """Rows as in exact fits, which are cut nowhere."""
+    return _Misjudged(domain.dim, domain.radius, domain, replace(domain, radius=math.inf))
+
+
+@final
+class _QuietPCA(PrivatePCA):
+    """A `PrivatePCA` whose noise is a fifth too small."""
+
+    def _request(self, rows: Rows, *, private: bool) -> Request:
+        request = super()._request(rows, private=private)
+        return replace(request, bounds=cast(RowBounds, _OtherBounds(request.bounds, _quiet)))
 
 
 @final
@@ -108,7 +120,7 @@ class _UncutPCA(PrivatePCA):
 
     def _request(self, rows: Rows, *, private: bool) -> Request:
         request = super()._request(rows, private=private)
-        return replace(request, bounds=cast(RowBounds, _UncutBounds(request.bounds)))
+        return replace(request, bounds=cast(RowBounds, _OtherBounds(request.bounds, _uncut)))
 
 
 def _forgetful(budget: Budget) -> Ledger:

@@ -1,0 +1,400 @@
+"""Cases of low bits: whether the last places of released numbers tell more of a person than the size of the noise allows.
+
+Tables are rows of real numbers, as they come; each time one person, along any direction and longer than the bound, is there or
+not. The attacker has both tables and everything that is public, and computes from either what was there before noise, to the
+last bit. The released numbers then say which of the two they can have come from (`eigenveil.audit.low_bits`). Where that is both,
+as it must be, what is left is the likelihood ratio, and guesses are right as often as mu allows.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final, Literal, final
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.random import Generator
+
+from eigenveil.audit.case import Case, Claim, Trial, mu_of
+from eigenveil.audit.cases.canaries import enough_people, gram_of, require_promise, tossed
+from eigenveil.audit.cases.crowd import Standing, announced, as_member, exact
+from eigenveil.audit.cases.curator_seen import BUDGET, fitted, unshrunk
+from eigenveil.audit.cases.mail import Tap
+from eigenveil.audit.cases.masked import claim_under_masks
+from eigenveil.audit.cases.peers_seen import WatchedGossip
+from eigenveil.audit.low_bits import Candidates, on_steps, told
+from eigenveil.estimators import FederatedPCA, StreamingPCA
+from eigenveil.linalg import Array
+from eigenveil.model import Model
+from eigenveil.privacy import Budget, Domain, Histories, Neighbours, bounded_gram, bounded_sum
+from eigenveil.privacy.steps import ROUNDING_COST, unpack
+from eigenveil.protocols.messages import Pass
+from eigenveil.recommend import PrivateRecommender
+from eigenveil.rows import DenseRows, SparseRows
+from eigenveil.tasks import Question, Task
+
+__all__ = ["CASES", "site_parts"]
+
+_DIM: Final = 12
+_SITES: Final = ("site 0", "site 1", "site 2")
+_PEERS: Final = ("peer 0", "peer 1", "peer 2")
+_ITEMS: Final = 16
+_PUBLISH: Final[tuple[Literal["sync", "block", "continual"], ...]] = ("sync", "block", "continual")
+_NOISES: Final[tuple[Literal["pairwise", "independent"], ...]] = ("pairwise", "independent")
+# Rows have about this length in each direction: none is at the bound, which is one, but for the canary.
+_SPREAD: Final = 0.2
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class _Tables:
+    """A table with somebody in it, `given`, (n + 1, d), and one `without`, (n, d) or with a blank row; which of them is true."""
+
+    without: Array
+    given: Array
+    present: bool
+
+    @classmethod
+    def of(
+        cls, rng: Generator, *, people: int, dim: int, present: np.bool_, around: float = 0.0, blank: bool = False
+    ) -> "_Tables":
+        """Rows `around` so much in each column; the canary is thrice as long as the bound, along any direction."""
+        others = around + _SPREAD * rng.standard_normal((people, dim))
+        row = rng.standard_normal(dim)
+        row *= 3 / np.linalg.norm(row)
+        without = np.vstack([others, np.zeros((1, dim))]) if blank else others
+        return cls(without, np.vstack([others, row]), bool(present))
+
+    @property
+    def true(self) -> Array:
+        return self.given if self.present else self.without
+
+    def sums(self, of: Callable[[Array], Array]) -> tuple[Array, Array]:
+        """A sum over the rows of either, without noise."""
+        return of(self.without), of(self.given)
+
+
+def _enough(dim: int, *, deviation: float) -> int:
+    """People for a released Gram matrix of such rows to stay above zero, where it is shown as it was released.
+
+    The least eigenvalue of n of them is about n (1 - sqrt(d / n))^2 times the square of their spread.
+    """
+    return max(100, math.ceil(1.5 * enough_people(dim, deviation=deviation) / _SPREAD**2))
+
+
+def site_parts(budget: Budget, rng: Generator, state: int | None, *, standing: Standing = as_member) -> Trial:
+    """Each site's covariance and count, as the hub receives them: a guess for each site. `standing` may change a site."""
+    present, tap = tossed(len(_SITES), rng), Tap()
+    tables = {
+        name: _Tables.of(rng, people=60, dim=_DIM, present=there) for name, there in zip(_SITES, present, strict=True)
+    }
+    run = announced(
+        _federated(budget, state, trust="site"),
+        {name: one.true for name, one in tables.items()},
+        tap,
+        standing=standing,
+    )
+    require_promise(run.guarantee, budget)
+    scores = []
+    for name, one in tables.items():
+        parts, charges = tap.parts(to="hub", by=name), run.parties.ledgers[name].charges
+        scores.append(
+            told(
+                [
+                    _candidates(part.arrays[0], one.sums(_of(run.parties.study, part.question)), 1 / charge.mu)
+                    for part, charge in zip(parts, charges, strict=True)
+                ]
+            )
+        )
+    return Trial(np.array(scores), present)
+
+
+def _hub_release(budget: Budget, rng: Generator, state: int | None, *, trust: Literal["curator", "masked"]) -> Trial:
+    """What the hub makes public, or learns under masks: sums over all sites. The canary is at the last of them."""
+    present, tap, masked = tossed(1, rng), Tap(), trust == "masked"
+    one = _Tables.of(rng, people=60, dim=_DIM, present=present[0], blank=masked)
+    others = {name: _SPREAD * rng.standard_normal((60, _DIM)) for name in _SITES[:-1]}
+    options = {"neighbours": "zero-out", "colluders": 1} if masked else {}
+    run = announced(_federated(budget, state, trust=trust, **options), others | {_SITES[-1]: one.true}, tap)
+    require_promise(run.guarantee, budget)
+    # A hub that adds noise has brought parts onto a grid, and counts that in what a person moves.
+    extra = 1 + ROUNDING_COST
+    if run.parties.masked is not None:
+        # Shares of noise are for the fewest honest sites, and here all of them are honest.
+        extra = math.sqrt(len(_SITES) / run.parties.masked.lattice.honest)
+    charges = run.parties.ledgers[_SITES[-1] if masked else "hub"].charges
+    seen = []
+    for (question, released), charge in zip(run.turns, charges, strict=True):
+        part = _counted(run.parties.study, question)
+        rest = sum((part(rows) for rows in others.values()), np.zeros_like(released))
+        without, given = one.sums(part)
+        seen.append(_candidates(released, (rest + without, rest + given), extra / charge.mu))
+    return Trial(np.array([told(seen)]), present)
+
+
+def _saved_model(budget: Budget, rng: Generator, state: int | None) -> Trial:
+    """The mean and the whole spectrum of a model that was written to a file and read from it again.
+
+    The sum is n times the mean, before its length was reduced; the Gram matrix is what components and values are of. Both are
+    known but for a few last digits, which steps as coarse as a lattice's bring back.
+    """
+    dim, near = _DIM // 2, Neighbours.ZERO_OUT
+    present = tossed(1, rng)
+    people = _enough(dim, deviation=1.2 / mu_of(budget))
+    one = _Tables.of(rng, people=people, dim=dim, present=present[0], around=0.25 / math.sqrt(dim), blank=True)
+    pca = fitted(one.true, budget, state, center="private", mean_bound=1.0)
+    of_mean, of_gram = pca.guarantee_.charges
+    with TemporaryDirectory() as folder:
+        pca.save(Path(folder) / "model.safetensors")
+        model = Model.load(Path(folder) / "model.safetensors")
+    mean, count = model.mean, len(one.true)
+    total = count * unshrunk(mean, math.sqrt(dim) / (of_mean.mu * count))
+    ball, around = Domain(dim, 1.0), Domain(dim, 1.0, center=mean)
+    sums = one.sums(lambda rows: bounded_sum(DenseRows(rows), domain=ball, neighbours=near).value)
+    grams = one.sums(lambda rows: bounded_gram(DenseRows(rows), domain=around, neighbours=near).value)
+    return Trial(
+        np.array(
+            [
+                told(
+                    [
+                        _candidates(on_steps(total), sums, 1 / of_mean.mu),
+                        _candidates(on_steps(gram_of(model.subspace)), grams, 1 / of_gram.mu),
+                    ]
+                )
+            ]
+        ),
+        present,
+    )
+
+
+def _item_degrees(budget: Budget, rng: Generator, state: int | None) -> Trial:
+    """How popular each item is, and all pairs of items. The canary is a user of half of the items, there or not."""
+    near, domain = Neighbours.ADD_REMOVE, Histories(_ITEMS)
+    present = tossed(1, rng)
+    # Users of one item each lift the spectrum above the noise, as others of a few do not.
+    users = np.vstack([rng.random((200, _ITEMS)) < 0.3, np.repeat(np.eye(_ITEMS), 60, axis=0)]).astype(np.float64)
+    user = (rng.permutation(_ITEMS) < _ITEMS // 2).astype(np.float64)
+    one = _Tables(users, np.vstack([users, user]), bool(present[0]))
+    recommender = PrivateRecommender(
+        _ITEMS,
+        epsilon=budget.epsilon,
+        delta=budget.delta,
+        mechanism="covariance",
+        item_degrees="private",
+        neighbours="add-remove",
+        on_noise="warn",
+        random_state=state,
+    ).fit(sp.csr_array(one.true))
+    require_promise(recommender.guarantee_, budget)
+    assert recommender.item_degrees_ is not None
+    of_degrees, of_pairs = recommender.ledgers_["hub"].charges
+    sums = one.sums(lambda rows: bounded_sum(_sparse(rows), domain=domain, neighbours=near).value)
+    grams = one.sums(lambda rows: bounded_gram(_sparse(rows), domain=domain, neighbours=near).value)
+    pairs = (recommender.components_.T * np.square(recommender.singular_values_)) @ recommender.components_
+    seen = [
+        _candidates(recommender.item_degrees_, sums, 1 / of_degrees.mu),
+        _candidates(on_steps(pairs), grams, 1 / of_pairs.mu),
+    ]
+    return Trial(np.array([told(seen)]), present)
+
+
+# Which stretches of four blocks are released, and how large their noise is, times mu: in a tree everybody is in three of them.
+_STRETCHES: Final[dict[str, tuple[tuple[tuple[int, int], ...], float]]] = {
+    "sync": (((0, 2), (2, 4)), 1.0),
+    "block": (((0, 1), (1, 2), (2, 3), (3, 4)), 1.0),
+    "continual": (((0, 1), (0, 2), (2, 3), (0, 4)), math.sqrt(3)),
+}
+
+
+def _stream(
+    budget: Budget, rng: Generator, state: int | None, *, publish: Literal["sync", "block", "continual"]
+) -> Trial:
+    """Every stretch of blocks that a stream releases, as views of its whole spectrum show it. The canary is in the first."""
+    dim, present, (stretches, deviation) = _DIM // 2, tossed(1, rng), _STRETCHES[publish]
+    # All noise together, because views are added up from several releases.
+    people = _enough(dim, deviation=math.sqrt(len(stretches)) * deviation / mu_of(budget))
+    one = _Tables.of(rng, people=people, dim=dim, present=present[0], blank=True)
+    others = [_SPREAD * rng.standard_normal(one.true.shape) for _ in range(3)]
+    pca = StreamingPCA(
+        dim,
+        epsilon=budget.epsilon,
+        delta=budget.delta,
+        row_bound=1.0,
+        center=False,
+        block_size=len(one.true),
+        publish=publish,
+        horizon=4 * len(one.true) if publish == "continual" else None,
+        random_state=state,
+    )
+    views = {0: np.zeros((dim, dim))}
+    for number, rows in enumerate([one.true, *others], start=1):
+        pca.partial_fit(rows)
+        if any(end == number for _, end in stretches):
+            views[number] = on_steps(gram_of(pca.sync().subspace_))
+    require_promise(pca.guarantee_, budget)
+    domain, seen = Domain(dim, 1.0), list[Candidates]()
+    for first, end in stretches:
+
+        def gram(rows: Array, first: int = first, end: int = end) -> Array:
+            stretch = DenseRows(np.vstack([rows, *others][first:end]))
+            return bounded_gram(stretch, domain=domain, neighbours=Neighbours.ZERO_OUT).value
+
+        seen.append(_candidates(views[end] - views[first], one.sums(gram), deviation / mu_of(budget)))
+    return Trial(np.array([told(seen)]), present)
+
+
+def _peers(budget: Budget, rng: Generator, state: int | None, *, noise: Literal["pairwise", "independent"]) -> Trial:
+    """What each of three peers sends, as it is, before any of it is mixed; and with pair noise their sum, without that noise."""
+    present, tap = tossed(1, rng), Tap()
+    one = _Tables.of(rng, people=60, dim=_DIM, present=present[0], blank=True)
+    others = {name: _SPREAD * rng.standard_normal((60, _DIM)) for name in _PEERS[:-1]}
+    pca = WatchedGossip(
+        _DIM,
+        graph="complete",
+        epsilon=budget.epsilon,
+        delta=budget.delta,
+        row_bound=1.0,
+        center=None,
+        neighbours="zero-out",
+        method="covariance",
+        consensus="chebyshev",
+        noise=noise,
+        random_state=state,
+        faults=tap.faults(),
+    )
+    pca.fit(others | {_PEERS[-1]: one.true})
+    require_promise(pca.guarantee_, budget)
+    study = pca.gossip.studies[_PEERS[-1]]
+    summed, asked, _ = study.as_sum(study.ask(study.start()))
+    sent = {mail.sender: mail.body.values for mail in tap.mail if isinstance(mail.body, Pass) and mail.body.step == 0}
+    parts = {name: unpack(values, (_DIM, _DIM), symmetric=True) for name, values in sent.items()}
+
+    def part(rows: Array) -> Array:
+        return summed.private(asked, DenseRows(rows)).value
+
+    mu = pca.ledgers_[_PEERS[-1]].charges[0].mu
+    own = _candidates(parts[_PEERS[-1]], one.sums(part), 1 / mu)
+    if noise == "independent":
+        return Trial(np.array([told([own])]), present)
+    rest, pairing = sum(part(rows) for rows in others.values()), pca.gossip.terms.among(()).pairing
+    assert pairing is not None
+    sums = one.sums(lambda rows: rest + part(rows))
+    scale = math.sqrt(len(_PEERS)) * pairing.own(1.0, mu)
+    total = _candidates(np.sum(list(parts.values()), axis=0), sums, scale)
+    # The peer's own part is under far more noise: its low bits are looked at, and by its size nothing is lost.
+    return Trial(np.array([told([own, total], weighed=[total])]), present)
+
+
+def _federated(budget: Budget, state: int | None, **options: Any) -> FederatedPCA:
+    """The covariance around zero of rows no longer than one: then one person moves each release by one at most."""
+    common: dict[str, Any] = {
+        "method": "covariance",
+        "row_bound": 1.0,
+        "center": None,
+        "retries": 0,
+        "random_state": state,
+    }
+    return FederatedPCA(_DIM, epsilon=budget.epsilon, delta=budget.delta, **(common | options))
+
+
+def _of(task: Task[Any, Any, Any], question: Question) -> Callable[[Array], Array]:
+    """A site's answer to a question, without noise."""
+    return partial(exact, task, question)
+
+
+def _counted(task: Task[Any, Any, Any], question: Question) -> Callable[[Array], Array]:
+    """The same as the hub counts it."""
+
+    def part(rows: Array) -> Array:
+        counted: Array = task.part(question, (exact(task, question, rows),))
+        return counted
+
+    return part
+
+
+def _sparse(rows: Array) -> SparseRows:
+    return SparseRows(sp.csr_array(rows))
+
+
+def _candidates(released: Array, values: tuple[Array, Array], scale: float) -> Candidates:
+    """All matrices that are released here are symmetric, and nothing else has two dimensions."""
+    without, given = values
+    return Candidates.of(released, without, given, scale=scale, symmetric=released.ndim == 2)
+
+
+def _guarantee(of: str) -> Callable[[Budget], Claim]:
+    return partial(Claim.of, words=f"{of}'s guarantee")
+
+
+def _case(
+    name: str,
+    about: str,
+    trial: Callable[[Budget, Generator, int | None], Trial],
+    claim: Callable[[Budget], Claim],
+    *,
+    canary: str = "somebody with a row of real numbers, thrice as long as the bound, there or not (blank, where the number of "
+    "people is public)",
+    quick: int = 80,
+) -> Case:
+    return Case(
+        f"bits/{name}", "shipped", about, canary, ("curve",), BUDGET, claim, trial, quick, 10 * quick, threshold=0.0
+    )
+
+
+_KNOWN: Final = "by whoever knows all other rows"
+CASES: Final = (
+    _case(
+        "site-part",
+        "FederatedPCA(trust='site', method='covariance'), the last places of each site's matrix and count, seen by the hub, "
+        f"{_KNOWN}",
+        site_parts,
+        _guarantee("FederatedPCA"),
+    ),
+    _case(
+        "hub-release",
+        f"FederatedPCA(trust='curator', method='covariance'), the last places of what the hub releases, seen {_KNOWN}",
+        partial(_hub_release, trust="curator"),
+        _guarantee("FederatedPCA"),
+    ),
+    _case(
+        "masked-sum",
+        f"FederatedPCA(trust='masked', method='covariance'), the last places of the unmasked sum, seen by the hub, {_KNOWN}",
+        partial(_hub_release, trust="masked"),
+        claim_under_masks,
+    ),
+    _case(
+        "saved-model",
+        f"PrivatePCA(center='private'), the last places of mean and spectrum in a model's file, seen {_KNOWN}",
+        _saved_model,
+        _guarantee("PrivatePCA"),
+    ),
+    _case(
+        "item-degrees",
+        "PrivateRecommender(item_degrees='private', mechanism='covariance'), the last places of item degrees and pairs of items, "
+        f"seen {_KNOWN}",
+        _item_degrees,
+        _guarantee("PrivateRecommender"),
+        canary="a user of half of the items, there or not",
+    ),
+    *(
+        _case(
+            f"stream-{publish}",
+            f"StreamingPCA(publish='{publish}'), the last places of each view of its spectrum, seen {_KNOWN}",
+            partial(_stream, publish=publish),
+            _guarantee("StreamingPCA"),
+        )
+        for publish in _PUBLISH
+    ),
+    *(
+        _case(
+            f"peers-{noise}",
+            f"GossipPCA(noise='{noise}', method='covariance'), the last places of all mail between peers, seen {_KNOWN}",
+            partial(_peers, noise=noise),
+            _guarantee("GossipPCA"),
+        )
+        for noise in _NOISES
+    ),
+)

@@ -1,0 +1,231 @@
+"""The low-bit attack: which of two tables released float64 numbers can have come from at all.
+
+Somebody who knows every row but one has two candidates for what was there before noise: with the person and without. If the two
+can lead to different sets of numbers, the numbers themselves say which it was, whatever the size of the noise. `certain` looks
+for that. `likelihood` is what is left to somebody who finds nothing, by the size of the noise: what mu speaks of. `told` is both.
+
+**Noise in floating point.** A release fl(v + n), n = fl(s z), cannot be any number. Where the noise cancels part of the value,
+the sum has zeros in its last places, which a wrong candidate would not have left there. And n is the product of s and a double z:
+if s has the mantissa m and the product stays below the next power of two, only one double in m can be such a product. With tens
+of numbers in a release a wrong candidate fails one of the two nearly always, and the right one never does.
+
+**Noise in whole steps.** What noise adds must not be coarser than what is released: where a value was not rounded, or not as
+coarsely as the noise, only the right candidate leaves multiples of the noise's steps. Steps are read off the numbers, and not
+taken from anybody's word: the largest power of two that divides all of them.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, final
+
+import numpy as np
+
+from eigenveil.errors import require
+from eigenveil.linalg import Array
+
+__all__ = ["Candidates", "certain", "likelihood", "on_steps", "told"]
+
+# A guess that low bits make certain counts for more than any likelihood.
+_CERTAIN: Final = 1e6
+# Steps are coarser by so many bits than the last place of the largest number.
+_SPARE: Final = 4
+# What a residue must be worth, in bits, to be no accident.
+_BITS: Final = 30
+# The deviation is public, but for how it was rounded: so many doubles on either side are tried.
+_ULPS: Final = 4
+# What a decomposition and back may have lost of a number, relatively, and by how much steps must be coarser to be seen.
+_LOST, _COARSER = 2.0**-40, 2.0**4
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Candidates:
+    """Numbers as they were `released`, (n,), and what was there before noise `without` the person, (n,), and `given` it, (n,).
+
+    `deviation`, (n,), is that of the noise on each of them.
+    """
+
+    released: Array
+    without: Array
+    given: Array
+    deviation: Array
+
+    def __post_init__(self) -> None:
+        shapes = {array.shape for array in (self.released, self.without, self.given, self.deviation)}
+        require(len(shapes) == 1 and self.released.ndim == 1, f"four arrays of numbers must be alike, got {shapes}")
+        require(bool((self.deviation > 0).all()), "deviations must be positive")
+
+    @classmethod
+    def of(
+        cls, released: Array, without: Array, given: Array, *, scale: float, symmetric: bool = False
+    ) -> "Candidates":
+        """Of arrays of any shape. Symmetric matrices have less noise off the diagonal, and each number there once.
+
+        >>> one = Candidates.of(np.eye(2), np.eye(2), np.eye(2), scale=1.0, symmetric=True)
+        >>> one.deviation.round(3).tolist()
+        [1.0, 0.707, 1.0]
+        """
+        deviation = np.full(released.shape, scale)
+        if not symmetric:
+            return cls(released.ravel(), without.ravel(), given.ravel(), deviation.ravel())
+        deviation[~np.eye(len(released), dtype=bool)] /= math.sqrt(2)
+        upper = np.triu_indices(len(released))
+        return cls(released[upper], without[upper], given[upper], deviation[upper])
+
+
+def told(releases: Sequence[Candidates], *, weighed: Sequence[Candidates] | None = None) -> float:
+    """How surely the person was there: above zero for yes, below for no, and beyond all doubt where low bits say so.
+
+    Where releases share noise, `weighed` are those of them whose likelihoods count, all unless given: independent ones.
+
+    >>> value, noise = np.array([0.1, 0.2, 0.3]), np.array([0.7, -0.3, 0.11])
+    >>> told([Candidates.of(value + noise, value, value + 0.5, scale=1.0)]) < 0
+    True
+    """
+    return _CERTAIN * certain(releases) + likelihood(releases if weighed is None else weighed)
+
+
+def certain(releases: Sequence[Candidates]) -> int:
+    """1 if low bits show that the person was there, -1 if that it was not, and 0 if they show neither."""
+    votes = sum(_residues(one) if _in_steps(one) else _reached(one) + _multiples(one) for one in releases)
+    return (votes > 0) - (votes < 0)
+
+
+def likelihood(releases: Sequence[Candidates]) -> float:
+    """The logarithm of how many times as likely independent releases are with the person, by the size of their noise.
+
+    Of values g and v and noise of deviation s: the sum of (g - v) (r - (g + v) / 2) / s^2 over all numbers r.
+    """
+    return math.fsum(
+        float(
+            ((one.given - one.without) / one.deviation)
+            @ ((one.released - (one.given + one.without) / 2) / one.deviation)
+        )
+        for one in releases
+    )
+
+
+def on_steps(values: Array) -> Array:
+    """Released numbers as they were, where a computation has lost a few of their last digits: the multiples of their steps.
+
+    Steps are the largest power of two of which all numbers are multiples but for what may have been lost. Numbers that have none,
+    as those with noise in floating point, are refused: what they were is no longer known to the last bit.
+
+    >>> on_steps(np.array([0.75, -1.25]) * (1 + 1e-15)).tolist()
+    [0.75, -1.25]
+    """
+    step = _step_near(values)
+    require(step is not None, "what is shown is not made of numbers in whole steps of a lattice")
+    assert step is not None
+    return np.asarray(np.rint(values / step) * step)
+
+
+def _step_near(values: Array) -> float | None:
+    """The largest power of two of which all values are multiples, but for what may have been lost; None if that is anything."""
+    size = float(np.abs(values).max(initial=0.0))
+    if size == 0:
+        return 1.0
+    lost, step = size * _LOST, math.ldexp(1.0, math.frexp(size)[1])
+    while step > _COARSER * lost:
+        if float(np.abs(values - np.rint(values / step) * step).max()) <= lost:
+            return step
+        step /= 2
+    return None
+
+
+def _in_steps(one: Candidates) -> bool:
+    """Whether all that was released is in whole steps of something, coarser than the last place that the largest number has."""
+    grain, largest = _grain(one.released), float(np.abs(one.released).max(initial=0.0))
+    return grain is None or grain >= math.frexp(largest)[1] - 53 + _SPARE
+
+
+def _reached(one: Candidates) -> int:
+    """Which of the candidates floating-point noise can have led from, if it is just one of them."""
+    return int(_possible(one, one.given)) - int(_possible(one, one.without))
+
+
+def _multiples(one: Candidates) -> int:
+    """Which of the candidates leaves noise in whole steps although what was released is not, if it is just one of them.
+
+    Steps no coarser than the last place of the largest number are those of floating point itself.
+    """
+    if len(one.released) < _BITS:
+        return 0
+    given, without = (_step_near(one.released - value) for value in (one.given, one.without))
+    largest = max(float(np.abs(numbers).max()) for numbers in (one.released, one.given, one.without))
+    least = math.ldexp(1.0, math.frexp(largest)[1] - 53 + _SPARE)
+    return int(given is not None and given >= least) - int(without is not None and without >= least)
+
+
+def _possible(one: Candidates, value: Array) -> bool:
+    """Whether there is noise fl(s z), with one s for each deviation, that takes `value` to what was released.
+
+    Symmetric noise was made of two draws times half of one s: off the diagonal that s may be the largest one, too.
+    """
+    noise = _added(one.released, value)
+    return any(_products(noise, _moved(scale, ulps)) for scale in _scales(one) for ulps in range(-_ULPS, _ULPS + 1))
+
+
+def _scales(one: Candidates) -> tuple[Array, Array]:
+    return one.deviation, np.full_like(one.deviation, one.deviation.max())
+
+
+def _added(released: Array, value: Array) -> Array:
+    """The doubles n, (5, q), around released - value, those for which fl(value + n) is what was released; else NaN.
+
+    The others for which it is lie between these, or else there are so many that two of them are next to each other.
+    """
+    near = released - value
+    tried = np.stack([_moved(near, ulps) for ulps in range(-2, 3)])
+    return np.where(value + tried == released, tried, np.nan)
+
+
+def _products(noise: Array, scale: Array) -> bool:
+    """Whether in each column of `noise`, (5, q), there is a fl(scale z) with a double z."""
+    draw = noise / scale
+    reached = np.zeros(noise.shape, dtype=bool)
+    for ulps in range(-1, 2):
+        reached |= scale * _moved(draw, ulps) == noise
+    return bool(reached.any(axis=0).all())
+
+
+def _residues(one: Candidates) -> int:
+    """Which of the candidates, in steps of what was released, leaves noise in coarser ones, if it is just one of them."""
+    grain = _grain(one.released)
+    if grain is None:
+        return 0
+    steps = _whole(one.released, grain)
+    given, without = (_coarseness(steps, _whole(value, grain)) for value in (one.given, one.without))
+    worth = len(steps) * (given - without)
+    return (worth >= _BITS) - (worth <= -_BITS)
+
+
+def _whole(values: Array, grain: int) -> list[int]:
+    """Values in whole steps of 2^grain, the nearest ones."""
+    return [int(number) for number in np.rint(np.ldexp(values, -grain)).tolist()]
+
+
+def _coarseness(steps: Sequence[int], value: Sequence[int]) -> int:
+    """The largest t such that 2^t divides all of what noise would have added; beyond 64 there is no noise."""
+    found = 0
+    for one, other in zip(steps, value, strict=True):
+        found |= one - other
+    return 64 if found == 0 else min(64, (found & -found).bit_length() - 1)
+
+
+def _grain(values: Array) -> int | None:
+    """The largest g such that all values are multiples of 2^g, None if all are zero."""
+    mantissas, exponents = np.frexp(values[values != 0])
+    if len(mantissas) == 0:
+        return None
+    whole = np.ldexp(mantissas, 53).astype(np.int64)
+    lowest = np.log2((whole & -whole).astype(np.float64)).astype(np.int64)
+    return int((exponents - 53 + lowest).min())
+
+
+def _moved(values: Array, ulps: int) -> Array:
+    """The doubles that are so many places above, or below."""
+    for _ in range(abs(ulps)):
+        values = np.nextafter(values, math.copysign(math.inf, ulps))
+    return values
