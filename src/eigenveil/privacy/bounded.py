@@ -16,7 +16,7 @@ import numpy as np
 
 from eigenveil.errors import require
 from eigenveil.linalg.kernel import Array, spectral_norm
-from eigenveil.privacy.domain import Domain, Region
+from eigenveil.privacy.domain import FARTHEST, Domain, Region
 from eigenveil.privacy.floating import (
     float_gram,
     float_gram_columns,
@@ -176,8 +176,10 @@ def bounded_scores(rows: Rows, *, basis: Array, domain: Domain, neighbours: Neig
     )
     require(not isinstance(rows, Symmetric), "a Symmetric has no people to give scores to")
     scores = (float_scores if domain.unit is None else whole_scores)(rows, basis=basis, domain=domain)
-    # The basis is rounded onto its grid, and scores of sparse rows are rounded.
-    norm = CONTRACTION + math.sqrt(basis.size) * 2.0**-36 + 2.0**-30
+    # The basis is rounded onto its grid. Scores of sparse rows are sums of dim terms and of as many for the center, none of them
+    # longer than that is far, each off by 2^-53 of them.
+    rounded = 2.0**-30 + domain.dim * (FARTHEST + 1) * 2.0**-51
+    norm = CONTRACTION + math.sqrt(basis.size) * 2.0**-36 + rounded
     return Bounded(scores, norm * sum_sensitivity(domain.radius, neighbours))
 
 
