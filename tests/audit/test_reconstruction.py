@@ -24,8 +24,8 @@ from eigenveil.linalg import Array, top_eigen
 
 DIM = len(COLUMNS)
 MATRIX, ROW = "the site's matrix", "one person's row"
-# Rounding moves a row by sqrt(d) / 2 units of at most 2^-16 of its bound, and a release by 2^-12 of its sensitivity, at most. Rows
-# here are no shorter than this part of their bound.
+# Rounding moves a row by sqrt(d) / 2 units of at most 2^-16 of its bound, and a release by 2^-12 of its sensitivity, at most.
+# Rows here are no shorter than this part of their bound.
 SHORTEST = 0.29
 ROUNDED = math.sqrt(DIM) / 2 * 2.0**-16 / SHORTEST + 2.0**-12 / SHORTEST**2
 PRIVATE: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-5, "row_bound": ROW_BOUND}
