@@ -1,7 +1,7 @@
 """What masks cost a site and a hub, in bytes and CPU seconds, beside plain parts in the same run. Target: 3x plain at 20 sites.
 
 Three companies do the same rounds with the same rows: `raw` sends parts as they are (trust="curator"), `noisy` with Gaussian
-noise of the site's own (trust="site"), and `masked` with a share of Skellam noise under masks (trust="masked"), 80% of the sites
+noise of the site's own (trust="site"), and `masked` with a share of the noise under masks (trust="masked"), 80% of the sites
 having to survive and one colluding; all do survive. Two shapes: products of 1000 columns with 10 directions, 10^4 numbers, four
 rounds; and what `method="auto"` makes of 1413 columns, one covariance of 10^6 numbers. --shapes wide adds products of 100000
 columns, 10^6 numbers, two rounds. A site has 1000 rows (100 where wide), as in FedPower's Table 2. All sites have the very same
@@ -35,8 +35,8 @@ from unittest import mock
 import numpy as np
 
 from eigenveil.linalg import blas_threads, orthonormal
-from eigenveil.privacy import Budget, Domain, Exact, Gaussian, Lattice, Ledger, Neighbours, Noise, Share, Skellam
-from eigenveil.privacy.skellam import _table
+from eigenveil.privacy import Budget, Domain, Exact, Gaussian, Lattice, Ledger, Neighbours, Noise, Share
+from eigenveil.privacy.rounded import Rounded, _layers
 from eigenveil.protocols import Ask, Brief, Done, Envelope, Give, Hub, Masked, Member, Party, Return, Terms, star
 from eigenveil.protocols.masked import Identity, MaskedMember, MaskedTerms, Masking, mask_graph, member, session, terms
 from eigenveil.protocols.masked.evidence import looks
@@ -55,7 +55,7 @@ SETUP = ("keys", "packets", "roll", "roll claim", "seal")
 KINDS: Mapping[str, tuple[tuple[Any, str], ...]] = {
     "rows": ((ProductTask, "private"), (CovarianceSum, "private")),
     "rounding": ((Share, "of"),),
-    "Skellam": ((Skellam, "draw"),),
+    "noise": ((Rounded, "draw"),),
     "mask keys": ((session, "agree"), (session, "public_of")),
     "masks": ((member, "add_masks"),),
     "digest": ((member, "words_digest"),),
@@ -240,14 +240,11 @@ def agreed(shape: Shape, roster: Mapping[str, bytes]) -> MaskedTerms:
     checks = 0
     if not graph.complete:
         checks = looks(sites, survivors=survivors, colluders=COLLUDERS, times=most + sessions, failure=part)
-    lattice = Lattice.within(
+    lattice = Lattice(
         BUDGET,
-        coordinates=2 * shape.rounds * shape.numbers,
         sites=sites,
         survivors=survivors,
         colluders=COLLUDERS,
-        entries=shape.numbers,
-        smallest=min(geometric_shares(shape.rounds, growth=1.6)),
         loss=graph.loss,
         failure=sessions * sites * graph.failure + (part if checks else 0.0),
     )
@@ -268,9 +265,9 @@ def masked(
     gaussian = chosen.lattice.gaussian
     assert gaussian is not None
     start = time.process_time()
-    _table.__wrapped__(chosen.lattice.share_variance)
+    _layers.__wrapped__()
     table = time.process_time() - start
-    _table(chosen.lattice.share_variance)
+    _layers()
     members = [
         MaskedMember(
             name,
@@ -452,7 +449,7 @@ def show_target(found: Sequence[Measured]) -> None:
 def show_split(found: Sequence[Measured]) -> None:
     """What the masked site's time goes into, in a round."""
     print("\nA masked site's round, milliseconds of CPU:\n")
-    kinds = ["rows", "rounding", "Skellam", "mask keys", "masks", "digest", "signatures", "shares", "question", "rest"]
+    kinds = ["rows", "rounding", "noise", "mask keys", "masks", "digest", "signatures", "shares", "question", "rest"]
     heading(["part", "sites", *kinds])
     for one in found:
         line([one.shape.words, str(one.sites), *(milli(one.masked.seconds.get(kind, 0.0)) for kind in kinds)])

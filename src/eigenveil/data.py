@@ -18,7 +18,7 @@ import scipy.sparse as sp
 
 from eigenveil.errors import require
 from eigenveil.people import identifiers, require_ids
-from eigenveil.rows import Block, DenseRows, Rows, SparseRows, WeightedRows
+from eigenveil.rows import Block, DenseRows, Rows, SparseRows, WeightedRows, require_real
 
 __all__ = [
     "FORMATS",
@@ -354,14 +354,14 @@ def _read_sparse(path: Path) -> Rows:
         raise ValueError("it looks like a scipy sparse matrix and is not a whole one") from error
     # The file is not trusted: compiled code would follow an index that points out of the matrix.
     matrix.check_format(full_check=True)
-    require(matrix.dtype.kind in "biuf", f"it must hold real numbers, got dtype {matrix.dtype}")
+    require_real(matrix.dtype, "it")
     return SparseRows(matrix)
 
 
 def _dense(array: Any) -> Rows:
     require(isinstance(array, np.ndarray), "what it holds is not an array")
     require(array.ndim == 2, f"it must hold a two-dimensional array, got {array.ndim} dimensions")
-    require(array.dtype.kind in "biuf", f"it must hold real numbers, got dtype {array.dtype}")
+    require_real(array.dtype, "it")
     return DenseRows(array)
 
 

@@ -14,6 +14,7 @@ from eigenveil.errors import ModelFileError, require
 from eigenveil.files import ArchiveKind
 from eigenveil.linalg import Array, Subspace
 from eigenveil.privacy import Guarantee
+from eigenveil.rows import in_silence
 
 __all__ = ["SCORES_ARE_RAW", "Model"]
 
@@ -72,6 +73,7 @@ class Model:
         """Directions and data-scale values."""
         return Subspace(self.components.T, self.values)
 
+    @in_silence
     def transform(self, rows: Any) -> Array:
         """Scores, (n, k), of `rows`, (n, d), dense or sparse: raw data, see `SCORES_ARE_RAW`."""
         require(
@@ -81,6 +83,7 @@ class Model:
         weights = self.components if self.scale is None else self.components / self.scale
         return np.asarray(rows @ weights.T - self.mean @ weights.T, dtype=np.float64)
 
+    @in_silence
     def inverse_transform(self, scores: Array) -> Array:
         """Rows, (n, d), in the units of the columns, from `scores`, (n, k)."""
         rows = scores @ self.components

@@ -8,7 +8,8 @@ further in knows where rows come from. Blocks are raw rows: who takes them must 
 import numbers
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, NoReturn, Protocol, TypeAlias, final, runtime_checkable
+from functools import wraps
+from typing import Any, NoReturn, ParamSpec, Protocol, TypeAlias, TypeVar, final, runtime_checkable
 
 import numpy as np
 import scipy.sparse as sp
@@ -28,6 +29,8 @@ __all__ = [
     "WeightedRows",
     "block_size",
     "counts_people",
+    "in_silence",
+    "require_real",
     "require_weights",
 ]
 
@@ -84,6 +87,44 @@ class Rows(Protocol):
 
 
 Progress: TypeAlias = Callable[[int], None]
+_Given = ParamSpec("_Given")
+_Made = TypeVar("_Made")
+# The widest entries, in bytes, that fit in a float64 without a word about it.
+_WIDEST = 8
+
+
+def in_silence(act: Callable[_Given, _Made]) -> Callable[_Given, _Made]:
+    """`act`, without a word of numpy's about overflow and the like, whatever the caller has asked numpy to do about it.
+
+    A warning, or an error in its place, would tell of the row that it came from. What is computed does not depend on it: who must
+    not go on with a number that is not finite looks at the number.
+
+    >>> with np.errstate(over="raise"):
+    ...     float(in_silence(np.square)(1e300))
+    inf
+    """
+
+    @wraps(act)
+    def quiet(*given: _Given.args, **more: _Given.kwargs) -> _Made:
+        with np.errstate(all="ignore"):
+            return act(*given, **more)
+
+    return quiet
+
+
+def require_real(dtype: Any, name: str) -> None:
+    """Refuse what is not an array of real numbers that float64 can hold, by its type alone, which is public.
+
+    >>> require_real(np.dtype(complex), "X")
+    Traceback (most recent call last):
+    ...
+    ValueError: X must hold real numbers, got dtype complex128
+    """
+    require(dtype.kind in "biuf", f"{name} must hold real numbers, got dtype {dtype}")
+    require(
+        dtype.itemsize <= _WIDEST,
+        f"{name} has dtype {dtype}, which is wider than float64: convert it first, with astype('float64')",
+    )
 
 
 def block_size(rows: Rows) -> int:
@@ -311,7 +352,7 @@ def _symmetric(matrix: Any) -> Array:
     given = np.asarray(matrix)
     require(given.ndim == 2, f"matrix must be square, got {given.ndim} dimensions")
     require(given.shape[0] == given.shape[1] > 0, f"matrix must be square, got shape {given.shape}")
-    require(given.dtype.kind in "biuf", f"matrix must hold real numbers, got dtype {given.dtype}")
+    require_real(given.dtype, "matrix")
     values = given.astype(np.float64)
     # NaN is no smaller than anything.
     require(bool((np.abs(values) <= _LARGEST).all()), f"matrix must be finite, with no entry beyond {_LARGEST:g}")
@@ -379,9 +420,10 @@ class CheckedRows:
             yield block
 
 
+@in_silence
 def _require_finite(block: Block) -> None:
     values = block.values.data if block.sparse else block.values
-    require(values.dtype.kind in "biuf", f"X must hold real numbers, got dtype {values.dtype}")
+    require_real(values.dtype, "X")
     if values.dtype.kind == "f":
         require(bool(np.isfinite(values).all()), "Input X contains NaN or infinity; fill or drop such rows first")
     if block.weights is not None:

@@ -15,7 +15,7 @@ from eigenveil.audit.cases.wrong_curator import CASES as SPECIMENS
 from eigenveil.errors import BudgetExceeded
 from eigenveil.estimators import PrivatePCA
 from eigenveil.linalg import Subspace
-from eigenveil.privacy import Budget, Domain, Guarantee, Ledger
+from eigenveil.privacy import Budget, Domain, Guarantee, Ledger, Reserve
 from eigenveil.privacy.rounded import Rounded
 from eigenveil.rows import WeightedRows
 from eigenveil.tracking import SlicedTracker, Terms, TreeTracker
@@ -117,7 +117,8 @@ def test_a_stream_pays_for_every_row_and_every_release(monkeypatch: pytest.Monke
     one = Terms.gram_sensitivity
     monkeypatch.setattr(Terms, "gram_sensitivity", lambda self, rows=1: one(self))
     # A ledger that refuses nothing: a true one would stop some of these before the audit sees them.
-    monkeypatch.setattr(Ledger, "afford", lambda self, mu, *, label: None)
+    for payer in (Ledger, Reserve):
+        monkeypatch.setattr(payer, "_require_room", lambda self, mu, label: None)
     for name in ("continual", "person-sync", "person-block", "person-continual"):
         case = SHIPPED[f"stream/{name}"]
         assert verdict_of(case, trials_of(case, 30)).refuted, name

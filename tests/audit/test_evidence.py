@@ -99,12 +99,11 @@ def test_the_rate_of_right_guesses_is_the_best_on_the_curve(mu: float) -> None:
     misses = norm.cdf(norm.isf(alarms) - mu)
     best = float((1 - (alarms + misses) / 2).max())
     assert mu_from_accuracy(best) == pytest.approx(mu, rel=1e-6)
-    assert mu_from_accuracy(best + 0.01, slack=0.01) == pytest.approx(mu, rel=1e-6)
     assert mu_from_accuracy(best + 0.01) > mu
 
 
 def test_no_rate_below_a_half_shows_anything() -> None:
-    assert mu_from_accuracy(0.5) == mu_from_accuracy(0.2) == mu_from_accuracy(0.6, slack=0.1) == 0.0
+    assert mu_from_accuracy(0.5) == mu_from_accuracy(0.2) == 0.0
     assert mu_from_accuracy(1.0) == math.inf
 
 

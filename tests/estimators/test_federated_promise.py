@@ -329,7 +329,8 @@ def test_noise_in_both_places_costs_no_more_than_the_larger() -> None:
     choices: dict[str, Any] = {"method": "covariance", "center": None, "neighbours": "zero-out", "row_bound": 1.0}
     alone = private_federated(50, epsilon=0.5, **choices).fit(zeros)
     both = private_federated(50, **(choices | PAIR)).fit(zeros)
-    assert both.noise_floor_ == pytest.approx(alone.noise_floor_, rel=1e-6)
+    # Both cover what is rounded on the way, which is more where sites round, too: a part in a thousand at most.
+    assert both.noise_floor_ == pytest.approx(alone.noise_floor_, rel=1e-3)
     energy = [float(np.square(np.square(pca.singular_values_)).sum()) for pca in (alone, both)]
     # Half of the eigenvalues are negative and cut: sums of some 600 squares, which vary by a tenth or so.
     assert energy[1] == pytest.approx(energy[0], rel=0.4)

@@ -226,11 +226,28 @@ def test_a_shared_ledger_adds_up_and_refuses() -> None:
 
 def test_what_was_promised_to_others_cannot_be_spent_in_the_meantime() -> None:
     ledger = Ledger(epsilon=1.0, delta=1e-6)
-    one, other = (real(ledger=ledger, center=False).partial_fit(part) for part in np.split(VALUES, 2))
+    one, other = (real(ledger=ledger, center=False) for _ in range(2))
+    first, second = np.split(VALUES, 2)
+    one.partial_fit(first)
+    # Nothing has been released, and yet nobody else may have what the first stream will need.
+    assert ledger.spent_mu == 0 and ledger.remaining_mu == 0
+    with pytest.raises(BudgetExceeded, match="reserved by fits under way"):
+        other.partial_fit(second)
     one.sync()
-    with pytest.raises(BudgetExceeded):
-        other.sync()
     assert not hasattr(other, "components_") and ledger.epsilon() <= 1 + 1e-9
+
+
+def test_a_stream_that_is_gone_has_given_back_what_it_did_not_spend() -> None:
+    ledger = Ledger(epsilon=1.0, delta=1e-6)
+    choices: dict[str, Any] = {"center": False, "publish": "block", "person_blocks": 4}
+    one = real(ledger=ledger, **choices).partial_fit(VALUES[:60])
+    spent = ledger.spent_mu
+    assert ledger.charges == one.guarantee_.charges and ledger.reserved_mu == pytest.approx(math.sqrt(3) * spent)
+    del one
+    assert ledger.reserved_mu == 0
+    # A fit is over when it ends, and needs no more.
+    fitted = real(ledger=ledger, **(choices | {"epsilon": 0.5})).fit(VALUES[:60])
+    assert ledger.reserved_mu == 0 and fitted.guarantee_.charges == ledger.charges[1:]
 
 
 def test_budgets_of_two_fits_are_two_budgets_unless_they_share_a_ledger() -> None:

@@ -12,6 +12,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 import scipy.sparse as sp
+from sklearn.base import clone
 
 from eigenveil import Ledger
 from eigenveil.data import as_rows
@@ -287,7 +288,11 @@ def test_files_and_iterators_that_go_wrong_say_where(tmp_path: Path) -> None:
     bad = text + b"1,2,3,4,5,x987654.321\n"
     for pca in (exact(block_size=60), private()):
         refused(lambda pca=pca: pca.fit(io.BytesIO(bad)), "the stream cannot be read after row")  # type: ignore[misc]
+        # The first has charged a private stream, which is not to be forgotten.
+        pca = clone(pca)
         refused(lambda pca=pca: pca.fit(tmp_path / "no.csv"), "no.csv does not exist")  # type: ignore[misc]
         refused(lambda pca=pca: pca.fit(io.StringIO(text.decode())), "must be opened for reading bytes")  # type: ignore[misc]
+        pca = clone(pca)
         refused(lambda pca=pca: pca.fit(iter([VALUES, VALUES[:, :5]])), "X has 5 features")  # type: ignore[misc]
+        pca = clone(pca)
         assert np.isfinite(pca.fit(io.BytesIO(text)).components_).all()

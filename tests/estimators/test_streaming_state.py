@@ -300,3 +300,12 @@ def test_a_state_that_somebody_else_claims_meanwhile_is_refused(
     monkeypatch.setattr(type(stream_file._KIND), "read", slow_read)
     with pytest.raises(StateFileError, match="resumed by somebody else in the meantime"):
         StreamingPCA.resume(tmp_path / "state")
+
+
+def test_sums_that_are_held_back_are_kept_as_whole_numbers(tmp_path: Path) -> None:
+    """As many digits as they have: a float would round those beyond the 53rd bit."""
+    pca = private(**WAYS["products"], forget=0.9).partial_fit(VALUES[:200]).sync().partial_fit(VALUES[200:])
+    pca.save_state(tmp_path / "state")
+    with safe_open(tmp_path / "state", framework="numpy") as file:
+        kinds = {name: file.get_tensor(name).dtype for name in file.keys()}  # noqa: SIM118
+    assert list(kinds.values()).count(np.int64) == 2

@@ -14,7 +14,7 @@ import pytest
 
 from eigenveil.estimators.federated_pca import FederatedPCA
 from eigenveil.linalg import Array
-from eigenveil.privacy import Bounded, Gaussian, Ledger, Slot
+from eigenveil.privacy import Bounded, Gaussian, Ledger, Reserve, Slot
 from eigenveil.protocols import Ask, Done, Envelope
 from eigenveil.protocols.wire import encode
 from eigenveil.runtimes import Faults
@@ -27,7 +27,7 @@ Played = Literal["all", "hub"]
 class Release:
     """One passage through a mechanism: where it stands, the value before it, the noise really added, the value after it."""
 
-    ledger: Ledger
+    ledger: Ledger | Reserve
     value: Array
     added: float
     released: Array
@@ -137,24 +137,25 @@ def places_mu(one: View, other: View, *, hub: bool) -> float:
     return math.sqrt(square)
 
 
-def outside_mu(one: View, other: View, *, several: bool) -> float:
+def outside_mu(one: View, other: View) -> float:
     """The mu for who sees only what the hub releases, where sites add noise too; `other` was played "hub" alone.
 
-    A person at one site, who moves what it sends by g under its noise s, moves the total by G = w g under the hub's noise
-    h and w s from the site: G^2 / (h^2 + w^2 s^2) = 1 / ((h / G)^2 + (s / g)^2). Noise of other sites is not counted on, nor,
-    where the person is at `several`, any but the hub's.
+    A person at k sites, who moves what each of them sends by g under its noise s, moves the total by G = sum w_i g under the
+    hub's noise h and w_i s from each site, and (sum w_i)^2 <= k sum w_i^2:
+    G^2 / (h^2 + sum w_i^2 s^2) <= 1 / ((h / G)^2 + (s / g)^2 / k). Noise of other sites is not counted on.
     """
-    square, site = 0.0, math.inf
+    square, sites = 0.0, list[float]()
     for left, right in _pairs(one, other):
         gap = float(np.linalg.norm(left.value - right.value))
         if one.place(left) != HUB:
-            site = min(site, left.added / gap) if gap > 0 else site
+            if gap > 0:
+                sites.append(left.added / gap)
             continue
         # What rounding leaves of equal noise is no movement.
         moved = gap > 1e-13 * float(np.linalg.norm(left.value))
         if moved:
-            square += 1 / ((left.added / gap) ** 2 + (0.0 if several or math.isinf(site) else site**2))
-        site = math.inf
+            square += 1 / ((left.added / gap) ** 2 + (min(sites) ** 2 / len(sites) if sites else 0.0))
+        sites.clear()
     return math.sqrt(square)
 
 

@@ -174,3 +174,46 @@ def test_ending_a_block_early_brings_no_two_rows_of_one_person_together(publish:
     for early in range(1, BLOCK):
         runs = (followed(options, rows, (early,)) for rows in canary([BLOCK - 1, BLOCK]))
         assert realised_mu(*runs) <= mu_for(1.0, 1e-5) * (1 + 1e-9)
+
+
+def in_other_forms(rows: Array, rng: np.random.Generator) -> dict[str, Array]:
+    """The same rows, which single precision holds: elsewhere in memory, as other numbers, and in another order within blocks."""
+    room = np.empty(rows.size + 1)
+    moved = room[1:].reshape(rows.shape)
+    moved[:] = rows
+    order = np.concatenate([start + rng.permutation(BLOCK) for start in range(0, len(rows), BLOCK)])
+    return {
+        "elsewhere": moved,
+        "by columns": np.asfortranarray(rows),
+        "single precision": rows.astype(np.float32),
+        "another order": rows[order],
+        "elsewhere, in another order": moved[order],
+    }
+
+
+@pytest.mark.parametrize("publish", ["sync", "block", "continual"])
+@pytest.mark.parametrize("forget", [1.0, 0.9])
+@pytest.mark.parametrize("center", [True, False])
+def test_nothing_but_the_rows_of_each_block_decides_what_is_released(publish: str, forget: float, center: bool) -> None:
+    """To the last bit, for the same noise: batches, places in memory, kinds of numbers, and the order within a block do not."""
+    rng = np.random.default_rng(8)
+    rows = (rng.standard_normal((BLOCK * BLOCKS, DIM)) * [3.0, 2.0, 1.0, 0.5] + 1).astype(np.float32).astype(float)
+    options: dict[str, Any] = {"publish": publish, "forget": forget, "center": center, "row_bound": 4.0}
+    if publish == "continual":
+        options["horizon"] = len(rows)
+
+    def shown(values: Array, cut: int) -> tuple[bytes, ...]:
+        pca = StreamingPCA(2, random_state=1, block_size=BLOCK, **BUDGET, **options)
+        for start in range(0, len(values), cut):
+            pca.partial_fit(values[start : start + cut])
+        pca.sync()
+        return tuple(
+            array.tobytes() for array in (pca.components_, pca.mean_, pca.explained_variance_, pca.singular_values_)
+        )
+
+    expected = shown(rows, len(rows))
+    for cut in (1, 2, 5):
+        assert shown(rows, cut) == expected
+    for other in in_other_forms(rows, rng).values():
+        assert shown(other, 4) == expected
+    assert shown(np.where(np.arange(len(rows))[:, None] == 4, rows / 10, rows), 4) != expected

@@ -6,24 +6,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from scipy import stats
 
 from eigenveil.errors import BudgetExceeded
 from eigenveil.linalg import Array
 from eigenveil.privacy import Bounded, Budget, Lattice, Ledger, Noise, Share, read
+from eigenveil.privacy.rounded import REACH
+from privacy.test_lattice import law_of_sum
 from privacy.test_noise import LEVEL, scale_statistic
 
 
-def terms(*, sites: int = 5, survivors: int = 4, colluders: int = 1, several: int = 1) -> Lattice:
-    return Lattice.within(
-        Budget(1.0, 1e-6),
-        coordinates=10**6,
-        sites=sites,
-        survivors=survivors,
-        colluders=colluders,
-        entries=10**6,
-        smallest=0.01,
-        several=several,
-    )
+def terms(*, sites: int = 5, survivors: int = 4, colluders: int = 1) -> Lattice:
+    return Lattice(Budget(1.0, 1e-6), sites=sites, survivors=survivors, colluders=colluders)
 
 
 def gaussian(lattice: Lattice) -> Budget:
@@ -48,7 +42,7 @@ def total(words: list[NDArray[np.uint64]]) -> NDArray[np.uint64]:
 @pytest.mark.parametrize("several", [1, 2])
 def test_noise_in_the_sum_is_what_was_charged(share: float, several: int) -> None:
     """Four survivors of five, one of whom tells: the other three make the noise that the ledger was charged for."""
-    lattice = terms(several=several)
+    lattice = terms()
     mu = gaussian(lattice).mu * math.sqrt(share)
     value = np.linspace(-3, 3, 300_000)
     sites = shares(lattice, several=several)
@@ -67,7 +61,7 @@ def test_noise_in_the_sum_is_what_was_charged(share: float, several: int) -> Non
         )
         return found - survivors * value
 
-    # Steps are a thousandth larger at most, for what rounding costs.
+    # A part in 4096 more, at most, for what rounding costs.
     stated = several * 2.0 / mu
     for honest in (3, 4, 5):
         exact = stated * math.sqrt(honest / 3)
@@ -94,9 +88,59 @@ def test_symmetric_parts_go_as_triangles_and_come_back_symmetric() -> None:
 
 def test_a_share_has_its_part_of_the_noise_and_no_more() -> None:
     """Of three that can be counted on, each adds a third of the variance."""
-    lattice = terms()
-    words = shares(lattice)[0].of(Bounded(np.zeros(300_000), 1.0), label="x", share=1.0)
-    assert abs(scale_statistic(words.view(np.int64) / (lattice.deviation / math.sqrt(3)))) < LEVEL
+    lattice, count = terms(), 300_000
+    words = shares(lattice)[0].of(Bounded(np.zeros(count), 1.0), label="x", share=1.0)
+    deviation = lattice.deviation(1.0, mu=gaussian(lattice).mu, size=count)
+    assert abs(scale_statistic(words.view(np.int64) / deviation)) < LEVEL
+    step = lattice.step(1.0, mu=gaussian(lattice).mu, size=count)
+    assert step * deviation * gaussian(lattice).mu * math.sqrt(3) == pytest.approx(1.0, rel=2.0**-12)
+
+
+def loud(lattice: Lattice, count: int, *, mu: float) -> tuple[NDArray[np.int64], float]:
+    """Whole steps in the sum of the shares of three sites that hold nothing, (count,), and the deviation of one of them."""
+    ledgers = [Ledger(epsilon=math.inf, delta=0.5) for _ in range(3)]
+    sites = [Share(lattice, ledger, Noise.seeded(40 + at), 1 / mu) for at, ledger in enumerate(ledgers)]
+    words = [site.of(Bounded(np.zeros(count), 1.0), label="x", share=1.0) for site in sites]
+    return total(words).view(np.int64), lattice.deviation(1.0, mu=mu, size=count)
+
+
+def test_the_sum_of_shares_has_the_exact_law() -> None:
+    """Of whole numbers, at a mu so large that there are few of them: chi-square against the convolution of three laws."""
+    count = 2_000_000
+    found, deviation = loud(terms(), count, mu=2.0**18)
+    assert 50 < deviation < 120
+
+    def surprise(scale: float) -> float:
+        law = law_of_sum(scale, 3)
+        reach = len(law) // 2
+        edges = np.arange(-reach, reach + 2)
+        inner = np.abs(edges[:-1]) <= 4.5 * scale * math.sqrt(3)
+        expected, seen = law * count, np.histogram(found, bins=edges - 0.5)[0]
+        # What is far out counts together.
+        expected = np.append(expected[inner], expected[~inner].sum())
+        seen = np.append(seen[inner], seen[~inner].sum())
+        assert seen.sum() == count
+        return float(stats.chisquare(seen, expected * (count / expected.sum())).pvalue)
+
+    assert surprise(deviation) > 1e-6
+    # A tenth off fails, and so does a hundredth.
+    for wrong in (0.9, 0.99, 1.01, 1.1):
+        assert surprise(wrong * deviation) < 1e-6
+    # Even and odd numbers come alike: the low bits tell nothing.
+    assert abs(2 * np.count_nonzero(found & 1) - count) < LEVEL * math.sqrt(count)
+
+
+def test_what_can_come_out_is_the_same_for_any_values() -> None:
+    """Multiples of one public power of two, whatever the rows: nothing is left of how a value was rounded."""
+    lattice, rng = terms(), np.random.default_rng(8)
+    multiplier = 1 / gaussian(lattice).mu
+    step = lattice.step(0.7, mu=1 / multiplier, size=1000)
+    for scale in (0.0, 1e-30, 0.1, math.pi, 1e9):
+        value = Bounded(rng.standard_normal(1000) * scale, 0.7)
+        words = total([site.of(value, label="x", share=1.0) for site in shares(lattice)])
+        found = read(lattice, words, sensitivity=0.7, share=1.0, multiplier=multiplier, shape=(1000,))
+        assert np.array_equal(found, np.rint(found / step) * step)
+        assert np.count_nonzero(np.rint(found / step).astype(np.int64) & 1) > 0
 
 
 class Watching:
@@ -124,8 +168,8 @@ def test_the_ledger_is_charged_before_anything_else() -> None:
     with pytest.raises(ValueError, match="convert"):
         share.of(Bounded(np.array(["a"]), 1.0), label="y", share=0.1)
     # What public numbers alone forbid is refused before it costs anything.
-    with pytest.raises(ValueError, match="size"):
-        share.of(Bounded(np.zeros(10**6), 1.0), label="z", share=1e-9)
+    with pytest.raises(ValueError, match="is too little for a sum"):
+        share.of(Bounded(np.zeros(10**6), 1.0), label="z", share=1e-15)
     assert [charge.label for charge in ledger.charges] == ["x", "y"]
 
 
@@ -146,11 +190,26 @@ def test_shares_of_one_budget_can_all_be_spent() -> None:
         share.of(Bounded(np.zeros(1), 1.0), label="x", share=0.01)
 
 
-def test_huge_values_are_cut_and_not_refused() -> None:
+def test_huge_values_are_clipped_and_not_refused() -> None:
     lattice = terms()
     words = shares(lattice)[0].of(Bounded(np.array([1e300, -np.inf, np.nan]), 1.0), label="x", share=1.0)
     found = words.view(np.int64)
-    assert np.abs(found - np.array([lattice.most, -lattice.most, 0])).max() < 12 * lattice.deviation
+    deviation = lattice.deviation(1.0, mu=gaussian(lattice).mu, size=3)
+    assert np.abs(found - np.array([lattice.most, -lattice.most, 0])).max() < 12 * deviation
+
+
+@pytest.mark.parametrize("sites", [2, 5000])
+def test_the_sum_of_the_largest_values_is_read_as_it_is(sites: int) -> None:
+    """All sites at the clip, with noise: the sum stays below 2^63, and does not come back with another sign."""
+    lattice = terms(sites=sites, survivors=sites)
+    share = shares(lattice)[0]
+    words = np.zeros(2, dtype=np.uint64)
+    for _ in range(sites):
+        words += share.of(Bounded(np.array([1e300, -1e300]), 1.0), label="x", share=1 / sites)
+    mu = gaussian(lattice).mu / math.sqrt(sites)
+    step, deviation = (find(1.0, mu=mu, size=2) for find in (lattice.step, lattice.deviation))
+    found = read(lattice, words, sensitivity=1.0, share=1 / sites, multiplier=1 / gaussian(lattice).mu, shape=(2,))
+    assert np.abs(found / step - sites * lattice.most * np.array([1.0, -1.0])).max() <= sites * (REACH * deviation + 1)
 
 
 def test_without_noise_sums_are_exact_and_cost_nothing() -> None:
@@ -193,17 +252,3 @@ def test_the_private_value_is_not_changed() -> None:
     value = np.eye(4)
     shares(terms())[0].of(Bounded(value, 1.0, symmetric=True), label="x", share=1.0)
     assert np.array_equal(value, np.eye(4))
-
-
-def test_no_more_integers_leave_than_the_account_is_for() -> None:
-    lattice = Lattice.within(
-        Budget(1.0, 1e-6), coordinates=10, sites=3, survivors=3, colluders=1, entries=4, smallest=0.01
-    )
-    ledger = Ledger(epsilon=1.0, delta=1e-6)
-    share = Share(lattice, ledger, Noise.seeded(1), 10.0)
-    for _ in range(2):
-        share.of(Bounded(np.zeros(4), 1.0), label="part", share=0.01)
-    with pytest.raises(BudgetExceeded, match=r"10 numbers were agreed on .* 8 are sent, and 4 more"):
-        share.of(Bounded(np.zeros(4), 1.0), label="part", share=0.01)
-    assert len(ledger.charges) == 2
-    assert len(share.of(Bounded(np.zeros(2), 1.0), label="part", share=0.01)) == 2

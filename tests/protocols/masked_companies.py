@@ -11,6 +11,7 @@ from pytest import MonkeyPatch
 
 import eigenveil.protocols.masked.evidence as evidence_module
 import eigenveil.protocols.masked.keyring as keyring_module
+import eigenveil.protocols.masked.masks as masks_module
 import eigenveil.protocols.masked.session as session_module
 from eigenveil.errors import PeerError
 from eigenveil.linalg import Array
@@ -25,7 +26,7 @@ from eigenveil.protocols.masked.masks import add_masks
 from eigenveil.protocols.masked.secrets import Pool
 from eigenveil.protocols.masked.session import pair_purpose, roll_of
 from eigenveil.protocols.masked.shamir import PRIME, SHARE_BYTES, join
-from eigenveil.protocols.masked.terms import DECLINED, Card
+from eigenveil.protocols.masked.terms import DECLINED, Card, question_digest
 from eigenveil.protocols.messages import Table
 from eigenveil.rows import DenseRows
 from eigenveil.tasks import CovarianceSum, PowerIteration, Question
@@ -116,14 +117,11 @@ def masked_terms(
         graph = mask_graph(sites, survivors=survivors, colluders=colluders, failure=0.0)
     lattice, multiplier = Lattice.exact(sites=sites), 1.0
     if private:
-        lattice = Lattice.within(
+        lattice = Lattice(
             Budget(1.0, 1e-6),
-            coordinates=DIM * DIM * most_turns,
             sites=sites,
             survivors=survivors,
             colluders=colluders,
-            entries=DIM * DIM,
-            smallest=0.25,
             # Room for how rarely false claims pass where a site looks at some signatures only.
             failure=0.0 if graph.complete else 5e-8,
         )
@@ -208,6 +206,7 @@ class EvilHub:
     rolls: dict[str, bytes] = field(default_factory=dict)
     under_roll: dict[bytes, dict[str, bytes]] = field(default_factory=dict)
     words: dict[tuple[str, int], Words] = field(default_factory=dict)
+    asked: dict[tuple[str, int], bytes] = field(default_factory=dict)
     told: dict[tuple[str, int], bytes] = field(default_factory=dict)
     under_list: dict[tuple[int, bytes], dict[str, bytes]] = field(default_factory=dict)
     shares: dict[tuple[str, str, int], dict[int, bytes]] = field(default_factory=dict)
@@ -340,6 +339,7 @@ class EvilHub:
             if answer is not None:
                 assert isinstance(answer, Masked)
                 got[name] = self.words[name, turn] = answer.words
+                self.asked[name, turn] = question_digest(question)
         return got
 
     def tell(
@@ -423,8 +423,8 @@ class EvilHub:
         """The sum over a group with all masks off, None where a mask stays on."""
         at = turn - self.first
         total: Words = np.sum([self.words[name, turn] for name in group], axis=0, dtype=np.uint64)
-        masks: list[tuple[bytes, bool]] = []
         for name in group:
+            masks: list[tuple[bytes, bool]] = []
             seed = self.seed(name, turn)
             if seed is None:
                 return None
@@ -432,7 +432,7 @@ class EvilHub:
             mine, place = self.card(name).keys[at], self.terms.places[name]
             named = self._named(self.rolls[name])
             for other, signed in self.shown[name].items():
-                if other not in named or self._cancels(name, other, group):
+                if other not in named or self._cancels(name, other, group, turn):
                     continue
                 theirs, there = self._read(other, signed).keys[at], self.terms.places[other]
                 purpose = pair_purpose(self.bound(name), turn, place, there)
@@ -442,13 +442,19 @@ class EvilHub:
                     masks.append((agree(private_key(private), mine, purpose), not place < there))
                 else:
                     return None
-        add_masks(total, masks)
+            add_masks(total, masks, self.asked[name, turn])
         return total
 
-    def _cancels(self, name: str, other: str, group: Collection[str]) -> bool:
+    def _mask_for(self, name: str, turn: int) -> bytes:
+        """What a key that is all zeros makes of the question that a site was asked."""
+        make: Callable[..., bytes] = vars(masks_module)["digest"]
+        return make("mask", bytes(KEY), self.asked[name, turn])
+
+    def _cancels(self, name: str, other: str, group: Collection[str], turn: int) -> bool:
         """Whether two of a group put on the mask between them both."""
         return (
             other in group
+            and self._mask_for(name, turn) == self._mask_for(other, turn)
             and self.rolls[name] == self.rolls[other]
             and self.shown[name][other] == self.cards[other]
             and self.shown[other].get(name) == self.cards[name]
@@ -486,6 +492,11 @@ def holders_of(hub: EvilHub, name: str) -> list[str]:
 
 def others(hub: EvilHub, *names: str) -> list[str]:
     return [name for name in hub.them.names if name not in names]
+
+
+def masks_for_any_question(patch: MonkeyPatch) -> None:
+    """Masks that are the same whatever was asked, so that a check that stands before them can be seen to fail."""
+    patch.setattr(masks_module, "digest", lambda kind, key, asked: key)
 
 
 def other_question(them: MaskedCompany) -> Question:

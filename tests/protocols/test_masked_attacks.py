@@ -6,6 +6,7 @@ To succeed is to learn one site's part, or a sum over fewer sites than there mus
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 import eigenveil.protocols.masked.member as member_module
@@ -24,6 +25,7 @@ from protocols.masked_companies import (
     drawn_from,
     holders_of,
     masked_company,
+    masks_for_any_question,
     nothing,
     other_question,
     others,
@@ -255,9 +257,9 @@ def test_who_is_named_dead_stays_hidden_by_a_mask_of_its_own(monkeypatch: Patch)
     assert not same(with_pairs_off, hub.them.part(VICTIM))
 
 
-def _without_own(hub: EvilHub) -> Callable[[Words, list[tuple[bytes, bool]]], None]:
+def _without_own(hub: EvilHub) -> Callable[[Words, list[tuple[bytes, bool]], bytes], None]:
     own = digest("own mask", hub.bound(VICTIM), 0, bytes(KEY))
-    return lambda words, masks: add_masks(words, [mask for mask in masks if mask[0] != own])
+    return lambda words, masks, asked: add_masks(words, [mask for mask in masks if mask[0] != own], asked)
 
 
 def dead_witnesses(patch: Patch) -> EvilHub:
@@ -349,16 +351,38 @@ def questions_apart() -> EvilHub:
 
 
 def test_different_questions_to_different_sites_open_nothing(monkeypatch: Patch) -> None:
-    hub = questions_apart()
-    assert set(hub.refused) == set(hub.them.names)
-    assert hub.shares == {}
+    """No list is signed by enough of them; and where not all signatures are looked at, their masks do not cancel."""
+    for bound in (True, False):
+        with monkeypatch.context() as one:
+            if not bound:
+                masks_for_any_question(one)
+            hub = questions_apart()
+            assert set(hub.refused) == set(hub.them.names)
+            assert hub.shares == {}
     listed = member_module.list_digest
     monkeypatch.setattr(member_module, "list_digest", lambda question, alive, dead: listed(b"", alive, dead))
     hub = questions_apart()
     them, names = hub.them, hub.them.names
+    assert hub.refused == {}
+    assert hub.bare(*names) is hub.bare(*names[:4]) is hub.bare(*names[4:]) is None
+    # Not even what is left without all masks but those between sites that were asked different questions.
     mixed = [them.part(name) for name in names[:4]]
     mixed += [them.part(name, other_question(them)) for name in names[4:]]
+    assert not same(_without_known(hub), *mixed)
+    masks_for_any_question(monkeypatch)
+    hub = questions_apart()
     assert same(hub.bare(*names), *mixed)
+    assert same(_without_known(hub), *mixed)
+
+
+def _without_known(hub: EvilHub) -> Words:
+    """The sum over all sites without their own masks, whose seeds are revealed."""
+    found: Words = np.sum([hub.words[name, 0] for name in hub.them.names], axis=0, dtype=np.uint64)
+    for name in hub.them.names:
+        seed = hub.seed(name)
+        assert seed is not None
+        add_masks(found, [(digest("own mask", hub.bound(name), 0, seed), False)], hub.asked[name, 0])
+    return found
 
 
 # Colluders.

@@ -13,7 +13,7 @@ from eigenveil.protocols.masked import Identity, MaskedMember, MaskGraph
 from eigenveil.protocols.masked.masks import add_masks
 from eigenveil.protocols.masked.session import Session
 from eigenveil.protocols.masked.shamir import SHARE_BYTES
-from eigenveil.protocols.masked.terms import Card, MaskedTerms
+from eigenveil.protocols.masked.terms import Card, MaskedTerms, question_digest
 from protocols.masked_companies import (
     VICTIM,
     EvilHub,
@@ -22,6 +22,7 @@ from protocols.masked_companies import (
     drawn_from,
     holders_of,
     masked_company,
+    masks_for_any_question,
     nothing,
     other_question,
     others,
@@ -335,9 +336,13 @@ def test_a_turn_that_is_over_is_not_gone_back_to(monkeypatch: Patch) -> None:
     assert "spoke of turn 0 in turn 1" in hub.refused[VICTIM]
     assert not difference.any()
     monkeypatch.setattr(MaskedMember, "_require_round", nothing)
-    hub, difference = back_and_forth()
-    assert difference.any()
-    assert same(difference + hub.them.part(VICTIM, other_question(hub.them)), hub.them.part(VICTIM))
+    for bare in (False, True):
+        if bare:
+            # Another question has other masks, too.
+            masks_for_any_question(monkeypatch)
+        hub, difference = back_and_forth()
+        assert difference.any()
+        assert same(difference + hub.them.part(VICTIM, other_question(hub.them)), hub.them.part(VICTIM)) == bare
 
 
 def test_asked_again_a_site_sends_the_same_bytes_and_in_a_new_turn_others() -> None:
@@ -357,7 +362,7 @@ def test_asked_again_a_site_sends_the_same_bytes_and_in_a_new_turn_others() -> N
     bare = []
     for turn in (0, 1):
         words = hub.words[VICTIM, turn].copy()
-        add_masks(words, [(key, not plus) for key, plus in session.masks(turn)])
+        add_masks(words, [(key, not plus) for key, plus in session.masks(turn)], question_digest(question))
         bare.append(words)
     assert same(bare[0], hub.them.part(VICTIM))
     # The rows are the same, so it is the noise that differs, in every number.

@@ -3,6 +3,7 @@
 Nobody honest is ever named or banned, as long as no more lie than may collude.
 """
 
+import math
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
@@ -58,8 +59,9 @@ def require_noisy(them: MaskedCompany, result: Any) -> None:
     error = result - them.gram(them.hub.turns[-1].answered)
     question = them.task.ask(None)
     sensitivity = them.task.as_sum(question)[0].sensitivity(question)
-    step = them.terms.lattice.step(sensitivity, mu=1 / them.terms.multiplier, size=15)
-    assert 0 < np.abs(error).max() < 10 * them.terms.lattice.deviation * step
+    lattice, release = them.terms.lattice, {"mu": 1 / them.terms.multiplier, "size": error.size}
+    step, deviation = (find(sensitivity, **release) for find in (lattice.step, lattice.deviation))
+    assert 0 < np.abs(error).max() < 10 * deviation * math.sqrt(len(them.terms.roster)) * step
 
 
 def charges(them: MaskedCompany) -> dict[str, int]:
@@ -580,7 +582,9 @@ def test_letters_changed_on_the_way_from_the_hub_frame_nobody(monkeypatch: Patch
         body = mail.body
         if not isinstance(body, Brief) or body.step != "roll" or mail.receiver not in ("site 3", "site 4"):
             return [mail]
-        table = tuple((name, piece[:-1] + b"x" if name == DEALER else piece) for name, piece in body.table)
+        table = tuple(
+            (name, piece[:-1] + bytes([piece[-1] ^ 1]) if name == DEALER else piece) for name, piece in body.table
+        )
         return [Envelope(mail.sender, mail.receiver, Brief(body.turn, body.step, body.data, table))]
 
     them = masked_company(7, 5)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from eigenveil.privacy import Budget, Lattice, Ledger, Noise, Share
+from eigenveil.privacy.steps import distance_in_steps
 from eigenveil.protocols.masked import Identity, MaskedMember, MaskedTerms, MaskGraph
 from eigenveil.rows import DenseRows
 from eigenveil.runtimes import InProcess
@@ -32,16 +33,7 @@ def _seeded(monkeypatch: Patch) -> None:
 
 
 def lattice(sites: int = SITES, survivors: int = 5, colluders: int = 1, loss: int = 0) -> Lattice:
-    return Lattice.within(
-        Budget(1.0, 1e-6),
-        coordinates=DIM * DIM * 8,
-        sites=sites,
-        survivors=survivors,
-        colluders=colluders,
-        loss=loss,
-        entries=DIM * DIM,
-        smallest=0.25,
-    )
+    return Lattice(Budget(1.0, 1e-6), sites=sites, survivors=survivors, colluders=colluders, loss=loss)
 
 
 def complete(holders: int, threshold: int) -> MaskGraph:
@@ -104,8 +96,9 @@ def test_with_a_threshold_that_colluders_reach_one_of_them_opens_everything() ->
 def test_noise_that_counts_on_colluders_is_too_little() -> None:
     """What the honest add of four survivors and a colluder must be the noise that was accounted for."""
     for fits, terms in ((True, lattice()), (False, lattice(survivors=6)), (False, lattice(colluders=0))):
-        honest = 4
-        assert (honest * terms.share_variance >= terms.deviation**2) == fits
+        release: dict[str, Any] = {"mu": 0.1, "size": DIM * DIM}
+        step, deviation = (find(1.0, **release) for find in (terms.step, terms.deviation))
+        assert (2 * deviation >= distance_in_steps(1.0, DIM * DIM, step) / 0.1) == fits
 
 
 # Shares.

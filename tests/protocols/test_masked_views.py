@@ -79,12 +79,12 @@ def test_with_rows_exchanged_the_hub_sees_the_same_under_another_mask_as_likely(
     assert run(swap=True, shift=difference)[1] == first
 
 
-def shifted(them: MaskedCompany, shift: Words) -> Callable[[Words, list[tuple[bytes, bool]]], None]:
+def shifted(them: MaskedCompany, shift: Words) -> Callable[[Words, list[tuple[bytes, bool]], bytes], None]:
     """Masks as they are, but for the one between the two sites, which is another by `shift`."""
 
-    def add(words: Words, masks: list[tuple[bytes, bool]]) -> None:
+    def add(words: Words, masks: list[tuple[bytes, bool]], asked: bytes) -> None:
         pair = pair_key(them)
-        add_masks(words, masks)
+        add_masks(words, masks, asked)
         for key, plus in masks:
             if key == pair:
                 np.add(words, shift if plus else -shift, out=words)
@@ -114,7 +114,7 @@ def unmasked_as_far_as_can_be(hub: EvilHub, name: str) -> Words:
             masks.append(
                 (agree(private_key(key), mine, pair_purpose(hub.bound(name), 0, place, there)), not place < there)
             )
-    add_masks(words, masks)
+    add_masks(words, masks, hub.asked[name, 0])
     return words
 
 

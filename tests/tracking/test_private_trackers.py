@@ -93,14 +93,20 @@ def test_slices_hold_all_there_is_where_the_rank_does(columns: int) -> None:
     agree(tracker.sketch(run(tracker, rows, cut=11)), rows, center=False, rtol=1e-8)
 
 
+def series_of(mechanism: Gaussian) -> dict[str, tuple[int, int, float, tuple[float, ...]]]:
+    """What its ledger knows of slots."""
+    assert isinstance(mechanism.ledger, Ledger)
+    return mechanism.ledger.series()
+
+
 @each
 def test_no_rows_change_nothing_and_cost_nothing(make: Make) -> None:
     tracker, mechanism = make(terms_of(3.0)), noisy()
     state = run(tracker, falling(20, DIM), cut=5, mechanism=mechanism)
-    charges, series = mechanism.ledger.charges, mechanism.ledger.series()
+    charges, series = mechanism.ledger.charges, series_of(mechanism)
     for nothing in (np.empty((0, DIM)), sp.csr_array((0, DIM))):
         assert same(tracker.sync(tracker.step(state, nothing, mechanism), mechanism), state)
-    assert (mechanism.ledger.charges, mechanism.ledger.series()) == (charges, series)
+    assert (mechanism.ledger.charges, series_of(mechanism)) == (charges, series)
 
 
 @each
@@ -145,7 +151,7 @@ def test_a_synchronisation_is_one_charge_however_many_there_are() -> None:
             assert same(tracker.sync(state, mechanism), state)
         assert [charge.label for charge in mechanism.ledger.charges] == ["increment: products", "increment: sum"]
         assert mechanism.ledger.spent_mu == pytest.approx(0.5, rel=1e-12)
-        ((name, (slot, per_person, _, _)),) = mechanism.ledger.series().items()
+        ((name, (slot, per_person, _, _)),) = series_of(mechanism).items()
         assert (name, slot, per_person) == ("stream: increments", 11, 1)
         # All of a person's rows may be in one increment, so the noise is for that many, and the price for one.
         assert state.public.gram_noise == pytest.approx(12 * (most * 9.0 * 2.0) ** 2 / 0.95 / 2)
@@ -159,7 +165,7 @@ def test_a_block_is_charged_once_and_not_per_slice(columns: int, most: int) -> N
     tracker = SlicedTracker(2, terms_of(3.0, person_blocks=most), columns=columns)
     run(tracker, falling(70, DIM), cut=10, mechanism=mechanism)
     assert mechanism.ledger.spent_mu == pytest.approx(math.sqrt(most) / 2, rel=1e-12)
-    ((name, (slot, per_person, now, _)),) = mechanism.ledger.series().items()
+    ((name, (slot, per_person, now, _)),) = series_of(mechanism).items()
     assert (name, slot, per_person) == ("stream: blocks", 6, most)
     assert now == pytest.approx(0.25)
     assert tracker.cost == most
@@ -235,11 +241,11 @@ def test_the_cost_of_a_tree_covers_whoever_is_in_any_blocks(most: int, horizon: 
 def test_beyond_the_horizon_nothing_is_released_and_nothing_changes() -> None:
     tracker, mechanism = TreeTracker(2, terms_of(3.0), horizon=3), noisy()
     state = run(tracker, falling(30, DIM), cut=10, mechanism=mechanism)
-    before, charges, series = snapshot(state), mechanism.ledger.charges, mechanism.ledger.series()
+    before, charges, series = snapshot(state), mechanism.ledger.charges, series_of(mechanism)
     with pytest.raises(ValueError, match="reached its horizon of 3 blocks; nothing more can be released"):
         tracker.step(state, falling(10, DIM), mechanism)
     assert same(state, before)
-    assert (mechanism.ledger.charges, mechanism.ledger.series()) == (charges, series)
+    assert (mechanism.ledger.charges, series_of(mechanism)) == (charges, series)
 
 
 @each

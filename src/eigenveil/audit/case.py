@@ -57,8 +57,7 @@ def mu_of(budget: Budget) -> float:
 class Claim:
     """What is said of a release: `words` for who says it, (epsilon, delta), and the mu that the curve is tested at.
 
-    `mu` is the promise's own where it is Gaussian: (epsilon, delta) holds exactly up to it. `slack` is a total variation that the
-    claim sets aside beside mu, as integer noise does.
+    `mu` is the promise's own where it is Gaussian: (epsilon, delta) holds exactly up to it.
 
     >>> round(Claim.of(Budget(1.0, 1e-5), "the guarantee").mu, 3)
     0.268
@@ -68,12 +67,11 @@ class Claim:
     epsilon: float
     delta: float
     mu: float
-    slack: float = 0.0
 
     @classmethod
-    def of(cls, budget: Budget, words: str, *, slack: float = 0.0) -> "Claim":
+    def of(cls, budget: Budget, words: str) -> "Claim":
         """A claim of (epsilon, delta) by somebody whose noise is Gaussian."""
-        return cls(words, budget.epsilon, budget.delta, mu_of(budget), slack)
+        return cls(words, budget.epsilon, budget.delta, mu_of(budget))
 
 
 @final

@@ -91,18 +91,16 @@ def mean_at_least(values: Array, *, level: float) -> float:
     return low
 
 
-def mu_from_accuracy(accuracy: float, *, slack: float = 0.0) -> float:
+def mu_from_accuracy(accuracy: float) -> float:
     """The least mu for which guesses about the toss of a fair coin can be right at this rate: 2 Phi^-1(accuracy).
 
     Proof. At mu, whoever has false alarms at rate a has misses at a rate of at least G(a) = Phi(Phi^-1(1 - a) - mu). Guesses
     are right at a rate of 1 - (a + misses) / 2, at most 1 - min (a + G(a)) / 2; the minimum is where both are Phi(-mu / 2).
-    `slack` is a total variation that the claim sets aside beside mu, and adds to the rate at most.
 
     >>> round(mu_from_accuracy(0.6914624612740131), 9)
     1.0
     """
-    rate = accuracy - slack
-    return 0.0 if rate <= 0.5 else float(2 * ndtri(min(rate, 1.0)))
+    return 0.0 if accuracy <= 0.5 else float(2 * ndtri(min(accuracy, 1.0)))
 
 
 def epsilon_at_least(alarms: int, present: int, false: int, absent: int, *, delta: float, level: float) -> float:

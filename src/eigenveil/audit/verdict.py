@@ -145,8 +145,8 @@ def _curve(case: Case, claim: Claim, trials: tuple[Trial, ...], level: float) ->
 
     def least(rates: Array) -> float:
         if canaries == 1:
-            return mu_from_accuracy(rate_at_least(int(rates.sum()), len(rates), level=level), slack=claim.slack)
-        return mu_from_accuracy(mean_at_least(rates, level=level), slack=claim.slack)
+            return mu_from_accuracy(rate_at_least(int(rates.sum()), len(rates), level=level))
+        return mu_from_accuracy(mean_at_least(rates, level=level))
 
     return Finding(
         "curve",

@@ -249,7 +249,7 @@ def _show_dataset(
     console.print(f"  reserved  epsilon {rounded(state.epsilon(at, mu=state.reserved))} by {open_words}")
     console.print(f"  counted   epsilon {rounded(state.epsilon(at, mu=state.counted))}")
     if state.beyond > 0:
-        console.print(f"  of delta  {state.beyond:.3g} is taken by integer noise under masks")
+        console.print(f"  of delta  {state.beyond:.3g} is taken by masks that may fail")
     if state.life is None:
         console.print("  for life  no bound was set by the policy")
     else:

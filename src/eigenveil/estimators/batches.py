@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from eigenveil.data import as_arrow, as_numbers, is_arrow_like, require_numbers
 from eigenveil.errors import require
 from eigenveil.estimators.checks import checked_array, with_names
-from eigenveil.rows import Rows
+from eigenveil.rows import Rows, require_real
 from eigenveil.tracking.missing import has_gaps, sum_of_squares
 
 __all__ = ["as_kind", "checked_batch"]
@@ -82,7 +82,7 @@ def _of_rows(estimator: Any, X: Rows, *, reset: bool) -> Iterator[Any]:
     for block in X.blocks(_PIECE):
         values = block.values
         require(block.weights is None, "rows of named persons cannot be followed as a stream; see person_blocks")
-        require(values.dtype.kind in "biuf", f"X must hold real numbers, got dtype {values.dtype}")
+        require_real(values.dtype, "X")
         require(not np.isinf(values.data if sp.issparse(values) else values).any(), "X contains infinity")
         _require_usable(values, private=estimator.epsilon is not None)
         yield from _pieces(values)

@@ -10,6 +10,7 @@ from sklearn.utils.validation import validate_data
 from eigenveil.data import is_arrow_like
 from eigenveil.errors import require
 from eigenveil.privacy import Budget
+from eigenveil.rows import in_silence, require_real
 
 __all__ = [
     "budget_of",
@@ -39,15 +40,17 @@ def checked_array(estimator: Any, X: Any, *, reset: bool, **checks: Any) -> Any:
     )
     try:
         # Scikit-learn looks for NaN by adding everything up, which overflows where rows are near the largest number.
-        with np.errstate(over="ignore", invalid="ignore"):
-            checked = validate_data(estimator, X, accept_sparse="csr", dtype="numeric", reset=reset, **checks)
+        checked = in_silence(validate_data)(estimator, X, accept_sparse="csr", dtype="numeric", reset=reset, **checks)
+    except OverflowError:
+        # A whole number, in an array of objects, that is beyond float64; the words are those for an infinite one.
+        raise ValueError("Input X contains infinity or a value too large for dtype('float64').") from None
     except ValueError as error:
         # These messages of scikit-learn's and numpy's go on to quote the data.
         for quoting, instead in _QUOTING.items():
             if str(error).startswith(quoting):
                 raise ValueError(f"{quoting}: {instead}") from None
         raise
-    require(checked.dtype.kind in "biuf", f"X must hold real numbers, got dtype {checked.dtype}")
+    require_real(checked.dtype, "X")
     return checked
 
 

@@ -13,15 +13,14 @@ from eigenveil.linalg import Array, Subspace, orthonormal
 from eigenveil.plan import Choice, Mechanisms, Plan, predict, split_budget
 from eigenveil.privacy import (
     Budget,
-    Charge,
     Domain,
     Exact,
     Gaussian,
     Guarantee,
     Ledger,
-    Mechanism,
     Neighbours,
     Noise,
+    Reserve,
     bounded_count,
     gram_sensitivity,
     rows_are_cut,
@@ -74,7 +73,8 @@ class Findings:
 class Curator:
     """Holds the budget, the ledger and the noise of one fit. Changes in place: it spends.
 
-    Everything that leaves goes through `_mechanism`, which is exact where no budget was given.
+    Everything that leaves goes through one mechanism, which is exact where no budget was given. The budget is reserved on the
+    ledger for as long as the fit takes: others may be paid from the same ledger at the same time.
     """
 
     request: Request
@@ -82,11 +82,14 @@ class Curator:
     ledger: Ledger | None
     noise: Noise
     rng: Generator
-    _charges_before: int = field(init=False, default=0)
+    _reserve: Reserve | None = field(init=False, default=None)
     _overshoot: float = field(init=False, default=1.0)
 
     def fit(self, rows: Rows) -> Findings:
-        """Run the whole fit on `rows`. A ledger that cannot pay for all of it refuses before anything is released."""
+        """Run the whole fit on `rows`. A ledger that cannot pay for all of it refuses before anything is released.
+
+        What is not spent, because the fit breaks off or ends early, is given back.
+        """
         request = self.request
         public = self._public_count(rows)
         plan = self._plan(public)
@@ -107,10 +110,11 @@ class Curator:
             at_most=self._at_most(chosen),
             needs_trace=power,
         )
-        if self.budget is not None and self.ledger is not None:
-            self._charges_before = len(self.ledger.charges)
-            self.ledger.afford(self.budget.mu, label="this fit")
-        found = run_pooled(study, rows, self._mechanism())
+        if self.budget is None or self.ledger is None:
+            found = run_pooled(study, rows, Exact(because=_NOTHING_ASKED))
+        else:
+            with self.ledger.reserve(self.budget.mu, label="this fit") as self._reserve:
+                found = run_pooled(study, rows, Gaussian(1.0 / self.budget.mu, self._reserve, self.noise))
         self._overshoot = math.sqrt(split.main(found.steps) / study.components_share(found.steps))
         floor = noise_floor(found, chosen.mechanism, width=chosen.width, last=self._shares(chosen)[-1])
         subspace = found.subspace
@@ -170,16 +174,10 @@ class Curator:
         published = self._published(choice)
         return 1.0 if published is None or self.budget is None else (self.budget.mu * published) ** -2
 
-    def _mechanism(self) -> Mechanism:
-        if self.budget is None or self.ledger is None:
-            return Exact(because=_NOTHING_ASKED)
-        return Gaussian(1.0 / self.budget.mu, self.ledger, self.noise)
-
     def _guarantee(self, domain: Domain, power: bool) -> Guarantee:
         request = self.request
-        if self.budget is None or self.ledger is None:
+        if self.budget is None or self._reserve is None:
             return Guarantee.none(_NOTHING_ASKED)
-        charges: tuple[Charge, ...] = self.ledger.charges[self._charges_before :]
         unit = "each person, who holds one row"
         if request.grouped:
             unit = "each person, with all the rows that name them, which together count as one row"
@@ -194,7 +192,7 @@ class Curator:
             assumptions=tuple(_assumptions(request, domain)),
             calibration=self._calibration(power),
             caveats=tuple(self._caveats()),
-            charges=charges,
+            charges=self._reserve.charges,
         )
 
     def _calibration(self, power: bool) -> str:

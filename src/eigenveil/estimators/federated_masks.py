@@ -17,7 +17,7 @@ from eigenveil.privacy.domain import LARGEST, SMALLEST
 from eigenveil.protocols.masked import MaskedTerms
 from eigenveil.rows import Block, Rows, Symmetric, block_size
 
-__all__ = ["MASKED_METHODS", "Declared", "masked_terms"]
+__all__ = ["MASKED_METHODS", "Declared", "masked_room", "masked_terms"]
 
 # Those whose every turn is a sum.
 MASKED_METHODS: Final = ("krylov", "power", "covariance", "dr-svd")
@@ -62,6 +62,14 @@ def masked_terms(
         checks=plan.checks,
         sessions=plan.sessions,
     )
+
+
+def masked_room(terms: MaskedTerms, study: WholeFit[Any, Any, Any]) -> float:
+    """How many people at one site have room in the largest sum, all at their bound in one entry; more are clipped."""
+    if not terms.lattice.private:
+        return math.inf
+    size = 2 * study.extent().entries
+    return terms.lattice.people(mu=1 / terms.multiplier, size=size, several=terms.several)
 
 
 @final

@@ -1,5 +1,6 @@
 """`FederatedPCA`: principal components of rows that stay at their sites, around a hub or in a tree."""
 
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
@@ -10,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from eigenveil.errors import ProtocolError, require
 from eigenveil.estimators.federated_asking import budgets_of, request_of
+from eigenveil.estimators.federated_masks import masked_room
 from eigenveil.estimators.federated_promise import federated_promise
 from eigenveil.estimators.federated_request import SitesRequest
 from eigenveil.estimators.federation import Federation
@@ -18,6 +20,7 @@ from eigenveil.estimators.rounds import Unfinished, Watch
 from eigenveil.estimators.sites import Held, read_site, read_sites
 from eigenveil.estimators.study import Found
 from eigenveil.linalg import Array
+from eigenveil.rows import in_silence
 from eigenveil.runtimes import Faults
 
 __all__ = ["FederatedPCA"]
@@ -179,6 +182,7 @@ class FederatedPCA(FittedPCA):
         self.faults = faults
         self.random_state = random_state
 
+    @in_silence
     def fit(self, sites: Any, y: Any = None, *, watch: Watch | None = None) -> "FederatedPCA":
         """Fit on the rows of `sites`: a list, or a mapping of names, of arrays, sparse matrices, tables or `Rows`.
 
@@ -195,10 +199,11 @@ class FederatedPCA(FittedPCA):
         rows, columns = read_sites(self, sites)
         federation = Federation(request_of(self, Held.of(rows)), rows, columns, watch=watch)
         terms = federation.masked
-        if terms is not None and terms.lattice.private and terms.lattice.people < _MANY:
+        room = math.inf if terms is None else masked_room(terms, federation.study)
+        if room < _MANY:
             warnings.warn(
-                f"at this epsilon masked sums of this size have room for {terms.lattice.people} people at one site, all at the "
-                "bound and alike; with more, a sum may be cut, which costs accuracy. A smaller epsilon has more room",
+                f"masked sums of this size have room for {room:.0f} people at one site, all at the bound and alike; with more, a "
+                "sum may be clipped, which costs accuracy. Fewer columns, or a smaller epsilon, have more room",
                 UserWarning,
                 stacklevel=3,
             )
@@ -213,6 +218,7 @@ class FederatedPCA(FittedPCA):
         """
         return request_of(self, Held.declared(dim, sites, sizes=sizes, grouped=grouped))
 
+    @in_silence
     def resume(self, sites: Mapping[str, Any] | None = None) -> "FederatedPCA":
         """Go on after a lost quorum. `sites` gives rows of sites that have been put right; nobody pays twice for an answer.
 

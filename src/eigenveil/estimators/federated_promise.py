@@ -51,22 +51,20 @@ def _released(request: SitesRequest) -> tuple[str, ...]:
 
 
 def integers(parties: Parties) -> str:
-    """What it costs that the noise is made of integers and hidden by masks, where it is."""
+    """How the noise is made up of shares under masks, and what that costs, where it is."""
     if parties.masked is None:
         return ""
     lattice = parties.masked.lattice
-    assert lattice.gaussian is not None and lattice.budget is not None
-    few = ""
-    if lattice.failure > 0:
-        few = (
-            f"; {lattice.failure:.2g} for masks with only some of the sites, and signatures of which only some are looked at "
-            "(docs/mask-graph.md)"
-        )
-    rest = lattice.budget.delta - lattice.gaussian.delta - lattice.failure
-    return (
-        f". Of delta, {lattice.gaussian.delta:.6g} is for Gaussian noise and {rest:.2g} for Skellam noise in its place and how "
-        "it is drawn (docs/integer-noise.md)"
-    ) + few
+    assert lattice.gaussian is not None
+    shares = (
+        ". Sites add shares of whole-number noise, which together are Gaussian noise, rounded (docs/integer-noise.md)"
+    )
+    if lattice.failure == 0:
+        return shares
+    return shares + (
+        f". Of delta, {lattice.gaussian.delta:.6g} is for the noise and {lattice.failure:.2g} for masks with only some of the "
+        "sites, and signatures of which only some are looked at (docs/mask-graph.md)"
+    )
 
 
 def _unit(request: SitesRequest) -> str:

@@ -6,7 +6,7 @@ longer than each of a thousand lengths is one release, and any quantile can be r
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, final
 
 import numpy as np
@@ -21,6 +21,7 @@ from eigenveil.linalg import Array
 from eigenveil.privacy import Domain, Ledger, Neighbours
 from eigenveil.privacy.domain import FARTHEST
 from eigenveil.privacy.quantiles import Cells, Tails, bounded_tails, read_tails, tails_sensitivity
+from eigenveil.rows import in_silence
 from eigenveil.tasks import Totals
 
 __all__ = ["find_bounds", "numbers_of_range", "quantile_of"]
@@ -54,6 +55,7 @@ _FAR: Final = (
 _SHOWN: Final = (0.5, 0.75, 0.9, 0.95, 0.975, 0.99, 0.999)
 
 
+@in_silence
 def find_bounds(
     X: Any,
     *,
@@ -115,12 +117,12 @@ def find_bounds(
     where = center_of(center, release.dim)
     search = _Search(release, cells, asked, public.scale, release.public_people())
     search.require_enough(_FIRST[0] if isinstance(where, str) else 1.0)
-    release.afford("these bounds")
-    if isinstance(where, str):
-        return search.around_the_mean(public.origin)
-    tails = search.read(search.lengths(where, share=1.0, label="lengths"), share=1.0)
-    answer = _read(tails, asked)
-    return search.found(tails, answer, center=where)
+    with release.reserved("these bounds") as paid:
+        search = replace(search, release=paid)
+        if isinstance(where, str):
+            return search.around_the_mean(public.origin)
+        tails = search.read(search.lengths(where, share=1.0, label="lengths"), share=1.0)
+        return search.found(tails, _read(tails, asked), center=where)
 
 
 def quantile_of(quantile: Any) -> float:
@@ -179,7 +181,7 @@ class _Search:
         sensitivity = tails_sensitivity(self.cells.count, self.release.neighbours)
         # A row of A is as long as its first column: the largest error of a count.
         first = tails_sensitivity(self.cells.count, Neighbours.ADD_REMOVE)
-        least = 2 * SURE * self.release.mechanism().scale(sensitivity, share=share) * first
+        least = 2 * SURE * self.release.scale(sensitivity, share=share) * first
         require(
             self.people >= least,
             f"epsilon = {self.release.budget.epsilon:g} is too little for {self.people:.0f} people: lengths can be told "

@@ -19,6 +19,7 @@ from eigenveil.estimators.small_release import SmallRelease
 from eigenveil.linalg import Array
 from eigenveil.privacy import Domain, Guarantee, Ledger, Neighbours
 from eigenveil.privacy.quantiles import Cells, Tails, bounded_column_tails, read_tails, tails_sensitivity
+from eigenveil.rows import in_silence
 
 __all__ = ["FoundColumnBounds", "find_column_bounds"]
 
@@ -102,6 +103,7 @@ class FoundColumnBounds:
         yield self.guarantee.headline + ("" if self.guarantee.epsilon is None else ".")
 
 
+@in_silence
 def find_column_bounds(
     X: Any,
     *,
@@ -156,19 +158,19 @@ def find_column_bounds(
     people = release.public_people()
     # Of many columns one is likely to be further off: the largest of d errors is about sqrt(2 ln d) of them.
     sure = math.sqrt(SURE**2 + 2 * math.log(dim))
-    mechanism = release.mechanism()
-    noise = mechanism.scale(tails_sensitivity(cells.count, near, columns=dim))
+    noise = release.scale(tails_sensitivity(cells.count, near, columns=dim))
     least = sure * noise * tails_sensitivity(cells.count, Neighbours.ADD_REMOVE)
     require(
         people is None or people >= 4 * least,
         f"epsilon is too little for {people or 0:.0f} people: ranges of {dim} columns can be told where there are about "
         f"{4 * least:.0f} or more; nothing was released",
     )
-    release.afford("these bounds")
     domain = Domain(dim, math.inf, public.origin, public.scale)
-    private = bounded_column_tails(release.rows, domain=domain, cells=cells, neighbours=near)
-    tails = read_tails(mechanism.release(private, label="columns"), noise=noise, cells=cells, people=people)
-    return _found(release, tails, asked, least, domain)
+    with release.reserved("these bounds") as paid:
+        private = bounded_column_tails(release.rows, domain=domain, cells=cells, neighbours=near)
+        released = paid.mechanism().release(private, label="columns")
+    tails = read_tails(released, noise=noise, cells=cells, people=people)
+    return _found(paid, tails, asked, least, domain)
 
 
 def _found(

@@ -15,7 +15,7 @@ from eigenveil.linalg import Array, Subspace
 from eigenveil.model import Model
 from eigenveil.people import Withheld, identifiers
 from eigenveil.privacy import Guarantee
-from eigenveil.rows import CheckedRows, Rows, Symmetric
+from eigenveil.rows import CheckedRows, Rows, Symmetric, in_silence
 
 __all__ = ["FittedPCA", "column_names", "model_of", "read_rows", "without_person"]
 
@@ -32,6 +32,7 @@ class FittedPCA(TransformerMixin, BaseEstimator):
     # Names of attributes that hold rows, scores, keys or parties: they stay in the original.
     _own: ClassVar[tuple[str, ...]] = ()
 
+    @in_silence
     def transform(self, X: Any) -> Array:
         """Scores, (n, k), of rows `X`, (n, d). Raw data: scores of people are as private as their rows."""
         check_is_fitted(self)
@@ -41,6 +42,7 @@ class FittedPCA(TransformerMixin, BaseEstimator):
         parts = [self.model_.transform(block.values) for block in rows.blocks(size)]
         return np.vstack(parts) if parts else np.empty((0, self.n_components_))
 
+    @in_silence
     def inverse_transform(self, X: ArrayLike) -> Array:
         """Rows, (n, d), from scores `X`, (n, k)."""
         check_is_fitted(self)

@@ -33,6 +33,7 @@ from eigenveil.privacy import (
     Budget,
     Neighbours,
 )
+from eigenveil.rows import in_silence
 from eigenveil.runtimes import Faults
 from eigenveil.tasks import PublishedSegments
 
@@ -180,6 +181,7 @@ class GossipPCA(FittedPCA):
         self.retries = retries
         self.faults = faults
 
+    @in_silence
     def fit(self, peers: Any, y: Any = None, *, watch: Watch | None = None) -> "GossipPCA":
         """Fit on the rows of `peers`: a list, or a mapping of names, of arrays, sparse matrices, tables or `Rows`.
 
@@ -231,6 +233,7 @@ class GossipPCA(FittedPCA):
         require(self.faults is None or isinstance(self.faults, Faults), "faults must be an eigenveil.runtimes.Faults")
         return budget, noise
 
+    @in_silence
     def publish_scores(self, *, epsilon: float, delta: float) -> PublishedScores:
         """Scores of everybody, with noise, for all to see: an explicit choice with a budget of its own.
 

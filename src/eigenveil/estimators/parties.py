@@ -221,12 +221,14 @@ class Parties:
         drawn count by weights of at most w, all together below w 2^53 g. Weighing the part that a person is in, the additions,
         of which there are fewer than sites drawn, and bringing the sum to size each round an entry by at most w g / 2 on either
         side. A person moves the sum by w times the sensitivity, so each of these costs one `ROUNDING_COST` more.
+        A site that adds noise rounds its part before and the noise itself: 2 g sqrt(entries) and half as much.
         """
         request = self.request
         if request.at_hub is None or request.published:
             return 0.0
         drawn = 0 if request.participation is None else 1 + min(request.participation[1], len(self.names))
-        return (1 + drawn) * ROUNDING_COST
+        at_sites = 0.0 if request.at_sites is None else 1.5
+        return (1 + drawn + at_sites) * ROUNDING_COST
 
     def _total_noise(self, largest: float, root_of_squares: float) -> float:
         """The noise on a sum of parts over its sensitivity, at a share of one, given how often parts count."""
@@ -247,16 +249,26 @@ class Parties:
         return math.sqrt(square)
 
     def _hub_multiplier(self, budget: Budget) -> tuple[float, float]:
-        """The hub's multiplier, and how much of it comes along from the site that a person is at.
+        """The hub's multiplier, and how much of it comes along from the sites that a person is at.
 
-        Whoever sees only what the hub sends sees both noises. A person at several sites is covered by several of the first kind
-        and moves the sum by several parts; no use is made of it then.
+        Whoever sees only what the hub sends sees both noises. Where a person may be at k sites, each of them adds sqrt(k) r,
+        with r = C D for C = 1 / mu of the sites, and the hub t = T v for the rest v. Parts count by weights of at most w, so one
+        person moves the sum by W = k w parts. Then mu^2 = E^2 / (r^2 + (t / W)^2) ("Noise on noise" in
+        `eigenveil.privacy.steps`), the same for every k, and for weights below w all the more.
+
+        Rounding: with p = `ROUNDING_COST` and a sensitivity S, D = (1 + d) S for a d of at most p. The distance that the hub's
+        noise is for, T, is A W S with A at most (1 + rounding) (1 + p), and it holds all that is in c, and 3/2 p W S for D - S
+        and for noise that sites round (`_rounding`), which take 3/2 d. So W E = W D + c <= (A - 3/2 (p - d)) W S. That is
+        private enough, mu <= 1 / M for M = 1 / mu of the hub, if
+            v^2 >= (M (A - 3/2 (p - d)) / A)^2 - (C (1 + d) / A)^2.
+        Where M > C, the right side grows with d (by 3 M^2 (A - ..) - 2 C^2 (1 + d) > 0), so that d = p is the worst:
+        v^2 = M^2 - (C / (1 + rounding))^2. Where M <= C the sites' noise is enough: the hub adds none.
         """
         sites, multiplier = self.request.at_sites, 1.0 / budget.mu
-        if sites is None or self.request.person_sites > 1:
+        if sites is None:
             return multiplier, 0.0
-        carried = (1 + _MARGIN) / sites.mu
-        return max(multiplier, carried), carried
+        alone = (1 + _MARGIN) / sites.mu
+        return (alone, alone) if alone >= multiplier else (multiplier, alone / (1 + self._rounding()))
 
     def _noise_for(self, name: str) -> Noise:
         """One source for each place, which goes on where it was when a site is put right."""

@@ -18,7 +18,7 @@ from eigenveil.estimators.checks import (
 from eigenveil.estimators.curator import Curator, Request, settings_of
 from eigenveil.estimators.fitted import FittedPCA, read_rows, without_person
 from eigenveil.privacy import Ledger, Neighbours, Noise
-from eigenveil.rows import Rows, WeightedRows, counts_people
+from eigenveil.rows import Rows, WeightedRows, counts_people, in_silence
 
 __all__ = ["PrivatePCA"]
 
@@ -126,6 +126,7 @@ class PrivatePCA(FittedPCA):
         self.ledger = ledger
         self.random_state = random_state
 
+    @in_silence
     def fit(self, X: Any, y: Any = None) -> "PrivatePCA":
         """Fit on rows `X`, (n, d): an array, a sparse matrix, a pandas, polars or pyarrow table, or `Rows`."""
         budget = budget_of(self.epsilon, self.delta)

@@ -33,7 +33,7 @@ from eigenveil.privacy import (
     sum_sensitivity,
 )
 from eigenveil.protocols import run_pooled
-from eigenveil.rows import Rows
+from eigenveil.rows import Rows, in_silence
 
 __all__ = ["ReleasedSpectrum", "bounded_spectrum", "denoised", "released_spectrum"]
 
@@ -95,6 +95,7 @@ class ReleasedSpectrum:
         yield self.guarantee.headline + ("" if self.guarantee.epsilon is None else ".")
 
 
+@in_silence
 def released_spectrum(
     X: Any,
     *,
@@ -145,18 +146,17 @@ def released_spectrum(
     # A bound is asked for in any case; without a budget nothing is claimed of it.
     bounds = replace(bounds, claimed=release.budget is not None)
     where = center_of(center, dim)
-    release.afford("this spectrum")
-    found, left, doubt = _center(release, bounds, where)
-    domain = bounds.around(found.center)
-    mechanism = release.mechanism()
-    private = bounded_spectrum(release.rows, domain=domain, neighbours=near, counted=found.people is None)
-    released = mechanism.release(private, label="spectrum", share=left)
+    with release.reserved("this spectrum") as paid:
+        found, left, doubt = _center(paid, bounds, where)
+        domain = bounds.around(found.center)
+        private = bounded_spectrum(release.rows, domain=domain, neighbours=near, counted=found.people is None)
+        released = paid.mechanism().release(private, label="spectrum", share=left)
     return _read(
-        release,
+        paid,
         domain,
         released,
         found.people,
-        noise=mechanism.scale(1.0, share=left),
+        noise=release.scale(1.0, share=left),
         doubt=doubt,
         # With a bound on the mean there is one step, and a mean far out in it is no sign of anything.
         lost=found.far and bounds.search,

@@ -1,7 +1,6 @@
 """What a caller gives as sites, read and checked: each a table or matrix of its own, all with the same columns."""
 
 import copy
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
@@ -112,9 +111,7 @@ def read_site(estimator: Any, name: str, X: Any, columns: Columns | None) -> tup
 def _table(reader: Any, X: Any) -> tuple[Rows, Any]:
     """The rows of a table, and whose they are where the caller asked for that."""
     X, ids = without_person(X, reader.person, fitting=True)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*feature names", category=UserWarning)
-        return read_rows(reader, X, reset=True, ensure_min_samples=0, ensure_min_features=1), ids
+    return read_rows(reader, X, reset=True, ensure_min_samples=0, ensure_min_features=1), ids
 
 
 def _matrix(estimator: Any, X: Symmetric) -> tuple[Rows, None]:

@@ -1,7 +1,9 @@
 """`SmallRelease`: a table, a budget and a promise, for what is asked of a table before it is fitted: bounds, a spectrum."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 from sklearn.base import BaseEstimator
@@ -18,6 +20,7 @@ from eigenveil.privacy import (
     Mechanism,
     Neighbours,
     Noise,
+    Reserve,
     bounded_count,
 )
 from eigenveil.rows import Rows, WeightedRows, counts_people
@@ -38,7 +41,8 @@ class _Reader(BaseEstimator):
 class SmallRelease:
     """Checked `rows`, and who pays for what is released of them. The ledger, which changes in place, is charged.
 
-    `budget` and `ledger` are None where exact numbers were asked for.
+    `budget` and `ledger` are None where exact numbers were asked for. Releases are made inside of `reserved`, and paid from
+    what that sets aside on the ledger.
     """
 
     rows: Rows
@@ -47,10 +51,7 @@ class SmallRelease:
     budget: Budget | None
     ledger: Ledger | None
     noise: Noise
-    _before: int = field(init=False, default=0)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_before", 0 if self.ledger is None else len(self.ledger.charges))
+    reserve: Reserve | None = None
 
     @classmethod
     def of(
@@ -86,14 +87,26 @@ class SmallRelease:
 
     def mechanism(self) -> Mechanism:
         """The only way out. Its whole share is the budget."""
-        if self.budget is None or self.ledger is None:
+        if self.budget is None:
             return Exact(because=_NOTHING_ASKED)
-        return Gaussian(self.multiplier, self.ledger, self.noise)
+        assert self.reserve is not None
+        return Gaussian(self.multiplier, self.reserve, self.noise)
 
-    def afford(self, label: str) -> None:
-        """Refuse, before anything is released, what the ledger cannot pay for in full."""
-        if self.budget is not None and self.ledger is not None:
-            self.ledger.afford(self.budget.mu, label=label)
+    def scale(self, sensitivity: float, *, share: float = 1.0) -> float:
+        """The noise on each entry of a release, as `mechanism` will have it, for who must know before anything is reserved."""
+        return sensitivity * self.multiplier / math.sqrt(share)
+
+    @contextmanager
+    def reserved(self, label: str) -> Iterator["SmallRelease"]:
+        """This, with all of the budget set aside: refused before anything is released if the ledger cannot pay in full.
+
+        What was not spent in the end, however it came to that, is given back.
+        """
+        if self.budget is None or self.ledger is None:
+            yield self
+            return
+        with self.ledger.reserve(self.budget.mu, label=label) as reserve:
+            yield replace(self, reserve=reserve)
 
     def public_people(self) -> float | None:
         """The number of people where it may be used as it is, None where it is private."""
@@ -106,8 +119,9 @@ class SmallRelease:
 
     def guarantee(self, released: Sequence[str], assumptions: Sequence[str]) -> Guarantee:
         """What is promised of all that was released here."""
-        if self.budget is None or self.ledger is None:
+        if self.budget is None:
             return Guarantee.none(_NOTHING_ASKED)
+        assert self.reserve is not None
         grouped = counts_people(self.rows)
         unit = "each person, who holds one row"
         if grouped:
@@ -131,5 +145,5 @@ class SmallRelease:
             ),
             calibration="exact Gaussian composition (Balle and Wang 2018); the epsilon is the budget fixed beforehand",
             caveats=tuple(caveats),
-            charges=self.ledger.charges[self._before :],
+            charges=self.reserve.charges,
         )

@@ -23,8 +23,9 @@ from eigenveil.estimators.merged import Merged
 from eigenveil.estimators.open_block import OpenBlock
 from eigenveil.estimators.stream_terms import StreamTerms, promise
 from eigenveil.linalg import Array
+from eigenveil.model import Model
 from eigenveil.plan import STREAM_MEAN_SHARES
-from eigenveil.privacy import Charge, Domain, Gaussian, Guarantee, Ledger, Mechanism, Noise
+from eigenveil.privacy import Charge, Domain, Gaussian, Guarantee, Ledger, Mechanism, Noise, Reserve
 from eigenveil.protocols import run_pooled
 from eigenveil.tracking import (
     NOTHING_ASKED,
@@ -40,7 +41,7 @@ from eigenveil.tracking import (
 from eigenveil.tracking.missing import filled, has_gaps
 from eigenveil.tracking.sums import as_block_rows
 
-__all__ = ["Stream", "View"]
+__all__ = ["Stream", "UnfinishedStream", "View"]
 
 _ROUNDS_OF_FILLING: Final = 3
 RAW_STATE: Final = "This is raw data of the people in the stream. Only what was released is covered by a guarantee."
@@ -58,17 +59,37 @@ class View:
 
 
 @final
+@dataclass(frozen=True, slots=True, eq=False)
+class UnfinishedStream:
+    """A private fit that broke off after it had taken so many `rows`: what it had released by then, and what that has cost.
+
+    `model` is of the last release, None where there was none. `ledger` is the one that the stream is paid from, and
+    `guarantee` lists what was charged for this stream.
+    """
+
+    rows: int
+    releases: int
+    model: Model | None
+    guarantee: Guarantee
+    ledger: Ledger
+
+
+@final
 class Stream:
     """Follows one stream. Changes in place: it holds rows, and in a private stream it spends.
 
     A private stream belongs to one place: two of it would release the same rows twice and pay once. So a copy of it holds no
     row and cannot go on, and saving it closes it.
+
+    From its first block on it has what is left of its budget reserved on the ledger, until that is given back (`give_back`) or
+    the stream is gone. If it goes on after that, it reserves the rest anew.
     """
 
     def __init__(self, terms: StreamTerms, ledger: Ledger | None, *, shared: bool) -> None:
         self.terms, self.ledger, self.shared = terms, ledger, shared
         self.rows, self.covered = 0, 0
         self.charges: tuple[Charge, ...] = ()
+        self._reserve: Reserve | None = None
         # No other stream on the same ledger may have slots of this name.
         self.series = f"stream {secrets.token_hex(8)}"
         self.tracker: SketchTracker[Any] | None = None
@@ -193,6 +214,7 @@ class Stream:
         except BaseException:
             if self.private and self.closed is None:
                 self.closed = "this private stream was interrupted while it took rows; what was released before stands"
+                self.give_back()
             raise
 
     def _sync(self) -> None:
@@ -297,9 +319,8 @@ class Stream:
             self.unseen = still_unseen(self.unseen, rows) if first or self.unseen is not None else None
         else:
             if self.tracker is None:
-                assert self.terms.budget is not None
-                assert self.ledger is not None
-                self.ledger.afford(self.terms.budget.mu, label="this stream")
+                # Also where there is no center to look for: a ledger that cannot pay for all of it refuses here.
+                self._reserved()
                 self.begin(self._center_of(rows))
             self._released(lambda tracker, through: tracker.step(self.state, rows, through))
         self.merged = None if self.merged is None else self.merged.later(self.terms.forget**2)
@@ -314,18 +335,37 @@ class Stream:
     @contextmanager
     def _paid(self) -> Iterator[None]:
         """Keep what is charged inside. What breaks off after a charge has spent it: the stream cannot go on from there."""
-        assert self.ledger is not None
-        before, series = len(self.ledger.charges), self.ledger.series()
+        reserve = self._reserved()
+        before = self._account(reserve)
         try:
             yield
         except BaseException:
-            if len(self.ledger.charges) != before or self.ledger.series() != series:
+            if self._account(reserve) != before:
                 self.closed = (
                     "a release of this stream was interrupted after it was paid for; what was released before stands"
                 )
+                self.give_back()
             raise
         finally:
-            self.charges = (*self.charges, *self.ledger.charges[before:])
+            self.charges = reserve.charges
+
+    def _account(self, reserve: Reserve) -> tuple[Any, ...]:
+        """What changes when this stream is charged, by however little, and not when others on its ledger are."""
+        assert self.ledger is not None
+        return len(reserve.charges), self.ledger.series().get(self.series)
+
+    def _reserved(self) -> Reserve:
+        """The whole budget, less what was paid before, set aside for this stream alone."""
+        if self._reserve is None:
+            assert self.ledger is not None
+            self._reserve = self.ledger.reserve(self._mu, label="this stream", paid=self.charges)
+        return self._reserve
+
+    def give_back(self) -> None:
+        """Let others have what is reserved and not spent."""
+        if self._reserve is not None:
+            self._reserve.close()
+            self._reserve = None
 
     def _after(self, rows: Any) -> tuple[SketchTracker[Any] | None, Any]:
         """Tracker and state after one more block, nothing of it being private."""
@@ -451,13 +491,12 @@ class Stream:
         return math.sqrt(tracker.cost / (self._mu**2 - mean))
 
     def _mechanism(self, multiplier: float) -> Mechanism:
-        assert self.ledger is not None
         noise = self._noise
         if noise is None:
             # A seed gives every act its own noise, so that a resumed stream draws what an uninterrupted one would.
             noise = Noise.seeded(((self.terms.seed or 0) << 48) + self.draws)
         self.draws += 1
-        return Gaussian(multiplier, self.ledger, noise)
+        return Gaussian(multiplier, self._reserved(), noise)
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy of a private stream, in a pickle or in memory, holds what was released and no row, and cannot go on."""
@@ -468,6 +507,7 @@ class Stream:
                 "state": None,
                 "pending": OpenBlock(),
                 "_noise": None,
+                "_reserve": None,
                 "claimed": None,
             }
             state |= nothing | {"_shown": self._shown or (self.view(whole=True), self.releases), "_seen": None}

@@ -72,6 +72,8 @@ def write_stream_file(path: Path, stream: Stream, facts: Mapping[str, Any]) -> N
     except Exception:
         stream.closed = None
         raise
+    # Whoever goes on, from the file or from here, reserves what is left.
+    stream.give_back()
     if stream.claimed is not None:
         # What the stream was resumed from is out of date, and raw data.
         stream.claimed.unlink(missing_ok=True)

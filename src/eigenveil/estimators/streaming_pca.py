@@ -12,15 +12,16 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.exceptions import NotFittedError
 
-from eigenveil.errors import StateFileError, require
+from eigenveil.errors import EigenveilError, StateFileError, require
 from eigenveil.estimators.batches import as_kind, checked_batch
-from eigenveil.estimators.stream import Stream, View
+from eigenveil.estimators.stream import Stream, UnfinishedStream, View
 from eigenveil.estimators.stream_file import resumed, taken_from, write_stream_file
 from eigenveil.estimators.stream_terms import require_parameters, terms_of
 from eigenveil.linalg import Array, Subspace
 from eigenveil.model import Model
 from eigenveil.plan import StreamPlan
 from eigenveil.privacy import Guarantee, Ledger
+from eigenveil.rows import in_silence
 from eigenveil.sources import open_source
 from eigenveil.tracking.missing import filled, has_gaps
 
@@ -29,7 +30,7 @@ __all__ = ["StreamingPCA"]
 _DAMAGE = (ValueError, TypeError, KeyError, AttributeError, ArithmeticError)
 # One thread at a time begins a stream; after that the stream has a lock of its own.
 _FIRST = threading.Lock()
-_LEARNT = ("_stream", "_sparse", "n_features_in_", "feature_names_in_")
+_LEARNT = ("_stream", "_sparse", "n_features_in_", "feature_names_in_", "unfinished_")
 
 
 class StreamingPCA(TransformerMixin, BaseEstimator):
@@ -73,7 +74,8 @@ class StreamingPCA(TransformerMixin, BaseEstimator):
         For "block": make the first block long enough that the noise on its average product has at most this standard
         deviation, in units of row_bound^2 (FPCA Lemma 2, corrected).
     ledger : Ledger
-        Shared by several fits or streams of the same people, so that their costs add up.
+        Shared by several fits or streams of the same people, so that their costs add up. A stream sets its whole budget aside on
+        it before its first release, for as long as it goes on; `fit` gives back in the end what it did not need.
     random_state : None or int
         None draws noise from the operating system. A seed makes a private stream reproducible and not private.
 
@@ -83,6 +85,10 @@ class StreamingPCA(TransformerMixin, BaseEstimator):
         As in scikit-learn's IncrementalPCA: of all rows so far or, in a private stream, of what was released last.
     subspace_, guarantee_, ledger_, plan_, model_, noise_floor_
         As in `PrivatePCA`.
+    unfinished_ : UnfinishedStream
+        After a private `fit` that broke off, as when its iterator raised: `rows` taken, the `model` of the last release, its
+        `guarantee` and the `ledger`. The stream can go on with `partial_fit` from there, and ends with `sync`. What was charged
+        stays charged, so another `fit` is refused unless the ledger is a shared one: it would begin with nothing spent.
 
     Notes
     -----
@@ -140,22 +146,34 @@ class StreamingPCA(TransformerMixin, BaseEstimator):
         self.ledger = ledger
         self.random_state = random_state
 
+    @in_silence
     def fit(self, X: Any, y: Any = None) -> "StreamingPCA":
         """Follow `X` from its start to its end, then release what is held back.
 
         `X` is an array, a sparse matrix, a table, `Rows`, an iterator of any of these, the path of a csv, Arrow, Parquet, npy,
-        npz or svmlight file, which may be larger than memory, or an open binary file of csv, such as a pipe.
+        npz or svmlight file, which may be larger than memory, or an open binary file of csv, such as a pipe. A private fit
+        that breaks off on the way leaves `unfinished_`.
         """
+        self._require_finished()
         named = isinstance(X, str | Path) or hasattr(X, "read")
         whole = not named and not hasattr(X, "__next__")
         source = open_source(X, kind="csv" if hasattr(X, "read") else None) if named else None
         self._forget_stream()
-        for batch in [X] if whole else X if source is None else source.batches:
-            self._take(batch, least=2 if whole else 1)
+        try:
+            for batch in [X] if whole else X if source is None else source.batches:
+                self._take(batch, least=2 if whole else 1)
+            self._end(None if source is None else source.columns)
+        except BaseException:
+            self._keep_unfinished()
+            raise
+        return self
+
+    def _end(self, columns: Any) -> None:
+        """End a fit whose rows have all come: release what is held back."""
         stream = self._begun("there were no rows")
-        if source is not None and source.columns is not None:
+        if columns is not None:
             # Only now, because the batches themselves carry no names.
-            vars(self)["feature_names_in_"] = np.asarray(source.columns, dtype=object)
+            vars(self)["feature_names_in_"] = np.asarray(columns, dtype=object)
         require(stream.private or stream.view().sketch.subspace.rank > 0, "X holds nothing but gaps")
         # Before anything more is spent.
         require(
@@ -164,8 +182,9 @@ class StreamingPCA(TransformerMixin, BaseEstimator):
         )
         if stream.private:
             stream.sync()
-        return self
+            stream.give_back()
 
+    @in_silence
     def partial_fit(self, X: Any, y: Any = None) -> "StreamingPCA":
         """Follow the stream through more rows `X`, (n, d), of any number: arrays, sparse matrices, tables, `Rows`.
 
@@ -174,14 +193,18 @@ class StreamingPCA(TransformerMixin, BaseEstimator):
         self._take(X, least=1)
         return self
 
+    @in_silence
     def sync(self) -> "StreamingPCA":
         """End the open block and release what is held back; without privacy there is nothing to do.
 
         Call it at times that do not depend on the rows. Each increment is charged to the people in it only.
         """
         self._begun("there were no rows").sync()
+        # All that came has been released: a fit that broke off has ended after all.
+        self.__dict__.pop("unfinished_", None)
         return self
 
+    @in_silence
     def merge(self, other: "StreamingPCA") -> "StreamingPCA":
         """Add what `other`, which stays as it is, has found in rows of its own. In any order, up to the directions cut off.
 
@@ -197,6 +220,7 @@ class StreamingPCA(TransformerMixin, BaseEstimator):
         require_parameters(self)
         return self
 
+    @in_silence
     def transform(self, X: Any) -> Array:
         """Scores, (n, k), of rows `X`, (n, d). Raw data: scores of people are as private as their rows."""
         model, view = self.model_, self._view()
@@ -206,6 +230,7 @@ class StreamingPCA(TransformerMixin, BaseEstimator):
             scores.append(model.transform(filled(rows, view.sketch) if gaps else rows))
         return np.vstack(scores) if scores else np.empty((0, len(model.values)))
 
+    @in_silence
     def inverse_transform(self, X: ArrayLike) -> Array:
         """Rows, (n, d), from scores `X`, (n, k)."""
         model = self.model_
@@ -375,8 +400,35 @@ class StreamingPCA(TransformerMixin, BaseEstimator):
         return tags
 
     def _forget_stream(self) -> None:
+        stream: Stream | None = getattr(self, "_stream", None)
+        if stream is not None:
+            # At once, even where an exception holds on to the stream.
+            stream.give_back()
         for name in _LEARNT:
             self.__dict__.pop(name, None)
+
+    def _keep_unfinished(self) -> None:
+        """Show what a private fit that broke off has released and spent, and give back the rest."""
+        stream: Stream | None = getattr(self, "_stream", None)
+        if stream is None or stream.ledger is None:
+            return
+        stream.give_back()
+        shown = stream.view().sketch.subspace.rank > 0
+        self.unfinished_ = UnfinishedStream(
+            stream.rows, stream.releases, self.model_ if shown else None, stream.guarantee(), stream.ledger
+        )
+
+    def _require_finished(self) -> None:
+        """Refuse to begin with an empty ledger where a fit that broke off has charged the people in it."""
+        stream: Stream | None = getattr(self, "_stream", None)
+        if stream is None or not hasattr(self, "unfinished_") or stream.shared or not stream.charges:
+            return
+        onward = "" if stream.closed is not None else "Go on with partial_fit, and end with sync(). "
+        raise EigenveilError(
+            f"the last fit broke off after {stream.rows} rows, and what it has released is charged (see unfinished_): a new fit "
+            f"would forget that. {onward}For other people, fit another StreamingPCA, such as sklearn.base.clone of this one. For "
+            "the same people, give that one ledger=ledger_ of this one, so that both are paid from what is left"
+        )
 
     def _begun(self, otherwise: str) -> Stream:
         stream: Stream | None = getattr(self, "_stream", None)
@@ -420,7 +472,7 @@ class StreamingPCA(TransformerMixin, BaseEstimator):
             stream_now: Stream | None = getattr(self, "_stream", None)
             if kept is not None and stream_now is not None:
                 stream_now.put_back(kept)
-            elif stream_now is None or not stream_now.private or stream_now.rows == 0:
+            elif stream_now is None or not stream_now.private or (stream_now.rows == 0 and not stream_now.charges):
                 self._forget_stream()
             raise
 

@@ -5,6 +5,7 @@ So loops use numpy only; scipy's partial eigensolver is called once, at the end 
 """
 
 import sys
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -12,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from functools import cache
 from itertools import cycle
 from os import cpu_count
-from typing import Any, TypeVar
+from typing import Any, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,12 +65,48 @@ def _pools(scipy_too: bool) -> Any:
 def blas_threads(count: int) -> Iterator[None]:
     """Let every BLAS call inside the block use at most `count` threads.
 
+    The limit is one for the whole process. Where blocks overlap, in several threads, the smallest holds, and the last one to end
+    puts back what there was before the first.
+
     >>> with blas_threads(1):
     ...     float(np.ones((2, 2)).sum())
     4.0
     """
-    with _pools("scipy.linalg" in sys.modules).limit(limits=max(1, count), user_api="blas"):
+    _LIMITS.enter(max(1, count))
+    try:
         yield
+    finally:
+        _LIMITS.leave(max(1, count))
+
+
+@final
+class _Limits:
+    """The limits on BLAS threads that hold now, one for each block under way. Changes in place."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._now: list[int] = []
+        self._before: list[tuple[Any, int]] = []
+
+    def enter(self, count: int) -> None:
+        with self._lock:
+            if not self._now:
+                pools = _pools("scipy.linalg" in sys.modules).lib_controllers
+                self._before = [(pool, pool.num_threads) for pool in pools if pool.user_api == "blas"]
+            self._now.append(count)
+            self._limit()
+
+    def leave(self, count: int) -> None:
+        with self._lock:
+            self._now.remove(count)
+            self._limit()
+
+    def _limit(self) -> None:
+        for pool, before in self._before:
+            pool.set_num_threads(min(self._now, default=before))
+
+
+_LIMITS = _Limits()
 
 
 def shared_work(items: Iterable[_Item], *, workers: Sequence[_Worker], take: Callable[[_Worker, _Item], None]) -> None:
@@ -87,9 +124,16 @@ def shared_work(items: Iterable[_Item], *, workers: Sequence[_Worker], take: Cal
         stack.enter_context(blas_threads(threads))
         # One thread per worker, so that each takes its items in order; a slow one does not hold up the others at once.
         pools = [stack.enter_context(ThreadPoolExecutor(1)) for _ in workers]
+        # What this thread has asked numpy to do about overflow and the like holds in the others, too.
+        asked: Any = np.geterr()
+
+        def take_alike(worker: _Worker, item: _Item) -> None:
+            with np.errstate(**asked):
+                take(worker, item)
+
         waiting: deque[Future[None]] = deque()
         for worker, pool, item in zip(cycle(workers), cycle(pools), items, strict=False):
-            waiting.append(pool.submit(take, worker, item))
+            waiting.append(pool.submit(take_alike, worker, item))
             if len(waiting) > _AHEAD * len(workers):
                 waiting.popleft().result()
         for future in waiting:

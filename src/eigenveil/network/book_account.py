@@ -274,7 +274,7 @@ def require_life(others: Sequence[Standing], asked: Standing, *, dataset: str, t
         )
     if total.beyond >= life.delta:
         raise BudgetExceeded(
-            f"{opening}: integer noise under masks takes {total.beyond - asked.beyond:.4g} of delta already and "
+            f"{opening}: masks that may fail take {total.beyond - asked.beyond:.4g} of delta already and "
             f"{asked.beyond:.4g} is asked, and {allowed}; nothing was written"
         )
     delta = life.delta - total.beyond

@@ -13,6 +13,7 @@ from typing import Final, TypeVar, final
 from eigenveil.errors import ProtocolError
 from eigenveil.network.desk import Desk, Happening, Letter, Tell
 from eigenveil.protocols import Wait
+from eigenveil.rows import in_silence
 from eigenveil.runtimes.network import Event, Got, Joined, Left, Switchboard
 
 __all__ = ["MAIL", "NOTE", "Runner"]
@@ -157,7 +158,7 @@ class Runner:
 
     async def _work(self, move: Callable[[], Done]) -> Done:
         """On the thread of the party; it is not torn in half when whoever waits for it is interrupted."""
-        future = asyncio.get_running_loop().run_in_executor(self._worker, move)
+        future = asyncio.get_running_loop().run_in_executor(self._worker, in_silence(move))
         return await asyncio.shield(future)
 
     async def _in_time(self, came: float) -> None:

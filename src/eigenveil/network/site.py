@@ -69,17 +69,10 @@ class SiteAgent:
         if masked is not None and masked.lattice.gaussian is not None and budget is not None:
             gaussian = masked.lattice.gaussian
             account = account_of(self.study, dataset, party=self.place.name, budget=budget, mu=gaussian.mu)
-            return account if not account.private else replace(account, beyond=self._beyond(budget, gaussian))
+            # That masks fail adds its probability to delta, at any epsilon.
+            return account if not account.private else replace(account, beyond=masked.lattice.failure)
         mu = 0.0 if budget is None else budget.mu
         return account_of(self.study, dataset, party=self.place.name, budget=budget, mu=mu)
-
-    def _beyond(self, budget: Budget, gaussian: Budget) -> float:
-        """What integers take of delta for life. At an epsilon E that is (1 + e^E) times a distance between laws, so that what is
-        reckoned at the epsilon of one study is more at that of all studies together."""
-        life = None if self.policy is None else self.policy.life
-        most = budget.epsilon if life is None else max(budget.epsilon, life.epsilon)
-        beyond = (budget.delta - gaussian.delta) * (1 + math.exp(most)) / (1 + math.exp(budget.epsilon))
-        return min(beyond, math.nextafter(1.0, 0.0))
 
     @property
     def _whole(self) -> Charge | None:

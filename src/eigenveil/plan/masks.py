@@ -63,19 +63,17 @@ def plan_masks(
         checks = looks(sites, survivors=survivors, colluders=colluders, times=times, failure=part)
     lattice, multiplier = Lattice.exact(sites=sites, people=2.0**20 if people is None else people), 1.0
     if budget is not None:
-        lattice = Lattice.within(
+        lattice = Lattice(
             budget,
-            # Twice what is planned: a turn that fails costs no less than one that does not.
-            coordinates=2 * extent.coordinates * several,
-            entries=extent.entries,
-            smallest=extent.smallest,
             sites=sites,
             survivors=survivors,
             colluders=colluders,
-            several=several,
             loss=graph.loss,
             failure=draws * graph.failure + (part if checks else 0.0),
         )
         assert lattice.gaussian is not None
         multiplier = (1 + _MARGIN) / lattice.gaussian.mu
+        # The least share has the most noise, and the largest one the finest steps. If either has no room, that is said at once.
+        for share in (extent.smallest, 1.0):
+            lattice.deviation(1.0, mu=math.sqrt(share) / multiplier, size=2 * extent.entries, several=several)
     return MasksPlan(graph, lattice, multiplier, each, most, sessions, checks)

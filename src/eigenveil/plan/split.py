@@ -32,11 +32,9 @@ class Split:
 @final
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """How much a fit releases at most: in how many turns, how many numbers in all and at once, and the least share of mu^2 that a
-    release has."""
+    """How much a fit releases at most: in how many turns, how many numbers at once, and the least share of mu^2 of a release."""
 
     turns: int
-    coordinates: int
     entries: int
     smallest: float
 
@@ -47,8 +45,7 @@ class Extent:
         """The search for the mean in all its steps, components in `rounds` of `size` numbers with these `shares`, and totals."""
         main = min(split.main(len(split.mean)), at_most)
         each = [*split.mean, *(main * share for share in shares), *([split.extra] if split.extra > 0 else [])]
-        planned = len(split.mean) * (dim + 1) + rounds * size + 2
-        return cls(len(split.mean) + rounds + 1, planned, max(size, dim + 1), min(each))
+        return cls(len(split.mean) + rounds + 1, max(size, dim + 1), min(each))
 
 
 def split_budget(*, mean: bool, search: bool, count: bool, trace: bool) -> Split:

@@ -16,8 +16,8 @@ from eigenveil.privacy.bounded import (
 from eigenveil.privacy.domain import Domain, Region
 from eigenveil.privacy.guarantee import Guarantee, rows_are_cut
 from eigenveil.privacy.histories import Histories
-from eigenveil.privacy.lattice import Lattice, pack, packed_size, unpack
-from eigenveil.privacy.ledger import Charge, Ledger, Slot
+from eigenveil.privacy.lattice import Lattice
+from eigenveil.privacy.ledger import Charge, Ledger, Reserve, Slot
 from eigenveil.privacy.mechanism import Exact, Gaussian, Mechanism, Portion
 from eigenveil.privacy.noise import Noise
 from eigenveil.privacy.paired import PairedPart, Pairing
@@ -30,7 +30,7 @@ from eigenveil.privacy.sensitivity import (
     trace_sensitivity,
 )
 from eigenveil.privacy.share import Share, read
-from eigenveil.privacy.skellam import Skellam
+from eigenveil.privacy.steps import pack, packed_size, unpack
 from eigenveil.privacy.whole import add_block, sum_unit
 
 __all__ = [
@@ -53,8 +53,8 @@ __all__ = [
     "Pairing",
     "Portion",
     "Region",
+    "Reserve",
     "Share",
-    "Skellam",
     "Slot",
     "add_block",
     "bounded_count",

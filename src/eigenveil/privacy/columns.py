@@ -53,6 +53,7 @@ def columns_released(
         while tiles is not None and column < stop:
             number, place = divmod(column, _TILE)
             if number != drawn:
+                del strip
                 drawn, strip = number, tiles.strip(number)
             count = min(stop - column, _TILE - place)
             steps[:, column - start : column - start + count] += strip[:, place : place + count]

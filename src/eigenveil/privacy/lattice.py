@@ -1,13 +1,12 @@
-"""`Lattice`: the public terms of integer noise for one study, and the way from numbers to integers modulo 2^64 and back.
+"""`Lattice`: the public terms of noise under masks for one study, and the way from numbers to integers modulo 2^64 and back.
 
-Sites round their parts to multiples of a step, add a Skellam share each, and send the result under masks; the hub reads the sum
-of the survivors and nothing else. The honest shares among them add up to noise of `deviation` steps, which is a rounded
-Gaussian but for a part in `deviation` squared, so that ledgers stay Gaussian. The proof is docs/integer-noise.md.
+Sites bring their parts to whole steps of one public lattice, add a share of rounded normal noise each, and send the result under
+masks; the hub reads the sum of the survivors and nothing else. On one lattice rounded normals add up: the honest shares in
+a sum are what Gaussian noise is after rounding, so that ledgers stay Gaussian. The proof is docs/integer-noise.md.
 """
 
 import math
-from dataclasses import dataclass
-from fractions import Fraction
+from dataclasses import KW_ONLY, dataclass
 from typing import final
 
 import numpy as np
@@ -16,59 +15,51 @@ from numpy.typing import NDArray
 from eigenveil.errors import require
 from eigenveil.linalg import Array
 from eigenveil.privacy.accounting import Budget
-from eigenveil.privacy.skellam import ERROR, TAIL
+from eigenveil.privacy.rounded import LARGEST_SCALE, REACH
+from eigenveil.privacy.steps import CAPACITY, distance_in_steps, step_of, steps_of, values_of
 
-__all__ = ["Lattice", "pack", "packed_size", "unpack"]
+__all__ = ["Lattice"]
 
-# Total variation between Skellam noise of variance s^2 and a rounded normal of variance s^2 - 1/12 is at most this over s^2.
-ROUNDED_NORMAL = 1 / 3
-# The smallest and the largest deviation; in between, whichever power of two is enough.
-_SMALLEST, _LARGEST = 1 << 24, 1 << 46
-# With more sites than this a share would be smaller than the sampler's proof allows.
+# Shares of deviation s, h of them, have s >= 32 sqrt(h), or s / sqrt(2) off the diagonal of a symmetric array. A number in their
+# sum is then within (h - 1) exp(-pi^2 32^2) < 10^-4380 of rounded Gaussian noise.
+_SMOOTH = 32.0
+# The proof needs no limit, but the places of sites are kept in four bytes and noise must have room beside so many others.
 _MOST_SITES = 1 << 20
-# What integers may cost: of delta for not being Gaussian, of mu for rounding; and of epsilon for the sampler.
-_COST, _SAMPLER = 1e-3, 1e-2
-# Entries are cut to this many steps. Up to there two roundings in floating point and one to an integer move an entry by less
-# than eight steps, so two neighbours by less than sixteen more than they differ.
-_CUT, _BOTH = 1 << 55, 16.0
-# Terms that would cut sums over fewer people at a site than this are none.
+# Terms under which sums over fewer people at a site than this would be clipped are refused.
 _FEWEST = 1000
-# Slack for what is computed in floating point about sensitivities and steps.
+# The sum over all sites must lie within 2^63: half of it is for values and half for noise.
+_ROOM = 1 << 62
+# Covers the rounding of the few operations that a deviation is computed with.
 _SLACK = 1 + 2.0**-40
 # Without noise: the most steps to a unit of sensitivity, as a power of two; doubles have no more digits.
 _FINEST = 52
-# Below this a step is too near zero for floating point, and above its inverse too near infinity.
+# A mu outside of these is a mistake.
 _TINY = 2.0**-900
 # What the parts of a budget are kept apart by, because they are added up in floating point.
 _MARGIN = 1e-12
-_SQRT2 = math.sqrt(2)
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Lattice:
-    """The terms: who may be missing or lie, how much noise there is, and what is left for the Gaussian account.
+    """The terms: what may be spent, and who may be missing or lie.
 
     Of `sites`, at least `survivors` are in each sum; `colluders` of them may tell the hub their noise, and the masks may lose
-    `loss` more. The noise of the others, the `honest` ones, is at least that of `deviation` steps; more survivors only add
-    independent noise. `gaussian` is what ledgers are opened with; all of it spent, the study is within `budget`.
+    `loss` more. The noise of the others, the `honest` ones, is all that is charged for; more survivors only add to it. With
+    probability `failure` the masks hide less than they should; that is part of delta, and `gaussian` is what is left for ledgers.
 
-    >>> lattice = Lattice.within(
-    ...     Budget(1.0, 1e-6), coordinates=10**6, sites=20, survivors=20, colluders=1, entries=10**4, smallest=0.01
-    ... )
-    >>> lattice.deviation == 2**27, lattice.honest, lattice.gaussian.epsilon < 1.0
-    (True, 19, True)
+    >>> lattice = Lattice(Budget(1.0, 1e-6), sites=20, survivors=20, colluders=1)
+    >>> lattice.honest, lattice.gaussian
+    (19, Budget(epsilon=1.0, delta=1e-06))
     """
 
+    budget: Budget | None
+    _: KW_ONLY
     sites: int
     survivors: int
     colluders: int
-    loss: int
-    coordinates: int
-    failure: float
-    deviation: int
-    budget: Budget | None
-    gaussian: Budget | None
+    loss: int = 0
+    failure: float = 0.0
     # Without noise: steps to a unit of sensitivity, as a power of two.
     bits: int = 0
 
@@ -85,95 +76,34 @@ class Lattice:
             f"survivors must be more than colluders and loss together, got {self.survivors} survivors, "
             f"{self.colluders} colluders and a loss of {self.loss}",
         )
-        if self.budget is None or self.gaussian is None:
-            require(self.budget is self.gaussian and self.deviation == 0, "without a budget there must be no noise")
-            return
-        require(self.coordinates >= 1, f"coordinates must be at least 1, got {self.coordinates}")
-        require(
-            _SMALLEST <= self.deviation <= _LARGEST,
-            f"deviation must lie between 2^24 and 2^46, got {self.deviation}",
-        )
-        epsilon, delta = _cost(self.gaussian, self.coordinates, self.honest, self.deviation)
-        require(
-            epsilon <= self.budget.epsilon and delta + self.failure <= self.budget.delta,
-            f"these terms must stay within {self.budget}, got epsilon {epsilon} and delta {delta + self.failure}",
-        )
-
-    @classmethod
-    def within(
-        cls,
-        budget: Budget,
-        *,
-        coordinates: int,
-        sites: int,
-        survivors: int,
-        colluders: int,
-        entries: int,
-        smallest: float,
-        several: int = 1,
-        loss: int = 0,
-        failure: float = 0.0,
-    ) -> "Lattice":
-        """The terms that keep a whole study within `budget`, with the fewest steps that cost next to nothing.
-
-        `coordinates` is the most integers that are ever released; `entries` the most in one release, and `smallest` the least
-        share of mu^2 that a release has: they say how fine the steps must be. `several` is at how many sites one person may be.
-        `failure` is the probability that the masks hide less than they should.
-        """
-        require(math.isfinite(budget.epsilon), f"epsilon must be finite, got {budget.epsilon}")
-        require(coordinates >= 1, f"coordinates must be at least 1, got {coordinates}")
-        require(1 <= entries <= coordinates, f"entries must lie between 1 and {coordinates}, got {entries}")
-        require(0 < smallest <= 1, f"smallest must lie in (0, 1], got {smallest}")
-        require(several >= 1, f"several must be at least 1, got {several}")
-        require(
-            0 <= failure < budget.delta / 10,
-            f"failure must be less than a tenth of delta, {budget.delta}, got {failure}",
-        )
-        honest = survivors - colluders - loss
-        require(honest >= 1, f"survivors must be more than colluders and loss together, got {survivors} survivors")
-        # A first guess at mu, from below: the checks here leave the Gaussian more than this of epsilon and delta.
-        mu = Budget(0.98 * budget.epsilon, 0.8 * budget.delta).mu * math.sqrt(smallest)
-        close = (1 + math.exp(min(budget.epsilon, 200.0))) * coordinates * ROUNDED_NORMAL / (_COST * budget.delta)
-        fine = _BOTH * math.sqrt(entries) * several / (_COST * mu)
-        bits = max(24, math.ceil(math.log2(max(math.sqrt(close), fine))))
-        require(
-            2**bits <= _LARGEST,
-            f"epsilon = {budget.epsilon} must be smaller, or delta = {budget.delta} larger, for integer noise on {coordinates} "
-            "numbers"
-            if close > fine * fine
-            else f"{smallest:.2g} of the budget is too little for a release of {entries} numbers: ask for fewer rounds",
-        )
-        drift, beside = _beside(budget.epsilon, coordinates, honest, 1 << bits)
-        require(
-            2 * drift <= _SAMPLER * min(1.0, budget.epsilon),
-            f"coordinates must be fewer at epsilon = {budget.epsilon}, got {coordinates}: ask for fewer turns",
-        )
-        gaussian = Budget(
-            (budget.epsilon - 2 * drift) * (1 - _MARGIN),
-            ((budget.delta - failure) * math.exp(-drift) - beside) * (1 - _MARGIN),
-        )
-        found = cls(sites, survivors, colluders, loss, coordinates, failure, 1 << bits, budget, gaussian)
-        require(
-            found.people >= _FEWEST,
-            f"epsilon = {budget.epsilon} must be smaller, or delta = {budget.delta} larger: with integer noise on {coordinates} "
-            f"numbers, sums over more than {found.people} people at a site would be cut",
-        )
-        return found
+        if self.budget is not None:
+            require(math.isfinite(self.budget.epsilon), f"epsilon must be finite, got {self.budget.epsilon}")
+            require(
+                0 <= self.failure < self.budget.delta / 10,
+                f"failure must be less than a tenth of delta, {self.budget.delta}, got {self.failure}",
+            )
 
     @classmethod
     def exact(cls, *, sites: int, people: float = 2.0**20) -> "Lattice":
-        """The terms without privacy: no noise, an error instead of a cut, and steps as fine as so many `people` at a site allow.
+        """The terms without privacy: no noise, an error instead of a clip, and steps as fine as so many `people` at a site allow.
 
-        >>> Lattice.exact(sites=3).deviation, Lattice.exact(sites=4, people=1000).bits
-        (0, 49)
+        >>> Lattice.exact(sites=3).private, Lattice.exact(sites=4, people=1000).bits
+        (False, 49)
         """
-        room = math.log2((2**62 // sites) / max(people, 1.0))
-        return cls(sites, sites, 0, 0, 0, 0.0, 0, None, None, min(_FINEST, math.floor(room) - 1))
+        room = math.log2((_ROOM // sites) / max(people, 1.0))
+        return cls(None, sites=sites, survivors=sites, colluders=0, bits=min(_FINEST, math.floor(room) - 1))
 
     @property
     def private(self) -> bool:
         """Whether there is noise at all."""
-        return self.deviation > 0
+        return self.budget is not None
+
+    @property
+    def gaussian(self) -> Budget | None:
+        """What ledgers are opened with: all of the budget but what masks that fail may take of delta."""
+        if self.budget is None or self.failure == 0:
+            return self.budget
+        return Budget(self.budget.epsilon, (self.budget.delta - self.failure) * (1 - _MARGIN))
 
     @property
     def honest(self) -> int:
@@ -181,134 +111,87 @@ class Lattice:
         return self.survivors - self.colluders - self.loss
 
     @property
-    def share_variance(self) -> float:
-        """The variance of one site's share, in squared steps: `honest` of them are at least that of `deviation`."""
-        share = self.deviation**2 / self.honest
-        return share if Fraction(share) * self.honest >= self.deviation**2 else math.nextafter(share, math.inf)
-
-    @property
     def most(self) -> int:
-        """The most steps that an entry of one site may have: so many that the sum over all sites cannot wrap around."""
-        room = 2**62 // self.sites
-        return min(_CUT, room) if self.private else room
+        """The most steps that an entry of one site may have before noise, so that the sum over all sites cannot wrap around."""
+        room = _ROOM // self.sites
+        return min(CAPACITY, room) if self.private else room
 
-    @property
-    def people(self) -> int:
-        """How many people at one site have room in a part, all of them at their bound in one direction; more are cut."""
-        if self.gaussian is None:
-            return self.most >> self.bits
-        return int(self.most / (self.gaussian.mu * self.deviation))
+    def people(self, *, mu: float, size: int, several: int = 1) -> int:
+        """How many people at one site have room in a part of `size` numbers, all at their bound in one entry; more are clipped.
+
+        At least min(`CAPACITY`, 2^62 / sites) / max(2^15 sqrt(size), 128 honest mu / several); beyond it sums are not useful.
+
+        >>> Lattice(Budget(1.0, 1e-6), sites=5, survivors=5, colluders=1).people(mu=0.2, size=10**6) > 10**7
+        True
+        """
+        # Whatever their bound is: all from one power of two to the next have the same step.
+        return int(self.most * self.step(1.0, mu=mu, size=size, several=several) / 2)
 
     def step(self, sensitivity: float, *, mu: float, size: int, several: int = 1) -> float:
-        """The grid step for `size` entries that one person moves by `sensitivity` at each of `several` sites, to be mu-private.
+        """The step for an array of `size` numbers that one person moves by `sensitivity` at each of `several` sites.
 
-        Integers of neighbours are at most several * (sensitivity / step + 16 sqrt(size)) apart, see `integers`, and the
-        noise is that of a rounded normal of deviation sqrt(s^2 - 1/12): the step is where the ratio of the two is mu.
+        From public numbers alone, by operations that every machine rounds alike. With noise it is g = c / r: c is the step of any
+        release, `step_of(sensitivity, size)`, and r the least power of two that makes shares large enough to add up.
+
+        What a site hands in, W, may differ from an exact value V of this sensitivity D as for any release
+        (`eigenveil.privacy.steps`): |W - V| <= |V| / (4 L) + c / 4 in every entry, L = `CAPACITY`. With K = `integers`, at most
+        L steps, |K - clip(V / g)| <= 1/2 + 1/4 + r / 4 <= r in every entry. So two neighbours are at most
+        D / g + 2 r sqrt(size) = r `distance_in_steps(D, size, c)` apart, and their sums over q sites q times that.
         """
         require(0 < sensitivity < math.inf, f"sensitivity must be positive and finite, got {sensitivity}")
         if not self.private:
             return sensitivity / 2.0**self.bits
-        require(1 <= size <= self.coordinates, f"size must lie between 1 and {self.coordinates}, got {size}")
-        require(0 < mu < math.inf, f"mu must be positive and finite, got {mu}")
-        require(several >= 1, f"several must be at least 1, got {several}")
-        allowed = mu * math.sqrt(self.deviation**2 - 1 / 12) / several
-        rounding = _BOTH * math.sqrt(size)
+        coarse, distance = _coarse(sensitivity, mu=mu, size=size, several=several)
+        finer = max(0, math.frexp(_SMOOTH * self.honest * mu / distance)[1])
+        step = math.ldexp(coarse, -finer)
         require(
-            rounding <= 0.01 * allowed,
-            f"size must be smaller for steps this coarse, got {size} at mu = {mu} and {self.deviation} steps of noise",
+            self.most * step >= _FEWEST * sensitivity,
+            f"a sum of {size} numbers at mu = {mu:.3g} over {self.sites} sites would be clipped with fewer than {_FEWEST} people "
+            "at a site: ask for fewer numbers, or a smaller epsilon",
         )
-        step = _SLACK * sensitivity / (allowed - rounding)
-        require(_TINY < step < 1 / _TINY, f"sensitivity must be a number of ordinary size, got {sensitivity}")
         return step
 
-    def integers(self, values: Array, step: float) -> NDArray[np.int64]:
-        """`values`, (n,), as whole steps, the nearest ones, cut to `most`; under `exact` an error in place of a cut.
+    def deviation(self, sensitivity: float, *, mu: float, size: int, several: int = 1) -> float:
+        """The deviation s of one site's share in steps, zero for none, so that `honest` of them make the sum mu-private.
 
-        Cutting brings no two numbers further apart, and refusing would tell of a person by an error. Rounding: up to 2^55 steps
-        a quotient of floating-point numbers is off by at most 2 steps, one of packed numbers, which were rounded before, by
-        6, and the nearest integer of either is less than 1 away: together less than 8, for each of two neighbours.
+        That is how far apart neighbours are (`step`) over mu sqrt(h), rounded up, and at least 32 sqrt(h). By the smoothing lemma
+        (docs/exact-noise.md) h of them on one lattice are, but for 10^-4380 in each number,
+            K + round(s Z_1) + ... + round(s Z_h)  ~  round(K + N(0, h s^2) + U_1 + ... + U_(h-1)),   U_i uniform on (-1/2, 1/2):
+        a Gaussian mechanism of deviation s sqrt(h) on the whole numbers K, and then post-processing.
         """
-        with np.errstate(over="ignore"):
-            steps: Array = np.divide(values, step)
-        np.rint(steps, out=steps)
+        step = self.step(sensitivity, mu=mu, size=size, several=several)
         if not self.private:
-            # Said without a number: this may be somebody's log.
-            sound = bool((np.abs(steps) <= self.most).all())
+            return 0.0
+        coarse, distance = _coarse(sensitivity, mu=mu, size=size, several=several)
+        deviation = distance * (coarse / step) / (mu * math.sqrt(self.honest)) * _SLACK
+        require(
+            deviation <= LARGEST_SCALE and REACH * deviation + 1 <= _ROOM // self.sites,
+            f"mu = {mu:.3g} is too little for a sum of {size} numbers over {self.sites} sites: ask for fewer rounds, or a larger "
+            "epsilon",
+        )
+        return deviation
+
+    def integers(self, values: Array, step: float) -> NDArray[np.int64]:
+        """`values`, (n,), as whole steps, the nearest ones, clipped to `most`; under `exact` an error in place of a clip.
+
+        Clipping brings no two numbers further apart, and refusing would tell of a person by an error.
+        """
+        if not self.private:
+            # Said without a number: this may be somebody's log. What is not a number is not below it either.
+            with np.errstate(over="ignore"):
+                sound = bool((np.abs(values / step) <= self.most).all())
             require(sound, "a part must be finite and small enough to be added up; divide the rows by something first")
-        # What is not a number has no bound to keep, and goes as zero.
-        np.copyto(steps, 0.0, where=np.isnan(steps))
-        np.clip(steps, -self.most, self.most, out=steps)
-        return steps.astype(np.int64)
+        return steps_of(values, step, most=self.most)
 
     def values(self, words: NDArray[np.uint64], step: float) -> Array:
         """A sum modulo 2^64, (n,), read as signed steps."""
-        numbers = words.view(np.int64).astype(np.float64)
-        numbers *= step
-        return numbers
+        return values_of(words.view(np.int64), step)
 
 
-def _beside(epsilon: float, coordinates: int, honest: int, deviation: int) -> tuple[float, float]:
-    """What the sampler adds to the logarithm of any probability, and what not being Gaussian adds to delta before that.
-
-    drift = n eta for n = coordinates * honest draws; (1 + e^epsilon) coordinates / (3 s^2) + e^epsilon n zeta.
-    """
-    draws = coordinates * honest
-    factor = math.exp(epsilon)
-    far = (1 + factor) * coordinates * ROUNDED_NORMAL / deviation**2 + factor * draws * TAIL
-    return draws * ERROR, far
-
-
-def _cost(gaussian: Budget, coordinates: int, honest: int, deviation: int) -> tuple[float, float]:
-    """The epsilon and delta of a Gaussian account of this budget when it is carried out with integers."""
-    drift, beside = _beside(gaussian.epsilon, coordinates, honest, deviation)
-    return gaussian.epsilon + 2 * drift, math.exp(drift) * (gaussian.delta + beside)
-
-
-def packed_size(shape: tuple[int, ...], *, symmetric: bool) -> int:
-    """How many numbers `pack` makes of an array of this shape.
-
-    >>> packed_size((3, 3), symmetric=True), packed_size((3, 2), symmetric=False)
-    (6, 6)
-    """
-    return shape[0] * (shape[0] + 1) // 2 if symmetric else math.prod(shape)
-
-
-def pack(value: Array, *, symmetric: bool) -> Array:
-    """`value` as a flat copy. Of a symmetric matrix only the upper triangle, entries off the diagonal times sqrt(2).
-
-    The Euclidean norm is then the Frobenius norm of the whole, and noise of one size on all entries makes the symmetrised
-    noise of `Gaussian`.
-
-    >>> pack(np.array([[1.0, 2.0], [2.0, 3.0]]), symmetric=True).round(3).tolist()
-    [1.0, 2.828, 3.0]
-    """
-    if not symmetric:
-        return np.array(value, dtype=np.float64).ravel()
-    dim, start = len(value), 0
-    flat = np.empty(packed_size(value.shape, symmetric=True))
-    with np.errstate(over="ignore"):
-        for i in range(dim):
-            flat[start] = value[i, i]
-            np.multiply(value[i, i + 1 :], _SQRT2, out=flat[start + 1 : start + dim - i])
-            start += dim - i
-    return flat
-
-
-def unpack(flat: Array, shape: tuple[int, ...], *, symmetric: bool) -> Array:
-    """The array of this shape that `pack` made flat.
-
-    >>> unpack(np.array([1.0, 2 * math.sqrt(2), 3.0]), (2, 2), symmetric=True).round(9).tolist()
-    [[1.0, 2.0], [2.0, 3.0]]
-    """
-    size = packed_size(shape, symmetric=symmetric)
-    require(flat.shape == (size,), f"a part of shape {shape} must have {size} numbers, got {flat.shape}")
-    if not symmetric:
-        return flat.reshape(shape)
-    dim, start = shape[0], 0
-    value = np.empty(shape)
-    for i in range(dim):
-        value[i, i] = flat[start]
-        np.divide(flat[start + 1 : start + dim - i], _SQRT2, out=value[i, i + 1 :])
-        value[i + 1 :, i] = value[i, i + 1 :]
-        start += dim - i
-    return value
+def _coarse(sensitivity: float, *, mu: float, size: int, several: int) -> tuple[float, float]:
+    """The step of any release, and how many such steps neighbours are apart in the sum over all sites."""
+    require(size >= 1, f"size must be at least 1, got {size}")
+    require(_TINY < mu < 1 / _TINY, f"mu must be positive and finite, got {mu}")
+    require(several >= 1, f"several must be at least 1, got {several}")
+    coarse = step_of(sensitivity, size)
+    return coarse, several * distance_in_steps(sensitivity, size, coarse)

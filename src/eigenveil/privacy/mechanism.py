@@ -17,7 +17,7 @@ from eigenveil.errors import require
 from eigenveil.linalg import Array
 from eigenveil.privacy.bounded import Bounded
 from eigenveil.privacy.columns import columns_released
-from eigenveil.privacy.ledger import Ledger, Slot
+from eigenveil.privacy.ledger import Ledger, Reserve, Slot
 from eigenveil.privacy.noise import Noise
 from eigenveil.privacy.rounded import Rounded
 from eigenveil.privacy.steps import ROOT_HALF, distance_in_steps, step_of, steps_of, values_of
@@ -117,7 +117,7 @@ class Gaussian(Mechanism):
     """
 
     multiplier: float
-    ledger: Ledger
+    ledger: Ledger | Reserve
     noise: Noise
     carried: float = 0.0
 

@@ -5,31 +5,33 @@ is the sum over the survivors. Yet each site charges its ledger before its share
 """
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from eigenveil.errors import BudgetExceeded, require
+from eigenveil.errors import require
 from eigenveil.linalg import Array
 from eigenveil.privacy.bounded import Bounded
-from eigenveil.privacy.lattice import Lattice, pack, packed_size, unpack
+from eigenveil.privacy.lattice import Lattice
 from eigenveil.privacy.ledger import Ledger
 from eigenveil.privacy.noise import Noise
-from eigenveil.privacy.skellam import Skellam
+from eigenveil.privacy.steps import pack, packed_noise, unpack
 
 __all__ = ["Share", "read"]
 
 
 @final
-@dataclass(slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Share:
-    """A site's part of a sum, with its part of the noise, as integers modulo 2^64. Changes in place: it counts what it sends.
+    """A site's part of a sum, with its part of the noise, as integers modulo 2^64.
 
     `multiplier` is that of the noise in the whole sum, over the sensitivity: 1 / lattice.gaussian.mu spends all at a share of
-    one. `several` is at how many sites one person may be. The lattice is for so many integers, and no more leave than that.
-    Under `Lattice.exact` there is no ledger, no charge and no noise.
+    one. `several` is at how many sites one person may be. Under `Lattice.exact` there is no ledger, no charge and no noise.
+
+    What is handed in is an exact sum as floating point holds it, no further from it than `Lattice.step` says; its rounding
+    to whole steps is in the distance that the noise is for. So the whole way from rows to words is covered.
 
     >>> lattice = Lattice.exact(sites=2)
     >>> parts = [Share(lattice, None, Noise.seeded(1), 1.0).of(Bounded(np.ones(2), 1.0), label="x", share=1.0) for _ in "ab"]
@@ -42,7 +44,6 @@ class Share:
     noise: Noise
     multiplier: float
     several: int = 1
-    sent: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
         require(0 < self.multiplier < math.inf, f"multiplier must be positive and finite, got {self.multiplier}")
@@ -53,7 +54,7 @@ class Share:
         )
 
     def of(self, private: Bounded, *, label: str, share: float) -> NDArray[np.uint64]:
-        """The packed value, (size,), rounded and with this site's noise, for a `share` in (0, 1] of mu^2.
+        """The packed value in whole steps, with this site's noise, for a `share` in (0, 1] of mu^2.
 
         Checks of public numbers come first, then the charge, and only then the value is looked at.
         """
@@ -62,39 +63,15 @@ class Share:
             0 < private.sensitivity < math.inf,
             f"{label!r} has sensitivity {private.sensitivity}; integers need a positive, finite one",
         )
-        size = packed_size(np.shape(private.value), symmetric=private.symmetric)
-        step = _step(
-            self.lattice,
-            private.sensitivity,
-            share=share,
-            multiplier=self.multiplier,
-            size=size,
-            several=self.several,
-        )
+        shape, mu, lattice = np.shape(private.value), math.sqrt(share) / self.multiplier, self.lattice
+        step = lattice.step(private.sensitivity, mu=mu, size=math.prod(shape), several=self.several)
+        deviation = lattice.deviation(private.sensitivity, mu=mu, size=math.prod(shape), several=self.several)
         if self.ledger is not None:
-            self._require_room(size)
-            self.ledger.spend(math.sqrt(share) / self.multiplier, label=label)
-            self.sent += size
-        integers = self.lattice.integers(pack(private.value, symmetric=private.symmetric), step)
-        if self.lattice.private:
-            integers += Skellam(self.lattice.share_variance).draw(self.noise, len(integers))
+            self.ledger.spend(mu, label=label)
+        integers = lattice.integers(pack(private.value, symmetric=private.symmetric), step)
+        if lattice.private:
+            integers += packed_noise(self.noise, deviation, shape, symmetric=private.symmetric)
         return integers.view(np.uint64)
-
-    def recall(self, size: int) -> None:
-        """So many integers were sent before the site was stopped, and are on its ledger."""
-        if self.ledger is not None:
-            self.sent += size
-
-    def _require_room(self, size: int) -> None:
-        """The account is for so many integers: a hub that asks for little at a time must not get more of them out.
-
-        Those of a person at several sites count together, as the hub may have one of them in one sum and another in the next.
-        """
-        room = self.lattice.coordinates // self.several
-        if self.sent + size > room:
-            raise BudgetExceeded(
-                f"{room} numbers were agreed on for the study, of which {self.sent} are sent, and {size} more are asked for"
-            )
 
 
 def read(
@@ -109,11 +86,5 @@ def read(
     several: int = 1,
 ) -> Array:
     """The array of `shape` whose shares of this sensitivity add up to `words`, (size,), modulo 2^64. All of it is public."""
-    size = packed_size(shape, symmetric=symmetric)
-    step = _step(lattice, sensitivity, share=share, multiplier=multiplier, size=size, several=several)
+    step = lattice.step(sensitivity, mu=math.sqrt(share) / multiplier, size=math.prod(shape), several=several)
     return unpack(lattice.values(words, step), shape, symmetric=symmetric)
-
-
-def _step(lattice: Lattice, sensitivity: float, *, share: float, multiplier: float, size: int, several: int) -> float:
-    """The one place where sites and hub find their step."""
-    return lattice.step(sensitivity, mu=math.sqrt(share) / multiplier, size=size, several=several)

@@ -15,14 +15,19 @@ most D / g * (1 + 2^-12), and noise for that distance is what is drawn.
 A W that is any further from V than that would make the noise too small: what is released must come out of exact sums
 (`eigenveil.privacy.whole`), never out of a sum in floating point, whose error grows with the number of rows.
 
-**Noise on noise.** Let f move no two points further apart than L times their distance plus c, and let Z, Z' be independent
-standard normals. Then f(x + s Z) + t Z' is mu-private for x that one person moves by D, with
-    mu^2 = (D + c / L)^2 / (s^2 + t^2 / L^2):
-the variances add up, whatever was rounded or clipped in between, as long as it is in c. Proof: between x and x', E <= D apart,
-look at Z shifted by a / s towards x beside Z itself. Telling the two apart is a Gaussian mechanism of mu = a / s. Given Z, the
-points that f is applied to are E - a apart, so what is released after it is a Gaussian mechanism of mu = (L (E - a) + c) / t,
-and the two compose. The best a, (E + c / L) s^2 / (s^2 + t^2 / L^2), gives the bound. If it is more than E, a = E is better
-still: the points are the same then, and mu = E / s.
+**Noise on noise.** One person is in up to k of the values x_1, x_2, ..., moves each of them by at most D, and each has noise
+s Z_i = sqrt(k) r Z_i. What is made of the noisy ones, f, moves by at most the sum of w_i times the distance of each, plus c,
+and gets noise t Z'. All Z are independent standard normals, and W is at least the sum of the w_i over any k values. Then
+f(x_1 + s Z_1, x_2 + s Z_2, ...) + t Z' is mu-private with
+    mu^2 = E^2 / (r^2 + (t / W)^2),   E = D + c / W:
+the variances add up, whatever was rounded or clipped in between, as long as it is in c.
+Proof. Take any a in [0, D]. Between x and x', shift the noise of each of the j <= k values that the person is in by a
+towards x. Telling shifted from unshifted noise is a Gaussian mechanism of mu^2 = j a^2 / s^2 <= a^2 / r^2. Given the noise,
+each of these values is D - a apart, so what comes after it is a Gaussian mechanism of mu = (W (D - a) + c) / t. The two compose:
+    mu^2 <= a^2 / r^2 + (E - a)^2 / (t / W)^2.
+The least of it is at a = E r^2 / (r^2 + (t / W)^2), and what is claimed. Should that be more than D, then
+(t / W)^2 < (c / W) r^2 / D, so the claim is more than E^2 / (r^2 (1 + c / (W D))) = E D / r^2 >= D^2 / r^2, which holds without
+Z': it is what the x_i + s Z_i show together.
 """
 
 import math

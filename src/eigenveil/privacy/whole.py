@@ -308,15 +308,20 @@ def whole_gram_columns(block: Block, *, width: int, domain: Domain) -> Iterator[
     if block.sparse:
         yield from (columns * unit for columns in _sparse_columns(block, slices, domain))
         return
-    pieces = [
-        domain.whole(block.piece(start, _DENSE_ROWS), unit=_unit(domain), squared=True)
-        for start in range(0, max(len(block), 1), _DENSE_ROWS)
-    ]
-    for here in slices:
-        total = Total.zeros((domain.dim, here.stop - here.start), each=1 << 34)
-        for piece in pieces:
-            total.add(piece.T @ piece[:, here], len(piece))
-        yield total.value(unit)
+    rows, size = np.empty((len(block), domain.dim)), _cached(domain.dim)
+    for start in range(0, len(block), size):
+        domain.whole(block.piece(start, size), unit=_unit(domain), squared=True, out=rows[start:])
+    # From functions, so that nothing is held here while others work on a slice.
+    yield from (_dense_columns(rows, here) * unit for here in slices)
+
+
+def _dense_columns(rows: Array, here: slice) -> Array:
+    """Columns of the Gram matrix of whole rows, in units."""
+    total = Total.zeros((rows.shape[1], here.stop - here.start), each=1 << 34)
+    for start in range(0, len(rows), _DENSE_ROWS):
+        piece = rows[start : start + _DENSE_ROWS]
+        total.add(piece.T @ piece[:, here], len(piece))
+    return total.value(1.0)
 
 
 def _sparse_columns(block: Block, slices: list[slice], domain: Domain) -> Iterator[Array]:

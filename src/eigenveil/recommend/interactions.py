@@ -18,6 +18,7 @@ from eigenveil.data import as_arrow, as_numbers, is_arrow_like, require_numbers
 from eigenveil.errors import require
 from eigenveil.estimators.checks import is_real
 from eigenveil.people import require_ids
+from eigenveil.rows import require_real
 
 __all__ = ["Interactions", "checked_interactions", "is_whole", "ones_at", "require_names_of_one_line"]
 
@@ -181,7 +182,7 @@ def _binary(given: Any, name: str, is_one: Callable[[Any], Any]) -> sp.csr_array
             f"{name} is a masked array, whose hidden entries would be used; fill them first",
         )
         require(given.ndim == 2, f"{name} must have two dimensions, users and items, got {given.ndim}")
-        require(given.dtype.kind in "biuf", f"{name} must hold real numbers, got dtype {given.dtype}")
+        require_real(given.dtype, name)
     count, dim = given.shape
     require(dim > 0, f"{name} has no columns: there must be one for each item")
     if sp.issparse(given):

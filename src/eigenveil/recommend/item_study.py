@@ -204,7 +204,7 @@ class ItemStudy(WholeFit[ItemState, Array, FoundItems]):
         shares, turns, size = self.releases
         asked = self.degrees_share > 0
         each = [(1 - self.degrees_share) * share for share in shares] + ([self.degrees_share] if asked else [])
-        return Extent(turns + asked, turns * size + asked * self.dim, max(size, asked * self.dim), min(each))
+        return Extent(turns + asked, max(size, asked * self.dim), min(each))
 
     def with_noise(self, multiplier: float) -> "ItemStudy":
         """The same fit, where the noise is known to be of this size."""

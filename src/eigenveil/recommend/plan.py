@@ -56,8 +56,7 @@ class ItemTerms:
 
     `users` is None where their number is private. `degrees` says that item degrees are released, and `history` how many items
     a user has, roughly, where the caller knows. With `chosen`, items are kept by the degrees. The noise is `louder` than a
-    curator's where sites add it, and no epsilon above `largest_epsilon` is offered. `fixed` says that the unit cannot
-    be another one.
+    curator's where sites add it. `fixed` says that the unit cannot be another one.
     """
 
     dim: int
@@ -72,7 +71,6 @@ class ItemTerms:
     history: float | None = None
     chosen: bool = False
     louder: float = 1.0
-    largest_epsilon: float = math.inf
     fixed: bool = False
 
 
@@ -241,8 +239,7 @@ def _advice(terms: ItemTerms) -> Iterator[str]:
             )
             break
     for epsilon in _EPSILONS:
-        larger = terms.budget.epsilon < epsilon <= terms.largest_epsilon
-        if larger and fair(replace(terms, budget=Budget(epsilon, terms.budget.delta))):
+        if terms.budget.epsilon < epsilon and fair(replace(terms, budget=Budget(epsilon, terms.budget.delta))):
             yield f"epsilon={epsilon:g}"
             break
     more = next((f for f in (2, 3, 5, 10, 20, 50, 100, 1000) if fair(replace(terms, users=f * terms.users))), None)

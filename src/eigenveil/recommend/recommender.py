@@ -31,13 +31,10 @@ from eigenveil.recommend.item_space import ItemSpace
 from eigenveil.recommend.item_study import FoundItems, ItemStudy
 from eigenveil.recommend.plan import ASSUMED_HISTORY, ItemPlan, ItemTerms, plan_items
 from eigenveil.recommend.promise import recommender_promise
-from eigenveil.rows import Rows
+from eigenveil.rows import Rows, in_silence
 from eigenveil.runtimes import Faults
 
 __all__ = ["PrivateRecommender"]
-
-# The largest epsilon to advise under masks: integer noise has its limits.
-_LARGEST_MASKED = 10.0
 
 
 class PrivateRecommender(BaseEstimator):
@@ -147,6 +144,7 @@ class PrivateRecommender(BaseEstimator):
         self.faults = faults
         self.random_state = random_state
 
+    @in_silence
     def fit(self, R: Any, y: Any = None, *, watch: Watch | None = None) -> "PrivateRecommender":
         """Fit on `R`, users x items of zeros and ones, sparse, dense or `Interactions`; or a list or mapping of such, one a site.
 
@@ -169,6 +167,7 @@ class PrivateRecommender(BaseEstimator):
         del self.unfinished_
         return self._show(fit, found)
 
+    @in_silence
     def recommend(self, row: Any, n: int = 20) -> Any:
         """The numbers of the `n` best items for the user whose history is `row`, (d,), best first, without those already there.
 
@@ -254,7 +253,6 @@ class PrivateRecommender(BaseEstimator):
             degrees=isinstance(self.item_degrees, str),
             history=None if self.history is None else float(self.history),
             louder=self._louder(len(sites), masks),
-            largest_epsilon=math.inf if masks is None else _LARGEST_MASKED,
             fixed=self.normalise == "both" or self.neighbours != "zero-out",
         )
 

@@ -1,7 +1,7 @@
 """`SlicedTracker`: every block released on its own, a few columns of its products at a time: FPCA Alg. 3 in O(d b) memory.
 
-Within a block, slices of the noisy products merge in covariance scale, and the block is charged once. Their noise is symmetric, as
-that of a whole matrix would be (`eigenveil.privacy.columns`). Between blocks directions merge in data scale, after one square
+Within a block, slices of the noisy products merge in covariance scale, and the block is charged once. Their noise is symmetric,
+as that of a whole matrix would be (`eigenveil.privacy.columns`). Between blocks directions merge in data scale, after one square
 root. K blocks carry about sqrt(K) times the noise of a single release.
 """
 
@@ -146,26 +146,27 @@ class SlicedTracker(SketchTracker[SlicedState]):
 def _leading(slices: Iterator[Array], dim: int, width: int, *, most: int) -> tuple[Subspace, float]:
     """Directions, (dim, width), and trace of a released symmetric matrix A, (dim, dim), from slices of its columns.
 
-    The slices merge as in FPCA's SSVD: A ~ U diag(s) V^T, in covariance scale, with at most so many directions as take no more
-    memory than a slice. A is symmetric, so U^T A U = diag(s) V^T U has its eigenvalues, signs among them; what noise makes negative
-    is dropped. A positive semi-definite A of rank `width` or less is found as it is. Data scale comes last, by one square root.
+    The slices merge as in FPCA's SSVD: A ~ U diag(s) V^T, in covariance scale, cut to `most` directions until the last has come.
+    A is symmetric, so U^T A U = diag(s) V^T U has its eigenvalues with their signs; negative ones are noise and dropped. A
+    positive semi-definite A of rank `width` or less is found as it is. Data scale comes last, by one square root.
     """
     left, values, right = np.empty((dim, 0)), np.empty(0), np.empty((0, 0))
     trace, start = 0.0, 0
     for part in slices:
         stop = start + part.shape[1]
         trace += float(np.trace(part[start:stop]))
-        fresh = complement(part, left) if left.shape[1] < dim else np.empty((dim, 0))
-        frame = np.hstack([left, fresh])
-        small = np.hstack([np.eye(frame.shape[1], left.shape[1]) * values, frame.T @ part])
+        held = left.shape[1]
+        frame = np.hstack([left, complement(part, left)]) if held < dim else left
+        # As soon as it is not needed any more, and before the next slice is made: this runs where memory is short.
+        del left
+        small = np.hstack([np.eye(frame.shape[1], held) * values, frame.T @ part])
+        del part
         turn, sizes, back = np.linalg.svd(small, full_matrices=False)
         keep = min(most, len(sizes))
-        held = left.shape[1]
         left, values = frame @ turn[:, :keep], sizes[:keep]
+        del frame
         right = np.vstack([right @ back[:keep, :held].T, back[:keep, held:].T])
         start = stop
-        # Before the next slice is made: this runs where memory is short.
-        del part, fresh, frame, small
     inner = values[:, None] * (right.T @ left)
     eigenvalues, turn = np.linalg.eigh((inner + inner.T) / 2)
     space = Subspace(left @ turn[:, : -width - 1 : -1], np.sqrt(np.maximum(eigenvalues[: -width - 1 : -1], 0.0)))

@@ -206,7 +206,7 @@ class Sums:
     def _faded(self, fade: float) -> "Sums":
         """Whole sums times `fade`, a multiple of 2^-20, rounded down: arrays of their own, exactly symmetric as before.
 
-        That moves neighbours apart by less than a unit in an entry, since floor(a) - floor(b) differs from a - b by less than one.
+        That moves neighbours apart by less than a unit in an entry: floor(a) - floor(b) differs from a - b by less than one.
         So they are at most fade * apart + 1 units apart afterwards, and never more than 1 / (1 - fade) if every block fades.
         """
         apart = self.apart if fade == 1 or self.weight == 0 else fade * self.apart + 1
@@ -255,7 +255,7 @@ class Sums:
 def _times(array: Integers, fade: float) -> Integers:
     """floor(fade * array) for whole numbers up to 2^62, fade = k 2^-20: a new array.
 
-    With K = high 2^26 + low, K k 2^-20 = high k 2^6 + low k 2^-20. The first is whole and at most 2^62, the product low k below 2^46.
+    With K = high 2^26 + low, K k 2^-20 = high k 2^6 + low k 2^-20. The first is whole and at most 2^62, and low k is below 2^46.
 
     >>> _times(np.array([-3, 2**61 + 1]), 0.5).tolist() == [-2, 2**60]
     True

@@ -382,7 +382,7 @@ class MaskedExchange(Exchange):
                     one, two = keys.places[other], keys.places[name]
                     key = agree(private, keys.cards[other].keys[at], pair_purpose(keys.bound, turn, one, two))
                     masks.append((key, not one < two))
-        add_masks(self._words, masks)
+        add_masks(self._words, masks, self._digest)
         self._total = self._terms.read(self._words, self._task, self._inner, self._fraction)
 
     def _pooled(self, revealed: Mapping[str, bytes], alive: Set[str]) -> Pool:

@@ -7,6 +7,8 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 
+from eigenveil.protocols.keys import digest
+
 __all__ = ["add_masks"]
 
 Words = NDArray[np.uint64]
@@ -14,19 +16,26 @@ Words = NDArray[np.uint64]
 _BLOCK: Final = 1 << 14
 
 
-def add_masks(words: Words, masks: Iterable[tuple[bytes, bool]]) -> None:
-    """Add to `words`, in place, the stream of each key, or take it off where `plus` is False. A key makes one mask.
+def add_masks(words: Words, masks: Iterable[tuple[bytes, bool]], asked: bytes) -> None:
+    """Add to `words`, in place, the mask of each key for what was `asked`, or take it off where `plus` is False.
+
+    `asked` is the digest of the question that `words` answer. A key makes one mask for each question, so that the masks between
+    two sites cancel only if both were asked the same: there is no sum of answers to different questions, whose noise would be in
+    other steps.
 
     >>> words = np.arange(3, dtype=np.uint64)
-    >>> add_masks(words, [(bytes(32), True)])
-    >>> add_masks(words, [(bytes(32), False)])
+    >>> add_masks(words, [(bytes(32), True)], b"what?")
+    >>> add_masks(words, [(bytes(32), False)], b"what?")
     >>> words.tolist()
     [0, 1, 2]
     """
     room = min(_BLOCK, len(words))
     zeros, raw = memoryview(bytes(8 * room)), memoryview(bytearray(8 * room))
     mask = np.frombuffer(raw, dtype="<u8")
-    streams = [(Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor(), plus) for key, plus in masks]
+    streams = [
+        (Cipher(algorithms.AES(digest("mask", key, asked)), modes.CTR(bytes(16))).encryptor(), plus)
+        for key, plus in masks
+    ]
     for start in range(0, len(words), _BLOCK):
         piece = words[start : start + _BLOCK]
         for stream, plus in streams:

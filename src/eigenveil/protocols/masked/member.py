@@ -156,7 +156,6 @@ class MaskedMember(Party):
                     self._now = self._opened(ask)
                 if isinstance(answer, Masked) and self._now.masked is None:
                     self._now.masked = answer
-                    self._share.recall(len(answer.words))
             case _:
                 self.receive(mail)
 
@@ -176,7 +175,7 @@ class MaskedMember(Party):
             task, question, fraction = self._task.as_sum(now.question)
             private = task.private(question, self._rows)
             words = self._share.of(private, label=task.label(question), share=task.share(question) * fraction)
-            add_masks(words, session.masks(now.number))
+            add_masks(words, session.masks(now.number), now.digest)
         except (ValueError, BudgetExceeded, OSError) as error:
             self.error = error
             return None

@@ -1,0 +1,167 @@
+"""Fits that share a ledger, in as many threads as may be: each is paid in full or refused, and speaks of its own cost alone."""
+
+import math
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from eigenveil import BudgetExceeded, Ledger, PrivatePCA, StreamingPCA, find_bounds, find_column_bounds
+from eigenveil.estimators.released_spectrum import released_spectrum
+from eigenveil.privacy import Guarantee, epsilon_of, mu_for
+from eigenveil.rows import Block
+
+EPSILON, DELTA = 0.4, 1e-6
+MU = mu_for(EPSILON, DELTA)
+ROWS = np.random.default_rng(0).standard_normal((20_000, 4)) * [4.0, 2.0, 1.0, 1.0]
+GIVEN: dict[str, Any] = {"epsilon": EPSILON, "delta": DELTA}
+FITS: dict[str, Callable[[Any, Ledger], Guarantee]] = {
+    "covariance": lambda rows, ledger: PrivatePCA(2, row_bound=9.0, ledger=ledger, **GIVEN).fit(rows).guarantee_,
+    "power": lambda rows, ledger: (
+        PrivatePCA(2, row_bound=9.0, mechanism="power", ledger=ledger, **GIVEN).fit(rows).guarantee_
+    ),
+    "stream": lambda rows, ledger: StreamingPCA(2, row_bound=9.0, ledger=ledger, **GIVEN).fit(rows).guarantee_,
+    "bounds": lambda rows, ledger: find_bounds(rows, ledger=ledger, **GIVEN).guarantee,
+    "columns": lambda rows, ledger: find_column_bounds(rows, ledger=ledger, **GIVEN).guarantee,
+    "spectrum": lambda rows, ledger: released_spectrum(rows, row_bound=9.0, ledger=ledger, **GIVEN).guarantee,
+}
+
+
+def room_for(fits: int) -> Ledger:
+    """A ledger that just pays for so many fits."""
+    return Ledger(epsilon=epsilon_of(MU * math.sqrt(fits), DELTA) * (1 + 1e-9), delta=DELTA)
+
+
+def at_once(acts: list[Callable[[], None]]) -> None:
+    """All of them in threads of their own, begun together; the first exception is raised here."""
+    start, failed = threading.Barrier(len(acts)), []
+
+    def run(act: Callable[[], None]) -> None:
+        start.wait()
+        try:
+            act()
+        except BaseException as error:  # Raised below, in the thread that tests.
+            failed.append(error)
+
+    threads = [threading.Thread(target=run, args=(act,)) for act in acts]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failed:
+        raise failed[0]
+
+
+def test_fits_in_many_threads_are_each_paid_in_full_and_list_their_own_charges() -> None:
+    kinds = [*FITS] * 3
+    ledger, promises = room_for(7), []
+    refused: list[str] = []
+
+    def act(kind: str) -> Callable[[], None]:
+        def fit() -> None:
+            try:
+                promises.append((kind, FITS[kind](ROWS, ledger)))
+            except BudgetExceeded as error:
+                refused.append(str(error))
+
+        return fit
+
+    at_once([act(kind) for kind in kinds])
+    # All fits that run at the same time have all of their budget. One that needs less leaves room for others when it ends.
+    assert len(promises) + len(refused) == len(kinds) and len(promises) >= 7
+    assert all("nothing was released" in words for words in refused)
+    assert ledger.reserved_mu == 0 and ledger.spent_mu <= ledger.budget.mu * (1 + 1e-12)
+    alone = {kind: [c.label for c in fit(ROWS, Ledger(**GIVEN)).charges] for kind, fit in FITS.items()}
+    for kind, promise in promises:
+        assert promise.mu <= MU * (1 + 1e-12), "a fit shows what another one has spent"
+        assert [charge.label for charge in promise.charges][:2] == alone[kind][:2]
+    every = sorted((charge.label, charge.mu) for _, promise in promises for charge in promise.charges)
+    assert every == sorted((charge.label, charge.mu) for charge in ledger.charges)
+
+
+@pytest.mark.parametrize("kind", FITS)
+def test_threads_beyond_the_room_are_refused_and_leave_nothing(kind: str) -> None:
+    ledger = Ledger(**GIVEN)
+    inside, enough = threading.Event(), threading.Event()
+    held = Held(ROWS, inside, enough)
+
+    def refused() -> None:
+        inside.wait(30)
+        try:
+            # The first one is reading its rows. It may have spent nothing so far, and yet there is no room.
+            with pytest.raises(BudgetExceeded, match="nothing was released"):
+                FITS[kind](ROWS, ledger)
+        finally:
+            enough.set()
+
+    promises = []
+    at_once([lambda: promises.append(FITS[kind](held, ledger)), refused])
+    assert promises[0].charges == ledger.charges and ledger.reserved_mu == 0
+
+
+class Held:
+    """Rows that wait, after the reading that only checks a stream's rows, until they are told that it is `enough`."""
+
+    sparse = False
+
+    def __init__(self, values: Any, inside: threading.Event, enough: threading.Event) -> None:
+        self.values, self.inside, self.enough, self.shape = values, inside, enough, values.shape
+        self.readings = 0
+
+    def blocks(self, size: int) -> Iterator[Block]:
+        self.readings += 1
+        for number, start in enumerate(range(0, len(self.values), 1000)):
+            if number == 10 and self.readings > 1:
+                self.inside.set()
+                self.enough.wait(30)
+            yield Block(self.values[start : start + min(size, 1000)])
+
+
+class Broken:
+    """Rows of which a reading after the first few raises, as when a disk fails."""
+
+    sparse = False
+
+    def __init__(self, values: Any, *, readings: int, failure: BaseException) -> None:
+        self.values, self.left, self.failure, self.shape = values, readings, failure, values.shape
+
+    def blocks(self, size: int) -> Iterator[Block]:
+        self.left -= 1
+        for start in range(0, len(self.values), size):
+            if self.left < 0:
+                raise self.failure
+            yield Block(self.values[start : start + size])
+
+
+@pytest.mark.parametrize("failure", [OSError("disk"), KeyboardInterrupt()], ids=repr)
+@pytest.mark.parametrize("kind", [kind for kind in FITS if kind not in ("stream", "columns")])
+def test_a_fit_that_breaks_off_gives_back_what_it_did_not_spend(kind: str, failure: BaseException) -> None:
+    seen = set()
+    for readings in range(12):
+        ledger = Ledger(**GIVEN)
+        try:
+            FITS[kind](Broken(ROWS, readings=readings, failure=failure), ledger)
+        except type(failure):
+            pass
+        else:
+            break
+        assert ledger.reserved_mu == 0
+        rest = math.sqrt(max(0.0, ledger.budget.mu**2 - ledger.spent_mu**2))
+        assert ledger.remaining_mu == pytest.approx(rest, abs=1e-9)
+        seen.add(len(ledger.charges))
+        # What was released stays charged, and what is left pays for another fit.
+        if rest > MU / 2:
+            less = epsilon_of(0.4 * MU, DELTA)
+            PrivatePCA(2, epsilon=less, delta=DELTA, row_bound=9.0, ledger=ledger).fit(ROWS)
+    assert {0, 1} <= seen, "the rows were to break before and after the first release"
+
+
+@pytest.mark.parametrize("kind", FITS)
+def test_a_refused_fit_leaves_no_trace(kind: str) -> None:
+    ledger = Ledger(**GIVEN)
+    ledger.spend(0.1 * MU, label="before")
+    with pytest.raises(BudgetExceeded):
+        FITS[kind](ROWS, ledger)
+    assert [charge.label for charge in ledger.charges] == ["before"] and ledger.reserved_mu == 0
