@@ -1,6 +1,7 @@
 """What a curious hub computes from its mail, and what an outsider computes from what is published."""
 
 import json
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -23,6 +24,10 @@ from eigenveil.linalg import Array, top_eigen
 
 DIM = len(COLUMNS)
 MATRIX, ROW = "the site's matrix", "one person's row"
+# Rounding moves a row by sqrt(d) / 2 units of at most 2^-16 of its bound, and a release by 2^-12 of its sensitivity, at most.
+# Rows here are no shorter than this part of their bound.
+SHORTEST = 0.29
+ROUNDED = math.sqrt(DIM) / 2 * 2.0**-16 / SHORTEST + 2.0**-12 / SHORTEST**2
 PRIVATE: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-5, "row_bound": ROW_BOUND}
 
 
@@ -57,7 +62,8 @@ def test_without_privacy_a_hub_has_the_matrix_and_the_rows(hub: Demonstration) -
 def test_a_hub_that_is_trusted_with_the_noise_has_them_too(hub: Demonstration) -> None:
     for row in hub.rows:
         if "trusted" in row.run:
-            assert row.value < 1e-6
+            # All but what rows and parts are rounded by, a part in some ten thousands.
+            assert row.value < ROUNDED
             assert row.succeeded
 
 
@@ -123,8 +129,8 @@ def test_the_attack_finds_a_person_where_noise_is_used_twice(trust: Any) -> None
     settings = PRIVATE | {"method": "covariance", "trust": trust}
     same = gram_found(sites, **settings) - gram_found(without, **settings)
     fresh = gram_found(sites, **settings) - gram_found(without, random_state=2, **settings)
-    # Under masks numbers are rounded to whole steps, and so is the row.
-    assert relative_error(top_eigen(same, rank=1)[1].ravel(), person) < (1e-9 if trust == "site" else 1e-2)
+    # What noise is added to is rounded to whole steps, and under masks to coarser ones.
+    assert relative_error(top_eigen(same, rank=1)[1].ravel(), person) < (ROUNDED if trust == "site" else 1e-2)
     assert relative_error(top_eigen(fresh, rank=1)[1].ravel(), person) > 0.4
 
 
