@@ -34,6 +34,7 @@ audit: $(READY)
 bench: $(READY)
 	$(BIN)/python benchmarks/utility.py
 	$(BIN)/python benchmarks/speed.py
+	$(BIN)/python benchmarks/exact_noise.py
 	for name in speed accuracy memory permutation privacy; do $(BIN)/python benchmarks/stream_$$name.py || exit 1; done
 	$(BIN)/python benchmarks/merge_cost.py
 	for name in table2 table3 rounds overhead many_sites privacy; do $(BIN)/python benchmarks/fed_$$name.py || exit 1; done

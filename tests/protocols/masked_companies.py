@@ -28,7 +28,7 @@ from eigenveil.protocols.masked.session import pair_purpose, roll_of
 from eigenveil.protocols.masked.shamir import PRIME, SHARE_BYTES, join
 from eigenveil.protocols.masked.terms import DECLINED, Card, question_digest
 from eigenveil.protocols.messages import Table
-from eigenveil.rows import DenseRows
+from eigenveil.rows import Block, DenseRows
 from eigenveil.tasks import CovarianceSum, PowerIteration, Question
 from protocols.companies import DIM, DOMAIN, EXACT, NEAR, RANK, AnyTask, begin, picture, table
 
@@ -78,8 +78,11 @@ class MaskedCompany:
         return share.of(private, label="again", share=task.share(inner) * fraction)
 
     def gram(self, names: Iterable[str]) -> Array:
-        """The sum of these sites' Gram matrices, the plain way."""
-        found: Array = sum((self.rows[name].T @ self.rows[name] for name in names), np.zeros((DIM, DIM)))
+        """The sum of these sites' Gram matrices, the plain way, of rows on their grid."""
+        unit = DOMAIN.unit
+        assert unit is not None
+        whole = [DOMAIN.whole(Block(self.rows[name]), unit=unit, squared=True) * unit for name in names]
+        found: Array = sum((rows.T @ rows for rows in whole), np.zeros((DIM, DIM)))
         return found
 
 

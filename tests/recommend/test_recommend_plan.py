@@ -78,7 +78,8 @@ def test_a_plan_can_be_carried_out(asked: ItemTerms) -> None:
     if asked.neighbours is not Neighbours.INTERACTION and asked.mechanism == "covariance":
         weaker = plan_items(replace(asked, neighbours=Neighbours.INTERACTION)).expected
         assert weaker is not None
-        assert weaker.share >= plan.expected.share - 1e-12
+        # But for what rounding a history adds to the sensitivity of one interaction: dim 2^-35.
+        assert weaker.share >= plan.expected.share - 1e-8
 
 
 @settings(max_examples=100)

@@ -69,6 +69,7 @@ class Histories(Region):
     least: int = 1
     columns: NDArray[np.int64] | None = None
     weights: Array | None = None
+    claimed: bool = True
     radius: float = field(init=False, default=1.0)
 
     def __post_init__(self) -> None:
@@ -124,9 +125,9 @@ class Histories(Region):
         return SparseBlock(rows, np.zeros(len(block)))
 
     @property
-    def unit(self) -> float:
-        """2^-16."""
-        return _UNIT
+    def unit(self) -> float | None:
+        """2^-16, or None where nothing is `claimed`: sums are in plain floating point then."""
+        return _UNIT if self.claimed else None
 
     def whole(self, block: Block, *, unit: float, squared: bool = False, out: Array | None = None) -> Array:
         """The rows, (b, dim), of a dense block in whole numbers of `unit`, rounded down: no row gets longer."""

@@ -225,6 +225,11 @@ class ItemStudy(WholeFit[ItemState, Array, FoundItems]):
         return self._directions(kept, weights), Question(question.step, question.arrays[2:])
 
     @property
+    def _claimed(self) -> bool:
+        """Whether there is noise anywhere, and with it something to be claimed."""
+        return self.multiplier > 0
+
+    @property
     def _used(self) -> int:
         """How many items the directions are of."""
         if self.keep is not None:
@@ -234,7 +239,7 @@ class ItemStudy(WholeFit[ItemState, Array, FoundItems]):
     def _degrees(self) -> AnySum:
         if "degrees" not in self._made:
             count = self.dim if self.columns is None else len(self.columns)
-            domain = Histories(count, self.least, self.columns)
+            domain = Histories(count, self.least, self.columns, claimed=self._claimed)
             task = Totals(domain, self.neighbours, sum_weight=1.0, name="item degrees")
             self._made["degrees"] = ((_NONE, _NONE), task)
         return self._made["degrees"][1]
@@ -246,7 +251,7 @@ class ItemStudy(WholeFit[ItemState, Array, FoundItems]):
         if made is None or not all(
             one is two or np.array_equal(one, two) for one, two in zip(made[0], asked, strict=True)
         ):
-            made = (asked, self.components(Histories(self._used, self.least, columns, weights)))
+            made = (asked, self.components(Histories(self._used, self.least, columns, weights, self._claimed)))
             self._made["components"] = made
         return made[1]
 
