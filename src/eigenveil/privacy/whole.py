@@ -63,7 +63,7 @@ _ROOM, _EXACT = 1 << 62, 1 << 53
 # Up to this dimension two workers with an accumulator each beat one with twice the BLAS threads.
 _TWO_WORKERS = 2048
 # Numbers of rows that stay in the inner cache while they are moved, measured, scaled and rounded; and rows at a time, at least.
-_CACHED_NUMBERS, _CACHED_ROWS = 1 << 16, 128
+_CACHED_NUMBERS, _CACHED_ROWS = 1 << 17, 128
 # Rows of a sum that are put together at a time.
 _STRIP = 512
 # Rows that scores are multiplied with at a time: their products add up exactly.
@@ -544,12 +544,12 @@ class _Products:
         if block.sparse:
             self._take_sparse(block)
             return
-        size = min(_cached(self._region.dim), _SCORED_ROWS)
+        size = _cached(self._region.dim)
         if len(self._scratch) == 0:
             self._scratch = np.empty((size, self._region.dim))
         for start in range(0, len(block), size):
             part = self._region.scored(block.piece(start, size), basis=self._basis, out=self._scratch)
-            self.total.add(part.rows.T @ part.scores, len(part.scores))
+            self.total.add(_grouped_product(part.rows, part.scores), len(part.scores))
             self._unit = part.unit
 
     def _take_sparse(self, block: Block) -> None:
@@ -584,6 +584,17 @@ class _Products:
             left = minus_outer((value[0].T, value[1].T), (hi * scale, lo * scale), center[here])
             found[here] = (left[0] + left[1]).T * self._unit
         return found
+
+
+def _grouped_product(rows: Array, scores: Array) -> Array | Integers:
+    """rows^T scores, (d, p), in groups of rows that add up exactly in float64, and the groups in int64."""
+    whole = len(rows) // _SCORED_ROWS * _SCORED_ROWS
+    if whole == 0:
+        return np.asarray(rows.T @ scores)
+    grouped = rows[:whole].reshape(-1, _SCORED_ROWS, rows.shape[1]).transpose(0, 2, 1)
+    products = grouped @ scores[:whole].reshape(-1, _SCORED_ROWS, scores.shape[1])
+    total: Integers = products.astype(np.int64).sum(axis=0)
+    return total + (rows[whole:].T @ scores[whole:]).astype(np.int64)
 
 
 @final
