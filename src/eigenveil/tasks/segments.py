@@ -35,8 +35,8 @@ from eigenveil.tasks.products import require_shares
 
 __all__ = ["Segments", "SegmentsState"]
 
-# Bits of a hidden score, how much finer the grid of rows is than for products, so that people with many rows keep theirs, the bits
-# that an entry of a row then has, and how many rows times scores are added up at once without rounding.
+# Bits of a hidden score, how much finer the grid of rows is than for products, so that people with many rows keep theirs, the
+# bits that an entry of a row then has, and how many rows times scores are added up at once without rounding.
 _SCORE_BITS, _FINER, _ROW_BITS, _AT_ONCE = 16, 2.0**-10, 27, 1 << 10
 # How far the directions found so far may be from orthonormal when they come from elsewhere.
 _ORTHONORMAL = 1e-8
@@ -253,7 +253,7 @@ class _WholeStart:
     def __init__(self, domain: Domain, unit: float, *, sparse: bool) -> None:
         center = domain.shifted_center if sparse else None
         self._domain, self._unit, self._center = domain, unit * _FINER, center
-        # Dense rows are inside of their ball. Stored entries of sparse rows hold the center as well, a hundred radii away at most.
+        # Dense rows are inside of their ball. Stored entries of sparse rows hold the center as well, up to a hundred radii away.
         far = 0.0 if center is None else float(np.abs(center).max())
         reach = 1 << _ROW_BITS if center is None else math.ceil((domain.radius + far) / self._unit) + 1
         each = reach << _SCORE_BITS
