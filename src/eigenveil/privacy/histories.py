@@ -61,6 +61,8 @@ class Histories(Region):
     With positive `weights`, (dim,), one for each item, rows keep that length and have entries in their proportion: with
     w = one over the root of the item degrees, the matrix of GF-CF. That is for whole users: what one item moves is not bounded.
 
+    With `claimed` false nothing is claimed, and rows are on no grid, as in a `Domain`.
+
     >>> Histories(3, least=4).dense(Block(np.array([[0.0, 1.0, 1.0], [7.0, 0.0, 0.0]]))).round(9).tolist()
     [[0.0, 0.5, 0.5], [0.5, 0.0, 0.0]]
     """
@@ -69,6 +71,7 @@ class Histories(Region):
     least: int = 1
     columns: NDArray[np.int64] | None = None
     weights: Array | None = None
+    claimed: bool = True
     radius: float = field(init=False, default=1.0)
 
     def __post_init__(self) -> None:
@@ -124,9 +127,9 @@ class Histories(Region):
         return SparseBlock(rows, np.zeros(len(block)))
 
     @property
-    def unit(self) -> float:
-        """2^-16."""
-        return _UNIT
+    def unit(self) -> float | None:
+        """2^-16; None where nothing is claimed."""
+        return _UNIT if self.claimed else None
 
     def whole(self, block: Block, *, unit: float, squared: bool = False, out: Array | None = None) -> Array:
         """The rows, (b, dim), of a dense block in whole numbers of `unit`, rounded down: no row gets longer."""
