@@ -1,5 +1,6 @@
 """Whose row it is: what names nobody is refused at every way in, before anything is paid, and nobody is named for it."""
 
+import math
 import re
 import traceback
 import uuid
@@ -76,6 +77,16 @@ def test_bytes_that_name_nobody_are_refused(value: str) -> None:
     ids = [str(one).encode() for one in with_one(value)]
     for form in (ids, np.array(ids), np.array(ids, dtype=object)):
         refused(identifiers, "^person has missing, blank or placeholder ids", form)
+
+
+@pytest.mark.parametrize(
+    "value", [("b", ""), ("b", "NA"), ("", "x"), ("b", None), ("b", math.nan), ("b", ("c", " ")), ()]
+)
+def test_an_identifier_of_several_parts_must_have_them_all(value: Any) -> None:
+    ids = pd.Series([("a", "x"), ("a", "y"), value, value])
+    refused(identifiers, "^person has missing, blank or placeholder ids", ids)
+    refused(identifiers, "^person has missing, blank or placeholder ids", np.array([("a", math.nan)], dtype="U1,f8"))
+    assert identifiers(ids[:2]).tolist() == [("a", "x"), ("a", "y")]
 
 
 def test_numpy_does_not_make_one_person_of_two() -> None:

@@ -104,6 +104,11 @@ def require_ids(values: Iterable[Any], *, what: str, who: str = "person") -> Non
 count as two people.
     """
     for value in values:
+        if isinstance(value, tuple):
+            # A clinic and a number in it, say: without one of them it is nobody.
+            require(len(value) > 0, _missing(what, who))
+            require_ids(value, what=what, who=who)
+            continue
         # Bytes that are all zero are what a field of fixed width holds where there is nothing.
         value = _text(value.strip(b"\0") and value) if isinstance(value, bytes) else value
         if isinstance(value, str):
