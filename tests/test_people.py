@@ -1,5 +1,6 @@
 """Whose row it is: what names nobody is refused at every way in, before anything is paid, and nobody is named for it."""
 
+import math
 import re
 import traceback
 import uuid
@@ -29,8 +30,9 @@ from eigenveil.rows import DenseRows, WeightedRows
 from network.study_parties import document
 
 SECRET = "p8675309"
-BLANK = ["", " ", "\t", "\u00a0", "\u3000", "\ufeff", "\u200b ", "\r"]
+BLANK = ["", " ", "\t", "\u00a0", "\u3000", "\ufeff", "\u200b ", "\r", "\u00ad", "\u200e", "\u2800", "\u3164 "]
 WORDS = ["NA", "na", " N/A ", "n/a", "null", "NULL", "None", "nan", "NaN", "<NA>", "NaT", "-", "?", ".", "#N/A", "\\N"]
+WORDS += ["-nan", "-NaN", "1.#QNAN", "-1.#IND", "#NA", "#N/A N/A", "#NULL!", "(null)", "[NULL]", "<null>", "nil"]
 NOBODY = [*BLANK, *WORDS]
 PADDED = [f" {SECRET}x", f"{SECRET}x ", f"{SECRET}\n", f"\ufeff{SECRET}"]
 SOMEBODY = ["0", "-1", "999", "nana", "Nan Li", "N", "null7", "no-one", "--", "Ärzte", "\u60a8", "a b"]
@@ -75,6 +77,24 @@ def test_bytes_that_name_nobody_are_refused(value: str) -> None:
     ids = [str(one).encode() for one in with_one(value)]
     for form in (ids, np.array(ids), np.array(ids, dtype=object)):
         refused(identifiers, "^person has missing, blank or placeholder ids", form)
+
+
+@pytest.mark.parametrize(
+    "value", [("b", ""), ("b", "NA"), ("", "x"), ("b", None), ("b", math.nan), ("b", ("c", " ")), ()]
+)
+def test_an_identifier_of_several_parts_must_have_them_all(value: Any) -> None:
+    ids = pd.Series([("a", "x"), ("a", "y"), value, value])
+    refused(identifiers, "^person has missing, blank or placeholder ids", ids)
+    refused(identifiers, "^person has missing, blank or placeholder ids", np.array([("a", math.nan)], dtype="U1,f8"))
+    assert identifiers(ids[:2]).tolist() == [("a", "x"), ("a", "y")]
+
+
+def test_numpy_does_not_make_one_person_of_two() -> None:
+    for ids in ([b"b", b"b\0", b"c"], (b"\x01\0", b"\x01", b"\x01\0\0")):
+        assert WeightedRows.by_person(DenseRows(np.zeros((3, 1))), ids).weights.tolist() == [1.0, 1.0, 1.0]
+    # As text, zeros at the end are what is left of a field of fixed width, as spaces are.
+    refused(identifiers, "^person has ids with spaces before or after them", ["b", "b\0", "c"])
+    refused(identifiers, "^person has missing, blank or placeholder ids", [b"b", b"\0\0"])
 
 
 @pytest.mark.parametrize("value", PADDED, ids=repr)
@@ -324,5 +344,5 @@ def test_grouping_strangers_would_break_the_bound() -> None:
 
 
 def test_the_list_of_placeholders_is_short_and_in_small_letters() -> None:
-    assert len(PLACEHOLDERS) < 16
+    assert len(PLACEHOLDERS) < 32
     assert all(word == word.lower().strip() for word in PLACEHOLDERS)

@@ -16,7 +16,18 @@ from hypothesis import strategies as st
 from eigenveil.data import ArrowRows
 from eigenveil.linalg import Array
 from eigenveil.linalg.kernel import shared_work
-from eigenveil.rows import Block, DenseRows, Rows, SparseRows, WatchedRows, WeightedRows, block_size, counts_people
+from eigenveil.privacy import Domain, Neighbours, bounded_gram
+from eigenveil.rows import (
+    Block,
+    CheckedRows,
+    DenseRows,
+    Rows,
+    SparseRows,
+    WatchedRows,
+    WeightedRows,
+    block_size,
+    counts_people,
+)
 
 
 def arrow(values: Array) -> Rows:
@@ -82,6 +93,36 @@ def test_sparse_entries_stored_in_parts_are_added_up_in_a_copy() -> None:
     assert parts.nnz == 4 and np.array_equal(parts.data, before)
     whole = sp.csr_array(np.eye(3))
     assert SparseRows(whole).values is whole
+
+
+class OwnRows:
+    """Somebody's own storage: it gives what it has in one block, whatever was asked for."""
+
+    sparse = True
+
+    def __init__(self, values: Any, weights: Array | None = None) -> None:
+        self._block = Block(values, weights)
+        self.shape: tuple[int, int] = values.shape
+
+    def blocks(self, size: int) -> Any:
+        yield self._block
+
+
+@pytest.mark.parametrize("form", [lambda matrix: matrix, sp.csc_array, sp.coo_array])
+def test_rows_from_elsewhere_move_no_sum_by_more_than_their_bound(form: Callable[[Any], Any]) -> None:
+    # Each row has 64 parts of one entry, which come to 8: as 64 entries of their own they would be as long as one.
+    parts = sp.csr_array((np.full(128, 0.125), np.zeros(128, dtype=int), [0, 64, 128]), shape=(2, 2))
+    rows = CheckedRows(OwnRows(form(parts)))
+    gram = bounded_gram(rows, domain=Domain(dim=2, radius=1.0), neighbours=Neighbours.ADD_REMOVE)
+    assert 1.99 < np.linalg.norm(gram.value) <= 2 * gram.sensitivity
+
+
+def test_blocks_from_elsewhere_are_no_longer_than_asked_for() -> None:
+    values, weights = sp.csr_array(np.arange(20.0).reshape(10, 2)), np.linspace(0.1, 1.0, 10)
+    blocks = list(CheckedRows(OwnRows(values, weights)).blocks(4))
+    assert [len(block) for block in blocks] == [4, 4, 2]
+    np.testing.assert_array_equal(np.concatenate([block.values.toarray() for block in blocks]), values.toarray())
+    np.testing.assert_array_equal(np.concatenate([block.weights for block in blocks]), weights)
 
 
 def test_rows_of_the_wrong_form_are_refused() -> None:

@@ -19,13 +19,17 @@ from eigenveil.errors import require
 __all__ = ["PLACEHOLDERS", "Withheld", "identifiers", "require_ids"]
 
 # What programs write where a value is missing, in lower case: nothing, log files, SAS and Stata, ARFF files, Excel,
-# pandas, SQL dumps, R, NumPy, JavaScript, Python, SQL and JSON. What a person may have typed ("unknown", 999) is not here:
-# no list of that would be whole.
+# pandas, SQL dumps, R, NumPy, JavaScript, Python, SQL and JSON; then other ways in which C, Windows, pandas, database tools, Ruby
+# and Lisp write one of them. What a person may have typed ("unknown", 999) is not here: no list of that would be whole.
 PLACEHOLDERS = frozenset(
-    ["", "-", ".", "?", "#n/a", "<na>", "\\n", "n/a", "na", "nan", "nat", "undefined", "none", "null"]
+    ("", "-", ".", "?", "#n/a", "<na>", "\\n", "n/a", "na", "nan", "nat", "undefined", "none", "null")
+).union(
+    ("-nan", "+nan", "1.#ind", "-1.#ind", "1.#qnan", "-1.#qnan", "#na", "#n/a n/a", "#null!"),
+    ("(null)", "<null>", "[null]", "nil"),
 )
-# White space that `str.strip` knows, and characters of no width: a byte-order mark, joiners.
-_UNSEEN = "".join(filter(str.isspace, map(chr, range(0x3001)))) + "\u200b\u200c\u200d\u2060\ufeff"
+# White space that `str.strip` knows, characters of no width, as a byte-order mark or a joiner, and blanks that count as letters.
+_UNSEEN = "".join(filter(str.isspace, map(chr, range(0x3001)))) + "\xad\u061c\u180e\ufeff\u115f\u1160\u2800\u3164\uffa0"
+_UNSEEN += "".join(map(chr, (*range(0x200B, 0x2010), *range(0x202A, 0x202F), *range(0x2060, 0x2070))))
 # Whole numbers from here on have no float64 of their own.
 _EXACT = 2.0**53
 _KINDS = (str, bytes, bool, np.bool_, numbers.Integral, numbers.Number)
@@ -74,6 +78,9 @@ person, or leave those rows out.
         require_ids(person, what=what)
         _require_one_kind(person, what)
     ids = np.asarray(person)
+    if ids.dtype.kind in "SU" and isinstance(person, list | tuple) and any(one[-1:] in ("\0", b"\0") for one in person):
+        # Numpy fills up with zeros, so that "a" and "a\0" would be one person.
+        ids = np.array(person, dtype=object)
     require(ids.ndim == 1, f"{what} must be a column name or one identifier per row, got shape {ids.shape}")
     if ids.dtype.kind in "fc":
         require(bool(np.isfinite(ids).all()), _missing(what, "person"))
@@ -97,9 +104,15 @@ def require_ids(values: Iterable[Any], *, what: str, who: str = "person") -> Non
 count as two people.
     """
     for value in values:
-        value = _text(value) if isinstance(value, bytes) else value
+        if isinstance(value, tuple):
+            # A clinic and a number in it, say: without one of them it is nobody.
+            require(len(value) > 0, _missing(what, who))
+            require_ids(value, what=what, who=who)
+            continue
+        # Bytes that are all zero are what a field of fixed width holds where there is nothing.
+        value = _text(value.strip(b"\0") and value) if isinstance(value, bytes) else value
         if isinstance(value, str):
-            seen = value.strip(_UNSEEN)
+            seen = value.strip(_UNSEEN + "\0")
             require(seen.lower() not in PLACEHOLDERS, _missing(what, who))
             require(
                 len(seen) == len(value),

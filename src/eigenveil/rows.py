@@ -399,7 +399,11 @@ class WatchedRows:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class CheckedRows:
-    """Rows that come in blocks from elsewhere, each checked to be finite real numbers as it passes."""
+    """Rows that come in blocks from elsewhere, each checked to be finite real numbers as it passes.
+
+    What others make of `Rows` need not keep to the letter of it: sparse blocks are brought into canonical form, since the length
+    of a row is not to be had from entries in parts, and blocks of too many rows are cut.
+    """
 
     inner: Rows
 
@@ -417,7 +421,12 @@ class CheckedRows:
         """The blocks of the rows behind, or a `ValueError` at the first with anything but finite real numbers."""
         for block in self.inner.blocks(size):
             _require_finite(block)
-            yield block
+            if block.sparse:
+                block = Block(SparseRows(sp.csr_array(block.values)).values, block.weights)
+            if len(block) <= size:
+                yield block
+            else:
+                yield from (block.piece(start, size) for start in range(0, len(block), size))
 
 
 @in_silence

@@ -154,3 +154,24 @@ def test_a_first_block_that_fails_after_its_mean_was_charged_is_not_forgotten(mo
     assert [charge.label for charge in pca.unfinished_.guarantee.charges][:1] != []
     with pytest.raises(EigenveilError, match="broke off after 0 rows"):
         pca.fit(VALUES)
+
+
+@pytest.mark.parametrize("blocks", [0, 3])
+def test_a_block_that_fails_after_it_was_paid_for_closes_the_stream(
+    monkeypatch: pytest.MonkeyPatch, blocks: int
+) -> None:
+    # A later block costs no more than the first one did, so there is no new line for it. It is paid for all the same.
+    from eigenveil.tracking import sliced
+
+    def failing(*_: Any, **__: Any) -> Any:
+        raise MemoryError
+
+    pca = real(publish="block", block_size=50)
+    if blocks:
+        pca.partial_fit(VALUES[: 50 * blocks])
+    monkeypatch.setattr(sliced, "_leading", failing)
+    with pytest.raises(MemoryError):
+        pca.partial_fit(VALUES[50 * blocks : 50 * blocks + 50])
+    monkeypatch.undo()
+    with pytest.raises(EigenveilError, match="interrupted after it was paid for"):
+        pca.partial_fit(VALUES[-50:])

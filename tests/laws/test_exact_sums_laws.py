@@ -413,8 +413,8 @@ def test_products_of_a_matrix_in_place_of_rows_are_rounded_once(seed: int, dim: 
     rng = np.random.default_rng(seed)
     matrix = rng.standard_normal((dim, dim)) * size
     given_, domain, basis = Symmetric(matrix + matrix.T, people=9), Domain(dim, 2.0), basis_of(dim)
-    # Sixteen bits finer than the lattice of its release.
-    step = 2.0**-16 * step_of(domain.gram_sensitivity(ADD), dim * dim)
+    # Six bits finer than the lattice of its release.
+    step = 2.0**-6 * step_of(domain.gram_sensitivity(ADD), dim * dim)
     steps = [[round(Fraction(entry) / Fraction(step)) for entry in row] for row in given_.matrix.tolist()]
     grid = [[Fraction(entry) for entry in row] for row in on_basis_grid(basis).tolist()]
     exact = [

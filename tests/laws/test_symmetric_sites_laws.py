@@ -20,6 +20,7 @@ from eigenveil.privacy import (
     bounded_sum,
     bounded_trace,
 )
+from eigenveil.privacy.steps import CAPACITY, step_of
 from eigenveil.rows import DenseRows, Rows, Symmetric, WeightedRows
 from eigenveil.tasks import LocalPower, Totals, constant_steps
 from laws.strategies import PERSONAL, all_tasks
@@ -177,3 +178,34 @@ def test_domains_that_need_rows_are_refused() -> None:
     with pytest.raises(ValueError, match="must have 3 columns, got 2"):
         bounded_gram(rows, domain=Domain(3, 1.0), neighbours=near)
     assert not np.shares_memory(bounded_gram(rows, domain=Domain(2, 1.0), neighbours=near).value, rows.matrix)
+
+
+@pytest.mark.parametrize("dim", [3, 600])
+def test_products_hold_as_many_people_as_their_release_does(dim: int) -> None:
+    # Half of what fits into one entry of a release of the matrix itself, which holds fewer than one of the product.
+    room = CAPACITY * step_of(1.0, dim * dim) / 2
+    matrix = np.zeros((dim, dim))
+    matrix[0, 0], matrix[1, 1] = room, -room
+    found = bounded_gram_times(
+        Symmetric(matrix, people=9),
+        basis=np.eye(dim)[:, :2],
+        domain=Domain(dim, 1.0),
+        neighbours=Neighbours.ADD_REMOVE,
+    )
+    np.testing.assert_array_equal(found.value[:2], [[room, 0.0], [0.0, -room]])
+
+
+@pytest.mark.parametrize("dim", [2, 50])
+def test_rounding_a_matrix_before_its_product_stays_within_the_sensitivity(dim: int) -> None:
+    rng = np.random.default_rng(dim)
+    step = step_of(1.0, dim * dim)
+    # Half steps on either side, of any lattice that is a little finer, and a person as heavy as may be beside them.
+    base = (rng.integers(-8, 8, (dim, dim)) + 0.5) * step * 2.0 ** -rng.integers(0, 20, (dim, dim))
+    base, one = (base + base.T) / 2, rng.standard_normal(dim)
+    person = np.outer(one, one) / float(one @ one)
+    near, domain, basis = Neighbours.ADD_REMOVE, Domain(dim, 1.0), (one / np.linalg.norm(one))[:, None]
+    with_, without = (
+        bounded_gram_times(Symmetric(matrix, people=9), basis=basis, domain=domain, neighbours=near)
+        for matrix in (base + person, base)
+    )
+    assert float(np.linalg.norm(with_.value - without.value)) <= with_.sensitivity

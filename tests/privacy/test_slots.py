@@ -80,3 +80,18 @@ def test_an_account_that_moved_goes_on_where_it_was() -> None:
 def test_a_slot_needs_somebody_in_it() -> None:
     with pytest.raises(ValueError, match="per_person"):
         Slot("blocks", 0, 0)
+
+
+def test_an_interrupt_in_the_middle_of_a_charge_makes_nothing_cheaper(monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger = Ledger(epsilon=1.0, delta=1e-6)
+
+    def interrupted(self: Ledger, charge: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Ledger, "_write", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            ledger.spend(0.2, label="block", slot=Slot("blocks", 0, per_person=1))
+    # What was not written down was not paid for, so that the next one has to be.
+    ledger.spend(0.2, label="block", slot=Slot("blocks", 1, per_person=1))
+    assert ledger.spent_mu == 0.2

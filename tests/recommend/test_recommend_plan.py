@@ -74,7 +74,7 @@ def test_a_plan_can_be_carried_out(asked: ItemTerms) -> None:
     assert asked.mechanism == "auto" or plan.method == asked.mechanism
     if plan.hopeless:
         assert plan.expected.share <= plan.expected.at_best < 0.5
-    # One interaction is at most what a whole user is.
+    # One interaction is at most what a whole user is, but for what entries on a grid add to it: 2^-35 for each item.
     if asked.neighbours is not Neighbours.INTERACTION and asked.mechanism == "covariance":
         weaker = plan_items(replace(asked, neighbours=Neighbours.INTERACTION)).expected
         assert weaker is not None

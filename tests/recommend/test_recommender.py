@@ -511,3 +511,17 @@ def test_watch_is_told_of_every_round() -> None:
     seen: list[str] = []
     model = private(item_degrees="private").fit(R, watch=lambda done: seen.append(done.stage))
     assert seen == [turn.stage for turn in model.transcript_] == ["degrees", "covariance 1"]
+
+
+@pytest.mark.parametrize("normalise", ["filter", "both"])
+def test_without_privacy_the_space_is_exact(normalise: str) -> None:
+    # Small weights beside large ones: on the grid that private rows are brought to they would be cut short.
+    rng = np.random.default_rng(4)
+    held = (rng.random((200, 60)) < np.exp(-np.arange(60) / 20)).astype(float)
+    degrees = np.maximum(held.sum(axis=0), 1.0) * np.exp(rng.standard_normal(60))
+    weighted = held / np.sqrt(degrees) if normalise == "both" else held
+    lengths = np.linalg.norm(weighted, axis=1, keepdims=True)
+    rows = weighted / np.where(lengths > 0, lengths, 1.0)
+    model = recommender(normalise=normalise, item_degrees=degrees)
+    found = model.fit(sp.csr_array(held)).singular_values_
+    np.testing.assert_allclose(found, np.linalg.svd(rows, compute_uv=False)[:3], rtol=1e-9)

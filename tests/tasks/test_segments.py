@@ -12,7 +12,7 @@ from scipy.special import ndtr
 from eigenveil.linalg import Array, Subspace, captured_variance, orthonormal, sines, top_eigen
 from eigenveil.privacy import Budget, Domain, Exact, Gaussian, Ledger, Neighbours, Noise
 from eigenveil.protocols import run_pooled
-from eigenveil.rows import DenseRows, SparseRows, Symmetric
+from eigenveil.rows import Block, DenseRows, SparseRows, Symmetric
 from eigenveil.tasks.base import Question
 from eigenveil.tasks.segments import Segments, SegmentsState
 
@@ -77,6 +77,23 @@ def test_rows_are_centered_and_scaled_by_the_domain_in_either_storage() -> None:
     for table in (DenseRows(rows), SparseRows(sp.csr_array(rows))):
         found = run_pooled(replace(a_task(), domain=domain, noise=Noise.seeded(1)), table, EXACT)
         assert sines(found.basis, vectors).max() < 1e-7
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("center", [None, 0.4, 40.0])
+@pytest.mark.parametrize("radius", [1.5, 2.0 * (1 - 2.0**-40)])
+def test_a_private_start_takes_any_number_of_rows_around_any_center(
+    sparse: bool, center: float | None, radius: float
+) -> None:
+    # More than are added up at once: how many rows there are may not decide whether there is an error.
+    rows = np.random.default_rng(1).standard_normal((1500, 3)) + (center or 0.0)
+    table = SparseRows(sp.csr_array(rows)) if sparse else DenseRows(rows)
+    where = None if center is None else np.full(3, center)
+    task = replace(a_task(3), domain=Domain(3, radius, center=where), noise=Noise.seeded(5))
+    found = task.private(task.ask(task.start()), table).value[:, 0]
+    scores = replace(task, noise=Noise.seeded(5))._scores(len(rows)) * task._score_unit
+    bounded = Domain(3, radius, center=where).dense(Block(rows))
+    np.testing.assert_allclose(found, scores @ bounded, atol=1e-3)
 
 
 def test_several_peers_find_what_one_would() -> None:

@@ -352,7 +352,8 @@ class Stream:
     def _account(self, reserve: Reserve) -> tuple[Any, ...]:
         """What changes when this stream is charged, by however little, and not when others on its ledger are."""
         assert self.ledger is not None
-        return len(reserve.charges), self.ledger.series().get(self.series)
+        own = {name: held for name, held in self.ledger.series().items() if name.startswith(f"{self.series}: ")}
+        return len(reserve.charges), own
 
     def _reserved(self) -> Reserve:
         """The whole budget, less what was paid before, set aside for this stream alone."""

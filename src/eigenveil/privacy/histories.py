@@ -61,6 +61,8 @@ class Histories(Region):
     With positive `weights`, (dim,), one for each item, rows keep that length and have entries in their proportion: with
     w = one over the root of the item degrees, the matrix of GF-CF. That is for whole users: what one item moves is not bounded.
 
+    With `claimed` false nothing is claimed, and rows are on no grid, as in a `Domain`.
+
     >>> Histories(3, least=4).dense(Block(np.array([[0.0, 1.0, 1.0], [7.0, 0.0, 0.0]]))).round(9).tolist()
     [[0.0, 0.5, 0.5], [0.5, 0.0, 0.0]]
     """

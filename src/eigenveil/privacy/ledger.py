@@ -202,16 +202,16 @@ delta = 1e-06; nothing was released
                 self._require_room(extra, label)
             else:
                 reserve._require_room(extra, label)
+            if slot is None or extra > 0:
+                charge = Charge(label, extra)
+                # The line first, its reserve and its slot after it: an interrupt in between leaves more spent than need be, and
+                # never less.
+                self._write(charge)
+                if reserve is not None:
+                    reserve._write(charge)
             if slot is not None and series is not None:
                 series.add(slot, mu * mu)
                 self._series[slot.series] = series
-                if extra == 0:
-                    return
-            charge = Charge(label, extra)
-            # The line first, its reserve second: in between more is set aside than need be, and never less.
-            self._write(charge)
-            if reserve is not None:
-                reserve._write(charge)
 
     def _require_original(self, label: str) -> None:
         if not self._open or os.getpid() != self._process:

@@ -70,8 +70,9 @@ _STRIP = 512
 _SCORED_ROWS = 1 << 9
 # Rows whose products add up in float64; and sparse rows as far as 100 radii from zero, whose products add up in int64.
 _DENSE_ROWS, _SPARSE_ROWS = 1 << 18, 1 << 14
-# A symmetric matrix in place of rows is brought onto a lattice this much finer than that of its release.
-_FINER, _MOST = 2.0**-16, 1 << 60
+# A symmetric matrix in place of rows is brought onto a lattice this much finer than that of its release, and clipped far beyond
+# what the release of a product holds.
+_FINER, _MOST = 2.0**-6, 1 << 60
 
 
 @final
@@ -379,8 +380,8 @@ def whole_gram_times(rows: Rows, *, basis: Array, region: Region) -> Array:
 def whole_symmetric_times(matrix: Array, *, basis: Array, sensitivity: float) -> Array:
     """A site's own matrix, (d, d), times `basis`, (d, p): both on lattices, and the product rounded once.
 
-    `sensitivity` is how far a person moves the matrix. On a lattice so fine rounding adds less than 2^-18 of it: what
-    `Domain.gram_times_sensitivity` leaves room for.
+    `sensitivity` is how far a person moves the matrix. Rounding to steps g moves neighbours apart by d g at most, 2^-19 of it on
+    a lattice so fine (`step_of`): less than the 2^-18 that `Domain.gram_times_sensitivity` leaves room for.
     """
     step = step_of(sensitivity, matrix.size) * _FINER
     whole = np.rint(on_basis_grid(basis) / _BASIS_UNIT).astype(np.int64)

@@ -63,7 +63,8 @@ class ItemStudy(WholeFit[ItemState, Array, FoundItems]):
     one vote of length at most one. What is released is raised to the size of its noise, below which it says nothing, or without
     noise to the least that anybody voted for. With `keep`, the directions are then those of the `keep` items of largest degree,
     which is post-processing; with `columns`, those of a public list, rising. With `weights`, (dim,), or with `weigh`, which
-    makes them one over the root of the released degrees, rows are weighted (`Histories`).
+    makes them one over the root of the released degrees, rows are weighted (`Histories`). With `claimed` false nothing is
+    claimed, as where there is no noise.
 
     `releases` are the components' shares, turns and numbers in one turn; `multiplier`, `grid` and `rounding` are those of a
     `Setting`. Proof: each stage's own task says what it is sensitive to, for whatever columns and weights are asked for, and
@@ -85,6 +86,7 @@ class ItemStudy(WholeFit[ItemState, Array, FoundItems]):
     weights: Array | None = None
     weigh: bool = False
     begins_again: bool = False
+    claimed: bool = True
     _made: dict[str, tuple[tuple[Any, Any], AnySum]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -225,11 +227,6 @@ class ItemStudy(WholeFit[ItemState, Array, FoundItems]):
         return self._directions(kept, weights), Question(question.step, question.arrays[2:])
 
     @property
-    def _claimed(self) -> bool:
-        """Whether there is noise anywhere, and with it something to be claimed."""
-        return self.multiplier > 0
-
-    @property
     def _used(self) -> int:
         """How many items the directions are of."""
         if self.keep is not None:
@@ -239,7 +236,7 @@ class ItemStudy(WholeFit[ItemState, Array, FoundItems]):
     def _degrees(self) -> AnySum:
         if "degrees" not in self._made:
             count = self.dim if self.columns is None else len(self.columns)
-            domain = Histories(count, self.least, self.columns, claimed=self._claimed)
+            domain = Histories(count, self.least, self.columns, claimed=self.claimed)
             task = Totals(domain, self.neighbours, sum_weight=1.0, name="item degrees")
             self._made["degrees"] = ((_NONE, _NONE), task)
         return self._made["degrees"][1]
@@ -251,7 +248,8 @@ class ItemStudy(WholeFit[ItemState, Array, FoundItems]):
         if made is None or not all(
             one is two or np.array_equal(one, two) for one, two in zip(made[0], asked, strict=True)
         ):
-            made = (asked, self.components(Histories(self._used, self.least, columns, weights, self._claimed)))
+            domain = Histories(self._used, self.least, columns, weights, claimed=self.claimed)
+            made = (asked, self.components(domain))
             self._made["components"] = made
         return made[1]
 

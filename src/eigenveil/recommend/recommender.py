@@ -231,6 +231,7 @@ class PrivateRecommender(BaseEstimator):
                 weights=None if not both or degrees is None else 1.0 / np.sqrt(degrees),
                 weigh=both and isinstance(self.item_degrees, str),
                 begins_again=terms.budget is None,
+                claimed=terms.budget is not None,
             )
 
         federation = Federation(request, sites, Columns(dim, next(iter(sites))), watch=watch, design=design)

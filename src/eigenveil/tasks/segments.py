@@ -35,9 +35,9 @@ from eigenveil.tasks.products import require_shares
 
 __all__ = ["Segments", "SegmentsState"]
 
-# Bits of a hidden score, how much finer the grid of rows is than for products, so that people with many rows keep theirs, and how
-# many rows times scores are then added up at once without rounding.
-_SCORE_BITS, _FINER, _AT_ONCE = 16, 2.0**-10, 1 << 10
+# Bits of a hidden score, how much finer the grid of rows is than for products, so that people with many rows keep theirs, the
+# bits that an entry of a row then has, and how many rows times scores are added up at once without rounding.
+_SCORE_BITS, _FINER, _ROW_BITS, _AT_ONCE = 16, 2.0**-10, 27, 1 << 10
 # How far the directions found so far may be from orthonormal when they come from elsewhere.
 _ORTHONORMAL = 1e-8
 # A product this much shorter than the longest one is what rounding left of rows that lie in the directions found.
@@ -162,7 +162,8 @@ class Segments(SumTask[SegmentsState, Subspace]):
             not isinstance(rows, Symmetric),
             "a Symmetric has no rows to give hidden scores to, so it cannot take part in a start; give rows",
         )
-        summed = _FloatStart(self.domain) if self.domain.unit is None else _WholeStart(self.domain, self.domain.unit)
+        unit = self.domain.unit
+        summed = _FloatStart(self.domain) if unit is None else _WholeStart(self.domain, unit, sparse=rows.sparse)
         for block in rows.blocks(block_size(rows)):
             summed.take(block, self._scores(len(block)))
         return summed.value() * self._score_unit
@@ -249,12 +250,13 @@ class _WholeStart:
     center are whole rows less s_j times the center, and what is to be taken off, sum_j s_j q_j, is a whole number too.
     """
 
-    def __init__(self, domain: Domain, unit: float) -> None:
-        center = domain.shifted_center
-        far = 0.0 if center is None else float(np.abs(center).max())
+    def __init__(self, domain: Domain, unit: float, *, sparse: bool) -> None:
+        center = domain.shifted_center if sparse else None
         self._domain, self._unit, self._center = domain, unit * _FINER, center
-        # Stored entries of sparse rows hold the center as well, which may be a hundred radii away.
-        each = (math.ceil((domain.radius + far) / self._unit) + 1) << _SCORE_BITS
+        # Dense rows are inside of their ball. Stored entries of sparse rows hold the center as well, up to a hundred radii away.
+        far = 0.0 if center is None else float(np.abs(center).max())
+        reach = 1 << _ROW_BITS if center is None else math.ceil((domain.radius + far) / self._unit) + 1
+        each = reach << _SCORE_BITS
         self._most = (1 << 62) // each
         self._total, self._shifts = Total.zeros((domain.dim,), each=each), 0
 
