@@ -7,10 +7,8 @@ from typing import Any, Literal, final
 import numpy as np
 from numpy.random import Generator
 
-from eigenveil.estimators.bounds import RowBounds
-from eigenveil.estimators.study import Found, Study
 from eigenveil.linalg import Array, Subspace, orthonormal
-from eigenveil.plan import Choice, Mechanisms, Plan, predict, split_budget
+from eigenveil.plan import Choice, Mechanisms, Plan, predict
 from eigenveil.privacy import (
     Budget,
     Domain,
@@ -29,6 +27,9 @@ from eigenveil.privacy.published import fpca_scale, ppm_multiplier
 from eigenveil.protocols import run_pooled
 from eigenveil.rows import Rows
 from eigenveil.tasks import CovarianceSum, PowerIteration, Task
+from eigenveil.tasks.fit.bounds import RowBounds
+from eigenveil.tasks.fit.split import split_budget
+from eigenveil.tasks.fit.task import Found, Study
 
 __all__ = ["Curator", "Findings", "Request"]
 

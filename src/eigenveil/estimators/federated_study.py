@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 
 from eigenveil.estimators.federated_request import SitesRequest
-from eigenveil.estimators.study import Study
-from eigenveil.estimators.whole_fit import Setting
 from eigenveil.linalg import orthonormal
-from eigenveil.plan import components_of, iterates, split_budget
+from eigenveil.plan import components_of, iterates
+from eigenveil.tasks.fit.split import split_budget
+from eigenveil.tasks.fit.task import Setting, Study
 
 __all__ = ["pca_study"]
 

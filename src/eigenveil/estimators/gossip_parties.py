@@ -14,13 +14,14 @@ import numpy as np
 from eigenveil.errors import require
 from eigenveil.estimators.curator import noise_floor
 from eigenveil.estimators.gossip_request import PeersRequest, directions_of
-from eigenveil.estimators.study import Found, Study
 from eigenveil.linalg import Array, orthonormal
-from eigenveil.plan import SegmentsPlan, Split, iterates, split_budget
+from eigenveil.plan import SegmentsPlan, iterates
 from eigenveil.privacy import Exact, Gaussian, Ledger, Noise, PairedPart
 from eigenveil.protocols.gossip import GossipTerms, Outgoing, Paired, PairKeys, Peer, PeerNoise, PeerTurn, Plain
 from eigenveil.protocols.keys import Identity, digest
 from eigenveil.rows import Rows
+from eigenveil.tasks.fit.split import Split, split_budget
+from eigenveil.tasks.fit.task import Found, Study
 
 __all__ = ["PeerParties"]
 

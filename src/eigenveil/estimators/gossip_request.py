@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, final
 
-from eigenveil.estimators.bounds import RowBounds
 from eigenveil.graphs import Graph
 from eigenveil.linalg import Array
 from eigenveil.plan import SegmentsPlan, SitesPlan, components_of
 from eigenveil.privacy import Budget, Domain, Neighbours, Noise
 from eigenveil.protocols.gossip import Consensus
 from eigenveil.tasks import PublishedSegments, Segments, Task
+from eigenveil.tasks.fit.bounds import RowBounds
 
 __all__ = ["PeersRequest", "directions_of"]
 
