@@ -31,9 +31,8 @@ def pca_study(request: SitesRequest, setting: Setting, *, start: Any) -> Study:
         bounds=request.bounds,
         neighbours=request.neighbours,
         center=request.center,
-        components=lambda domain: components_of(
+        components=components_of(
             request.plan,
-            domain,
             begin,
             neighbours=request.neighbours,
             rank=request.rank,

@@ -142,12 +142,11 @@ class PeerParties:
 
     def _study(self, name: str) -> Study:
         request = self.request
-        hidden = self._noise(name, "hidden")
         return Study(
             bounds=request.bounds,
             neighbours=request.neighbours,
             center=request.center,
-            components=lambda domain: directions_of(request, domain, self._begin, hidden),
+            components=directions_of(request, self._begin, self._noise(name, "hidden")),
             split=self._split,
             people=request.people,
             multiplier=self._planned_noise,

@@ -215,7 +215,7 @@ class PrivateRecommender(BaseEstimator):
                 dim=dim,
                 least=terms.least,
                 neighbours=terms.neighbours,
-                components=lambda domain: directions(plan, terms, domain, begin),
+                components=directions(plan, terms, begin),
                 rank=terms.rank,
                 releases=(
                     plan.shares,
