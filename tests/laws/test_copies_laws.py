@@ -34,7 +34,6 @@ from eigenveil import (
 from eigenveil.errors import BudgetExceeded, QuorumLost
 from eigenveil.estimators.find_column_bounds import find_column_bounds
 from eigenveil.estimators.gossip_scores import ReadyScores
-from eigenveil.estimators.study import Study
 from eigenveil.linalg import Array
 from eigenveil.people import Withheld
 from eigenveil.privacy import Bounded, Noise
@@ -43,6 +42,7 @@ from eigenveil.protocols.keys import Identity
 from eigenveil.recommend import Interactions
 from eigenveil.rows import Block, Rows
 from eigenveil.runtimes import Faults
+from eigenveil.tasks.fit.task import Study
 from laws.object_graphs import COPIES, Secrets, reached, through_pickles
 
 DIM, COUNT, BOUND = 5, 80, 8.0

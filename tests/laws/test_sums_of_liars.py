@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eigenveil import FederatedPCA
-from eigenveil.estimators.study import Study
 from eigenveil.linalg import Array
 from eigenveil.privacy.steps import ROUNDING_COST
 from eigenveil.protocols import Envelope, Give
 from eigenveil.runtimes import Faults
 from eigenveil.tasks.base import on_grid
+from eigenveil.tasks.fit.task import Study
 
 
 @settings(max_examples=200)

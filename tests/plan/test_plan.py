@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from eigenveil import PrivatePCA
 from eigenveil.linalg import Array, captured_variance
-from eigenveil.plan import Choice, predict, split_budget
+from eigenveil.plan import Choice, predict
 from eigenveil.plan.choice import EXACT_TURNS, GROWTH, MEMORY_LIMIT, TURNS
 from eigenveil.privacy import Budget, Neighbours
+from eigenveil.tasks.fit.split import split_budget
 
 BUDGET = Budget(1.0, 1e-6)
 dims = st.integers(2, 400)

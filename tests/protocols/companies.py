@@ -9,11 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
-from eigenveil.estimators.bounds import RowBounds
-from eigenveil.estimators.center import CenterSearch
-from eigenveil.estimators.study import Study
 from eigenveil.linalg import Array, orthonormal
-from eigenveil.plan import split_budget
 from eigenveil.privacy import Domain, Exact, Gaussian, Ledger, Mechanism, Neighbours, Noise
 from eigenveil.protocols import Envelope, Hub, Layout, Member, Node, Party, Sampling, Terms, star, tree
 from eigenveil.rows import DenseRows
@@ -28,6 +24,10 @@ from eigenveil.tasks import (
     Task,
     Totals,
 )
+from eigenveil.tasks.fit.bounds import RowBounds
+from eigenveil.tasks.fit.center import CenterSearch
+from eigenveil.tasks.fit.split import split_budget
+from eigenveil.tasks.fit.task import Study
 
 DIM, RANK = 5, 2
 NEAR = Neighbours.ADD_REMOVE

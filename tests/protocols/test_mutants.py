@@ -11,11 +11,11 @@ import eigenveil.protocols.party
 import eigenveil.protocols.wire
 import eigenveil.tasks.base
 from eigenveil.errors import PeerError
-from eigenveil.estimators.study import Study
 from eigenveil.protocols import Envelope, Give, Hub, Member, Message
 from eigenveil.protocols.gathering import Gathering
 from eigenveil.protocols.wire import decode, encode
 from eigenveil.tasks import Question
+from eigenveil.tasks.fit.task import Study
 from protocols.companies import picture
 from protocols.fault_runs import random_run, require_right
 from protocols.test_party_laws import (

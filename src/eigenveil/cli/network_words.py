@@ -39,7 +39,7 @@ def title_words(study: "StudyFile") -> str:
 def revealed_words(study: "StudyFile", parties: "Parties") -> Iterator[str]:
     """What leaves a site around a hub, from the terms that the site itself has worked out: in how many rounds, what, and how
     covered."""
-    from eigenveil.estimators.study import Study
+    from eigenveil.tasks.fit.task import Study
 
     request, plan, task = parties.request, parties.request.plan, parties.study
     assert isinstance(task, Study)
@@ -52,8 +52,9 @@ def revealed_words(study: "StudyFile", parties: "Parties") -> Iterator[str]:
 
 def peer_revealed_words(study: "StudyFile", parties: "PeerParties") -> Iterator[str]:
     """What leaves a peer, from the terms that the peer itself has worked out: in how many rounds, what, and how covered."""
-    from eigenveil.plan import SitesPlan, split_budget
+    from eigenveil.plan import SitesPlan
     from eigenveil.privacy import packed_size
+    from eigenveil.tasks.fit.split import split_budget
 
     request, plan, dim = parties.request, parties.request.plan, parties.request.bounds.dim
     # Studies over the network find all components at once.

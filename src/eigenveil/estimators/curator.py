@@ -1,16 +1,16 @@
 """One curator's fit, step by step: mean, plan, components, small totals, guarantee. `PrivatePCA` is its public face."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal, final
 
 import numpy as np
 from numpy.random import Generator
 
-from eigenveil.estimators.bounds import RowBounds
-from eigenveil.estimators.study import Found, Study
 from eigenveil.linalg import Array, Subspace, orthonormal
-from eigenveil.plan import Choice, Mechanisms, Plan, predict, split_budget
+from eigenveil.plan import Choice, Mechanisms, Plan, predict
 from eigenveil.privacy import (
     Budget,
     Domain,
@@ -29,6 +29,9 @@ from eigenveil.privacy.published import fpca_scale, ppm_multiplier
 from eigenveil.protocols import run_pooled
 from eigenveil.rows import Rows
 from eigenveil.tasks import CovarianceSum, PowerIteration, Task
+from eigenveil.tasks.fit.bounds import RowBounds
+from eigenveil.tasks.fit.split import split_budget
+from eigenveil.tasks.fit.task import Found, Study
 
 __all__ = ["Curator", "Findings", "Request"]
 
@@ -101,7 +104,7 @@ class Curator:
             bounds=request.bounds,
             neighbours=request.neighbours,
             center=request.center,
-            components=lambda domain: self._components(domain, chosen),
+            components=self._components(chosen),
             split=split,
             people=public,
             multiplier=0.0 if self.budget is None else 1.0 / self.budget.mu,
@@ -146,13 +149,14 @@ class Curator:
             iterations=request.iterations,
         )
 
-    def _components(self, domain: Domain, choice: Choice) -> Task[Any, Any, Any]:
-        """One release of the Gram matrix, or noisy products with a block of vectors."""
-        neighbours = self.request.neighbours
+    def _components(self, choice: Choice) -> Callable[[Domain], Task[Any, Any, Any]]:
+        """What makes the task for rows in a domain: one release of the Gram matrix, or noisy products with a block of vectors."""
+        request = self.request
         if choice.mechanism == "covariance":
-            return CovarianceSum(domain, neighbours)
-        begin = orthonormal(self.rng.standard_normal((domain.dim, choice.width)))
-        return PowerIteration(domain, neighbours, begin, self._shares(choice), self.request.rank)
+            return partial(CovarianceSum, neighbours=request.neighbours)
+        begin = orthonormal(self.rng.standard_normal((request.bounds.dim, choice.width)))
+        shares = self._shares(choice)
+        return partial(PowerIteration, neighbours=request.neighbours, begin=begin, shares=shares, rank=request.rank)
 
     def _shares(self, choice: Choice) -> tuple[float, ...]:
         if self.budget is None or self.request.calibration != "paper":

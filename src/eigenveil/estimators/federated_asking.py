@@ -11,7 +11,6 @@ from typing import Any, Final, cast
 import numpy as np
 
 from eigenveil.errors import require
-from eigenveil.estimators.bounds import RowBounds
 from eigenveil.estimators.checks import (
     budget_of,
     is_real,
@@ -30,6 +29,7 @@ from eigenveil.plan import Method, plan_sites
 from eigenveil.privacy import Budget, Neighbours
 from eigenveil.protocols import Terms
 from eigenveil.runtimes import Faults
+from eigenveil.tasks.fit.bounds import RowBounds
 
 __all__ = ["budgets_of", "request_of"]
 

@@ -9,13 +9,13 @@ from typing import Any, Final, Literal, Self, final
 import numpy as np
 
 from eigenveil.errors import require
-from eigenveil.estimators.whole_fit import WholeFit
 from eigenveil.linalg import Array
 from eigenveil.plan import plan_masks
 from eigenveil.privacy import Budget
 from eigenveil.privacy.domain import LARGEST, SMALLEST
 from eigenveil.protocols.masked import MaskedTerms
 from eigenveil.rows import Block, Rows, Symmetric, block_size
+from eigenveil.tasks.fit.task import WholeFit
 
 __all__ = ["MASKED_METHODS", "Declared", "masked_room", "masked_terms"]
 

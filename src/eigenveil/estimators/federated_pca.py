@@ -18,10 +18,10 @@ from eigenveil.estimators.federation import Federation
 from eigenveil.estimators.fitted import FittedPCA
 from eigenveil.estimators.rounds import Unfinished, Watch
 from eigenveil.estimators.sites import Held, read_site, read_sites
-from eigenveil.estimators.study import Found
 from eigenveil.linalg import Array
 from eigenveil.rows import in_silence
 from eigenveil.runtimes import Faults
+from eigenveil.tasks.fit.task import Found
 
 __all__ = ["FederatedPCA"]
 

@@ -4,9 +4,9 @@ import math
 
 from eigenveil.estimators.federated_request import SitesRequest
 from eigenveil.estimators.parties import NOTHING_ASKED, Parties
-from eigenveil.estimators.study import Found
 from eigenveil.privacy import Charge, Guarantee, rows_are_cut
 from eigenveil.privacy.guarantee import plain
+from eigenveil.tasks.fit.task import Found
 
 __all__ = ["CALIBRATION", "against", "assumed_of_sites", "caveats_of", "charged", "federated_promise", "integers"]
 

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, final
 
-from eigenveil.estimators.bounds import RowBounds
 from eigenveil.estimators.federated_masks import Declared
 from eigenveil.linalg import Array
 from eigenveil.plan import SitesPlan
 from eigenveil.privacy import Budget, Neighbours
 from eigenveil.protocols import Terms
+from eigenveil.tasks.fit.bounds import RowBounds
 
 __all__ = ["Participation", "SitesRequest"]
 

@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 
 from eigenveil.estimators.federated_request import SitesRequest
-from eigenveil.estimators.study import Study
-from eigenveil.estimators.whole_fit import Setting
 from eigenveil.linalg import orthonormal
-from eigenveil.plan import components_of, iterates, split_budget
+from eigenveil.plan import components_of, iterates
+from eigenveil.tasks.fit.split import split_budget
+from eigenveil.tasks.fit.task import Setting, Study
 
 __all__ = ["pca_study"]
 
@@ -31,9 +31,8 @@ def pca_study(request: SitesRequest, setting: Setting, *, start: Any) -> Study:
         bounds=request.bounds,
         neighbours=request.neighbours,
         center=request.center,
-        components=lambda domain: components_of(
+        components=components_of(
             request.plan,
-            domain,
             begin,
             neighbours=request.neighbours,
             rank=request.rank,

@@ -11,8 +11,6 @@ from eigenveil.estimators.federated_request import SitesRequest
 from eigenveil.estimators.parties import Design, Parties
 from eigenveil.estimators.rounds import Round, Watch, round_of
 from eigenveil.estimators.sites import Columns
-from eigenveil.estimators.study import Found
-from eigenveil.estimators.whole_fit import WholeFit
 from eigenveil.privacy import (
     Charge,
     Ledger,
@@ -21,6 +19,7 @@ from eigenveil.protocols import Hub, Member, Party, Turn
 from eigenveil.protocols.masked import Identity, MaskedMember, MaskedTerms
 from eigenveil.rows import Rows
 from eigenveil.runtimes import Faults, InProcess, Refusal
+from eigenveil.tasks.fit.task import Found, WholeFit
 
 __all__ = ["Federation"]
 

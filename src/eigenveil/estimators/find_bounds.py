@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from eigenveil.errors import require
-from eigenveil.estimators.bounds import RowBounds
 from eigenveil.estimators.checks import center_of, is_real
 from eigenveil.estimators.found_bounds import Candidate, FoundBounds
 from eigenveil.estimators.small_release import SmallRelease
@@ -23,6 +22,7 @@ from eigenveil.privacy.domain import FARTHEST
 from eigenveil.privacy.quantiles import Cells, Tails, bounded_tails, read_tails, tails_sensitivity
 from eigenveil.rows import in_silence
 from eigenveil.tasks import Totals
+from eigenveil.tasks.fit.bounds import RowBounds
 
 __all__ = ["find_bounds", "numbers_of_range", "quantile_of"]
 

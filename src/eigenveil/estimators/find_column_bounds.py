@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from eigenveil.errors import require
-from eigenveil.estimators.bounds import RowBounds
 from eigenveil.estimators.find_bounds import SURE, numbers_of_range, quantile_of
 from eigenveil.estimators.small_release import SmallRelease
 from eigenveil.linalg import Array
 from eigenveil.privacy import Domain, Guarantee, Ledger, Neighbours
 from eigenveil.privacy.quantiles import Cells, Tails, bounded_column_tails, read_tails, tails_sensitivity
 from eigenveil.rows import in_silence
+from eigenveil.tasks.fit.bounds import RowBounds
 
 __all__ = ["FoundColumnBounds", "find_column_bounds"]
 

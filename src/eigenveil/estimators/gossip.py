@@ -11,13 +11,13 @@ from eigenveil.estimators.gossip_parties import PeerParties
 from eigenveil.estimators.gossip_request import PeersRequest
 from eigenveil.estimators.rounds import Round, Watch
 from eigenveil.estimators.sites import Columns
-from eigenveil.estimators.study import Found, Study
 from eigenveil.linalg import sines
 from eigenveil.privacy import Charge, Ledger
 from eigenveil.protocols.gossip import GossipTerms, Peer, PeerTurn
 from eigenveil.protocols.keys import Identity
 from eigenveil.rows import Rows
 from eigenveil.runtimes import Faults, Meeting, Refusal
+from eigenveil.tasks.fit.task import Found, Study
 
 __all__ = ["Gossip"]
 

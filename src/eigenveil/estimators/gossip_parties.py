@@ -14,13 +14,14 @@ import numpy as np
 from eigenveil.errors import require
 from eigenveil.estimators.curator import noise_floor
 from eigenveil.estimators.gossip_request import PeersRequest, directions_of
-from eigenveil.estimators.study import Found, Study
 from eigenveil.linalg import Array, orthonormal
-from eigenveil.plan import SegmentsPlan, Split, iterates, split_budget
+from eigenveil.plan import SegmentsPlan, iterates
 from eigenveil.privacy import Exact, Gaussian, Ledger, Noise, PairedPart
 from eigenveil.protocols.gossip import GossipTerms, Outgoing, Paired, PairKeys, Peer, PeerNoise, PeerTurn, Plain
 from eigenveil.protocols.keys import Identity, digest
 from eigenveil.rows import Rows
+from eigenveil.tasks.fit.split import Split, split_budget
+from eigenveil.tasks.fit.task import Found, Study
 
 __all__ = ["PeerParties"]
 
@@ -141,12 +142,11 @@ class PeerParties:
 
     def _study(self, name: str) -> Study:
         request = self.request
-        hidden = self._noise(name, "hidden")
         return Study(
             bounds=request.bounds,
             neighbours=request.neighbours,
             center=request.center,
-            components=lambda domain: directions_of(request, domain, self._begin, hidden),
+            components=directions_of(request, self._begin, self._noise(name, "hidden")),
             split=self._split,
             people=request.people,
             multiplier=self._planned_noise,

@@ -11,7 +11,6 @@ from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
 from eigenveil.errors import EigenveilError, require
-from eigenveil.estimators.bounds import RowBounds
 from eigenveil.estimators.checks import budget_of, mean_or_numbers, rank_of, require_integer, seed_of
 from eigenveil.estimators.federated_rules import require_enough
 from eigenveil.estimators.fitted import FittedPCA
@@ -25,7 +24,6 @@ from eigenveil.estimators.gossip_scores import PublishedScores, ReadyScores
 from eigenveil.estimators.gossip_warnings import warnings_of
 from eigenveil.estimators.rounds import Unfinished, Watch
 from eigenveil.estimators.sites import Held, read_sites
-from eigenveil.estimators.study import Found
 from eigenveil.graphs import Graph
 from eigenveil.linalg import Array
 from eigenveil.plan import SitesPlan
@@ -36,6 +34,8 @@ from eigenveil.privacy import (
 from eigenveil.rows import in_silence
 from eigenveil.runtimes import Faults
 from eigenveil.tasks import PublishedSegments
+from eigenveil.tasks.fit.bounds import RowBounds
+from eigenveil.tasks.fit.task import Found
 
 __all__ = ["GossipPCA"]
 

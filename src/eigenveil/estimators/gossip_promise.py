@@ -4,8 +4,8 @@ import math
 
 from eigenveil.estimators.gossip_parties import PeerParties
 from eigenveil.estimators.gossip_request import PeersRequest
-from eigenveil.estimators.study import Found
 from eigenveil.privacy import Guarantee, rows_are_cut
+from eigenveil.tasks.fit.task import Found
 
 __all__ = ["gossip_promise"]
 

@@ -1,16 +1,17 @@
-"""`PeersRequest`: what a fit between peers is asked for, in checked and public terms, and the task that finds its directions."""
+"""`PeersRequest`: what a fit between peers is asked for, in checked and public terms, and what makes its components' task."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, final
 
-from eigenveil.estimators.bounds import RowBounds
 from eigenveil.graphs import Graph
 from eigenveil.linalg import Array
 from eigenveil.plan import SegmentsPlan, SitesPlan, components_of
 from eigenveil.privacy import Budget, Domain, Neighbours, Noise
 from eigenveil.protocols.gossip import Consensus
 from eigenveil.tasks import PublishedSegments, Segments, Task
+from eigenveil.tasks.fit.bounds import RowBounds
 
 __all__ = ["PeersRequest", "directions_of"]
 
@@ -72,31 +73,30 @@ class PeersRequest:
         return max(self.plan.shares)
 
 
-def directions_of(request: PeersRequest, domain: Domain, begin: Array | None, hidden: Noise) -> Task[Any, Any, Any]:
-    """One peer's task that finds the directions, for rows in `domain`; `hidden` is where it draws what it keeps to itself."""
+def directions_of(request: PeersRequest, begin: Array | None, hidden: Noise) -> Callable[[Domain], Task[Any, Any, Any]]:
+    """What makes one peer's task that finds the directions, for rows in a domain; `hidden` is where it draws what it keeps to
+    itself."""
     plan = request.plan
     if not isinstance(plan, SegmentsPlan):
-        return components_of(
-            plan, domain, begin, neighbours=request.neighbours, rank=request.rank, private=request.private
-        )
+        return components_of(plan, begin, neighbours=request.neighbours, rank=request.rank, private=request.private)
     if request.published:
-        return PublishedSegments(
-            domain,
-            request.rank,
-            plan.turns,
-            plan.alpha / domain.radius**2,
-            plan.deviation,
-            plan.schedule,
-            hidden,
+        return partial(
+            PublishedSegments.in_ball,
+            rank=request.rank,
+            turns=plan.turns,
+            alpha=plan.alpha,
+            sigma_q=plan.deviation,
+            sigma_p=plan.schedule,
+            noise=hidden,
         )
-    return Segments(
-        domain,
-        request.neighbours,
-        request.rank,
-        plan.turns,
-        plan.shares,
-        hidden,
-        plan.deviation,
-        plan.clip,
-        plan.tolerance,
+    return partial(
+        Segments,
+        neighbours=request.neighbours,
+        rank=request.rank,
+        turns=plan.turns,
+        shares=plan.shares,
+        noise=hidden,
+        deviation=plan.deviation,
+        clip=plan.clip,
+        tolerance=plan.tolerance,
     )

@@ -9,7 +9,6 @@ from typing import final
 
 from eigenveil.errors import EigenveilError, require
 from eigenveil.estimators.gossip_request import PeersRequest
-from eigenveil.estimators.study import Found
 from eigenveil.linalg import Array
 from eigenveil.privacy import (
     Bounded,
@@ -24,6 +23,7 @@ from eigenveil.privacy import (
     epsilon_of,
 )
 from eigenveil.rows import Rows
+from eigenveil.tasks.fit.task import Found
 
 __all__ = ["PublishedScores", "ReadyScores"]
 

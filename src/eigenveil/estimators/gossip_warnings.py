@@ -6,8 +6,8 @@ from typing import Any, Final
 from sklearn.exceptions import ConvergenceWarning
 
 from eigenveil.estimators.gossip import Gossip
-from eigenveil.estimators.study import Found
 from eigenveil.plan import guessed_eigenvalues
+from eigenveil.tasks.fit.task import Found
 
 __all__ = ["warnings_of"]
 

@@ -17,8 +17,6 @@ from eigenveil.estimators.curator import noise_floor
 from eigenveil.estimators.federated_masks import masked_terms
 from eigenveil.estimators.federated_request import SitesRequest
 from eigenveil.estimators.federated_study import pca_study
-from eigenveil.estimators.study import Found
-from eigenveil.estimators.whole_fit import Setting, WholeFit
 from eigenveil.privacy import (
     Budget,
     Charge,
@@ -37,6 +35,7 @@ from eigenveil.protocols import Hub, Member, Node, Sampling, Terms, Turn, star, 
 from eigenveil.protocols.masked import Identity, MaskedMember, MaskedTerms, Masking
 from eigenveil.rows import Rows, Symmetric
 from eigenveil.tasks import Question
+from eigenveil.tasks.fit.task import Found, Setting, WholeFit
 
 __all__ = ["NOTHING_ASKED", "Design", "Parties"]
 

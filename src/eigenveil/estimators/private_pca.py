@@ -6,7 +6,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from eigenveil.errors import require
-from eigenveil.estimators.bounds import RowBounds
 from eigenveil.estimators.checks import (
     budget_of,
     center_of,
@@ -19,6 +18,7 @@ from eigenveil.estimators.curator import Curator, Request, settings_of
 from eigenveil.estimators.fitted import FittedPCA, read_rows, without_person
 from eigenveil.privacy import Ledger, Neighbours, Noise
 from eigenveil.rows import Rows, WeightedRows, counts_people, in_silence
+from eigenveil.tasks.fit.bounds import RowBounds
 
 __all__ = ["PrivatePCA"]
 

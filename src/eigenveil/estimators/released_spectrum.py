@@ -14,12 +14,9 @@ from numpy.typing import ArrayLike
 from scipy.optimize import isotonic_regression
 
 from eigenveil.errors import require
-from eigenveil.estimators.bounds import RowBounds
-from eigenveil.estimators.center import Center, CenterSearch
 from eigenveil.estimators.checks import center_of
 from eigenveil.estimators.small_release import SmallRelease
 from eigenveil.linalg import Array
-from eigenveil.plan import Split
 from eigenveil.plan.spectrum import Spectrum
 from eigenveil.privacy import (
     Bounded,
@@ -34,6 +31,9 @@ from eigenveil.privacy import (
 )
 from eigenveil.protocols import run_pooled
 from eigenveil.rows import Rows, in_silence
+from eigenveil.tasks.fit.bounds import RowBounds
+from eigenveil.tasks.fit.center import Center, CenterSearch
+from eigenveil.tasks.fit.split import Split
 
 __all__ = ["ReleasedSpectrum", "bounded_spectrum", "denoised", "released_spectrum"]
 

@@ -17,7 +17,6 @@ import numpy as np
 import scipy.sparse as sp
 
 from eigenveil.errors import EigenveilError, require
-from eigenveil.estimators.center import CenterSearch
 from eigenveil.estimators.late_columns import placed, still_unseen
 from eigenveil.estimators.merged import Merged
 from eigenveil.estimators.open_block import OpenBlock
@@ -27,6 +26,7 @@ from eigenveil.model import Model
 from eigenveil.plan import STREAM_MEAN_SHARES
 from eigenveil.privacy import Charge, Domain, Gaussian, Guarantee, Ledger, Mechanism, Noise, Reserve
 from eigenveil.protocols import run_pooled
+from eigenveil.tasks.fit.center import CenterSearch
 from eigenveil.tracking import (
     NOTHING_ASKED,
     BlockTracker,

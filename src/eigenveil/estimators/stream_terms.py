@@ -6,11 +6,11 @@ from typing import Any, Final, final
 import numpy as np
 
 from eigenveil.errors import require
-from eigenveil.estimators.bounds import RowBounds
 from eigenveil.estimators.checks import budget_of, is_real, require_integer, require_one_of, seed_of
 from eigenveil.estimators.merged import Merged
 from eigenveil.plan import StreamPlan, plan_stream
 from eigenveil.privacy import Budget, Charge, Guarantee, Ledger, Neighbours, rows_are_cut
+from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tracking import EnergyBounds
 
 __all__ = ["StreamTerms", "promise", "require_parameters", "terms_of"]

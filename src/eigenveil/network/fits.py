@@ -9,9 +9,9 @@ from eigenveil.estimators.federated_promise import federated_promise
 from eigenveil.estimators.fitted import model_of
 from eigenveil.estimators.gossip_parties import PeerParties
 from eigenveil.estimators.parties import Parties
-from eigenveil.estimators.study import Found, Study
 from eigenveil.model import Model
 from eigenveil.network.study_file import StudyFile
+from eigenveil.tasks.fit.task import Found, Study
 
 __all__ = ["federated_model", "found_in", "parties_of", "peer_parties_of", "require_possible", "title_of"]
 

@@ -13,7 +13,6 @@ import numpy as np
 
 from eigenveil.data import read_table
 from eigenveil.errors import require
-from eigenveil.estimators.bounds import RowBounds
 from eigenveil.estimators.sites import people_at
 from eigenveil.network.book import Account
 from eigenveil.network.identity import Keys
@@ -22,6 +21,7 @@ from eigenveil.network.study_file import Place, StudyFile
 from eigenveil.privacy import Budget
 from eigenveil.rows import CheckedRows, Rows, block_size
 from eigenveil.runtimes.network import Credentials
+from eigenveil.tasks.fit.bounds import RowBounds
 
 __all__ = ["Holding", "account_of", "credentials_of", "place_of", "require_policy"]
 

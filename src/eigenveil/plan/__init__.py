@@ -9,7 +9,6 @@ from eigenveil.plan.masks import MasksPlan, plan_masks
 from eigenveil.plan.outlook import Interval, Outlook, curve, outlook
 from eigenveil.plan.sites import Method, SitesPlan, plan_sites
 from eigenveil.plan.spectrum import Spectrum, found_share
-from eigenveil.plan.split import Extent, Split, split_budget
 from eigenveil.plan.stream import STREAM_MEAN_SHARES, StreamPlan, first_block, plan_stream
 
 __all__ = [
@@ -18,7 +17,6 @@ __all__ = [
     "STREAM_MEAN_SHARES",
     "Advice",
     "Choice",
-    "Extent",
     "Facts",
     "Interval",
     "MasksPlan",
@@ -29,7 +27,6 @@ __all__ = [
     "SegmentsPlan",
     "SitesPlan",
     "Spectrum",
-    "Split",
     "StreamPlan",
     "advise",
     "components_of",
@@ -45,5 +42,4 @@ __all__ = [
     "plan_sites",
     "plan_stream",
     "predict",
-    "split_budget",
 ]

@@ -1,5 +1,7 @@
 """The task that a plan stands for: what a fit over sites or peers runs, and what is rehearsed before it."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal
 
 from eigenveil.linalg import Array
@@ -26,7 +28,6 @@ def iterates(method: str) -> bool:
 
 def components_of(
     plan: SitesPlan,
-    domain: Domain,
     begin: Array | None,
     *,
     neighbours: Neighbours,
@@ -34,36 +35,43 @@ def components_of(
     private: bool,
     align: Literal["procrustes", "sign", "none"] = "procrustes",
     published: bool = False,
-) -> Task[Any, Any, Any]:
-    """The task that finds the directions, for rows in `domain`, as planned; from the basis `begin` where it iterates."""
+) -> Callable[[Domain], Task[Any, Any, Any]]:
+    """What makes the task that finds the directions as planned, for rows in a domain; from the basis `begin` where it iterates.
+
+    It is a class of `eigenveil.tasks` with all but the domain filled in, so that who carries a fit calls nothing above the tasks.
+    """
     near = neighbours
     match plan.method:
         case "covariance":
-            return CovarianceSum(domain, near)
+            return partial(CovarianceSum, neighbours=near)
         case "merge":
-            return SiteSpaces(domain, near, kind="merge", rank=rank, width=plan.width)
+            return partial(SiteSpaces, neighbours=near, kind="merge", rank=rank, width=plan.width)
         case "uda" | "wda":
-            public = near.count_is_public or not private
-            return SiteSpaces(domain, near, kind=plan.method, rank=rank, normalise=plan.method == "wda" and public)
+            normalise = plan.method == "wda" and (near.count_is_public or not private)
+            return partial(SiteSpaces, neighbours=near, kind=plan.method, rank=rank, normalise=normalise)
     assert begin is not None
+    shares, stop = plan.shares, plan.tolerance
     match plan.method:
+        case "krylov" if private:
+            return partial(KeptProducts, neighbours=near, begin=begin, shares=shares, rank=rank, tolerance=stop)
         case "krylov":
-            if private:
-                return KeptProducts(domain, near, begin, plan.shares, rank, plan.tolerance)
-            return KrylovSum(domain, near, begin, plan.rounds, rank, plan.tolerance, plan.shares)
+            turns = plan.rounds
+            return partial(
+                KrylovSum, neighbours=near, begin=begin, turns=turns, rank=rank, tolerance=stop, shares=shares
+            )
         case "power":
-            return PowerIteration(domain, near, begin, plan.shares, rank, plan.tolerance)
+            return partial(PowerIteration, neighbours=near, begin=begin, shares=shares, rank=rank, tolerance=stop)
         case "dr-svd":
-            return RandomisedSvd(domain, near, begin, rank)
+            return partial(RandomisedSvd, neighbours=near, begin=begin, rank=rank)
         case _:
-            return LocalPower(
-                domain,
-                near,
-                begin,
-                plan.steps,
-                plan.shares,
-                rank,
+            return partial(
+                LocalPower,
+                neighbours=near,
+                begin=begin,
+                steps=plan.steps,
+                shares=shares,
+                rank=rank,
                 align=align,
-                tolerance=plan.tolerance,
+                tolerance=stop,
                 published=published,
             )

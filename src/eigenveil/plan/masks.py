@@ -4,10 +4,10 @@ import math
 from dataclasses import dataclass
 from typing import Final, final
 
-from eigenveil.plan.split import Extent
 from eigenveil.privacy import Budget, Lattice
 from eigenveil.protocols.masked import MaskGraph, mask_graph
 from eigenveil.protocols.masked.evidence import looks
+from eigenveil.tasks.fit.split import Extent
 
 __all__ = ["MasksPlan", "plan_masks"]
 

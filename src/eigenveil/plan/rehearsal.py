@@ -7,7 +7,7 @@ streams that are released some columns at a time: see `rehearsal_stream.py`.
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, Final, final
+from typing import Final, final
 
 import numpy as np
 import scipy.sparse as sp
@@ -30,7 +30,7 @@ from eigenveil.privacy import (
 )
 from eigenveil.protocols import run_pooled
 from eigenveil.rows import SparseRows, Symmetric
-from eigenveil.tasks import KeptProducts, Segments, SiteSpaces, Task, shrunk
+from eigenveil.tasks import KeptProducts, Segments, SiteSpaces, shrunk
 from eigenveil.tasks.spaces import SiteSpace
 
 __all__ = ["Scene", "found_center", "gaussian", "judged", "rehearse_segments", "rehearse_sites", "rows_of"]
@@ -96,10 +96,9 @@ def rehearse_sites(plan: SitesPlan, scene: Scene, *, sites: int = 1) -> Array:
         )
         return drawn[1]
     if plan.method == "covariance":
+        components = components_of(plan, None, neighbours=scene.neighbours, rank=scene.rank, private=True)
         released = run_pooled(
-            components_of(
-                plan, Domain(scene.dim, 1.0), None, neighbours=scene.neighbours, rank=scene.rank, private=True
-            ),
+            components(Domain(scene.dim, 1.0)),
             Symmetric(_matrix(scene), people=1),
             gaussian(scene.multiplier, Noise.seeded(scene.seed)),
         )
@@ -108,14 +107,8 @@ def rehearse_sites(plan: SitesPlan, scene: Scene, *, sites: int = 1) -> Array:
     begin = None
     if iterates(plan.method):
         begin = orthonormal(np.random.default_rng(scene.seed).standard_normal((scene.dim, plan.width)))
-    task: Task[Any, Any, Any] = components_of(
-        plan,
-        Domain(scene.dim, radius, claimed=False),
-        begin,
-        neighbours=scene.neighbours,
-        rank=scene.rank,
-        private=True,
-    )
+    components = components_of(plan, begin, neighbours=scene.neighbours, rank=scene.rank, private=True)
+    task = components(Domain(scene.dim, radius, claimed=False))
     if isinstance(task, KeptProducts):
         # What the products say before the last one is not looked at here.
         task = replace(task, told=False)

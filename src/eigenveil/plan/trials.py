@@ -14,10 +14,10 @@ from eigenveil.plan.rehearsal import Scene, found_center, judged, rehearse_segme
 from eigenveil.plan.rehearsal_stream import rehearse_blocks
 from eigenveil.plan.sites import SitesPlan
 from eigenveil.plan.spectrum import Spectrum, condensed
-from eigenveil.plan.split import Split
 from eigenveil.plan.stream import StreamPlan
 from eigenveil.plan.ways import Way
 from eigenveil.privacy import Neighbours
+from eigenveil.tasks.fit.split import Split
 
 __all__ = ["Trial", "glimpse", "tried"]
 

@@ -15,11 +15,11 @@ from eigenveil.plan.facts import METHODS, Facts
 from eigenveil.plan.gossip import SegmentsPlan, plan_segments
 from eigenveil.plan.masks import plan_masks
 from eigenveil.plan.sites import Method, SitesPlan, plan_sites
-from eigenveil.plan.split import Extent, Split, split_budget
 from eigenveil.plan.stream import STREAM_MEAN_SHARES, StreamPlan, plan_stream
 from eigenveil.plan.way_words import call_of, promise_of
 from eigenveil.privacy import Neighbours, gram_sensitivity
 from eigenveil.protocols.masked import require_survivors
+from eigenveil.tasks.fit.split import Extent, Split, split_budget
 from eigenveil.tracking.sums import MEAN_SHARE
 
 __all__ = ["Way", "way_of"]

@@ -2,6 +2,8 @@
 
 import math
 import os
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from eigenveil.errors import require
@@ -51,24 +53,25 @@ def _rounded_down(number: float) -> float:
     return float(f"{math.floor(number / 10.0**size * (1 + 1e-12))}e{size}")
 
 
-def directions(plan: ItemPlan, terms: ItemTerms, domain: Histories, begin: Array) -> SumTask[Any, Any]:
-    """The task that finds the directions of histories in `domain`, as planned, from `begin`, (c, width), where it iterates."""
-    match plan.method:
-        case "covariance":
-            return CovarianceSum(domain, terms.neighbours)
-        case "krylov":
-            return KrylovSum(
-                domain, terms.neighbours, orthonormal(begin), plan.turns, terms.rank, _TOLERANCE, plan.shares
-            )
-        case _:
-            start = orthonormal(begin)
-            return KeptProducts(
-                domain,
-                terms.neighbours,
-                start,
-                plan.shares,
-                terms.rank,
-                longest=plan.longest,
-                told=False,
-                name="power product",
-            )
+def directions(plan: ItemPlan, terms: ItemTerms, begin: Array) -> Callable[[Histories], SumTask[Any, Any]]:
+    """What makes the task that finds the directions of histories in a domain, as planned, from `begin`, (c, width), where it
+    iterates."""
+    near, rank, shares = terms.neighbours, terms.rank, plan.shares
+    if plan.method == "covariance":
+        return partial(CovarianceSum, neighbours=near)
+    start = orthonormal(begin)
+    if plan.method == "krylov":
+        turns = plan.turns
+        return partial(
+            KrylovSum, neighbours=near, begin=start, turns=turns, rank=rank, tolerance=_TOLERANCE, shares=shares
+        )
+    return partial(
+        KeptProducts,
+        neighbours=near,
+        begin=start,
+        shares=shares,
+        rank=rank,
+        longest=plan.longest,
+        told=False,
+        name="power product",
+    )

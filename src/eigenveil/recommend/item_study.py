@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eigenveil.errors import require
-from eigenveil.estimators.whole_fit import WholeFit
 from eigenveil.linalg import Array, Subspace
-from eigenveil.plan import Extent
 from eigenveil.privacy import Exact, Histories, Mechanism, Neighbours, Portion
 from eigenveil.rows import Rows
 from eigenveil.tasks import Question, SumTask, Totals
+from eigenveil.tasks.fit.split import Extent
+from eigenveil.tasks.fit.task import WholeFit
 
 __all__ = ["FoundItems", "ItemState", "ItemStudy", "Items", "most_popular"]
 

@@ -13,14 +13,12 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from eigenveil.errors import ProtocolError, QuorumLost, require
-from eigenveil.estimators.bounds import RowBounds
 from eigenveil.estimators.checks import budget_of, is_real, rank_of, require_integer, require_one_of, seed_of
 from eigenveil.estimators.federated_request import SitesRequest
 from eigenveil.estimators.federated_terms import share_of
 from eigenveil.estimators.federation import Federation
 from eigenveil.estimators.rounds import Unfinished, Watch
 from eigenveil.estimators.sites import Columns
-from eigenveil.estimators.whole_fit import Setting
 from eigenveil.linalg import Array
 from eigenveil.privacy import Budget, Neighbours
 from eigenveil.protocols import Terms
@@ -33,6 +31,8 @@ from eigenveil.recommend.plan import ASSUMED_HISTORY, ItemPlan, ItemTerms, plan_
 from eigenveil.recommend.promise import recommender_promise
 from eigenveil.rows import Rows, in_silence
 from eigenveil.runtimes import Faults
+from eigenveil.tasks.fit.bounds import RowBounds
+from eigenveil.tasks.fit.task import Setting
 
 __all__ = ["PrivateRecommender"]
 
@@ -215,7 +215,7 @@ class PrivateRecommender(BaseEstimator):
                 dim=dim,
                 least=terms.least,
                 neighbours=terms.neighbours,
-                components=lambda domain: directions(plan, terms, domain, begin),
+                components=directions(plan, terms, begin),
                 rank=terms.rank,
                 releases=(
                     plan.shares,

@@ -6,7 +6,7 @@ alone spans a direction is revealed all the same (`eigenveil.diagnostics`). `Seg
 
 import math
 from dataclasses import dataclass, field
-from typing import final
+from typing import Self, final
 
 import numpy as np
 
@@ -86,6 +86,21 @@ class PublishedSegments(SumTask[PublishedState, Subspace]):
             len(self.sigma_p) == self.turns and all(0 <= sigma < math.inf for sigma in self.sigma_p),
             f"sigma_p must list {self.turns} deviations, finite and not negative, got {self.sigma_p}",
         )
+
+    @classmethod
+    def in_ball(
+        cls,
+        domain: Domain,
+        *,
+        rank: int,
+        turns: int,
+        alpha: float,
+        sigma_q: float,
+        sigma_p: tuple[float, ...],
+        noise: Noise,
+    ) -> Self:
+        """The same for an `alpha` in units of 1 / radius^2: planned before the domain is known, it fits rows of any length."""
+        return cls(domain, rank, turns, alpha / domain.radius**2, sigma_q, sigma_p, noise)
 
     @property
     def segments(self) -> Array:

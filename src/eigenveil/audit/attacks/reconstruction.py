@@ -16,13 +16,13 @@ from eigenveil.audit.attacks.demonstration import Demonstration, Shown
 from eigenveil.audit.attacks.people import COLUMNS, ROW_BOUND, made_up_people
 from eigenveil.errors import require
 from eigenveil.estimators import FederatedPCA
-from eigenveil.estimators.whole_fit import WholeFit
 from eigenveil.linalg import Array, top_eigen
 from eigenveil.privacy import Bounded, Exact, Mechanism, Slot
 from eigenveil.protocols import Ask, Envelope, Give
 from eigenveil.rows import Symmetric
 from eigenveil.runtimes import Faults, InProcess
 from eigenveil.tasks import Question
+from eigenveil.tasks.fit.task import WholeFit
 
 __all__ = ["HALF", "Heard", "curious_hub", "listened", "relative_error", "solved", "told"]
 

@@ -25,8 +25,8 @@ from eigenveil.audit.cases.canaries import (
 from eigenveil.errors import require
 from eigenveil.estimators import PrivatePCA
 from eigenveil.linalg import Array
-from eigenveil.plan import split_budget
 from eigenveil.privacy import Budget
+from eigenveil.tasks.fit.split import split_budget
 
 __all__ = ["AXES", "BUDGET", "DIM", "blanked", "fitted", "guarantee_of", "joined", "replaced", "unshrunk"]
 

@@ -14,12 +14,12 @@ from eigenveil.audit.cases.canaries import enough_people, lifted, tossed
 from eigenveil.audit.cases.curator import two_fits
 from eigenveil.audit.cases.curator_seen import BUDGET, blanked, fitted, guarantee_of
 from eigenveil.estimators import PrivatePCA
-from eigenveil.estimators.bounds import RowBounds
 from eigenveil.estimators.curator import Request
 from eigenveil.linalg import Array
 from eigenveil.privacy import Budget, Charge, Domain, Ledger, Neighbours, Region
 from eigenveil.privacy.domain import Scored, SparseBlock
 from eigenveil.rows import Block, Rows
+from eigenveil.tasks.fit.bounds import RowBounds
 
 __all__ = ["CASES"]
 

@@ -1,33 +1,63 @@
-"""`Study`: a whole fit as one task. The mean, the components, and the small totals beside them, turn by turn.
+"""`WholeFit`: a fit from its first release to its last as one task, and what carriers must know of it before it begins. `Study`:
+the one that finds components. The mean, the components, and the small totals beside them, turn by turn.
 
-Written once, it is carried by a curator who holds all rows, by sites around a hub, or in a tree. What each stage may spend is
-fixed before the first turn.
+Written once, it is carried by a curator who holds all rows, by sites around a hub, in a tree, or by peers. What each stage may
+spend is fixed before the first turn.
 """
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal, final
+from typing import Any, Final, Literal, Self, TypeVar, final
 
 import numpy as np
 
 from eigenveil.errors import require
-from eigenveil.estimators.bounds import RowBounds
-from eigenveil.estimators.center import Center, CenterSearch
-from eigenveil.estimators.whole_fit import WholeFit
 from eigenveil.linalg import Array, Subspace, top_eigen
-from eigenveil.plan import Extent, Split
 from eigenveil.privacy import Domain, Exact, Mechanism, Neighbours, Portion, gram_sensitivity
 from eigenveil.rows import Rows
 from eigenveil.tasks import Question, SumTask, Task, Totals, tie_at
 from eigenveil.tasks.base import require_array
+from eigenveil.tasks.fit.bounds import RowBounds
+from eigenveil.tasks.fit.center import Center, CenterSearch
+from eigenveil.tasks.fit.split import Extent, Split
 
-__all__ = ["Found", "Study", "StudyState"]
+__all__ = ["Found", "Setting", "Study", "StudyState", "WholeFit"]
 
 Stage = Literal["mean", "components", "totals", "done"]
 AnyTask = Task[Any, Any, Any]
 # Where rows stay where they are: a center without coordinates.
 _NOWHERE: Final = np.empty(0)
+State = TypeVar("State")
+Part = TypeVar("Part")
+Result = TypeVar("Result")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What a fit must know of who carries it: the noise on totals over their sensitivity, at a share of one (`multiplier`), and
+    where noise is added to a sum of parts that others sent, on how many of them at most it is (`grid`) and what rounding them
+    costs of the sensitivity (`rounding`)."""
+
+    multiplier: float
+    grid: int
+    rounding: float
+
+
+class WholeFit(Task[State, Part, Result]):
+    """A task whose turns are all that a fit releases. What each may spend is fixed before the first."""
+
+    multiplier: float
+
+    @abstractmethod
+    def extent(self) -> Extent:
+        """How much is released at most."""
+
+    @abstractmethod
+    def with_noise(self, multiplier: float) -> Self:
+        """The same fit, where the noise is known to be of this size."""
 
 
 @final

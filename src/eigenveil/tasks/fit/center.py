@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from typing import final
 
 from eigenveil.errors import require
-from eigenveil.estimators.bounds import RowBounds
 from eigenveil.linalg import Array
 from eigenveil.privacy import Bounded, Neighbours, sum_sensitivity
 from eigenveil.rows import Rows
 from eigenveil.tasks import Question, SumTask, Totals
 from eigenveil.tasks.base import require_step
+from eigenveil.tasks.fit.bounds import RowBounds
 
 __all__ = ["Center", "CenterSearch"]
 
