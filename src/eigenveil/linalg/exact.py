@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from eigenveil.errors import require
 from eigenveil.linalg.kernel import Array
 
-__all__ = ["DoubleDouble", "exact_product", "joined", "minus_outer", "plus", "two_product", "two_sum"]
+__all__ = ["DoubleDouble", "exact_product", "joined", "less_outer", "minus_outer", "plus", "two_product", "two_sum"]
 
 Integers = NDArray[np.int64]
 # hi + lo, with |lo| at most half a unit in the last place of hi.
@@ -67,6 +67,22 @@ def minus_outer(value: DoubleDouble, left: DoubleDouble, right: Array) -> Double
     """
     product, rest = two_product(left[0][:, None], right[None, :])
     return plus(value, (-product, -(rest + left[1][:, None] * right[None, :])))
+
+
+def less_outer(value: DoubleDouble, left: DoubleDouble, right: Array) -> Array:
+    """value - left right^T as `minus_outer` has it, rounded to float64: for the last step, in half the time.
+
+    >>> one = (np.ones((1, 1)), np.zeros((1, 1)))
+    >>> float(less_outer(one, (np.array([2.0]), np.zeros(1)), np.array([3.0]))[0, 0])
+    -5.0
+    """
+    product, rest = two_product(left[0][:, None], right[None, :])
+    hi, lo = two_sum(value[0], -product)
+    lo += value[1]
+    lo -= rest
+    lo -= left[1][:, None] * right[None, :]
+    hi += lo
+    return hi
 
 
 def exact_product(left: Integers, right: Integers) -> Array:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from eigenveil.errors import require
 from eigenveil.linalg import Array
-from eigenveil.linalg.exact import DoubleDouble, exact_product, joined, minus_outer, two_sum
+from eigenveil.linalg.exact import DoubleDouble, exact_product, joined, less_outer, minus_outer, two_sum
 from eigenveil.linalg.kernel import shared_work
 from eigenveil.privacy.domain import SCORE_BITS, SHIFT, Domain, Region, center_scores
 from eigenveil.privacy.steps import step_of, steps_of
@@ -114,9 +114,9 @@ class Total:
         self._rows += rows
         return self.low
 
-    def add(self, values: Array | Integers, rows: int) -> None:
-        """Add what so many rows add up to: whole numbers, as floats or int64."""
-        exact = values.dtype.kind != "f" or rows * self.each <= _EXACT
+    def add(self, values: Array | Integers, rows: int, *, sure: bool = False) -> None:
+        """Add what so many rows add up to: whole numbers, as floats or int64. Who is `sure` knows that floats were exact."""
+        exact = sure or values.dtype.kind != "f" or rows * self.each <= _EXACT
         require(exact, "floating point cannot add up so many rows at a time exactly: add them up in smaller blocks")
         into = self.room(rows).reshape(-1, values.shape[-1]) if values.ndim > 1 else self.room(rows)
         for start in range(0, len(into), _CACHED_ROWS if values.ndim > 1 else len(into) or 1):
@@ -149,6 +149,8 @@ class Total:
         """The sum, or some rows of it, as a pair of floats, without loss."""
         if self.high is None:
             low = self.low[here]
+            if low.size == 0 or max(int(low.max()), -int(low.min())) <= _EXACT:
+                return low.astype(np.float64), np.zeros(low.shape)
             return joined(low >> CARRY, low & ((1 << CARRY) - 1), bits=CARRY)
         self._carry()
         return joined(self.high[here], self.low[here], bits=CARRY)
@@ -176,7 +178,10 @@ def on_basis_grid(basis: Array) -> Array:
     >>> on_basis_grid(np.array([[0.5, 1e-30]])).tolist()
     [[0.5, 0.0]]
     """
-    return np.asarray(np.rint(basis / _BASIS_UNIT) * _BASIS_UNIT)
+    grid: Array = basis / _BASIS_UNIT
+    np.rint(grid, out=grid)
+    grid *= _BASIS_UNIT
+    return grid
 
 
 def whole_weights(weights: Array, *, unit: float = COUNT_UNIT) -> Integers:
@@ -556,20 +561,30 @@ class _Products:
     def _take_sparse(self, block: Block) -> None:
         part = self._region.scored(block, basis=self._basis)
         self._unit = part.unit
-        scores, stored = part.scores.astype(np.int64), part.rows.astype(np.int64)
         # So many rows at a time as cannot overflow.
         most = 1 << (62 - self._bits - SCORE_BITS)
         for start in range(0, len(block), most):
             here = slice(start, start + most)
-            # Sorted by column first: twice as fast as scattering the rows' products.
-            self.total.add(stored[here].T.tocsr() @ scores[here], len(scores[here]))
+            rows, scores = (part.rows, part.scores) if len(block) <= most else (part.rows[here], part.scores[here])
+            self._add_sparse(rows, scores)
         if self._drag is None or part.shift is None:
             return
+        scores = part.scores.astype(np.int64)
         # Shifts have 24 bits, more than rows near zero: fewer of them at a time.
         shift, most = part.shift.astype(np.int64)[None, :], 1 << (62 - 24 - SCORE_BITS)
         for start in range(0, len(block), most):
             here = slice(start, start + most)
             self._drag.add(shift[:, here] @ scores[here], len(scores[here]))
+
+    def _add_sparse(self, rows: Any, scores: Array) -> None:
+        """Add rows^T scores: in floats where none of its sums can pass 2^53, in int64 otherwise. Both give the same numbers."""
+        heaviest = np.bincount(rows.indices, weights=np.abs(rows.data), minlength=1).max()
+        largest = max(float(scores.max(initial=0.0)), -float(scores.min(initial=0.0)))
+        if float(heaviest) * largest <= _EXACT // 2:
+            # Sorted by column first: twice as fast as scattering the rows' products.
+            self.total.add(rows.T.tocsr() @ scores, len(scores), sure=True)
+        else:
+            self.total.add(rows.astype(np.int64).T.tocsr() @ scores.astype(np.int64), len(scores))
 
     def finish(self) -> Array:
         """The product, (d, p): R^T S - c (s^T S), the last step in double-doubles, as the two may nearly cancel."""
@@ -582,8 +597,7 @@ class _Products:
         for start in range(0, len(found), _STRIP):
             here = slice(start, start + _STRIP)
             value = self.total.pair(here)
-            left = minus_outer((value[0].T, value[1].T), (hi * scale, lo * scale), center[here])
-            found[here] = (left[0] + left[1]).T * self._unit
+            found[here] = less_outer((value[0].T, value[1].T), (hi * scale, lo * scale), center[here]).T * self._unit
         return found
 
 
