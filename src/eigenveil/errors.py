@@ -4,17 +4,33 @@ Bad input is a `ValueError` at the public edge. A guarantee that cannot be kept 
 never a warning, so that nobody publishes by accident what was not protected.
 """
 
+from collections.abc import Callable, Iterator, Mapping
+from string import Formatter
+from typing import Any, Final
+
 __all__ = [
     "BudgetExceeded",
     "EigenveilError",
     "ModelFileError",
+    "ParameterError",
     "PeerError",
     "PeersLost",
     "ProtocolError",
     "QuorumLost",
     "StateFileError",
+    "Words",
+    "in_python",
     "require",
+    "require_param",
+    "shown",
 ]
+
+# How a surface (Python, a command line, a study file) says a parameter: by its name, and by its value where one goes
+# with it. Where none does, the value is `...`.
+Words = Callable[[str, Any], str]
+
+_LONGEST_SHOWN: Final = 60
+_LARGEST_SHOWN: Final = 10**15
 
 
 class EigenveilError(Exception):
@@ -74,3 +90,100 @@ def require(condition: bool, message: str) -> None:
     """
     if not condition:
         raise ValueError(message)
+
+
+class ParameterError(ValueError):
+    """A parameter that cannot be used. Each surface says it in its own words: Python, a command line, a study file.
+
+    The message is a template. `{survivors}` is a parameter, `{trust=masked}` a parameter with a value, `{rounds=}` a
+    parameter with the value given here as `rounds`, and `{@value}` a plain value given here. So no surface ever has to
+    search a finished sentence for names.
+
+    >>> error = ParameterError("{survivors} is for {trust=masked}, got {@value}", value=3)
+    >>> print(error)
+    survivors is for trust='masked', got 3
+    >>> print(error.said(lambda name, value: f"--{name}" + ("" if value is ... else f" {value}")))
+    --survivors is for --trust masked, got 3
+    """
+
+    def __init__(self, message: str, **values: Any) -> None:
+        self.message, self.values = message, values
+        super().__init__(self.said(in_python))
+
+    def said(self, words: Words) -> str:
+        """The message, with its parameters said in these words."""
+        return "".join(_said(self.message, self.values, words))
+
+    def within(self, place: str) -> "ParameterError":
+        """The same error, opening with where it happened: the name of a site, say."""
+        escaped = place.replace("{", "{{").replace("}", "}}")
+        return ParameterError(f"{escaped}: {self.message}", **self.values)
+
+    def __reduce__(self) -> Any:
+        # Python rebuilds exceptions from their text, where the template is gone: joblib sends them between processes.
+        return _rebuilt, (type(self), self.message, self.values)
+
+
+def require_param(condition: bool, message: str, **values: Any) -> None:
+    """Raise `ParameterError(message, **values)` unless `condition` holds."""
+    if not condition:
+        raise ParameterError(message, **values)
+
+
+def in_python(name: str, value: Any) -> str:
+    """A parameter as Python says it.
+
+    >>> in_python("trust", ...), in_python("trust", "masked")
+    ('trust', "trust='masked'")
+    """
+    return name if value is ... else f"{name}={value!r}"
+
+
+def shown(value: Any) -> str:
+    """A value for an error message: short, and without anything that a terminal would act on.
+
+    >>> shown("a" * 100)[:8], shown("\\x1b[2J"), shown({}), shown([1, 2, 3, 4])
+    ("'aaaaaaa", "'\\\\x1b[2J'", 'a table', '[1, 2, 3, ...]')
+    """
+    match value:
+        case dict():
+            return "a table"
+        case int() if not isinstance(value, bool) and abs(value) > _LARGEST_SHOWN:
+            # Python refuses to write numbers of thousands of digits.
+            return "a very large whole number"
+        case list() | tuple():
+            # One level only: what is nested deeply and widely would never end.
+            few = ", ".join("a list" if isinstance(item, list | tuple) else shown(item) for item in value[:3])
+            return f"[{few}{', ...' if len(value) > 3 else ''}]"
+        case str():
+            text = ascii(value[:_LONGEST_SHOWN])
+            return text if len(value) <= _LONGEST_SHOWN else f"{text} ..."
+        case _ if hasattr(value, "shape") and value.shape != ():
+            # An array may be long, and may hold rows.
+            return f"an array of shape {tuple(value.shape)}"
+        case _:
+            return ascii(value)[:_LONGEST_SHOWN]
+
+
+def _said(message: str, values: Mapping[str, Any], words: Words) -> Iterator[str]:
+    for text, hole, _, _ in Formatter().parse(message):
+        yield text
+        if hole is None:
+            continue
+        name, equals, word = hole.partition("=")
+        if name.startswith("@"):
+            yield shown(values[name[1:]])
+        elif not equals:
+            yield words(name, ...)
+        else:
+            yield words(name, _literal(word) if word else values[name])
+
+
+def _literal(word: str) -> Any:
+    """What a word in a template stands for: None, a truth value, a whole number, or itself."""
+    known = {"None": None, "True": True, "False": False}
+    return known[word] if word in known else int(word) if word.isdecimal() else word
+
+
+def _rebuilt(kind: type[ParameterError], message: str, values: Mapping[str, Any]) -> ParameterError:
+    return kind(message, **values)

@@ -9,8 +9,10 @@ import typer
 
 from eigenveil.cli import options as option
 from eigenveil.cli.bounds_file import BoundsFile, BoundsPath, show_bounds, was_given
+from eigenveil.cli.derived import with_options
 from eigenveil.cli.files import read_rows, require_output
 from eigenveil.cli.terminal import errors_as_lines, output, watched, wrote
+from eigenveil.params import PrivateParams
 
 if TYPE_CHECKING:
     from eigenveil.estimators import PrivatePCA
@@ -19,30 +21,15 @@ __all__ = ["fit"]
 
 
 @errors_as_lines
+@with_options(PrivateParams)
 def fit(
     context: typer.Context,
     data: option.Data,
-    components: option.Components,
-    epsilon: option.Epsilon = None,
-    delta: option.Delta = None,
-    no_privacy: option.NoPrivacy = False,
-    person: option.Person = None,
-    neighbours: option.NeighboursName = "add-remove",
+    settings: dict[str, Any],
     bounds: BoundsPath = None,
-    row_bound: option.RowBound = None,
-    column_bounds: option.ColumnBounds = None,
-    center: option.Center = "private",
-    origin: option.Origin = None,
-    mean_bound: option.MeanBound = None,
-    scale: option.Scale = None,
-    mechanism: option.MechanismName = "auto",
-    oversample: option.Oversample = None,
-    iterations: option.Iterations = None,
-    calibration: option.CalibrationName = "exact",
     drop: option.Drop = None,
     features: option.Features = None,
     one_based: option.OneBased = False,
-    seed: option.Seed = None,
     model: option.Output = Path("model.safetensors"),
     force: option.Force = False,
 ) -> None:
@@ -60,29 +47,11 @@ def fit(
     takes what it wrote.
     Fitting the same people again is a further cost.
     """
-    option.require_choice(epsilon, delta, no_privacy=no_privacy)
-    settings = {
-        "n_components": option.components_from(components),
-        "epsilon": epsilon,
-        "delta": delta,
-        "row_bound": row_bound,
-        "column_bounds": option.pair_from("--column-bounds", column_bounds),
-        "mechanism": mechanism,
-        "center": None if center == "none" else center,
-        "origin": option.numbers_from("--origin", origin),
-        "mean_bound": mean_bound,
-        "scale": option.numbers_from("--scale", scale),
-        "oversample": oversample,
-        "iterations": iterations,
-        "neighbours": neighbours,
-        "calibration": calibration,
-        "random_state": seed,
-    }
     known = None if bounds is None else BoundsFile.read(bounds)
     if known is not None:
         settings = known.merged(settings, was_given(context, tuple(settings)))
     require_output(model, endings=(".safetensors",), force=force, inputs=[data, *([] if bounds is None else [bounds])])
-    reading = {"person": person, "drop": drop or [], "features": features, "one_based": one_based}
+    reading = {"person": settings.pop("person"), "drop": drop or [], "features": features, "one_based": one_based}
     _run(data, settings, reading, known, target=model)
 
 
@@ -124,8 +93,5 @@ def _fitted(
     table = read_rows(data, **reading)
     if known is not None:
         known.require_columns(table.rows.shape[1], table.columns)
-    try:
-        with watched(table.rows) as rows:
-            return PrivatePCA(**settings).fit(rows), table.columns
-    except ValueError as error:
-        raise ValueError(option.in_option_words(str(error))) from error
+    with watched(table.rows) as rows:
+        return PrivatePCA(**settings).fit(rows), table.columns

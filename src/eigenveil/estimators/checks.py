@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.utils.validation import validate_data
 
 from eigenveil.data import is_arrow_like
-from eigenveil.errors import require
+from eigenveil.errors import ParameterError, require, require_param
 from eigenveil.privacy import Budget
 from eigenveil.rows import in_silence, require_real
 
@@ -71,17 +71,21 @@ def budget_of(epsilon: Any, delta: Any) -> Budget | None:
     if epsilon is None:
         return None
     for name, value in (("epsilon", epsilon), ("delta", delta)):
-        require(value is not None, f"{name} is required for a private fit: the usual choice is below 1 / n")
-        require(is_real(value) and not math.isnan(value), f"{name} must be a number, got {value!r}")
-    require(math.isfinite(float(epsilon)), "epsilon must be finite; epsilon=None asks for an exact answer")
+        require_param(value is not None, f"{{{name}}} is required for a private fit: the usual choice is below 1 / n")
+        good = is_real(value) and not math.isnan(value)
+        require_param(good, f"{{{name}}} must be a number, got {{@value}}", value=value)
+    require_param(math.isfinite(float(epsilon)), "{epsilon} must be finite; {epsilon=None} asks for an exact answer")
+    require_param(float(epsilon) > 0, "{epsilon} must be positive, got {@value}", value=epsilon)
+    require_param(0 < float(delta) < 1, "{delta} must lie in (0, 1), got {@value}", value=delta)
     return Budget(float(epsilon), float(delta))
 
 
 def require_one_of(name: str, value: Any, allowed: tuple[str, ...]) -> None:
     """Refuse a `value` that is not one of the words `allowed`."""
-    require(
+    require_param(
         isinstance(value, str) and value in allowed,
-        f"{name} must be one of {', '.join(allowed)}, got {value!r}",
+        f"{{{name}}} must be one of {', '.join(allowed)}, got {{@value}}",
+        value=value,
     )
 
 
@@ -90,7 +94,8 @@ def require_integer(name: str, value: Any, *, least: int, most: float = math.inf
     good = is_real(value) and isinstance(value, numbers.Integral) and least <= int(value) <= most
     limits = f"of at least {least}" if math.isinf(most) else f"from {least} to {most}"
     either = "None or an integer" if optional else "an integer"
-    require(good or (optional and value is None), f"{name} must be {either} {limits}, got {value!r}")
+    none = optional and value is None
+    require_param(good or none, f"{{{name}}} must be {either} {limits}, got {{@value}}", value=value)
 
 
 def is_real(value: Any) -> bool:
@@ -107,20 +112,20 @@ def seed_of(state: Any) -> int | None:
     elif isinstance(state, np.random.RandomState):
         seed = int(state.randint(2**31 - 1))
     else:
-        require(isinstance(state, numbers.Integral), f"random_state must be None or an integer, got {state!r}")
+        good = isinstance(state, numbers.Integral)
+        require_param(good, "{random_state} must be None or an integer, got {@value}", value=state)
         seed = int(state)
-    require(seed >= 0, f"random_state must not be negative, got {seed}")
+    require_param(seed >= 0, "{random_state} must not be negative, got {@value}", value=seed)
     return seed
 
 
 def rank_of(wanted: Any, dim: int) -> int:
     """A number of components that `dim` columns can have."""
-    require(
-        is_real(wanted) and isinstance(wanted, numbers.Integral), f"n_components must be an integer, got {wanted!r}"
-    )
+    good = is_real(wanted) and isinstance(wanted, numbers.Integral)
+    require_param(good, "{n_components} must be an integer, got {@value}", value=wanted)
     rank = int(wanted)
-    require(rank >= 1, f"n_components must be at least 1, got {rank}")
-    require(rank <= dim, f"n_components={rank} must be at most the number of columns, {dim}")
+    require_param(rank >= 1, "{n_components} must be at least 1, got {@value}", value=rank)
+    require_param(rank <= dim, f"{{n_components=}} must be at most the number of columns, {dim}", n_components=rank)
     return rank
 
 
@@ -130,9 +135,10 @@ def rank_and_fraction(wanted: Any, dim: int) -> tuple[int | None, float]:
         return dim, 1.0
     if is_real(wanted) and isinstance(wanted, numbers.Integral):
         return rank_of(wanted, dim), 1.0
-    require(
+    require_param(
         is_real(wanted) and 0 < float(wanted) < 1,
-        f"n_components must be an integer, a fraction in (0, 1) or None, got {wanted!r}",
+        "{n_components} must be an integer, a fraction in (0, 1) or None, got {@value}",
+        value=wanted,
     )
     return None, float(wanted)
 
@@ -141,17 +147,18 @@ def center_of(center: Any, dim: int) -> Any:
     """Numbers to center on, (d,), the word "private", or None."""
     if center is None or (isinstance(center, str) and center == "private"):
         return center
-    require(not isinstance(center, str), f"center must be 'private', None or {dim} numbers, got {center!r}")
+    expected = f"{{center}} must be 'private', None or {dim} numbers, got "
+    require_param(not isinstance(center, str), expected + "{@value}", value=center)
     try:
         array = np.asarray(center, dtype=np.float64)
     except (TypeError, ValueError):
-        raise ValueError(f"center must be 'private', None or {dim} numbers, got {center!r}") from None
-    require(array.shape == (dim,), f"center must be 'private', None or {dim} numbers, got shape {array.shape}")
-    require(bool(np.isfinite(array).all()), "center must be finite")
+        raise ParameterError(expected + "{@value}", value=center) from None
+    require_param(array.shape == (dim,), f"{expected}shape {array.shape}")
+    require_param(bool(np.isfinite(array).all()), "{center} must be finite")
     return np.array(array)
 
 
 def mean_or_numbers(center: Any, dim: int) -> Any:
     """As `center_of`, with True for the mean, where rows are at many places and there is no mean but that of all."""
-    require(center is not False, "center must be 'private', True, None or numbers, got False")
+    require_param(center is not False, "{center} must be 'private', True, None or numbers, got False")
     return center_of("private" if center is True else center, dim)

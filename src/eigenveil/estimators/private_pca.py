@@ -1,66 +1,75 @@
 """`PrivatePCA`: principal components of one sensitive table, in one line, with scikit-learn's contract."""
 
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from eigenveil.errors import require
-from eigenveil.estimators.checks import (
-    budget_of,
-    center_of,
-    rank_and_fraction,
-    require_integer,
-    require_one_of,
-    seed_of,
-)
+from eigenveil.errors import require_param
+from eigenveil.estimators.checks import budget_of, center_of, rank_and_fraction, seed_of
 from eigenveil.estimators.curator import Curator, Request, settings_of
 from eigenveil.estimators.fitted import FittedPCA, read_rows, without_person
+from eigenveil.params import PrivateParams, checked, param, parameters
+from eigenveil.params.groups import HERE
+from eigenveil.params.values import instance_of
 from eigenveil.privacy import Ledger, Neighbours, Noise
 from eigenveil.rows import Rows, WeightedRows, counts_people, in_silence
 from eigenveil.tasks.fit.bounds import RowBounds
 
 __all__ = ["PrivatePCA"]
 
-_NEIGHBOURS = ("add-remove", "zero-out", "replace-one")
 
-
-class PrivatePCA(FittedPCA):
+@parameters(panel="Privacy")
+class PrivatePCA(PrivateParams, FittedPCA):
     """Principal components with (epsilon, delta)-differential privacy for each person. Changes in place: `fit` spends.
 
     Parameters
     ----------
-    n_components : int, float in (0, 1) or None
-        How many components, or how much of the variance (read off the released spectrum), or all.
-    epsilon, delta : float
-        The budget of one fit. `epsilon=None` must be written out and gives exact PCA with no privacy.
-    row_bound : float
-        No row may be longer than this around the mean; longer ones are scaled down. You must know it without looking.
-    column_bounds : (low, high)
-        Each a number or one per column: entries are cut to it. Either bound suffices; with both, both hold.
-    mechanism : "auto", "covariance" or "power"
-        One noisy Gram matrix (best while d x d fits in memory), or noisy products with a block of vectors.
-    center : "private", None or array of d
-        Find the mean privately (a tenth to a quarter of the budget), do not center, or center on public numbers.
-    origin, mean_bound : array of d, float
-        Where to look for the mean: rows are cut to `mean_bound` around `origin` (default zero, or the middle of the box).
-        By default the ball has radius `row_bound` and moves towards the mean, in up to three steps.
-    scale : float or array of d
-        Public units: columns are divided by it before `row_bound` and `mean_bound` apply.
-    oversample, iterations : int
-        For "power": vectors beyond n_components, and products.
-    neighbours : "add-remove", "zero-out" or "replace-one"
-        Which tables must be hard to tell apart. The last two declare the number of people public.
-    person : str or array of n
-        Whose row each one is: the name of a column (which is then left out), or one identifier per row.
-        The rows of one person are averaged, in sums and in products: a person counts once. Every row must name
-        somebody: what is missing, blank or a placeholder such as "NA" is refused (`eigenveil.people`).
-    calibration : "exact" or "paper"
-        Noise by exact accounting, or as published in FPCA (17) and PPM Alg. 1, for comparison.
-    ledger : Ledger
+    n_components : int, float or None
+        How many components; or a fraction such as 0.9, for as many as explain that share of the variance. The share
+        is read off the released spectrum. None is all.
+    epsilon : float or None
+        How much the result may depend on one person: smaller is more private. 0.1 is strict, 1 usual, 10 lax.
+        epsilon=None must be written out and gives exact PCA with no privacy.
+    delta : float or None, default None
+        The chance that the guarantee of epsilon fails; well below one over the number of people.
+    row_bound : float or None, default None
+        Rows are clipped to this norm around the mean. You must know it without looking at the data.
+    column_bounds : (low, high) or None, default None
+        Entries are clipped to this range. One of the two bounds suffices; with both, both hold. Low and high are each
+        a number, or one per column.
+    center : "private", float, list, array or None, default 'private'
+        private: find the mean, for a tenth to a quarter of the budget. center=None: leave rows where they are. Or
+        public numbers, one per column.
+    origin : float, list, array or None, default None: zero, or the middle of the column bounds
+        Where to look for the mean: one number, or one per column.
+    mean_bound : float or None, default None: searched for in up to three steps of the row bound
+        How far from the origin rows may lie while the mean is found.
+    scale : float, list, array or None, default None
+        Public units: columns are divided by this before row_bound and mean_bound apply. One number, or one per
+        column.
+    random_state : int or None, default None
+        A seed. Reproducible, NOT PRIVATE: whoever knows the seed can subtract the noise. For tests only. None draws
+        noise from the operating system.
+    neighbours : "add-remove", "zero-out" or "replace-one", default 'add-remove'
+        Neighbouring relation: which two tables the guarantee makes indistinguishable, add-remove, zero-out or
+        replace-one. The last two declare the number of people public.
+    person : str, array of n or None, default None
+        The column that says whose row it is. A person with several rows then counts as one row, and all of them are
+        protected together. Without it each row is taken for a person of its own. The column is then left out; or give
+        one identifier per row. Every row must name somebody: what is missing, blank or a placeholder such as "NA" is
+        refused (`eigenveil.people`).
+    mechanism : "auto", "covariance" or "power", default 'auto'
+        covariance: one noisy covariance, best while it fits in memory. power: noisy products with a few vectors.
+        auto: covariance where it fits in memory.
+    oversample : int or None, default None: planned
+        For power: how many vectors beyond the components.
+    iterations : int or None, default None: planned
+        For power: how many products.
+    calibration : "exact" or "paper", default 'exact'
+        exact: noise by exact accounting. paper: as published, which is more than needed. The papers are FPCA (17) and
+        PPM Alg. 1, for comparison.
+    ledger : Ledger or None, default None
         Shared by several fits on the same people, so that their costs add up against one budget.
-    random_state : None or int
-        None draws noise from the operating system. A seed makes the fit reproducible and not private.
 
     Attributes
     ----------
@@ -87,59 +96,28 @@ class PrivatePCA(FittedPCA):
     (2000, 1)
     """
 
-    def __init__(
-        self,
-        n_components: int | float | None,
-        *,
-        epsilon: float | None,
-        delta: float | None = None,
-        row_bound: float | None = None,
-        column_bounds: Any = None,
-        mechanism: Literal["auto", "covariance", "power"] = "auto",
-        center: Literal["private"] | ArrayLike | None = "private",
-        origin: ArrayLike | None = None,
-        mean_bound: float | None = None,
-        scale: ArrayLike | None = None,
-        oversample: int | None = None,
-        iterations: int | None = None,
-        neighbours: Literal["add-remove", "zero-out", "replace-one"] = "add-remove",
-        person: Any = None,
-        calibration: Literal["exact", "paper"] = "exact",
-        ledger: Ledger | None = None,
-        random_state: Any = None,
-    ) -> None:
-        self.n_components = n_components
-        self.epsilon = epsilon
-        self.delta = delta
-        self.row_bound = row_bound
-        self.column_bounds = column_bounds
-        self.mechanism = mechanism
-        self.center = center
-        self.origin = origin
-        self.mean_bound = mean_bound
-        self.scale = scale
-        self.oversample = oversample
-        self.iterations = iterations
-        self.neighbours = neighbours
-        self.person = person
-        self.calibration = calibration
-        self.ledger = ledger
-        self.random_state = random_state
+    ledger: Ledger | None = param(
+        "Shared by several fits on the same people, so that their costs add up against one budget.",
+        default=None,
+        check=instance_of(Ledger, "an eigenveil.Ledger"),
+        surfaces=HERE,
+    )
 
     @in_silence
     def fit(self, X: Any, y: Any = None) -> "PrivatePCA":
         """Fit on rows `X`, (n, d): an array, a sparse matrix, a pandas, polars or pyarrow table, or `Rows`."""
-        budget = budget_of(self.epsilon, self.delta)
-        X, person = without_person(X, self.person, fitting=True)
+        asked = checked(PrivatePCA, self)
+        budget = budget_of(asked.epsilon, asked.delta)
+        X, person = without_person(X, asked.person, fitting=True)
         rows = read_rows(self, X, reset=True, ensure_min_samples=2, ensure_min_features=2)
         if person is not None:
             rows = WeightedRows.by_person(rows, person)
-        request = self._request(rows, private=budget is not None)
+        request = asked._request(rows, private=budget is not None)
         _require_rows(rows, request, private=budget is not None)
-        ledger = None if budget is None else self.ledger
+        ledger = None if budget is None else asked.ledger
         if budget is not None and ledger is None:
             ledger = Ledger(epsilon=budget.epsilon, delta=budget.delta)
-        noise, rng = self._randomness()
+        noise, rng = asked._randomness()
         found = Curator(request, budget, ledger, noise, rng).fit(rows)
         self.ledger_ = ledger
         self.plan_ = found.plan
@@ -157,12 +135,6 @@ class PrivatePCA(FittedPCA):
 
     def _request(self, rows: Rows, *, private: bool) -> Request:
         dim = rows.shape[1]
-        require_one_of("mechanism", self.mechanism, ("auto", "covariance", "power"))
-        require_one_of("neighbours", self.neighbours, _NEIGHBOURS)
-        require_one_of("calibration", self.calibration, ("exact", "paper"))
-        require(self.ledger is None or isinstance(self.ledger, Ledger), "ledger must be an eigenveil.Ledger")
-        require_integer("oversample", self.oversample, least=0)
-        require_integer("iterations", self.iterations, least=1, most=200)
         rank, fraction = rank_and_fraction(self.n_components, dim)
         if self.n_components is None and not private:
             rank = max(1, min(rows.shape))
@@ -183,8 +155,8 @@ class PrivatePCA(FittedPCA):
             neighbours=Neighbours(self.neighbours),
             mechanism=self.mechanism,
             calibration=self.calibration,
-            oversample=None if self.oversample is None else int(self.oversample),
-            iterations=None if self.iterations is None else int(self.iterations),
+            oversample=self.oversample,
+            iterations=self.iterations,
             grouped=counts_people(rows),
             least_rows=max(2, rank or 2),
         )
@@ -198,9 +170,11 @@ class PrivatePCA(FittedPCA):
 
 def _require_rows(rows: Rows, request: Request, *, private: bool) -> None:
     count, dim = rows.shape
-    require(dim >= 2, "X has 1 feature(s), and principal components need at least 2 columns")
-    require(count >= 2, f"X has {count} sample(s), and principal components need at least 2 rows")
+    require_param(dim >= 2, "{X} has 1 feature(s), and principal components need at least 2 columns")
+    require_param(count >= 2, f"{{X}} has {count} sample(s), and principal components need at least 2 rows")
     rank = request.rank or 1
     # The number itself stays out of the message: beyond the public minimum it may be private.
     least = request.least_rows if private else rank
-    require(count >= least, f"X has fewer rows than n_components={rank}; ask for fewer components")
+    require_param(
+        count >= least, "{X} has fewer rows than {n_components=}; ask for fewer components", n_components=rank
+    )

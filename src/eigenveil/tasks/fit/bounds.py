@@ -9,7 +9,7 @@ from typing import Any, final
 
 import numpy as np
 
-from eigenveil.errors import require
+from eigenveil.errors import ParameterError, require_param
 from eigenveil.linalg import Array
 from eigenveil.privacy import Domain
 from eigenveil.privacy.domain import FARTHEST, LARGEST, SMALLEST
@@ -55,31 +55,31 @@ class RowBounds:
     ) -> "RowBounds":
         """Check what the caller gave; `private` makes a bound obligatory."""
         if private and row_bound is None and column_bounds is None:
-            raise ValueError(
-                "row_bound (or column_bounds) is required: no row may be longer than a bound you know without looking, "
+            raise ParameterError(
+                "{row_bound} (or {column_bounds}) is required: no row may be longer than a bound you know without looking, "
                 "because a bound read off the data would itself leak the data. Where you know none, eigenveil.find_bounds in "
                 "Python or `eigenveil bounds` on the command line finds one privately, for a small part of the budget"
             )
         radius = math.inf if row_bound is None else _positive("row_bound", row_bound)
         low, high = (None, None) if column_bounds is None else _box(column_bounds, dim)
         units = None if scale is None else _vector("scale", scale, dim)
-        require(
+        require_param(
             units is None or bool(((units >= SMALLEST) & (units <= LARGEST)).all()),
-            f"every scale must be positive, between {SMALLEST:g} and {LARGEST:g}",
+            f"every {{scale}} must be positive, between {SMALLEST:g} and {LARGEST:g}",
         )
         if low is not None and high is not None and sparse:
-            require(
+            require_param(
                 bool(((low <= 0) & (high >= 0)).all()),
-                "column_bounds of sparse rows must hold zero in every column, or every zero would have to be stored",
+                "{column_bounds} of sparse rows must hold zero in every column, or every zero would have to be stored",
             )
         start = None if origin is None else _vector("origin", origin, dim)
         half = math.inf
         if low is not None and high is not None:
             start = (low + high) / 2 if start is None else start
             half = _length(np.maximum(np.abs(high - start), np.abs(low - start)), units)
-            require(
+            require_param(
                 math.isfinite(radius) or _length(high - low, units) <= LARGEST,
-                f"column_bounds must span at most {LARGEST:g} where no row_bound is given",
+                f"{{column_bounds}} must span at most {LARGEST:g} where no {{row_bound}} is given",
             )
         default = half if math.isfinite(half) else radius
         reach_of_mean = default if mean_bound is None else _positive("mean_bound", mean_bound)
@@ -104,9 +104,9 @@ class RowBounds:
         """
         # A box holds a ball of its diagonal: `around` takes no larger one, wherever the center is in it.
         reach = self.row_bound if self.low is None else min(self.row_bound, 2 * self.mean_bound)
-        require(
+        require_param(
             max(reach, self.mean_bound) <= _LARGEST_SUMMED,
-            f"row_bound, mean_bound and column_bounds must be at most {_LARGEST_SUMMED:g}; give a scale",
+            f"{{row_bound}}, {{mean_bound}} and {{column_bounds}} must be at most {_LARGEST_SUMMED:g}; give a {{scale}}",
         )
 
     def around_start(self, start: Array | None) -> Domain:
@@ -149,10 +149,10 @@ class RowBounds:
 
 def _require_near(start: Array | None, units: Array | None, reach: float, *, steps: int, radius: float) -> None:
     origin = 0.0 if start is None else _length(start, units)
-    require(
+    require_param(
         origin + steps * reach <= FARTHEST * radius,
-        f"sparse rows cannot be centered further than {FARTHEST:g} times their bound from zero: origin, mean_bound or "
-        "column_bounds reach too far for row_bound",
+        f"sparse rows cannot be centered further than {FARTHEST:g} times their bound from zero: {{origin}}, {{mean_bound}} or "
+        "{column_bounds} reach too far for {row_bound}",
     )
 
 
@@ -163,8 +163,9 @@ def _length(vector: Array, units: Array | None) -> float:
 
 def _positive(name: str, value: Any) -> float:
     number = _number(name, value)
-    require(number > 0, f"{name} must be positive, got {value}")
-    require(SMALLEST <= number <= LARGEST, f"{name} must lie between {SMALLEST:g} and {LARGEST:g}, got {value}")
+    require_param(number > 0, f"{{{name}}} must be positive, got {{@value}}", value=value)
+    limits = f"between {SMALLEST:g} and {LARGEST:g}"
+    require_param(SMALLEST <= number <= LARGEST, f"{{{name}}} must lie {limits}, got {{@value}}", value=value)
     return number
 
 
@@ -172,18 +173,20 @@ def _number(name: str, value: Any) -> float:
     try:
         number = float(value)
     except (TypeError, ValueError):
-        raise ValueError(f"{name} must be a number, got {value!r}") from None
-    require(not math.isnan(number), f"{name} must not be NaN")
+        raise ParameterError(f"{{{name}}} must be a number, got {{@value}}", value=value) from None
+    require_param(not math.isnan(number), f"{{{name}}} must not be NaN")
     return number
 
 
-def _vector(name: str, value: Any, dim: int) -> Array:
+def _vector(name: str, value: Any, dim: int, which: str = "") -> Array:
     try:
         array = np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError):
-        raise ValueError(f"{name} must be a number or {dim} numbers, got {type(value).__name__}") from None
-    require(array.shape in {(), (dim,)}, f"{name} must be a number or {dim} numbers, got shape {array.shape}")
-    require(bool(np.isfinite(array).all()), f"{name} must be finite")
+        kind = type(value).__name__
+        raise ParameterError(f"{{{name}}}{which} must be a number or {dim} numbers, got {kind}") from None
+    good = array.shape in {(), (dim,)}
+    require_param(good, f"{{{name}}}{which} must be a number or {dim} numbers, got shape {array.shape}")
+    require_param(bool(np.isfinite(array).all()), f"{{{name}}}{which} must be finite")
     return np.array(np.broadcast_to(array, (dim,)))
 
 
@@ -191,10 +194,12 @@ def _box(value: Any, dim: int) -> tuple[Array, Array]:
     try:
         first, second = value
     except (TypeError, ValueError):
-        raise ValueError("column_bounds must be a pair (low, high), each a number or one number per column") from None
-    low, high = _vector("column_bounds low", first, dim), _vector("column_bounds high", second, dim)
-    require(bool((low <= high).all()), "column_bounds: every low must be at most its high")
+        raise ParameterError(
+            "{column_bounds} must be a pair (low, high), each a number or one number per column"
+        ) from None
+    low, high = _vector("column_bounds", first, dim, " low"), _vector("column_bounds", second, dim, " high")
+    require_param(bool((low <= high).all()), "{column_bounds}: every low must be at most its high")
     largest = float(max(np.abs(low).max(), np.abs(high).max()))
-    require(largest <= LARGEST, f"column_bounds must lie between -{LARGEST:g} and {LARGEST:g}")
-    require(bool((low < high).any()), "column_bounds: low equals high in every column, so nothing could vary")
+    require_param(largest <= LARGEST, f"{{column_bounds}} must lie between -{LARGEST:g} and {LARGEST:g}")
+    require_param(bool((low < high).any()), "{column_bounds}: low equals high in every column, so nothing could vary")
     return low, high

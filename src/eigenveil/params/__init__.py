@@ -1,0 +1,23 @@
+"""One declaration of each parameter: its name, type, default, range, help, and where it appears.
+
+Estimators inherit these classes and with them their constructors. Commands, study files, policies, plans, model settings and
+docstrings are derived from the same declarations. This package imports nothing but `errors`.
+"""
+
+from eigenveil.params.declare import Param, checked, declared, param, parameters
+from eigenveil.params.federated import FederatedParams
+from eigenveil.params.gossip import GossipParams
+from eigenveil.params.private import PrivateParams
+from eigenveil.params.streaming import StreamingParams
+
+__all__ = [
+    "FederatedParams",
+    "GossipParams",
+    "Param",
+    "PrivateParams",
+    "StreamingParams",
+    "checked",
+    "declared",
+    "param",
+    "parameters",
+]

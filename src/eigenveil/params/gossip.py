@@ -1,0 +1,108 @@
+"""The parameters of `GossipPCA`: peers that talk to their neighbours, with no hub."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from eigenveil.params.declare import Limit, param, parameters
+from eigenveil.params.groups import OFFLINE, Bounds, Budget, Places, Protection, Stopping, Waiting
+from eigenveil.params.values import whole
+
+__all__ = ["GossipParams", "Peers"]
+
+_PEERS = "Peers with no hub"
+_GRAPHS = (
+    "ring, path, grid, star, complete, random-regular:4 (four neighbours each), or a file with an edge on each line: two "
+    "names or numbers with a comma between"
+)
+
+
+@parameters(panel=_PEERS, section="graph")
+class Peers:
+    """Who talks to whom, how sums come about, and which noise cancels."""
+
+    graph: Any = param(
+        f"Who talks to whom: {_GRAPHS}.",
+        more="Or pairs of names or numbers; neighbours by name; a symmetric, doubly stochastic matrix of weights, (m, m); a "
+        "networkx graph.",
+        said="str, path, edges, dict, array or Graph",
+        parse=str,
+        metavar="WHICH",
+        key="edges",
+    )
+    consensus: Literal["metropolis", "chebyshev", "tree"] = param(
+        "How peers add up. metropolis: averages with neighbours, over and over. chebyshev: the same in about the root of as "
+        "many steps. tree: up and down a spanning tree, which is exact.",
+        default="metropolis",
+        metavar="WHICH",
+    )
+    steps: int | None = param(
+        "How many exchanges with neighbours a sum takes.",
+        default=None,
+        check=whole(1, 1_000_000),
+        metavar="NUMBER",
+        unset="as many as leave nothing to speak of",
+    )
+    noise: Literal["pairwise", "independent", "published"] | None = param(
+        "pairwise: noise that cancels between pairs of peers, for little more than that of a curator in the sum, against "
+        "{colluders} of them. independent: all the noise at every peer, against all others, for sqrt(M) times as much. "
+        "published: D-DP-PM's own, with {epsilon=None}, because nothing is promised.",
+        default="pairwise",
+        metavar="WHICH",
+        section="privacy",
+        limit=Limit("limits", "trust", "among", "Where the noise may be."),
+    )
+    noise_graph: Any = param(
+        "Which pairs share noise, said as for {graph}. It must hold together without any {colluders} peers.",
+        default=None,
+        said="as graph, or None",
+        parse=str,
+        metavar="WHICH",
+        key="noise_edges",
+        unset="those that talk",
+        only="noise=pairwise",
+    )
+    colluders: int = param(
+        "How many peers may tell each other all they know.",
+        default=1,
+        check=whole(1),
+        metavar="NUMBER",
+        panel="Privacy",
+        section="privacy",
+        only="noise=pairwise",
+    )
+    restarts: int = param(
+        "For how many rounds that are begun again, each at its full price, when peers vanish, to keep some of the budget.",
+        default=0,
+        check=whole(0),
+        metavar="NUMBER",
+        section="privacy",
+    )
+
+
+@parameters(panel="Method", section="task")
+class GossipParams(Waiting, Stopping, Peers, Places, Protection, Bounds, Budget):
+    """The parameters of `GossipPCA`."""
+
+    n_components: int = param(
+        "How many components.",
+        kw_only=False,
+        check=whole(1),
+        called="components",
+        short="-k",
+        metavar="K",
+        panel="",
+    )
+    method: Literal["power", "krylov", "covariance", "segments"] = param(
+        "power: products with a block of directions. krylov: the same with all products kept. covariance: one covariance. "
+        "segments: one direction at a time (D-DP-PM).",
+        default="power",
+        metavar="WHICH",
+        limit=Limit("limits", "tasks", "among", "Which methods may run."),
+    )
+    people: int | None = param(
+        "A public guess at how many people there are, for the starts of segments alone.",
+        default=None,
+        check=whole(1),
+        surfaces=OFFLINE - {"cli"},
+    )

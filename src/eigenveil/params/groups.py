@@ -1,0 +1,186 @@
+"""Parameters that several estimators have, in groups. An estimator inherits those that it has."""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal
+
+from eigenveil.params.declare import Aloud, Limit, param, parameters
+from eigenveil.params.texts import center_from, numbers_from, pair_from, share_from
+from eigenveil.params.values import Numbers, fraction, length, number_or_share, real, whole
+
+__all__ = [
+    "BOUNDS",
+    "DELTA_LIMIT",
+    "EPSILON",
+    "EPSILON_LIMIT",
+    "HERE",
+    "NO_PRIVACY",
+    "OFFLINE",
+    "Bounds",
+    "Budget",
+    "Places",
+    "Protection",
+    "Seed",
+    "Stopping",
+    "Waiting",
+]
+
+# Where a parameter does not appear is said by naming where it does. A study runs on a real network, without seeds.
+OFFLINE: Final = frozenset({"python", "cli"})
+HERE: Final = frozenset({"python"})
+
+BOUNDS: Final = "Where rows lie (public knowledge, never read from the data)"
+NO_PRIVACY: Final = Aloud("--no-privacy", "none", "Exact PCA. Nobody is protected, and the model says so.")
+EPSILON: Final = real("positive", lambda number: number > 0, finite="finite; {epsilon=None} asks for an exact answer")
+EPSILON_LIMIT: Final = Limit("budget", "study_epsilon", "most", "The most that one study may cost, as epsilon.")
+DELTA_LIMIT: Final = Limit("budget", "study_delta", "most", "The largest delta of one study.")
+
+
+@parameters(panel="Privacy", section="privacy")
+class Budget:
+    """What one fit may cost."""
+
+    epsilon: float | None = param(
+        "How much the result may depend on one person: smaller is more private. 0.1 is strict, 1 usual, 10 lax.",
+        more="{epsilon=None} must be written out and gives exact PCA with no privacy.",
+        check=EPSILON,
+        aloud=NO_PRIVACY,
+        limit=EPSILON_LIMIT,
+    )
+    delta: float | None = param(
+        "The chance that the guarantee of epsilon fails; well below one over the number of people.",
+        default=None,
+        check=fraction,
+        beside="epsilon",
+        limit=DELTA_LIMIT,
+    )
+
+
+@parameters(panel="Privacy")
+class Seed:
+    """Where noise comes from."""
+
+    random_state: Any = param(
+        "A seed. Reproducible, NOT PRIVATE: whoever knows the seed can subtract the noise. For tests only.",
+        more="None draws noise from the operating system.",
+        default=None,
+        said="int or None",
+        parse=int,
+        metavar="INTEGER",
+        called="seed",
+        surfaces=OFFLINE,
+    )
+
+
+@parameters(panel="Privacy", section="task")
+class Protection(Seed):
+    """Between which tables people are protected, and by which noise."""
+
+    neighbours: Literal["add-remove", "zero-out", "replace-one"] = param(
+        "Neighbouring relation: which two tables the guarantee makes indistinguishable, add-remove, zero-out or replace-one. "
+        "The last two declare the number of people public.",
+        default="add-remove",
+        metavar="WHICH",
+    )
+
+
+@parameters(panel=BOUNDS, section="task")
+class Bounds:
+    """Where rows lie, which the caller must know without looking."""
+
+    row_bound: float | None = param(
+        "Rows are clipped to this norm around the mean.",
+        more="You must know it without looking at the data.",
+        default=None,
+        check=length,
+    )
+    column_bounds: Any = param(
+        "Entries are clipped to this range. One of the two bounds suffices; with both, both hold.",
+        more="Low and high are each a number, or one per column.",
+        default=None,
+        said="(low, high) or None",
+        parse=pair_from,
+        metavar="LOW,HIGH",
+    )
+    center: Literal["private"] | Numbers | None = param(
+        "private: find the mean, for a tenth to a quarter of the budget. {center=None}: leave rows where they are. "
+        "Or public numbers, one per column.",
+        default="private",
+        parse=center_from,
+        none="none",
+        metavar="WHICH",
+    )
+    origin: Numbers | None = param(
+        "Where to look for the mean: one number, or one per column.",
+        default=None,
+        parse=numbers_from,
+        metavar="NUMBERS",
+        unset="zero, or the middle of the column bounds",
+    )
+    mean_bound: float | None = param(
+        "How far from the origin rows may lie while the mean is found.",
+        default=None,
+        check=length,
+        unset="searched for in up to three steps of the row bound",
+    )
+    scale: Numbers | None = param(
+        "Public units: columns are divided by this before {row_bound} and {mean_bound} apply. One number, or one per column.",
+        default=None,
+        parse=numbers_from,
+        metavar="NUMBERS",
+    )
+
+
+@parameters(panel="Privacy", section="task")
+class Places:
+    """Who a person is, where rows are at many places."""
+
+    person: str | None = param(
+        "The column, at every place, that says whose row it is. A person's rows there are averaged and count as one row, and "
+        "all of them are protected together. Without it each row is taken for a person of its own.",
+        default=None,
+        metavar="COLUMN",
+    )
+
+
+@parameters(panel="Method", section="task")
+class Stopping:
+    """How long a method goes on."""
+
+    rounds: int | None = param(
+        "For krylov, power, fedpower, and for each component of segments: the most rounds. A budget is reserved for all of "
+        "them.",
+        default=None,
+        check=whole(1, 10_000),
+        unset="planned",
+    )
+    tolerance: float | None = param(
+        "For krylov, power, fedpower and segments: stop when the answer moves by no more than this sine.",
+        default=None,
+        check=real("in [0, 1)", lambda number: 0 <= number < 1),
+        unset="1e-8 without privacy, and 0, never, with it",
+    )
+    oversample: int | None = param(
+        "Directions carried beyond the components.", default=None, check=whole(0, 1_000_000), unset="planned"
+    )
+
+
+@parameters(panel="Waiting", section="network")
+class Waiting:
+    """For whom and how long everybody waits."""
+
+    quorum: int | float | None = param(
+        "How many must answer, such as 4, or which share of them, such as 0.8. Others are left out from there on.",
+        default=None,
+        check=number_or_share,
+        parse=share_from,
+        metavar="NUMBER",
+        unset="all",
+    )
+    deadline: float = param(
+        "Seconds to wait for an answer before asking again; simulated time in a simulation.",
+        default=30.0,
+        check=real("positive and finite", lambda number: 0 < number < float("inf"), most=1e6),
+        metavar="SECONDS",
+    )
+    retries: int = param("How often to ask again.", default=4, check=whole(0, 1000), metavar="NUMBER")

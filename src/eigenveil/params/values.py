@@ -1,0 +1,167 @@
+"""What values may be. A check takes what a caller, a command line or a file gave, and gives it back in its plain form."""
+
+import math
+import numbers
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+__all__ = [
+    "Check",
+    "Expected",
+    "HasArray",
+    "Numbers",
+    "as_float",
+    "fraction",
+    "instance_of",
+    "length",
+    "listed",
+    "number_or_share",
+    "one_of",
+    "pair_of",
+    "positive",
+    "real",
+    "truth",
+    "whole",
+]
+
+Check = Callable[[Any], Any]
+
+
+class HasArray(Protocol):
+    """A numpy array, or what becomes one: a stand-in for numpy's own type, which is slow to import."""
+
+    def __array__(self) -> Any: ...
+
+
+Numbers = float | Sequence[float] | HasArray
+
+
+class Expected(Exception):
+    """A value is not what was expected. The text ends the sentence "it must be ...", as a template of `ParameterError`."""
+
+
+def one_of(*allowed: str) -> Check:
+    """One of these words."""
+
+    def check(value: Any) -> str:
+        if not isinstance(value, str) or value not in allowed:
+            raise Expected(f"one of {', '.join(allowed)}")
+        return value
+
+    return check
+
+
+def whole(least: int, most: int | None = None) -> Check:
+    """A whole number; numpy's are taken, truth values are not."""
+    limits = f"of at least {least}" if most is None else f"from {least} to {most}"
+
+    def check(value: Any) -> int:
+        if not _is_whole(value) or int(value) < least or (most is not None and int(value) > most):
+            raise Expected(f"an integer {limits}")
+        return int(value)
+
+    return check
+
+
+def real(
+    expected: str,
+    good: Callable[[float], bool],
+    *,
+    least: float = -math.inf,
+    most: float = math.inf,
+    finite: str = "finite",
+    infinite: bool = False,
+) -> Check:
+    """A number, as a float, for which `good` holds, within limits that only the unreasonable meet. Never NaN."""
+
+    def check(value: Any) -> float:
+        number = as_float(value)
+        if math.isnan(number):
+            raise Expected("a number")
+        if not good(number):
+            raise Expected(expected)
+        if math.isinf(number) and not infinite:
+            raise Expected(finite)
+        if not least <= number <= most:
+            raise Expected(f"between {least:g} and {most:g}")
+        return number
+
+    return check
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, numbers.Integral) and not _is_truth(value)
+
+
+def _is_truth(value: Any) -> bool:
+    # numpy's own truth value, recognised without importing numpy.
+    return isinstance(value, bool) or type(value).__name__ in ("bool", "bool_")
+
+
+def as_float(value: Any) -> float:
+    """A real number as a float, and anything else as NaN. Truth values are no numbers."""
+    if _is_truth(value) or not isinstance(value, numbers.Real):
+        return math.nan
+    try:
+        return float(value)
+    except OverflowError:
+        return math.nan
+
+
+def listed(check: Check, *, least: int = 0, most: int = 1_000_000) -> Check:
+    """A list, as a tuple, of what `check` takes."""
+
+    def every(value: Any) -> tuple[Any, ...]:
+        if not isinstance(value, list | tuple) or not least <= len(value) <= most:
+            raise Expected(f"a list of {least} to {most} entries")
+        try:
+            return tuple(check(one) for one in value)
+        except Expected as error:
+            raise Expected(f"a list of entries, each {error}") from None
+
+    return every
+
+
+def pair_of(check: Check) -> Check:
+    """One, or two of them, as a tuple."""
+
+    def both(value: Any) -> Any:
+        if isinstance(value, list | tuple) or (hasattr(value, "shape") and value.shape != ()):
+            if len(value) != 2:
+                raise Expected("a number, or a pair of numbers")
+            return check(value[0]), check(value[1])
+        return check(value)
+
+    return both
+
+
+def instance_of(kind: type, words: str) -> Check:
+    """An object of a class, which is called `words`."""
+
+    def check(value: Any) -> Any:
+        if not isinstance(value, kind):
+            raise Expected(words)
+        return value
+
+    return check
+
+
+def truth(value: Any) -> bool:
+    """True or False."""
+    if not _is_truth(value):
+        raise Expected("True or False")
+    return bool(value)
+
+
+positive = real("positive", lambda number: number > 0)
+length = real("positive", lambda number: number > 0, least=1e-100, most=1e100)
+fraction = real("in (0, 1)", lambda number: 0 < number < 1)
+
+
+def number_or_share(value: Any) -> int | float:
+    """How many of them, as a whole number, or which share of them, with a point."""
+    if _is_whole(value) and int(value) >= 1:
+        return int(value)
+    if not _is_whole(value) and 0 < as_float(value) <= 1:
+        return float(value)
+    raise Expected("a whole number from 1, or a share in (0, 1] written with a point, such as 0.8")

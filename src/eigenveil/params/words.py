@@ -1,0 +1,159 @@
+"""How each surface says a parameter and its value: Python, the command line, a study file, and the docs."""
+
+import json
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import MISSING
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin
+
+from eigenveil.errors import ParameterError, Words, in_python
+from eigenveil.params.declare import Declared, declared
+from eigenveil.params.texts import text_of
+from eigenveil.params.values import HasArray
+
+__all__ = ["as_call", "as_options", "flag", "help_of", "in_options", "in_study", "parameters_section", "toml_value"]
+
+
+def flag(one: Declared) -> str:
+    """Its option on a command line.
+
+    >>> from eigenveil.params import PrivateParams
+    >>> flag(declared(PrivateParams)["row_bound"]), flag(declared(PrivateParams)["random_state"])
+    ('--row-bound', '--seed')
+    """
+    return "--" + one.called.replace("_", "-")
+
+
+def in_options(cls: type, **others: str) -> Words:
+    """How a command line says the parameters of `cls`. `others` are names of other things, such as `X="the table"`."""
+    known = declared(cls)
+
+    def words(name: str, value: Any) -> str:
+        if name not in known:
+            return others.get(name, in_python(name, value))
+        one = known[name]
+        return flag(one) if value is ... else " ".join(_options(one, value))
+
+    return words
+
+
+def in_study(cls: type, *, inside: str | None = None, **others: str) -> Words:
+    """How a study file says the parameters of `cls`. Keys of the section `inside` are said without their section."""
+    known = declared(cls)
+
+    def words(name: str, value: Any) -> str:
+        if name not in known or "study" not in known[name].param.surfaces:
+            return others.get(name, in_python(name, value))
+        one = known[name]
+        spec = one.param
+        where = "" if spec.section == inside else f"[{spec.section}] "
+        if value is ...:
+            return where + one.key
+        if value is None and spec.aloud is not None:
+            return f"{where}{spec.aloud.key} = true"
+        return f"{where}{one.key} = {toml_value((spec.none or 'none') if value is None else value)}"
+
+    return words
+
+
+def toml_value(value: Any) -> str:
+    """A value as TOML.
+
+    >>> toml_value(True), toml_value(("a", 1.5)), toml_value(1e-6)
+    ('true', '["a", 1.5]', '1e-06')
+    """
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case int() | float():
+            return repr(value)
+        case str():
+            return json.dumps(value, ensure_ascii=False)
+        case Sequence():
+            return f"[{', '.join(toml_value(item) for item in value)}]"
+        case _:
+            raise TypeError(f"{type(value).__name__} has no form in TOML here")
+
+
+def _options(one: Declared, value: Any) -> tuple[str, ...]:
+    spec = one.param
+    if value is None:
+        return (spec.aloud.option,) if spec.aloud is not None else (flag(one), spec.none or "none")
+    if isinstance(value, bool):
+        return (flag(one) if value else f"--no-{flag(one)[2:]}",)
+    return flag(one), text_of(value)
+
+
+def as_options(asked: Any, *, leave: Sequence[str] = ()) -> list[str]:
+    """The words of a command line that say the parameters of `asked`, those at their defaults left out.
+
+    >>> from eigenveil.params import PrivateParams
+    >>> as_options(PrivateParams(5, epsilon=1.0, delta=1e-6, row_bound=2.0, center=None))
+    ['-k', '5', '--epsilon', '1', '--delta', '1e-06', '--row-bound', '2', '--center', 'none']
+    """
+    given = [(one.param.short, _options(one, value)) for one, value in _given(asked, "cli", leave)]
+    return [word for short, (name, *rest) in given for word in (short or name, *rest)]
+
+
+def as_call(asked: Any, name: str, *, leave: Sequence[str] = ()) -> str:
+    """The Python call of `name` with the parameters of `asked`, those at their defaults left out.
+
+    >>> from eigenveil.params import PrivateParams
+    >>> as_call(PrivateParams(5, epsilon=None), "PrivatePCA")
+    'PrivatePCA(5, epsilon=None)'
+    """
+    first = {own for own, one in declared(type(asked)).items() if not _keyword(type(asked), own)}
+    given = [
+        repr(value) if one.name in first else f"{one.name}={value!r}" for one, value in _given(asked, "python", leave)
+    ]
+    return f"{name}({', '.join(given)})"
+
+
+def _keyword(cls: type, name: str) -> bool:
+    return bool(cls.__dataclass_fields__[name].kw_only)  # type: ignore[attr-defined]
+
+
+def _given(asked: Any, surface: str, leave: Sequence[str]) -> Iterator[tuple[Declared, Any]]:
+    for name, one in declared(type(asked)).items():
+        value = getattr(asked, name)
+        same = value is one.default or (type(value) is type(one.default) and value == one.default)
+        if surface in one.param.surfaces and name not in leave and not same:
+            yield one, value
+
+
+def help_of(one: Declared, words: Words, *, more: bool = False) -> str:
+    """The help of a parameter in these words, opening with what it is for; with `more`, as the docs have it."""
+    text = one.param.help if one.param.more is None or not more else f"{one.param.help} {one.param.more}"
+    if one.param.only is not None:
+        text = f"For {{{one.param.only}}}: {text[0].lower()}{text[1:]}"
+    return ParameterError(text).said(words)
+
+
+def parameters_section(cls: type, *, indent: str) -> str:
+    """Numpydoc's section for the parameters of `cls`."""
+    return "\n".join(indent + line for line in ("Parameters", "----------", *_entries(cls)))
+
+
+def _entries(cls: type) -> Iterator[str]:
+    for one in declared(cls).values():
+        default = "" if one.default is MISSING else f", default {one.default!r}"
+        if one.default is None and one.param.unset:
+            default = f", default None: {one.param.unset}"
+        yield f"{one.name} : {one.param.said or said_type(one.type)}{default}"
+        yield from (f"    {line}" for line in textwrap.wrap(help_of(one, in_python, more=True), 110))
+
+
+def said_type(kind: Any) -> str:
+    """A type as people say it.
+
+    >>> said_type(float | None), said_type(Literal["star", "tree"])
+    ('float or None', '"star" or "tree"')
+    """
+    parts = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    names = {NoneType: "None", Any: "object", HasArray: "array", Sequence[float]: "list"}
+    words: list[str] = []
+    for part in parts:
+        found = get_args(part) if get_origin(part) is Literal else ()
+        words += [f'"{word}"' for word in found] or [names.get(part) or str(getattr(part, "__name__", part))]
+    return ", ".join(words[:-1]) + (" or " if len(words) > 1 else "") + words[-1]
