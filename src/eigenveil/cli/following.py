@@ -15,13 +15,14 @@ from eigenveil.cli.live import live_view
 from eigenveil.cli.options import COUNTED, SEEDED
 from eigenveil.cli.terminal import leaves, message_of, output, wrote
 from eigenveil.errors import require, require_param
+from eigenveil.files import STREAMS, SVMLIGHT, ending_of
 
 if TYPE_CHECKING:
     from eigenveil.estimators.streaming_pca import StreamingPCA
     from eigenveil.model import Model
     from eigenveil.sources import Source
 
-__all__ = ["Job", "run"]
+__all__ = ["Job", "require_source", "run"]
 
 
 @final
@@ -41,6 +42,21 @@ class Job:
     target: Path
     state: Path | None
     spare: bool
+
+
+def require_source(path: Path, kind: str | None) -> None:
+    """Refuse at once, before anything heavy is imported, what cannot be followed."""
+    if is_pipe(path):
+        require(
+            kind is not None, "--format is required for a pipe, which does not say what comes through it: csv or arrow"
+        )
+        return
+    require(path.exists() and not path.is_dir(), f"{path} does not exist or is a folder")
+    if kind is None:
+        try:
+            ending_of(path, STREAMS)
+        except ValueError as error:
+            raise ValueError(f"{error}; or say with --format what it is") from None
 
 
 def run(job: Job) -> None:
@@ -94,10 +110,6 @@ def _opened(job: Job, stop: Interrupts, *, when_quiet: Callable[[], None]) -> "S
 
     require(job.reading["features"] is None or _is_svmlight(job), "--features is for svmlight text, which does not say")
     piped = is_pipe(job.source)
-    require(
-        not piped or job.reading["kind"] is not None,
-        "--format is required for a pipe, which does not say what comes through it: csv or arrow",
-    )
     try:
         rows = open_pipe(job.source, stop, when_quiet=when_quiet) if piped else job.source
         return open_source(rows, **job.reading)
@@ -217,8 +229,6 @@ def _state(job: Job) -> Path:
 
 
 def _is_svmlight(job: Job) -> bool:
-    from eigenveil.data import SVMLIGHT
-
     kind = job.reading["kind"]
     return kind == "svm" or (kind is None and job.source.suffix.lower() in SVMLIGHT)
 

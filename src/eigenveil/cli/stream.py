@@ -10,7 +10,7 @@ from eigenveil.cli import stream_options as streaming
 from eigenveil.cli.bounds_file import BoundsFile, BoundsPath, show_bounds, was_given
 from eigenveil.cli.derived import with_options, written_out
 from eigenveil.cli.files import require_output
-from eigenveil.cli.following import Job, run
+from eigenveil.cli.following import Job, require_source, run
 from eigenveil.cli.terminal import errors_as_lines, output
 from eigenveil.errors import require, require_param
 from eigenveil.params import StreamingParams
@@ -59,6 +59,7 @@ def stream(
     two places.
     """
     known: BoundsFile | None = None
+    require_source(source, format_name)
     if settings is None:
         _require_nothing_new(context)
         require(state is not None, "--resume goes on from a state; say which with --state FILE")
@@ -103,10 +104,11 @@ def _require_state(path: Path, *, resume: bool, others: list[Path]) -> None:
     require(not path.is_dir(), f"--state {path} is a folder")
     same = [other for other in others if other.resolve() == path.resolve()]
     require(not same, f"--state {path} is also the source or the output of this command")
+    claimed = path.with_name(f"{path.name}.resumed")
     if resume:
+        require(path.exists() or claimed.exists(), f"--state {path} does not exist: there is nothing to go on from")
         return
     require(not path.exists(), f"--state {path} already exists; go on from it with --resume, or take another name")
-    claimed = path.with_name(f"{path.name}.resumed")
     require(
         not claimed.exists(),
         f"--state {path} was resumed by a command that has not ended, or was killed; take another name, or delete "
