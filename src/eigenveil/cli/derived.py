@@ -4,12 +4,13 @@ import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import MISSING
 from functools import wraps
+from types import SimpleNamespace
 from typing import Annotated, Any
 
 import typer
 
 from eigenveil.errors import ParameterError, Words, require
-from eigenveil.params.declare import Declared, checked_values, declared, refusal
+from eigenveil.params.declare import Declared, checked, declared, refusal
 from eigenveil.params.values import Expected
 from eigenveil.params.words import flag, help_of, in_options
 
@@ -39,7 +40,7 @@ def with_options(
         @wraps(command)
         def run(**given: Any) -> None:
             try:
-                command(settings=_settings(known, given, words, unless), **given)
+                command(settings=_settings(params, known, given, words, unless), **given)
             except ParameterError as error:
                 raise ValueError(error.said(words)) from error
 
@@ -52,7 +53,7 @@ def with_options(
 
 
 def _settings(
-    known: Mapping[str, Declared], options: dict[str, Any], words: Words, unless: str | None
+    params: type, known: Mapping[str, Declared], options: dict[str, Any], words: Words, unless: str | None
 ) -> dict[str, Any] | None:
     """The checked values of parameters, whose options are taken out of `options`."""
     taken = {name: (options.pop(name), options.pop(_switch(one), False)) for name, one in known.items()}
@@ -60,7 +61,12 @@ def _settings(
         return None
     settings = {name: _value(one, *taken[name], words) for name, one in known.items()}
     _require_together(known, settings)
-    return checked_values(known, settings)
+    others = {name: one.default for name, one in declared(params).items() if name not in known}
+    # Values of a class of which the command itself sees to a required one can only be checked by the command.
+    if MISSING in others.values():
+        return settings
+    found = vars(checked(params, SimpleNamespace(**settings, **others)))
+    return {name: found[name] for name in known}
 
 
 def written_out(context: typer.Context, params: type) -> list[str]:

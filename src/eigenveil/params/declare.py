@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field, replace
 from types import MappingProxyType, NoneType, UnionType
 from typing import Any, Final, Literal, TypeVar, Union, dataclass_transform, get_args, get_origin, overload
@@ -17,18 +17,7 @@ from typing import Any, Final, Literal, TypeVar, Union, dataclass_transform, get
 from eigenveil.errors import ParameterError
 from eigenveil.params.values import Check, Expected, one_of
 
-__all__ = [
-    "Aloud",
-    "Declared",
-    "Limit",
-    "Param",
-    "checked",
-    "checked_values",
-    "declared",
-    "param",
-    "parameters",
-    "refusal",
-]
+__all__ = ["Aloud", "Declared", "Limit", "Param", "checked", "declared", "param", "parameters", "refusal"]
 
 Value = TypeVar("Value")
 Kind = TypeVar("Kind")
@@ -162,17 +151,14 @@ def declared(cls: type) -> dict[str, Declared]:
 def checked(kind: type[Kind], asked: Any) -> Kind:
     """The parameters of `asked`, checked and in their plain form, as a `kind`; a `ParameterError` for the first bad one."""
     known = declared(kind)
-    return kind(**checked_values(known, {name: getattr(asked, name) for name in known}))
-
-
-def checked_values(known: Mapping[str, Declared], values: Mapping[str, Any]) -> dict[str, Any]:
-    """As `checked`, for the values of some parameters by name."""
-    found = {name: _checked(one, values[name]) for name, one in known.items()}
+    found = {name: _checked(one, getattr(asked, name)) for name, one in known.items()}
     for name, one in known.items():
-        other, _, word = (one.param.only or "").partition("=")
-        if other in found and found[name] != one.default and found[other] != word:
+        if one.param.only is None or found[name] == one.default:
+            continue
+        other, _, word = one.param.only.partition("=")
+        if found[other] != word:
             raise ParameterError(f"{{{name}}} is for {{{one.param.only}}}, got {{@given}}", given=found[name])
-    return found
+    return kind(**found)
 
 
 def _checked(one: Declared, value: Any) -> Any:
