@@ -126,8 +126,8 @@ def _csv_source(file: Any, path: Path, drop: Sequence[str], *, header: bool) -> 
     if header:
         require(
             could_be_names(fields),
-            f"{path} seems to have no header line: its first line holds numbers. Say so if it has none, "
-            "because names are written to the model",
+            f"{path} seems to have no header line: its first line holds numbers, and names are written to the model. Add a "
+            "line of names, or say that it has none: --no-header on the command line, header=False in open_source",
         )
         names = fields
     else:

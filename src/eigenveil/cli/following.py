@@ -110,11 +110,8 @@ def _opened(job: Job, stop: Interrupts, *, when_quiet: Callable[[], None]) -> "S
 
     require(job.reading["features"] is None or _is_svmlight(job), "--features is for svmlight text, which does not say")
     piped = is_pipe(job.source)
-    try:
-        rows = open_pipe(job.source, stop, when_quiet=when_quiet) if piped else job.source
-        return open_source(rows, **job.reading)
-    except ValueError as error:
-        raise ValueError(str(error).replace("Say so if it", "Say --no-header if it")) from error
+    rows = open_pipe(job.source, stop, when_quiet=when_quiet) if piped else job.source
+    return open_source(rows, **job.reading)
 
 
 def _require_same_columns(pca: "StreamingPCA", source: "Source") -> None:
