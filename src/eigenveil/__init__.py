@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         BudgetExceeded,
         EigenveilError,
         ModelFileError,
+        ParameterError,
         PeerError,
         PeersLost,
         ProtocolError,
@@ -54,6 +55,7 @@ __all__ = [
     "Ledger",
     "Model",
     "ModelFileError",
+    "ParameterError",
     "PeerError",
     "PeersLost",
     "PrivatePCA",
@@ -76,6 +78,7 @@ _HOMES = {
     "BudgetExceeded": "errors",
     "EigenveilError": "errors",
     "ModelFileError": "errors",
+    "ParameterError": "errors",
     "PeerError": "errors",
     "PeersLost": "errors",
     "ProtocolError": "errors",
@@ -106,3 +109,8 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'eigenveil' has no attribute {name!r}")
     return getattr(import_module(f"eigenveil.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    # For completion: Python knows of no name that has not been used yet.
+    return sorted({*globals(), *__all__})

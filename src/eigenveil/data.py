@@ -17,12 +17,11 @@ import numpy as np
 import scipy.sparse as sp
 
 from eigenveil.errors import require
+from eigenveil.files import SVMLIGHT, TABLES, ending_of
 from eigenveil.people import identifiers, require_ids
 from eigenveil.rows import Block, DenseRows, Rows, SparseRows, WeightedRows, require_real
 
 __all__ = [
-    "FORMATS",
-    "SVMLIGHT",
     "Table",
     "as_arrow",
     "as_numbers",
@@ -37,14 +36,6 @@ __all__ = [
     "require_numbers",
 ]
 
-FORMATS = {
-    ".csv": "comma-separated values with a header line",
-    ".parquet": "Parquet, streamed",
-    ".npy": "one two-dimensional numpy array, mapped",
-    ".npz": "a scipy sparse matrix, or one two-dimensional array (called X if there are several)",
-    ".svm": "svmlight / libsvm text",
-}
-SVMLIGHT = {".svm", ".svmlight", ".libsvm"}
 # What pandas calls an index without a name when it writes one to Parquet: row numbers, not a feature.
 PANDAS_INDEX = re.compile(r"__index_level_\d+__")
 _NAMES_AT_ONCE = 1 << 16
@@ -170,7 +161,10 @@ def read_table(
     kind: str | None = None,
     columns: Sequence[str] | None = None,
 ) -> Table:
-    """Read a file by the ending of its name (see `FORMATS`), or as of `kind`, such as ".npy", without the columns in `drop`.
+    """Read a file by the ending of its name, or as of `kind`, such as ".npy", without the columns in `drop`.
+
+    csv has a header line; parquet is streamed; npy is one two-dimensional array, mapped; npz is a scipy sparse matrix, or one
+    two-dimensional array (called X if there are several); svm is svmlight / libsvm text.
 
     `person` names the column of a csv or parquet file that says whose row it is; the column itself is then left out.
     `features` is the number of columns of svmlight text, which does not say: without it the largest index in the file serves,
@@ -180,7 +174,7 @@ def read_table(
     """
     path = Path(path)
     require(path.is_file(), f"{path} does not exist or is not a file")
-    ending = path.suffix.lower() if kind is None else kind
+    ending = ending_of(path, TABLES) if kind is None else kind
     require(
         features is None or ending in SVMLIGHT, f"features is for svmlight text; {path} says how many columns it has"
     )
@@ -192,10 +186,6 @@ def read_table(
     )
     if ending in SVMLIGHT:
         return Table(_read_svmlight(path, features, one_based=one_based))
-    require(
-        ending in FORMATS,
-        f"{path} has the ending {ending!r}; known are {', '.join(sorted({*FORMATS, *SVMLIGHT}))}",
-    )
     try:
         return Table(_read_npy(path) if ending == ".npy" else _read_npz(path))
     except Exception as error:

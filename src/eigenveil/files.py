@@ -1,23 +1,59 @@
-"""Files that are there whole or not at all, and archives: arrays in safetensors with a JSON header. No pickle anywhere."""
+"""Files that are there whole or not at all, what kind a name says they are, and archives: arrays in safetensors with a JSON
+header. No pickle anywhere.
+
+Nothing heavy is imported here, so that a wrong name is refused at once.
+"""
 
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar, final
+from typing import Any, Final, TypeVar, final
 
 from eigenveil.errors import EigenveilError, require
 
-__all__ = ["ITEMS_FORMAT", "ArchiveKind", "format_of", "whole_file"]
+__all__ = [
+    "HISTORIES",
+    "ITEMS_FORMAT",
+    "STREAMS",
+    "SVMLIGHT",
+    "TABLES",
+    "ArchiveKind",
+    "ending_of",
+    "format_of",
+    "whole_file",
+]
 
 Made = TypeVar("Made")
 
 _KEY = "eigenveil"
 # What the header of a recommender's file says: `inspect` asks before it loads a recommender.
 ITEMS_FORMAT = "eigenveil-items"
+
+SVMLIGHT: Final = (".svm", ".svmlight", ".libsvm")
+# Tables, streams of rows with what each ending stands for, and histories of users.
+TABLES: Final = (".csv", ".parquet", ".npy", ".npz", *SVMLIGHT)
+STREAMS: Final = {
+    **{".csv": "csv", ".arrow": "arrow", ".arrows": "arrow", ".feather": "arrow", ".ipc": "arrow"},
+    **{".parquet": "parquet", ".npy": "npy", ".npz": "npz"},
+    **dict.fromkeys(SVMLIGHT, "svm"),
+}
+HISTORIES: Final = (".csv", ".csv.gz", ".parquet", ".npz")
+
+
+def ending_of(path: Path, known: Collection[str]) -> str:
+    """Which of the `known` endings the name of a file has.
+
+    >>> ending_of(Path("plays.CSV.gz"), HISTORIES)
+    '.csv.gz'
+    """
+    found = next((ending for ending in known if path.name.lower().endswith(ending)), None)
+    if found is None:
+        raise ValueError(f"{path} has the ending {path.suffix!r}; known are {', '.join(sorted(known))}")
+    return found
 
 
 @contextmanager

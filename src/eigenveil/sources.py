@@ -12,12 +12,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, final
+from typing import Any, Literal, cast, final
 
 from eigenveil.data import (
-    FORMATS,
     PANDAS_INDEX,
-    SVMLIGHT,
     as_numbers,
     could_be_names,
     first_line,
@@ -26,21 +24,12 @@ from eigenveil.data import (
     require_numbers,
 )
 from eigenveil.errors import require
+from eigenveil.files import STREAMS, ending_of
 
 __all__ = ["STREAM_FORMATS", "Source", "open_source"]
 
 StreamFormat = Literal["csv", "arrow", "parquet", "npy", "npz", "svm"]
 STREAM_FORMATS: tuple[StreamFormat, ...] = ("csv", "arrow", "parquet", "npy", "npz", "svm")
-_ENDINGS: dict[str, StreamFormat] = {
-    ".csv": "csv",
-    ".arrow": "arrow",
-    ".arrows": "arrow",
-    ".feather": "arrow",
-    ".ipc": "arrow",
-    ".parquet": "parquet",
-    ".npy": "npy",
-    ".npz": "npz",
-}
 _PIPES = ("csv", "arrow")
 _BOM = b"\xef\xbb\xbf"
 # Rows at a time, fewer where they are wide.
@@ -116,12 +105,10 @@ def _batch(columns: int) -> int:
 
 def _kind_of(path: Path, *, piped: bool) -> StreamFormat:
     require(not piped, f"say what comes through the pipe: the format must be {' or '.join(_PIPES)}")
-    ending = path.suffix.lower()
-    if ending in SVMLIGHT:
-        return "svm"
-    known = ", ".join(sorted({*_ENDINGS, *SVMLIGHT, *FORMATS}))
-    require(ending in _ENDINGS, f"{path} has the ending {ending!r}; known are {known}, or say which format it has")
-    return _ENDINGS[ending]
+    try:
+        return cast(StreamFormat, STREAMS[ending_of(path, STREAMS)])
+    except ValueError as error:
+        raise ValueError(f"{error}, or say which format it has") from None
 
 
 def _csv_source(file: Any, path: Path, drop: Sequence[str], *, header: bool) -> Source:
@@ -139,8 +126,8 @@ def _csv_source(file: Any, path: Path, drop: Sequence[str], *, header: bool) -> 
     if header:
         require(
             could_be_names(fields),
-            f"{path} seems to have no header line: its first line holds numbers. Say so if it has none, "
-            "because names are written to the model",
+            f"{path} seems to have no header line: its first line holds numbers, and names are written to the model. Add a "
+            "line of names, or say that it has none: --no-header on the command line, header=False in open_source",
         )
         names = fields
     else:

@@ -1,6 +1,7 @@
 """`eigenveil audit`: lists, chooses, reports, and ends with an error where a claim does not stand or a specimen is missed."""
 
 import json
+import sys
 from types import MappingProxyType
 from typing import Any
 
@@ -51,6 +52,8 @@ def made_up(monkeypatch: pytest.MonkeyPatch) -> None:
     made.append(case("wrong/plain", "specimen", 0.95))
     cases = MappingProxyType({one.name: one for one in made})
     monkeypatch.setattr("eigenveil.audit.CASES", cases)
+    # By the module's name, since the package calls the command so.
+    monkeypatch.setattr(sys.modules["eigenveil.cli.audit"], "FAMILIES", ("good", "bad", "wrong"))
 
 
 def test_without_names_it_lists_every_case() -> None:

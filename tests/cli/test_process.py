@@ -8,8 +8,11 @@ from pathlib import Path
 
 from cli.cli_tables import PRIVATE, eigenveil, files_in, written
 from eigenveil import Model, __version__
+from eigenveil.audit import CASES
+from eigenveil.cli.audit import FAMILIES
 
 COMMAND = [sys.executable, "-m", "eigenveil"]
+HEAVY = {"numpy", "scipy", "sklearn", "pyarrow", "dp_accounting", "pandas", "safetensors"}
 QUIET = {**os.environ, "COLUMNS": "80", "NO_COLOR": "1"}
 
 
@@ -91,7 +94,62 @@ def test_help_loads_nothing_heavy() -> None:
     )
     loaded = {line.rpartition("|")[2].strip().partition(".")[0] for line in done.stderr.splitlines()}
     assert "typer" in loaded
-    assert not loaded & {"numpy", "scipy", "sklearn", "pyarrow", "dp_accounting", "pandas", "safetensors"}
+    assert not loaded & HEAVY
+
+
+# Mistakes that can be seen without reading a row, each a command line.
+MISTAKES = """
+fit x.doc -k 2 --no-privacy
+fit none.csv -k 2 --no-privacy
+fit good.csv -k 2 --no-privacy -o model.txt
+fit good.csv -k 2 --epsilon 1 --delta 1e-6 --row-bound -1
+fit good.csv -k 2 --epsilon 1 --delta 1e-6 --bounds none.json
+stream x.doc -k 2 --no-privacy
+stream none.csv -k 2 --no-privacy
+stream good.csv -k 2 --no-privacy -o model.txt
+stream good.csv -k 2 --no-privacy --forget 2
+stream good.csv --resume --state none.state
+transform x.doc -m model.safetensors -o scores.csv
+transform good.csv -m model.safetensors -o scores.doc
+transform good.csv -m none.safetensors -o scores.csv
+inspect none.safetensors
+bounds x.doc --epsilon 1 --delta 1e-6
+bounds good.csv --epsilon 1 --delta 1e-6 -o bounds.txt
+spectrum x.doc --epsilon 1 --delta 1e-6 --row-bound 1
+spectrum good.csv --epsilon 1 --delta 1e-6 --row-bound 1 -o spectrum.txt
+simulate good.csv -k 2 --no-privacy --sites 3 -o model.txt
+recommend fit x.doc -k 2 --epsilon 1
+recommend fit good.csv -k 2 --epsilon 1 --items-file none.txt
+recommend evaluate none.csv -k 2 --epsilon 1
+plan -n 1000 -k 5 --epsilon 1 --delta 1e-6 --spectrum none.json
+plan -n 1000 -k 5 --epsilon 1 --delta 1e-6 --spectrum x.doc
+plan -n 1000 -k 5 --epsilon 1 --delta 1e-6 --public-data x.doc
+audit nothing-like-this
+audit curator --epsilon 1
+"""
+# All of them in one process: what one of them loads stays there for all to see.
+TRIED = f"""
+import sys
+from typer.testing import CliRunner
+from eigenveil.cli import app
+
+for line in {MISTAKES!r}.split("\\n")[1:-1]:
+    assert CliRunner().invoke(app, line.split()).exit_code == 2, line
+    heavy = {HEAVY!r} & set(sys.modules)
+    assert not heavy, (line, heavy)
+"""
+
+
+def test_a_mistake_in_a_name_or_a_number_is_said_before_anything_heavy_is_loaded(tmp_path: Path) -> None:
+    for name in ("x.doc", "good.csv", "model.safetensors"):
+        (tmp_path / name).write_text("a,b\n1,2\n3,4\n")
+    command = [sys.executable, "-c", TRIED]
+    done = subprocess.run(command, capture_output=True, text=True, env=QUIET, cwd=tmp_path, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_beginnings_of_the_names_of_cases_are_those_there_are() -> None:
+    assert set(FAMILIES) == {name.partition("/")[0] for name in CASES}
 
 
 def test_version_and_help_of_every_command() -> None:

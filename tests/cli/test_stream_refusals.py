@@ -20,10 +20,10 @@ def test_lines_that_cannot_be_read_are_refused_without_showing_them(tmp_path: Pa
     for words, data in {
         "after row 1009: CSV parse error": good + b"123456.789,1\n",
         "after row 1009: In CSV column #1": good + b"1,123456.789x,3,4,5\n",
-        "Say --no-header if it has none": b"123456.789,1,2,3,4\n" + good,
+        "or say that it has none: --no-header on the command line": b"123456.789,1,2,3,4\n" + good,
         "the stream is empty": b"",
         "the stream has no rows": b"a,b,c\n",
-        "fewer rows than --components=2": b"a,b,c\n123456.789,2,3\n",
+        "the stream has fewer rows than --components 2": b"a,b,c\n123456.789,2,3\n",
     }.items():
         line = refused(data, *CSV, *EXACT, "-o", target, "--no-state")
         assert words in line
@@ -32,24 +32,26 @@ def test_lines_that_cannot_be_read_are_refused_without_showing_them(tmp_path: Pa
 
 
 MISTAKES: dict[str, tuple[object, ...]] = {
-    "--components is required": ("--no-privacy",),
-    "--components=9 must be at most the number of columns, 5": ("-k", 9, "--no-privacy"),
+    "--components is missing": ("--no-privacy",),
+    "--components 9 must be at most the number of columns, 5": ("-k", 9, "--no-privacy"),
     "--components must be an integer of at least 1, got 0": ("-k", 0, "--no-privacy"),
-    "--epsilon is required": ("-k", 2),
+    "--epsilon is missing": ("-k", 2),
     "--epsilon and --no-privacy contradict each other": ("-k", 2, *PRIVATE, "--no-privacy"),
-    "--delta is required": ("-k", 2, "--epsilon", 1, "--row-bound", 1),
+    "--delta is missing": ("-k", 2, "--epsilon", 1, "--row-bound", 1),
     "--row-bound is required": ("-k", 2, "--epsilon", 1, "--delta", 1e-6),
-    "--adapt: energy bounds must be fractions with 0 < low < high < 1": (*EXACT, "--adapt", "0.2,0.1"),
+    "--adapt must be two fractions with 0 < low < high < 1": (*EXACT, "--adapt", "0.2,0.1"),
     "--adapt must be LOW,HIGH": (*EXACT, "--adapt", "0.2"),
-    "--forget must lie in (0, 1], got 0": (*EXACT, "--forget", 0),
-    "--forget must lie in (0, 1], got 1.5": (*EXACT, "--forget", 1.5),
-    "--block-size must be None or an integer of at least 1": (*EXACT, "--block-size", 0),
+    "--forget must be in (0, 1], got 0": (*EXACT, "--forget", 0),
+    "--forget must be in (0, 1], got 1.5": (*EXACT, "--forget", 1.5),
+    "--block-size must be an integer of at least 1": (*EXACT, "--block-size", 0),
     "--memory-limit must be bytes such as": (*EXACT, "--memory-limit", "64 parsecs"),
     "and --memory-limit allows 0.000954 MiB; take a smaller --block-size": (*EXACT, "--memory-limit", "1KB"),
     "--horizon is required for --publish continual": ("-k", 2, *PRIVATE, "--publish", "continual"),
-    "--horizon is for a private stream": (*EXACT, "--horizon", 9),
-    "past its horizon of 9 rows": ("-k", 2, *PRIVATE, "--publish", "continual", "--horizon", 9),
-    "--noise-target must be a positive number": ("-k", 2, *PRIVATE, "--noise-target", -1),
+    "--horizon is for --publish continual, got 9": (*EXACT, "--horizon", 9),
+    "--horizon is for a private stream": (*EXACT, "--publish", "continual", "--horizon", 9),
+    "--noise-target is for a private stream": (*EXACT, "--noise-target", 9),
+    "past its --horizon of 9 rows": ("-k", 2, *PRIVATE, "--publish", "continual", "--horizon", 9),
+    "--noise-target must be positive, got -1": ("-k", 2, *PRIVATE, "--noise-target", -1),
     "--sync-every is for a private stream": (*EXACT, "--sync-every", 9),
     "--sync-every is for a private stream with --publish sync": (
         "-k",
@@ -61,6 +63,9 @@ MISTAKES: dict[str, tuple[object, ...]] = {
         9,
     ),
     "--resume goes on from a state": ("--resume",),
+    "the state; leave out --epsilon, --publish, --no-privacy, --bounds": (
+        *("--resume", "--state", "none", "--no-privacy", "--epsilon", 1, "--publish", "sync", "--bounds", "none"),
+    ),
     "with --resume everything about the stream comes from the state; leave out --components, --forget": (
         *("--resume", "--state", "none", "-k", 2, "--forget", 0.5),
     ),

@@ -8,7 +8,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from eigenveil.cli.derived import with_options
+import eigenveil
+from eigenveil.cli.derived import with_options, written_out
 from eigenveil.errors import ParameterError
 from eigenveil.params import (
     FederatedParams,
@@ -86,6 +87,27 @@ def test_parameters_become_options_and_calls_and_come_back(kind: Any) -> None:
     assert {name: getattr(asked, name) for name in found} == found
 
 
+def test_a_switch_of_the_command_can_stand_for_all_of_its_parameters() -> None:
+    found: list[Any] = []
+
+    @with_options(StreamingParams, unless="resume")
+    def command(context: typer.Context, settings: dict[str, Any] | None, resume: bool = False) -> None:
+        found.append((settings, written_out(context, StreamingParams)))
+
+    app = typer.Typer(pretty_exceptions_enable=False)
+    app.command()(command)
+    assert CliRunner().invoke(app, ["--resume"]).exit_code == 0
+    assert CliRunner().invoke(app, ["--resume", "--no-privacy", "--forget", "1.0"]).exit_code == 0
+    assert found == [(None, []), (None, ["--forget", "--no-privacy"])]
+    result = CliRunner().invoke(app, ["--no-privacy"])
+    assert "--components is missing" in str(result.exception)
+    result = CliRunner().invoke(app, ["-k", "2", "--no-privacy", "--horizon", "9"])
+    assert str(result.exception) == "--horizon is for --publish continual, got 9"
+    result = CliRunner().invoke(app, ["-k", "2", "--no-privacy", "--forget", "2"])
+    assert str(result.exception) == "--forget must be in (0, 1], got 2.0"
+    assert len(found) == 2
+
+
 def test_an_error_is_said_in_the_words_of_each_surface() -> None:
     with pytest.raises(ParameterError) as caught:
         checked(FederatedParams, FederatedParams(2, epsilon=1.0, survivors=4))
@@ -95,6 +117,12 @@ def test_an_error_is_said_in_the_words_of_each_surface() -> None:
         assert error.said(in_options(FederatedParams)) == "--survivors is for --trust masked, got 4"
         words = '[privacy] survivors is for [privacy] trust = "masked", got 4'
         assert error.said(in_study(FederatedParams)) == words
+
+
+def test_the_package_lists_its_public_names() -> None:
+    assert set(eigenveil.__all__) <= set(dir(eigenveil))
+    assert all(getattr(eigenveil, name) is not None for name in dir(eigenveil))
+    assert eigenveil.ParameterError is ParameterError
 
 
 def test_only_params_may_be_annotated() -> None:

@@ -19,6 +19,23 @@ if TYPE_CHECKING:
 __all__ = ["audit"]
 
 _BROKEN: Final = 1
+# How names of cases begin. A name that does not is refused before the cases are imported, which takes seconds.
+FAMILIES: Final = (
+    *(
+        "curator",
+        "stream",
+        "bounds",
+        "hub-noise",
+        "site-noise",
+        "both-noise",
+        "tree",
+        "masked",
+        "peers",
+        "recommend",
+        "bits",
+    ),
+    "wrong",
+)
 
 
 @errors_as_lines
@@ -73,6 +90,7 @@ def audit(
         require(not names and not everything, "--demonstrate goes alone, without cases")
         _demonstrated(seed, as_json=as_json)
         return
+    budget = _budget(epsilon, delta)
     chosen = _chosen(names or [], everything=everything)
     if not chosen:
         require(not as_json and not as_markdown, "there is nothing to report: name a case, or give --all")
@@ -84,9 +102,7 @@ def audit(
             "begin so."
         )
         return
-    verdicts = _audited(
-        chosen, quick=quick, confidence=confidence, budget=_budget(epsilon, delta), runs=runs, seed=seed, jobs=jobs
-    )
+    verdicts = _audited(chosen, quick=quick, confidence=confidence, budget=budget, runs=runs, seed=seed, jobs=jobs)
     if as_json:
         typer.echo(json.dumps({"confidence": confidence, "verdicts": [v.to_json() for v in verdicts]}, indent=2))
     elif as_markdown:
@@ -98,9 +114,12 @@ def audit(
 
 
 def _chosen(names: Sequence[str], *, everything: bool) -> "tuple[Case, ...]":
+    require(not (everything and names), "--all is every case: give names or --all, and not both")
+    for name in names:
+        known = any(f"{family}/".startswith(name) or name.startswith(f"{family}/") for family in FAMILIES)
+        require(known, f"there is no case {name!r}; `eigenveil audit` lists them")
     from eigenveil.audit import CASES
 
-    require(not (everything and names), "--all is every case: give names or --all, and not both")
     if everything:
         return tuple(CASES.values())
     wanted: set[str] = set()
@@ -113,10 +132,12 @@ def _chosen(names: Sequence[str], *, everything: bool) -> "tuple[Case, ...]":
 
 
 def _budget(epsilon: float | None, delta: float | None) -> "Budget | None":
+    require((epsilon is None) == (delta is None), "--epsilon and --delta come together")
+    if epsilon is None or delta is None:
+        return None
     from eigenveil.privacy import Budget
 
-    require((epsilon is None) == (delta is None), "--epsilon and --delta come together")
-    return None if epsilon is None or delta is None else Budget(epsilon, delta)
+    return Budget(epsilon, delta)
 
 
 def _audited(cases: "tuple[Case, ...]", **choices: Any) -> "tuple[Verdict, ...]":

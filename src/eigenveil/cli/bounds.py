@@ -9,7 +9,7 @@ import typer
 
 from eigenveil.cli import bounds_options as bounding
 from eigenveil.cli import options as option
-from eigenveil.cli.files import read_rows, require_output
+from eigenveil.cli.files import read_rows, require_input, require_output
 from eigenveil.cli.terminal import errors_as_lines, output, watched, wrote
 from eigenveil.errors import require
 
@@ -63,10 +63,10 @@ def bounds(
     Where noise hides the answer it says so, names no bound, and ends with
     exit code 1. What it cost is spent all the same.
     """
-    from eigenveil.cli.bounds_shown import Answer, Asked
-    from eigenveil.report import warning_panel
-
     bounding.require_budget(epsilon, delta, no_privacy=no_privacy)
+    require_input(data)
+    if target is not None:
+        require_output(target, endings=(".json",), force=force, inputs=[data])
     require(not columns or components is None, "--components is for a bound on rows: leave out --columns")
     require(not columns or center == "private", "--center is for a bound on rows: leave out --columns")
     require(
@@ -85,8 +85,9 @@ def bounds(
         random_state=seed,
         **bounding.range_from(within),
     )
-    if target is not None:
-        require_output(target, endings=(".json",), force=force, inputs=[data])
+    from eigenveil.cli.bounds_shown import Answer, Asked
+    from eigenveil.report import warning_panel
+
     reading = {"person": person, "drop": drop or [], "features": features, "one_based": one_based}
     found, names = _found(data, settings, reading, columns=columns, kept=target is not None or as_json)
     same = bounding.after(reading, neighbours=neighbours, scale=scale)

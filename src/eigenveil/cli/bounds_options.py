@@ -200,7 +200,7 @@ def settings_from(epsilon: float | None, delta: float | None, **more: Any) -> di
 
 def columns_were_counted(data: Path, features: int | None) -> bool:
     """Whether the number of columns comes from the rows of the file."""
-    from eigenveil.data import SVMLIGHT
+    from eigenveil.files import SVMLIGHT
 
     return data.suffix.lower() in SVMLIGHT and features is None
 

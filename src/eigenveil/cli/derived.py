@@ -4,25 +4,28 @@ import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import MISSING
 from functools import wraps
+from types import SimpleNamespace
 from typing import Annotated, Any
 
 import typer
 
 from eigenveil.errors import ParameterError, Words, require
-from eigenveil.params.declare import Declared, declared, refusal
+from eigenveil.params.declare import Declared, checked, declared, refusal
 from eigenveil.params.values import Expected
 from eigenveil.params.words import flag, help_of, in_options
 
-__all__ = ["with_options"]
+__all__ = ["with_options", "written_out"]
 
 
 def with_options(
-    params: type, *, leave: Collection[str] = (), rows: str = "the table"
+    params: type, *, leave: Collection[str] = (), rows: str = "the table", unless: str | None = None
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command an option for each parameter of `params` but those in `leave`.
 
-    The command is called with `settings`, their values by name. A `ParameterError` in it is said in the words of its
-    options, and X, the rows of an estimator, as `rows`.
+    The command is called with `settings`, their checked values by name: what is wrong with one of them is said before the
+    command imports anything heavy. A `ParameterError` in it is said in the words of its options, and X, the rows of an
+    estimator, as `rows`. With the command's own switch `unless`, such as --resume, no option is needed, and `settings` is
+    None; `written_out` says which were given all the same.
     """
     words = in_options(params, X=rows)
     known = {name: one for name, one in declared(params).items() if "cli" in one.param.surfaces and name not in leave}
@@ -32,14 +35,12 @@ def with_options(
         # Options come behind the arguments, and before the command's own options.
         first = [one for one in own if one.default is inspect.Parameter.empty]
         rest = [one for one in own if one.default is not inspect.Parameter.empty]
-        options = [option for one in known.values() for option in _options(one, words)]
+        options = [option for one in known.values() for option in _options(one, words, needed=unless is None)]
 
         @wraps(command)
         def run(**given: Any) -> None:
             try:
-                settings = {name: _value(one, given, words) for name, one in known.items()}
-                _require_together(known, settings)
-                command(**given, settings=settings)
+                command(settings=_settings(params, known, given, words, unless), **given)
             except ParameterError as error:
                 raise ValueError(error.said(words)) from error
 
@@ -51,8 +52,33 @@ def with_options(
     return made
 
 
-def _options(one: Declared, words: Words) -> Iterator[inspect.Parameter]:
-    yield _option(one, words)
+def _settings(
+    params: type, known: Mapping[str, Declared], options: dict[str, Any], words: Words, unless: str | None
+) -> dict[str, Any] | None:
+    """The checked values of parameters, whose options are taken out of `options`."""
+    taken = {name: (options.pop(name), options.pop(_switch(one), False)) for name, one in known.items()}
+    if unless is not None and options[unless]:
+        return None
+    settings = {name: _value(one, *taken[name], words) for name, one in known.items()}
+    _require_together(known, settings)
+    others = {name: one.default for name, one in declared(params).items() if name not in known}
+    # Values of a class of which the command itself sees to a required one can only be checked by the command.
+    if MISSING in others.values():
+        return settings
+    found = vars(checked(params, SimpleNamespace(**settings, **others)))
+    return {name: found[name] for name in known}
+
+
+def written_out(context: typer.Context, params: type) -> list[str]:
+    """The options of `params` that were written out on the command line."""
+    names = {name: flag(one) for name, one in declared(params).items()}
+    names |= {_switch(one): one.param.aloud.option for one in declared(params).values() if one.param.aloud is not None}
+    sources = ((option, context.get_parameter_source(name)) for name, option in names.items())
+    return [option for option, source in sources if source is not None and source.name == "COMMANDLINE"]
+
+
+def _options(one: Declared, words: Words, *, needed: bool) -> Iterator[inspect.Parameter]:
+    yield _option(one, words, needed=needed)
     if one.param.aloud is not None:
         about = typer.Option(one.param.aloud.option, help=one.param.aloud.help, rich_help_panel=one.param.panel or None)
         yield inspect.Parameter(
@@ -64,12 +90,14 @@ def _switch(one: Declared) -> str:
     return f"{one.name}_is_none"
 
 
-def _option(one: Declared, words: Words) -> inspect.Parameter:
+def _option(one: Declared, words: Words, *, needed: bool) -> inspect.Parameter:
     spec = one.param
     kind: Any = one.type if spec.parse is None else str
     default = None if one.default is MISSING else one.default
     # Where a switch of its own says None, such as --no-privacy, one of the two is needed, and `_value` sees to it.
-    needed = one.default is MISSING and spec.aloud is None
+    needed = needed and one.default is MISSING and spec.aloud is None
+    if one.default is MISSING and not needed:
+        kind = kind | None
     if spec.parse is not None and not needed:
         kind, default = (str | None, None) if default is None else (str, str(default))
     name = f"{flag(one)}/--no-{flag(one)[2:]}" if kind is bool else flag(one)
@@ -101,15 +129,16 @@ def _require_together(known: Mapping[str, Declared], settings: Mapping[str, Any]
             raise ParameterError(f"{{{name}}} is missing. {one.param.help}")
 
 
-def _value(one: Declared, options: dict[str, Any], words: Words) -> Any:
-    """What the options of a parameter say; taken out of `options`."""
-    given, aloud = options.pop(one.name), options.pop(_switch(one), False)
+def _value(one: Declared, given: Any, aloud: bool, words: Words) -> Any:
+    """What the option of a parameter says, and the switch for None where there is one."""
     if one.param.aloud is not None:
         name, switch = words(one.name, ...), words(one.name, None)
         require(given is None or not aloud, f"{name} and {switch} contradict each other; give one of them")
         require(
             given is not None or aloud, f"{name} is missing. Try {name} 1, or ask for {switch}: {one.param.aloud.help}"
         )
+    elif given is None and one.default is MISSING:
+        raise ParameterError(f"{{{one.name}}} is missing. {one.param.help}")
     if given is None or one.param.parse is None:
         return given
     if one.param.none is not None and given == one.param.none:

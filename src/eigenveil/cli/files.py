@@ -4,16 +4,23 @@ A result that cannot be written after the noise was drawn is a budget wasted, an
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from eigenveil.errors import require
+from eigenveil.files import TABLES, ending_of
 
 if TYPE_CHECKING:
     from eigenveil.data import Table
 
-__all__ = ["column_names", "read_rows", "require_output"]
+__all__ = ["column_names", "read_rows", "require_input", "require_output"]
+
+
+def require_input(path: Path, *, endings: Collection[str] = TABLES) -> None:
+    """Refuse at once, before anything heavy is imported, an input that is not there or whose name says it cannot be read."""
+    require(path.is_file(), f"{path} does not exist or is not a file")
+    ending_of(path, endings)
 
 
 def require_output(path: Path, *, endings: Sequence[str], force: bool, inputs: Sequence[Path]) -> None:

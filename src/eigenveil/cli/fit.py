@@ -10,7 +10,7 @@ import typer
 from eigenveil.cli import options as option
 from eigenveil.cli.bounds_file import BoundsFile, BoundsPath, show_bounds, was_given
 from eigenveil.cli.derived import with_options
-from eigenveil.cli.files import read_rows, require_output
+from eigenveil.cli.files import read_rows, require_input, require_output
 from eigenveil.cli.terminal import errors_as_lines, output, watched, wrote
 from eigenveil.params import PrivateParams
 
@@ -47,6 +47,7 @@ def fit(
     takes what it wrote.
     Fitting the same people again is a further cost.
     """
+    require_input(data)
     known = None if bounds is None else BoundsFile.read(bounds)
     if known is not None:
         settings = known.merged(settings, was_given(context, tuple(settings)))
@@ -79,7 +80,7 @@ def _run(
 
 
 def _columns_were_counted(data: Path, reading: Mapping[str, Any]) -> bool:
-    from eigenveil.data import SVMLIGHT
+    from eigenveil.files import SVMLIGHT
 
     return data.suffix.lower() in SVMLIGHT and reading["features"] is None
 
@@ -88,10 +89,11 @@ def _fitted(
     data: Path, settings: Mapping[str, Any], reading: Mapping[str, Any], known: BoundsFile | None
 ) -> tuple["PrivatePCA", tuple[str, ...] | None]:
     """The fitted estimator, and the names of the columns where the file has any."""
-    from eigenveil.estimators import PrivatePCA
-
+    # Scikit-learn, which takes seconds to import, only once the table is known to be one.
     table = read_rows(data, **reading)
     if known is not None:
         known.require_columns(table.rows.shape[1], table.columns)
+    from eigenveil.estimators import PrivatePCA
+
     with watched(table.rows) as rows:
         return PrivatePCA(**settings).fit(rows), table.columns

@@ -5,24 +5,24 @@ Whether rows run out, a line is bad or somebody presses Ctrl-C, the stream stand
 
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 from eigenveil.cli.interrupts import Interrupts, heard, is_pipe, open_pipe
 from eigenveil.cli.live import live_view
-from eigenveil.cli.options import COUNTED, SEEDED, in_option_words
+from eigenveil.cli.options import COUNTED, SEEDED
 from eigenveil.cli.terminal import leaves, message_of, output, wrote
-from eigenveil.errors import require
+from eigenveil.errors import require, require_param
+from eigenveil.files import STREAMS, SVMLIGHT, ending_of
 
 if TYPE_CHECKING:
     from eigenveil.estimators.streaming_pca import StreamingPCA
     from eigenveil.model import Model
     from eigenveil.sources import Source
 
-__all__ = ["Job", "run"]
+__all__ = ["Job", "require_source", "run"]
 
 
 @final
@@ -44,15 +44,29 @@ class Job:
     spare: bool
 
 
+def require_source(path: Path, kind: str | None) -> None:
+    """Refuse at once, before anything heavy is imported, what cannot be followed."""
+    if is_pipe(path):
+        require(
+            kind is not None, "--format is required for a pipe, which does not say what comes through it: csv or arrow"
+        )
+        return
+    require(path.exists() and not path.is_dir(), f"{path} does not exist or is a folder")
+    if kind is None:
+        try:
+            ending_of(path, STREAMS)
+        except ValueError as error:
+            raise ValueError(f"{error}; or say with --format what it is") from None
+
+
 def run(job: Job) -> None:
     """Follow the stream to its end, write what it found and say so."""
     from eigenveil.estimators.streaming_pca import StreamingPCA
 
     with heard() as stop:
-        with _in_option_words():
-            # Before the first row, which may take its time.
-            pca = StreamingPCA.resume(_state(job)) if job.settings is None else StreamingPCA(**job.settings)
-            pca.require_parameters()
+        # Before the first row, which may take its time.
+        pca = StreamingPCA.resume(_state(job)) if job.settings is None else StreamingPCA(**job.settings)
+        pca.require_parameters()
         before, began = _rows(pca), time.monotonic()
         try:
             _follow(pca, job, stop)
@@ -73,9 +87,9 @@ def run(job: Job) -> None:
 
 def _follow(pca: "StreamingPCA", job: Job, stop: Interrupts) -> None:
     """Take all rows of the source, with a release where one is due."""
-    require(
+    require_param(
         job.sync_every is None or (pca.epsilon is not None and pca.publish == "sync"),
-        "--sync-every is for a private stream with --publish sync",
+        "--sync-every is for a private stream with {publish=sync}",
     )
     with live_view(_rows(pca)) as view, warnings.catch_warnings():
         # The first rows tell the estimator the names of the columns, and all others have the same.
@@ -96,15 +110,8 @@ def _opened(job: Job, stop: Interrupts, *, when_quiet: Callable[[], None]) -> "S
 
     require(job.reading["features"] is None or _is_svmlight(job), "--features is for svmlight text, which does not say")
     piped = is_pipe(job.source)
-    require(
-        not piped or job.reading["kind"] is not None,
-        "--format is required for a pipe, which does not say what comes through it: csv or arrow",
-    )
-    try:
-        rows = open_pipe(job.source, stop, when_quiet=when_quiet) if piped else job.source
-        return open_source(rows, **job.reading)
-    except ValueError as error:
-        raise ValueError(str(error).replace("Say so if it", "Say --no-header if it")) from error
+    rows = open_pipe(job.source, stop, when_quiet=when_quiet) if piped else job.source
+    return open_source(rows, **job.reading)
 
 
 def _require_same_columns(pca: "StreamingPCA", source: "Source") -> None:
@@ -126,10 +133,9 @@ def _take(pca: "StreamingPCA", batch: Any, columns: tuple[str, ...] | None, *, s
         seen = _rows(pca)
         due = batch.shape[0] if sync_every is None else sync_every - seen % sync_every
         rows = batch[start : start + due]
-        with _in_option_words():
-            pca.partial_fit(_named(rows, columns) if seen == 0 and columns is not None else rows)
-            if rows.shape[0] == due and sync_every is not None:
-                pca.sync()
+        pca.partial_fit(_named(rows, columns) if seen == 0 and columns is not None else rows)
+        if rows.shape[0] == due and sync_every is not None:
+            pca.sync()
         start += rows.shape[0]
 
 
@@ -144,9 +150,9 @@ def _ended(pca: "StreamingPCA", job: Job) -> "Model":
     rows = _rows(pca)
     require(rows > 0, f"{'the stream' if is_pipe(job.source) else job.source} has no rows")
     # Before anything is spent on it.
-    require(rows >= pca.n_components, f"the stream has fewer rows than --components={pca.n_components}")
-    with _in_option_words():
-        pca.sync()
+    rank = pca.n_components
+    require_param(rows >= rank, "{X} has fewer rows than {n_components=}; ask for fewer components", n_components=rank)
+    pca.sync()
     return _written(pca, job)
 
 
@@ -219,17 +225,7 @@ def _state(job: Job) -> Path:
     return job.state
 
 
-@contextmanager
-def _in_option_words() -> Iterator[None]:
-    try:
-        yield
-    except ValueError as error:
-        raise ValueError(in_option_words(str(error), rows="the stream")) from error
-
-
 def _is_svmlight(job: Job) -> bool:
-    from eigenveil.data import SVMLIGHT
-
     kind = job.reading["kind"]
     return kind == "svm" or (kind is None and job.source.suffix.lower() in SVMLIGHT)
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from eigenveil.cli.terminal import errors_as_lines, output
+from eigenveil.errors import require
+from eigenveil.files import ITEMS_FORMAT, format_of
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -43,8 +45,7 @@ def inspect(
 
     Opening a model runs no code, wherever the file came from.
     """
-    from eigenveil.files import ITEMS_FORMAT, format_of
-
+    require(model.is_file(), f"{model} does not exist or is not a file")
     if format_of(model) == ITEMS_FORMAT:
         # Only then: the recommender takes a while to load.
         from eigenveil.recommend import ItemSpace

@@ -105,6 +105,7 @@ def plan(
         "memory": option.bytes_from("--memory", memory),
         "trust": tuple(dict.fromkeys(trust or ())),
     }
+    known.require_files()
     drawn = planning.epsilons_from(epsilons, asked=asked[0])
     people = planning.people_from(rows)
     if plot is not None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
 
-from eigenveil.cli.files import read_rows
+from eigenveil.cli.files import read_rows, require_input
 from eigenveil.cli.options import numbers_from
 from eigenveil.cli.plan_options import in_plan_words
 from eigenveil.errors import require
@@ -124,16 +124,23 @@ class Known:
         )
         return found
 
+    def require_files(self) -> None:
+        """Refuse at once, before anything heavy is imported, files that are not there or cannot be read."""
+        if self.file is not None:
+            good = self.file.suffix.lower() in _ENDINGS
+            require(good, f"--spectrum must end in {', '.join(_ENDINGS)}, got {self.file}")
+        if self.table is not None:
+            require_input(self.table)
+        for path in self.files:
+            require(path.is_file(), f"{path} does not exist or is not a file")
+
     def _from_file(self, path: Path) -> "Spectrum":
         from eigenveil.plan import Spectrum
         from eigenveil.plan.spectrum import PUBLIC_SPREAD
 
-        ending = path.suffix.lower()
-        require(ending in _ENDINGS, f"--spectrum must end in {', '.join(_ENDINGS)}, got {path}")
-        require(path.is_file(), f"{path} does not exist or is not a file")
         try:
             text = path.read_text(encoding="utf-8-sig")
-            if ending != ".json":
+            if path.suffix.lower() != ".json":
                 return self._of_variances(_numbers(text), path, spread=PUBLIC_SPREAD)
             plain = json.loads(text)
             if isinstance(plain, list):

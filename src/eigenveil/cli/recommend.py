@@ -103,6 +103,7 @@ def fit(
     """
     # fit and evaluate share most of their options, which are read from the context.
     settings = choice.estimator_settings(context.params)
+    choice.require_histories(files, items_file)
     require_output(target, endings=(".safetensors",), force=force, inputs=files)
     reading = {"user": user, "item": item, "value": value, "at_least": at_least}
     with progress("reading histories") as view:
@@ -230,6 +231,7 @@ def evaluate(
     """
     # fit and evaluate share most of their options, which are read from the context.
     settings = choice.estimator_settings(context.params)
+    choice.require_histories(files if test is None else [*files, test], items_file)
     require(share is None or test is None, "--test says what is held out, and so does --share; give one of them")
     require(share is None or 0 < share < 1, f"--share must lie between 0 and 1, got {share}")
     reading = {"user": user, "item": item, "value": value, "at_least": at_least}

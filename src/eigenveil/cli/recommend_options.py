@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
 import typer
 
 from eigenveil.cli import options as option
+from eigenveil.cli.files import require_input
 from eigenveil.cli.simulate_options import number_or_share
 from eigenveil.errors import require
+from eigenveil.files import HISTORIES
 
 if TYPE_CHECKING:
     from eigenveil.recommend import Interactions
@@ -312,6 +314,13 @@ def estimator_settings(given: Mapping[str, Any]) -> dict[str, Any]:
         "on_noise": "warn" if given["even_if_noise"] else "raise",
         "random_state": seed,
     }
+
+
+def require_histories(files: Sequence[Path], items: Path | None) -> None:
+    """Refuse at once, before anything heavy is imported, files that are not there or cannot be read."""
+    for path in files:
+        require_input(path, endings=HISTORIES)
+    require(items is None or items.is_file(), f"{items} does not exist or is not a file")
 
 
 def read_sites(files: Sequence[Path], *, items: Path | None, **reading: Any) -> dict[str, "Interactions"]:

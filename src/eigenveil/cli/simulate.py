@@ -377,7 +377,7 @@ class _View:
 
 
 def _show(console: "Console", job: _Job, pca: "Estimator", model: "Model", compared: str | None) -> None:
-    from eigenveil.data import SVMLIGHT
+    from eigenveil.files import SVMLIGHT
     from eigenveil.report import above_floor, labelled, noise_floor, rounds_table, warning_panel
 
     if job.private and job.settings["random_state"] is not None:

@@ -9,7 +9,7 @@ import typer
 from eigenveil.cli import bounds_options as bounding
 from eigenveil.cli import options as option
 from eigenveil.cli.bounds_file import BoundsFile, BoundsPath, show_bounds, was_given
-from eigenveil.cli.files import read_rows, require_output
+from eigenveil.cli.files import read_rows, require_input, require_output
 from eigenveil.cli.terminal import errors_as_lines, output, watched, wrote
 
 if TYPE_CHECKING:
@@ -61,6 +61,8 @@ def spectrum(
     exit code 1. What it cost is spent all the same.
     """
     bounding.require_budget(epsilon, delta, no_privacy=no_privacy)
+    require_input(data)
+    require_output(target, endings=(".json",), force=force, inputs=[data, *([] if bounds is None else [bounds])])
     left = bounding.left_for_fit(total, epsilon, delta)
     settings = bounding.settings_from(
         epsilon,
@@ -77,7 +79,6 @@ def spectrum(
     known = None if bounds is None else BoundsFile.read(bounds)
     if known is not None:
         settings = known.merged(settings, was_given(context, tuple(settings)))
-    require_output(target, endings=(".json",), force=force, inputs=[data, *([] if bounds is None else [bounds])])
     reading = {"person": person, "drop": drop or [], "features": features, "one_based": one_based}
     found = _released(data, settings, reading, known)
     console = output()

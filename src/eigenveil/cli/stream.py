@@ -1,73 +1,36 @@
 """`eigenveil stream`: rows in as they come, a model out at the end, and a state to go on from."""
 
 from pathlib import Path
-from typing import Final
+from typing import Any
 
 import typer
 
 from eigenveil.cli import options as option
 from eigenveil.cli import stream_options as streaming
 from eigenveil.cli.bounds_file import BoundsFile, BoundsPath, show_bounds, was_given
+from eigenveil.cli.derived import with_options, written_out
 from eigenveil.cli.files import require_output
-from eigenveil.cli.following import Job, run
+from eigenveil.cli.following import Job, require_source, run
 from eigenveil.cli.terminal import errors_as_lines, output
-from eigenveil.errors import require
+from eigenveil.errors import require, require_param
+from eigenveil.params import StreamingParams
 
 __all__ = ["stream"]
 
-# These make the stream what it is, so a resumed one has them already.
-_FROM_STATE: Final = (
-    "components",
-    "epsilon",
-    "delta",
-    "no_privacy",
-    "bounds",
-    "row_bound",
-    "adapt",
-    "forget",
-    "block_size",
-    "oversample",
-    "publish",
-    "horizon",
-    "person_blocks",
-    "memory_limit",
-    "center",
-    "origin",
-    "neighbours",
-    "noise_target",
-    "seed",
-)
-
 
 @errors_as_lines
+@with_options(StreamingParams, rows="the stream", unless="resume")
 def stream(
     context: typer.Context,
     source: streaming.Source,
-    components: streaming.Components = None,
-    epsilon: option.Epsilon = None,
-    delta: option.Delta = None,
-    no_privacy: option.NoPrivacy = False,
+    settings: dict[str, Any] | None,
     bounds: BoundsPath = None,
-    row_bound: option.RowBound = None,
+    sync_every: streaming.SyncEvery = None,
     format_name: streaming.Format = None,
     no_header: streaming.NoHeader = False,
     drop: option.Drop = None,
     features: option.Features = None,
     one_based: option.OneBased = False,
-    adapt: streaming.Adapt = None,
-    forget: streaming.Forget = 1.0,
-    block_size: streaming.BlockSize = None,
-    oversample: streaming.Oversample = None,
-    publish: streaming.Publish = "sync",
-    sync_every: streaming.SyncEvery = None,
-    horizon: streaming.Horizon = None,
-    person_blocks: streaming.PersonBlocks = 1,
-    memory_limit: streaming.MemoryLimit = None,
-    center: streaming.Center = True,
-    origin: streaming.Origin = None,
-    neighbours: streaming.NeighboursName = "zero-out",
-    noise_target: streaming.NoiseTarget = None,
-    seed: option.Seed = None,
     model: option.Output = Path("model.safetensors"),
     force: option.Force = False,
     state: streaming.State = None,
@@ -96,38 +59,17 @@ def stream(
     two places.
     """
     known: BoundsFile | None = None
-    if resume:
+    require_source(source, format_name)
+    if settings is None:
         _require_nothing_new(context)
         require(state is not None, "--resume goes on from a state; say which with --state FILE")
-        settings = None
     else:
-        require(components is not None, "--components is required: how many, such as -k 5")
-        option.require_choice(epsilon, delta, no_privacy=no_privacy)
-        require(
-            no_privacy or row_bound is not None or bounds is not None,
-            "--row-bound is required: no row may be longer than a bound you know without looking, because a bound read off "
+        require_param(
+            settings["epsilon"] is None or settings["row_bound"] is not None or bounds is not None,
+            "{row_bound} is required: no row may be longer than a bound you know without looking, because a bound read off "
             "the data would itself leak the data. Where you know none, `eigenveil bounds` finds one privately, on rows of the "
             "same kind and for a small part of the budget",
         )
-        settings = {
-            "n_components": components,
-            "epsilon": epsilon,
-            "delta": delta,
-            "row_bound": row_bound,
-            "adapt": option.pair_from("--adapt", adapt),
-            "forget": forget,
-            "block_size": block_size,
-            "oversample": oversample,
-            "publish": publish,
-            "horizon": horizon,
-            "person_blocks": person_blocks,
-            "memory_limit": option.bytes_from("--memory-limit", memory_limit),
-            "center": center,
-            "origin": option.numbers_from("--origin", origin),
-            "neighbours": neighbours,
-            "noise_target": noise_target,
-            "random_state": seed,
-        }
         if bounds is not None:
             known = BoundsFile.read(bounds)
             settings = known.for_stream(settings, was_given(context, tuple(settings)))
@@ -144,15 +86,16 @@ def stream(
         "one_based": one_based,
     }
     run(Job(source, reading, settings, sync_every, model, state, spare=not no_state))
-    if known is not None and settings is not None and epsilon is not None:
+    if known is not None and settings is not None and settings["epsilon"] is not None:
         show_bounds(output(), known, settings)
 
 
 def _require_nothing_new(context: typer.Context) -> None:
     """Refuse options that would make the stream another one than the state holds."""
-    given = was_given(context, _FROM_STATE)
-    names = ", ".join(f"--{name.replace('_', '-')}" for name in given)
-    require(not given, f"with --resume everything about the stream comes from the state; leave out {names}")
+    given = ", ".join(
+        [*written_out(context, StreamingParams), *(f"--{name}" for name in was_given(context, ("bounds",)))]
+    )
+    require(not given, f"with --resume everything about the stream comes from the state; leave out {given}")
 
 
 def _require_state(path: Path, *, resume: bool, others: list[Path]) -> None:
@@ -161,10 +104,11 @@ def _require_state(path: Path, *, resume: bool, others: list[Path]) -> None:
     require(not path.is_dir(), f"--state {path} is a folder")
     same = [other for other in others if other.resolve() == path.resolve()]
     require(not same, f"--state {path} is also the source or the output of this command")
+    claimed = path.with_name(f"{path.name}.resumed")
     if resume:
+        require(path.exists() or claimed.exists(), f"--state {path} does not exist: there is nothing to go on from")
         return
     require(not path.exists(), f"--state {path} already exists; go on from it with --resume, or take another name")
-    claimed = path.with_name(f"{path.name}.resumed")
     require(
         not claimed.exists(),
         f"--state {path} was resumed by a command that has not ended, or was killed; take another name, or delete "

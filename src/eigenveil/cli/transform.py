@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from eigenveil.cli.files import column_names, read_rows, require_output
+from eigenveil.cli.files import column_names, read_rows, require_input, require_output
 from eigenveil.cli.options import Data, Drop, Force
 from eigenveil.cli.terminal import errors_as_lines, output, watched, wrote
 from eigenveil.errors import require
@@ -43,11 +43,13 @@ def transform(
     If model and file both name their columns, columns are matched by name,
     and columns the model does not know are left out.
     """
+    require_input(data)
+    require(model.is_file(), f"{model} does not exist or is not a file")
+    require_output(scores, endings=tuple(WRITERS), force=force, inputs=[data, model])
     from eigenveil.model import Model
     from eigenveil.report import scores_warning
 
     learned = Model.load(model)
-    require_output(scores, endings=tuple(WRITERS), force=force, inputs=[data, model])
     rows, order, left_out = _matched(data, learned, drop or [])
     names = [f"component{i}" for i in range(1, len(learned.components) + 1)]
     with watched(rows) as seen, whole_file(scores) as temporary:
@@ -63,7 +65,7 @@ def transform(
 
 def _matched(path: Path, model: "Model", drop: Sequence[str]) -> tuple["Rows", list[int] | None, list[str]]:
     """Rows of the file, the order in which to take their columns (None: as they are), and which were left out."""
-    from eigenveil.data import SVMLIGHT
+    from eigenveil.files import SVMLIGHT
 
     names = column_names(path)
     left_out: list[str] = []

@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from eigenveil.data import as_arrow, as_numbers, is_arrow_like, require_numbers
-from eigenveil.errors import require
+from eigenveil.errors import ParameterError, require_param
 from eigenveil.estimators.checks import checked_array, with_names
 from eigenveil.rows import Rows, require_real
 from eigenveil.tracking.missing import has_gaps, sum_of_squares
@@ -44,11 +44,14 @@ def checked_batch(
         require_numbers(table.schema)
         _require_shape((table.num_rows, table.num_columns), least=least)
         array = as_numbers(table, gaps=True)
-        require(not np.isinf(array).any(), "X contains infinity")
+        require_param(not np.isinf(array).any(), "{X} contains infinity")
     else:
         fewest = {"ensure_min_features": 2} if reset else {}
         checks = {"ensure_all_finite": "allow-nan", "ensure_min_samples": least, **fewest}
-        array = checked_array(estimator, X, reset=reset, **checks)
+        try:
+            array = checked_array(estimator, X, reset=reset, **checks)
+        except ValueError as error:
+            raise _about_rows(error) from error
     _require_usable(array, private=private)
     return array.shape[0], _pieces(array)
 
@@ -59,7 +62,7 @@ def as_kind(rows: Any, *, sparse: bool) -> Any:
         return rows
     if not sparse:
         return rows.toarray()
-    require(not has_gaps(rows), "X contains NaN, and this stream began with sparse rows, which have no gaps")
+    require_param(not has_gaps(rows), "{X} contains NaN, and this stream began with sparse rows, which have no gaps")
     return sp.csr_array(rows)
 
 
@@ -75,15 +78,17 @@ def _is_plain(estimator: Any, X: Any, least: int, *, nameless: bool) -> bool:
 def _of_rows(estimator: Any, X: Rows, *, reset: bool) -> Iterator[Any]:
     if reset:
         estimator.n_features_in_ = X.shape[1]
-    require(
+    require_param(
         X.shape[1] == estimator.n_features_in_,
-        f"X has {X.shape[1]} features, but StreamingPCA is expecting {estimator.n_features_in_} features as input",
+        f"{{X}} has {X.shape[1]} features, but StreamingPCA is expecting {estimator.n_features_in_} features as input",
     )
     for block in X.blocks(_PIECE):
         values = block.values
-        require(block.weights is None, "rows of named persons cannot be followed as a stream; see person_blocks")
+        require_param(
+            block.weights is None, "rows of named persons cannot be followed as a stream; see {person_blocks}"
+        )
         require_real(values.dtype, "X")
-        require(not np.isinf(values.data if sp.issparse(values) else values).any(), "X contains infinity")
+        require_param(not np.isinf(values.data if sp.issparse(values) else values).any(), "{X} contains infinity")
         _require_usable(values, private=estimator.epsilon is not None)
         yield from _pieces(values)
 
@@ -95,27 +100,35 @@ def _require_usable(array: Any, *, private: bool) -> None:
         return
     values = array.data if sparse else array
     if not private:
-        require(
+        require_param(
             array.dtype.itemsize <= 4 or not bool(((values > _SQUARABLE) | (values < -_SQUARABLE)).any()),
-            f"X contains numbers beyond {_SQUARABLE:g}, too large to square; scale the columns first",
+            f"{{X}} contains numbers beyond {_SQUARABLE:g}, too large to square; scale the columns first",
         )
         if not sparse:
             return
     gaps = bool(np.isnan(values).any())
-    require(
+    require_param(
         not gaps or not sparse,
-        "X contains NaN in a sparse matrix: leave such entries out, or give dense rows if they are gaps",
+        "{X} contains NaN in a sparse matrix: leave such entries out, or give dense rows if they are gaps",
     )
-    require(
+    require_param(
         not gaps,
-        "X contains NaN: a private stream takes no gaps, because filling them from other rows would break the bound on what "
+        "{X} contains NaN: a private stream takes no gaps, because filling them from other rows would break the bound on what "
         "one row can change; fill or drop such rows by a public rule first",
     )
 
 
+def _about_rows(error: ValueError) -> ValueError:
+    """Scikit-learn's error, so that a command can call X what it is there."""
+    text = str(error).removeprefix("Input ")
+    if isinstance(error, ParameterError) or not text.startswith("X "):
+        return error
+    return ParameterError("{X}" + text[1:].replace("{", "{{").replace("}", "}}"))
+
+
 def _require_shape(shape: tuple[int, int], *, least: int) -> None:
-    require(shape[1] >= 2, f"X has {shape[1]} feature(s), and principal components need at least 2 columns")
-    require(shape[0] >= least, f"X has {shape[0]} sample(s), and at least {least} must come at once")
+    require_param(shape[1] >= 2, f"{{X}} has {shape[1]} feature(s), and principal components need at least 2 columns")
+    require_param(shape[0] >= least, f"{{X}} has {shape[0]} sample(s), and at least {least} must come at once")
 
 
 def _pieces(array: Any) -> Iterator[Any]:

@@ -16,7 +16,7 @@ from typing import Any, Final, final
 import numpy as np
 import scipy.sparse as sp
 
-from eigenveil.errors import EigenveilError, require
+from eigenveil.errors import EigenveilError, require, require_param
 from eigenveil.estimators.late_columns import placed, still_unseen
 from eigenveil.estimators.merged import Merged
 from eigenveil.estimators.open_block import OpenBlock
@@ -140,17 +140,17 @@ class Stream:
         horizon, blocks = self.terms.horizon, self.terms.plan.horizon_blocks
         if horizon is None:
             return
-        require(
+        require_param(
             self.rows + more <= horizon,
-            f"these rows would take the stream past its horizon of {horizon} rows; none of them was taken",
+            f"these rows would take the stream past its {{horizon}} of {horizon} rows; none of them was taken",
         )
         # A synchronisation that ends a block early makes two of it.
         block = self.terms.plan.block
         needed = -(-(self.rows + more) // block) - (self.rows - self.held) // block
-        require(
+        require_param(
             self.releases + needed <= blocks,
-            f"these rows would take the stream past its horizon of {blocks} blocks, some of which sync() has ended early; none "
-            "of the rows was taken",
+            f"these rows would take the stream past its {{horizon}} of {blocks} blocks, some of which sync() has ended early; "
+            "none of the rows was taken",
         )
 
     def kept(self) -> dict[str, Any]:
@@ -282,9 +282,9 @@ class Stream:
         require(mine.center == theirs.center, "one of the streams is centered and the other is not")
         # One promise is made to everybody in the result, so it must be the one that both streams kept.
         for name in ("neighbours", "person_blocks") if self.private else ():
-            require(
+            require_param(
                 getattr(mine, name) == getattr(theirs, name),
-                f"private streams that promise different things cannot be merged: {name} differ",
+                f"private streams that promise different things cannot be merged: {{{name}}} differ",
             )
         require(
             not other.private or other._shown is not None or other.covered == other.rows,

@@ -1,19 +1,18 @@
 """What a stream was asked for: the parameters of `StreamingPCA`, checked, and what is promised under them, in words."""
 
 from dataclasses import dataclass
-from typing import Any, Final, final
+from typing import Final, final
 
-import numpy as np
-
-from eigenveil.errors import require
-from eigenveil.estimators.checks import budget_of, is_real, require_integer, require_one_of, seed_of
+from eigenveil.errors import require_param
+from eigenveil.estimators.checks import budget_of, seed_of
 from eigenveil.estimators.merged import Merged
+from eigenveil.params import StreamingParams
 from eigenveil.plan import StreamPlan, plan_stream
-from eigenveil.privacy import Budget, Charge, Guarantee, Ledger, Neighbours, rows_are_cut
+from eigenveil.privacy import Budget, Charge, Guarantee, Neighbours, rows_are_cut
 from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tracking import EnergyBounds
 
-__all__ = ["StreamTerms", "promise", "require_parameters", "terms_of"]
+__all__ = ["StreamTerms", "promise", "require_sense", "terms_of"]
 
 _WHEN: Final = {
     "sketch": "",
@@ -42,46 +41,24 @@ class StreamTerms:
     seed: int | None
 
 
-def require_parameters(asked: Any) -> None:
-    """Refuse parameters of `asked`, a `StreamingPCA`, that no rows could make right."""
+def require_sense(asked: StreamingParams) -> None:
+    """Refuse checked parameters that no rows could make right together."""
     budget = budget_of(asked.epsilon, asked.delta)
-    require_integer("n_components", asked.n_components, least=1, optional=False)
-    require(is_real(asked.forget) and 0 < asked.forget <= 1, f"forget must lie in (0, 1], got {asked.forget!r}")
-    require_integer("block_size", asked.block_size, least=1)
-    require_integer("oversample", asked.oversample, least=0)
-    require_one_of("publish", asked.publish, ("sync", "block", "continual"))
-    require_one_of("neighbours", asked.neighbours, ("zero-out", "replace-one"))
-    require_integer("horizon", asked.horizon, least=1)
-    require_integer("person_blocks", asked.person_blocks, least=1, optional=False)
-    require_integer("memory_limit", asked.memory_limit, least=1)
-    require(isinstance(asked.center, bool | np.bool_), f"center must be True or False, got {asked.center!r}")
-    require(asked.ledger is None or isinstance(asked.ledger, Ledger), "ledger must be an eigenveil.Ledger")
-    continual = asked.publish == "continual" and budget is not None
-    require(
-        not continual or asked.horizon is not None,
-        "horizon is required for publish='continual': at most how many rows will come, a public number",
+    require_param(
+        asked.publish != "continual" or budget is None or asked.horizon is not None,
+        "{horizon} is required for {publish=continual}: at most how many rows will come, a public number",
     )
-    require(
-        continual or asked.horizon is None, "horizon is for a private stream with publish='continual'; leave it out"
-    )
-    require(
-        asked.noise_target is None or (budget is not None and is_real(asked.noise_target) and asked.noise_target > 0),
-        f"noise_target must be a positive number, for a private stream, got {asked.noise_target!r}",
-    )
-    _energy_bounds(asked.adapt)
+    for name in ("horizon", "noise_target"):
+        given = getattr(asked, name) is not None
+        require_param(not given or budget is not None, f"{{{name}}} is for a private stream; leave it out")
 
 
-def terms_of(asked: Any, dim: int, *, sparse: bool, plan: StreamPlan | None = None) -> StreamTerms:
-    """The terms of a stream of `dim` columns; `plan` is that of a resumed one."""
-    require_parameters(asked)
-    rank, budget, neighbours = (
-        int(asked.n_components),
-        budget_of(asked.epsilon, asked.delta),
-        Neighbours(asked.neighbours),
-    )
-    require(rank <= dim, f"n_components={rank} must be at most the number of columns, {dim}")
-    oversample = max(10, rank) if asked.oversample is None else int(asked.oversample)
-    adapt, horizon = _energy_bounds(asked.adapt), None if asked.horizon is None else int(asked.horizon)
+def terms_of(asked: StreamingParams, dim: int, *, sparse: bool, plan: StreamPlan | None = None) -> StreamTerms:
+    """The terms of a stream of `dim` columns, from checked parameters; `plan` is that of a resumed one."""
+    require_sense(asked)
+    rank, budget, neighbours = asked.n_components, budget_of(asked.epsilon, asked.delta), Neighbours(asked.neighbours)
+    require_param(rank <= dim, f"{{n_components=}} must be at most the number of columns, {dim}", n_components=rank)
+    oversample = max(10, rank) if asked.oversample is None else asked.oversample
     if plan is None:
         plan = plan_stream(
             dim=dim,
@@ -90,14 +67,14 @@ def terms_of(asked: Any, dim: int, *, sparse: bool, plan: StreamPlan | None = No
             budget=budget,
             neighbours=neighbours,
             publish=asked.publish,
-            center=bool(asked.center),
-            adapt=adapt is not None,
+            center=asked.center,
+            adapt=asked.adapt is not None,
             forget=asked.forget < 1,
-            block=None if asked.block_size is None else int(asked.block_size),
-            horizon=horizon,
-            person_blocks=int(asked.person_blocks),
+            block=asked.block_size,
+            horizon=asked.horizon,
+            person_blocks=asked.person_blocks,
             noise_target=asked.noise_target,
-            memory_limit=None if asked.memory_limit is None else int(asked.memory_limit),
+            memory_limit=asked.memory_limit,
             sparse=sparse,
         )
     return StreamTerms(
@@ -115,12 +92,12 @@ def terms_of(asked: Any, dim: int, *, sparse: bool, plan: StreamPlan | None = No
             sparse=sparse,
         ),
         neighbours=neighbours,
-        person_blocks=int(asked.person_blocks),
-        center=bool(asked.center),
-        forget=float(asked.forget),
-        adapt=adapt,
+        person_blocks=asked.person_blocks,
+        center=asked.center,
+        forget=asked.forget,
+        adapt=None if asked.adapt is None else EnergyBounds(*asked.adapt),
         plan=plan,
-        horizon=horizon,
+        horizon=asked.horizon,
         seed=seed_of(asked.random_state),
     )
 
@@ -189,16 +166,3 @@ def _caveats(terms: StreamTerms, merged: Merged | None) -> list[str]:
     if terms.seed is not None or (merged is not None and merged.seeded):
         return ["reproducible, not private: the noise came from a known seed and can be subtracted"]
     return []
-
-
-def _energy_bounds(adapt: Any) -> EnergyBounds | None:
-    if adapt is None:
-        return None
-    try:
-        low, high = (float(bound) for bound in adapt)
-    except (TypeError, ValueError):
-        raise ValueError(f"adapt must be None or a pair (low, high) of fractions, got {adapt!r}") from None
-    try:
-        return EnergyBounds(low, high)
-    except ValueError as error:
-        raise ValueError(f"{error} as adapt") from None

@@ -4,7 +4,7 @@ import copy
 import threading
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -12,13 +12,16 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.exceptions import NotFittedError
 
-from eigenveil.errors import EigenveilError, StateFileError, require
+from eigenveil.errors import EigenveilError, StateFileError, require, require_param
 from eigenveil.estimators.batches import as_kind, checked_batch
 from eigenveil.estimators.stream import Stream, UnfinishedStream, View
 from eigenveil.estimators.stream_file import resumed, taken_from, write_stream_file
-from eigenveil.estimators.stream_terms import require_parameters, terms_of
+from eigenveil.estimators.stream_terms import require_sense, terms_of
 from eigenveil.linalg import Array, Subspace
 from eigenveil.model import Model
+from eigenveil.params import StreamingParams, checked, param, parameters
+from eigenveil.params.groups import HERE
+from eigenveil.params.values import instance_of
 from eigenveil.plan import StreamPlan
 from eigenveil.privacy import Guarantee, Ledger
 from eigenveil.rows import in_silence
@@ -33,51 +36,61 @@ _FIRST = threading.Lock()
 _LEARNT = ("_stream", "_sparse", "n_features_in_", "feature_names_in_", "unfinished_")
 
 
-class StreamingPCA(TransformerMixin, BaseEstimator):
+@parameters(panel="Privacy")
+class StreamingPCA(StreamingParams, TransformerMixin, BaseEstimator):
     """Principal components of a stream in one pass and bounded memory. Changes in place: a private one spends.
 
     Parameters
     ----------
     n_components : int
-        How many components; with `adapt`, how many to begin with.
-    epsilon, delta : float
-        The budget of the whole stream, however long. `epsilon=None` must be written out and means no privacy.
-    row_bound : float
-        No row may be longer than this around the mean; longer ones are scaled down. You must know it without looking.
-    adapt : None or (low, high)
-        Let the number of components follow the spectrum: the last singular value stays between these fractions of
-        the sum of all that are kept; (0.01, 0.1) is usual. In a private stream it follows released values.
-    forget : float in (0, 1]
-        Old singular values are multiplied by this at every block, so a row j blocks old counts forget^(2 j).
-    block_size : int
-        Rows taken at once. In a private stream a block is a public slot, and a person has at most one row in it.
-    oversample : int
-        Directions kept beyond n_components, for what a later block may bring up; max(10, n_components) unless given.
-    publish : "sync", "block" or "continual"
-        When a private stream releases: at each `sync()`, what came since the last one (least noise); every block on its own
-        (least memory); or every block along a binary tree over a `horizon`, when the estimate must be public all along.
-        "sync" turns to "block" where the d x d sum does not fit in `memory_limit`. Without privacy it means nothing.
-    horizon : int
-        For "continual": at most how many rows will come, a public number.
-    person_blocks : int
-        In at most how many blocks one person has a row.
-    memory_limit : int
-        Bytes that may be used beside the rows handed in, as planned: filling gaps and a rank that grows come on top. A stream
-        that needs more is refused; without a limit, "sync" turns to "block" beyond 1 GiB.
-    center : bool
+        How many components; with adapt, how many to begin with.
+    epsilon : float or None
+        How much all that is released, at every time, may depend on one person: smaller is more private. 0.1 is
+        strict, 1 usual, 10 lax. The budget is that of the whole stream, however long. epsilon=None must be written
+        out and gives exact PCA with no privacy.
+    delta : float or None, default None
+        The chance that the guarantee of epsilon fails; well below one over the number of people.
+    random_state : int or None, default None
+        A seed. Reproducible, NOT PRIVATE: whoever knows the seed can subtract the noise. For tests only. None draws
+        noise from the operating system.
+    row_bound : float or None, default None
+        Rows are clipped to this norm around the mean. You must know it without looking at the data.
+    center : bool, default True
         Follow the mean and take it off. A private stream looks for it in its first block, for part of the budget.
-    origin : float or array of d
-        Where a private stream looks for the mean; zero unless given.
-    neighbours : "zero-out" or "replace-one"
-        Which streams must be hard to tell apart. The number of rows is public in both.
-    noise_target : float
-        For "block": make the first block long enough that the noise on its average product has at most this standard
-        deviation, in units of row_bound^2 (FPCA Lemma 2, corrected).
-    ledger : Ledger
-        Shared by several fits or streams of the same people, so that their costs add up. A stream sets its whole budget aside on
-        it before its first release, for as long as it goes on; `fit` gives back in the end what it did not need.
-    random_state : None or int
-        None draws noise from the operating system. A seed makes a private stream reproducible and not private.
+    origin : float, list, array or None, default None: zero
+        Where a private stream looks for the mean: one number, or one per column.
+    publish : "sync", "block" or "continual", default 'sync'
+        When a private stream releases. sync: at the end and at each synchronisation, what came since the last one,
+        for the least noise. block: every block on its own, for the least memory. continual: every block along a
+        binary tree over a horizon, when the estimate must be public all along. sync turns to block where the d x d
+        sum does not fit in `memory_limit`. Without privacy it means nothing.
+    horizon : int or None, default None
+        For publish='continual': at most how many rows will come, a public number.
+    person_blocks : int, default 1
+        In at most how many blocks one person has a row; one row in each.
+    neighbours : "zero-out" or "replace-one", default 'zero-out'
+        Neighbouring relation: which two streams the guarantee makes indistinguishable, zero-out or replace-one. The
+        number of rows is public in both.
+    adapt : (low, high) or None, default None
+        Let the number of components follow the spectrum: the last singular value stays between these fractions of the
+        sum of all that are kept. 0.01,0.1 is usual. In a private stream it follows released values.
+    forget : float, default 1.0
+        Old singular values are multiplied by this at every block; 1 forgets nothing. A row j blocks old counts
+        forget^(2 j).
+    block_size : int or None, default None: planned
+        Rows taken at once. In a private stream a block is a public slot, and a person has at most one row in it.
+    oversample : int or None, default None: max(10, components)
+        Directions kept beyond the components, for what later rows bring up.
+    memory_limit : int or None, default None: 1GiB
+        Bytes that may be used beside the rows handed in. A stream that needs more is refused. As planned: filling
+        gaps and a rank that grows come on top. Without a limit, sync turns to block beyond 1 GiB.
+    noise_target : float or None, default None
+        For publish='block': make the first block long enough that the noise on its average product has at most this
+        standard deviation, in units of the squared row bound. FPCA Lemma 2, corrected.
+    ledger : Ledger or None, default None
+        Shared by several fits or streams of the same people, so that their costs add up. A stream sets its whole
+        budget aside on it before its first release, for as long as it goes on; `fit` gives back in the end what it
+        did not need.
 
     Attributes
     ----------
@@ -105,46 +118,13 @@ class StreamingPCA(TransformerMixin, BaseEstimator):
     True
     """
 
-    def __init__(
-        self,
-        n_components: int,
-        *,
-        epsilon: float | None,
-        delta: float | None = None,
-        row_bound: float | None = None,
-        adapt: tuple[float, float] | None = None,
-        forget: float = 1.0,
-        block_size: int | None = None,
-        oversample: int | None = None,
-        publish: Literal["sync", "block", "continual"] = "sync",
-        horizon: int | None = None,
-        person_blocks: int = 1,
-        memory_limit: int | None = None,
-        center: bool = True,
-        origin: ArrayLike | None = None,
-        neighbours: Literal["zero-out", "replace-one"] = "zero-out",
-        noise_target: float | None = None,
-        ledger: Ledger | None = None,
-        random_state: Any = None,
-    ) -> None:
-        self.n_components = n_components
-        self.epsilon = epsilon
-        self.delta = delta
-        self.row_bound = row_bound
-        self.adapt = adapt
-        self.forget = forget
-        self.block_size = block_size
-        self.oversample = oversample
-        self.publish = publish
-        self.horizon = horizon
-        self.person_blocks = person_blocks
-        self.memory_limit = memory_limit
-        self.center = center
-        self.origin = origin
-        self.neighbours = neighbours
-        self.noise_target = noise_target
-        self.ledger = ledger
-        self.random_state = random_state
+    ledger: Ledger | None = param(
+        "Shared by several fits or streams of the same people, so that their costs add up. A stream sets its whole budget aside "
+        "on it before its first release, for as long as it goes on; `fit` gives back in the end what it did not need.",
+        default=None,
+        check=instance_of(Ledger, "an eigenveil.Ledger"),
+        surfaces=HERE,
+    )
 
     @in_silence
     def fit(self, X: Any, y: Any = None) -> "StreamingPCA":
@@ -174,11 +154,12 @@ class StreamingPCA(TransformerMixin, BaseEstimator):
         if columns is not None:
             # Only now, because the batches themselves carry no names.
             vars(self)["feature_names_in_"] = np.asarray(columns, dtype=object)
-        require(stream.private or stream.view().sketch.subspace.rank > 0, "X holds nothing but gaps")
+        require_param(stream.private or stream.view().sketch.subspace.rank > 0, "{X} holds nothing but gaps")
         # Before anything more is spent.
-        require(
+        require_param(
             stream.rows >= stream.terms.rank,
-            f"X has fewer rows than n_components={stream.terms.rank}; ask for fewer components",
+            "{X} has fewer rows than {n_components=}; ask for fewer components",
+            n_components=stream.terms.rank,
         )
         if stream.private:
             stream.sync()
@@ -217,7 +198,7 @@ class StreamingPCA(TransformerMixin, BaseEstimator):
 
     def require_parameters(self) -> "StreamingPCA":
         """Refuse at once what no rows could make right. Otherwise parameters are checked when the first rows come."""
-        require_parameters(self)
+        require_sense(checked(StreamingPCA, self))
         return self
 
     @in_silence
@@ -279,9 +260,8 @@ class StreamingPCA(TransformerMixin, BaseEstimator):
         arrays, header, claimed = taken_from(path)
         try:
             facts = header["facts"]
-            params = dict(facts["params"])
-            params["adapt"] = None if params["adapt"] is None else tuple(params["adapt"])
-            pca = cls(**params, ledger=ledger)
+            # In their plain form: JSON has lists where these have pairs.
+            pca = checked(cls, cls(**facts["params"], ledger=ledger))
             dim, pca._sparse = int(facts["dim"]), bool(facts["sparse"])
             vars(pca)["n_features_in_"] = dim
             if facts["columns"] is not None:
@@ -477,12 +457,13 @@ class StreamingPCA(TransformerMixin, BaseEstimator):
             raise
 
     def _begin(self, rows: Any) -> None:
-        terms = terms_of(self, rows.shape[1], sparse=sp.issparse(rows))
-        ledger = None if terms.budget is None else self.ledger
+        asked = checked(StreamingPCA, self)
+        terms = terms_of(asked, rows.shape[1], sparse=sp.issparse(rows))
+        ledger = None if terms.budget is None else asked.ledger
         if terms.budget is not None and ledger is None:
             ledger = Ledger(epsilon=terms.budget.epsilon, delta=terms.budget.delta)
         self._sparse = sp.issparse(rows)
-        self._stream = Stream(terms, ledger, shared=self.ledger is not None)
+        self._stream = Stream(terms, ledger, shared=asked.ledger is not None)
 
 
 def _settings(stream: Stream, view: View, divisor: float) -> dict[str, Any]:

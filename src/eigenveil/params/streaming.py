@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from eigenveil.params.declare import param, parameters
-from eigenveil.params.groups import BOUNDS, Budget, Seed
+from eigenveil.params.groups import BOUNDS, EPSILON, NO_PRIVACY, Budget, Seed
 from eigenveil.params.texts import bytes_from, numbers_from, pair_from
-from eigenveil.params.values import Numbers, length, positive, real, truth, whole
+from eigenveil.params.values import Expected, Numbers, as_float, length, positive, real, truth, whole
 
 __all__ = ["StreamingParams"]
+
+
+def energy_bounds(value: Any) -> tuple[float, float]:
+    """Two fractions of an energy, the lower one first."""
+    try:
+        low, high = (as_float(one) for one in value)
+    except (TypeError, ValueError):
+        raise Expected("a pair (low, high) of fractions, such as 0.01 and 0.1") from None
+    if not 0 < low < high < 1:
+        raise Expected("two fractions with 0 < low < high < 1, such as 0.01 and 0.1")
+    return low, high
 
 
 @parameters(panel="Method")
@@ -24,6 +35,14 @@ class StreamingParams(Seed, Budget):
         short="-k",
         metavar="K",
         panel="",
+    )
+    epsilon: float | None = param(
+        "How much all that is released, at every time, may depend on one person: smaller is more private. 0.1 is strict, 1 "
+        "usual, 10 lax. The budget is that of the whole stream, however long.",
+        more="{epsilon=None} must be written out and gives exact PCA with no privacy.",
+        check=EPSILON,
+        aloud=NO_PRIVACY,
+        panel="Privacy",
     )
     row_bound: float | None = param(
         "Rows are clipped to this norm around the mean.",
@@ -47,9 +66,9 @@ class StreamingParams(Seed, Budget):
         panel=BOUNDS,
     )
     publish: Literal["sync", "block", "continual"] = param(
-        "When a private stream releases. sync: at each synchronisation, what came since the last one, for the least noise. "
-        "block: every block on its own, for the least memory. continual: every block along a binary tree over a {horizon}, "
-        "when the estimate must be public all along.",
+        "When a private stream releases. sync: at the end and at each synchronisation, what came since the last one, for the "
+        "least noise. block: every block on its own, for the least memory. continual: every block along a binary tree over a "
+        "{horizon}, when the estimate must be public all along.",
         more="sync turns to block where the d x d sum does not fit in `memory_limit`. Without privacy it means nothing.",
         default="sync",
         metavar="WHICH",
@@ -83,6 +102,7 @@ class StreamingParams(Seed, Budget):
         more="In a private stream it follows released values.",
         default=None,
         said="(low, high) or None",
+        check=energy_bounds,
         parse=pair_from,
         metavar="LOW,HIGH",
     )
@@ -107,16 +127,16 @@ class StreamingParams(Seed, Budget):
         unset="max(10, components)",
     )
     memory_limit: int | None = param(
-        "Bytes that may be used beside the rows handed in, such as 64MB or 1.5GiB. A stream that needs more is refused.",
+        "Bytes that may be used beside the rows handed in. A stream that needs more is refused.",
         more="As planned: filling gaps and a rank that grows come on top. Without a limit, sync turns to block beyond 1 GiB.",
         default=None,
         check=whole(1),
         parse=bytes_from,
-        metavar="BYTES",
+        metavar="BYTES|64MB|1.5GiB",
         unset="1GiB",
     )
     noise_target: float | None = param(
-        "For block: make the first block long enough that the noise on its average product has at most this standard "
+        "For {publish=block}: make the first block long enough that the noise on its average product has at most this standard "
         "deviation, in units of the squared row bound.",
         more="FPCA Lemma 2, corrected.",
         default=None,

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Final, Literal, final
 
-from eigenveil.errors import require
+from eigenveil.errors import require_param
 from eigenveil.plan.choice import MEMORY_LIMIT
 from eigenveil.privacy import Budget, Neighbours, gram_sensitivity
 from eigenveil.tracking.sums import MEAN_SHARE
@@ -49,7 +49,8 @@ def first_block(*, noise_target: float, mu: float, neighbours: Neighbours) -> in
     >>> first_block(noise_target=0.01, mu=Budget(1.0, 1e-5).mu, neighbours=Neighbours.ZERO_OUT)
     374
     """
-    require(0 < noise_target < math.inf, f"noise_target must be positive and finite, got {noise_target}")
+    good = 0 < noise_target < math.inf
+    require_param(good, "{noise_target} must be positive and finite, got {@value}", value=noise_target)
     return math.ceil(gram_sensitivity(1.0, neighbours) / (mu * noise_target))
 
 
@@ -90,9 +91,9 @@ def plan_stream(
     if block is None and memory_limit is not None and not sparse:
         size = max(1, min(size, (limit // 8 - _held(dim, width, way, 0)) // (2 * dim)))
     first = size
-    require(
+    require_param(
         noise_target is None or way == "slices",
-        f"noise_target is for a stream that is released block by block (publish='block'), and this one is not: {reason}",
+        f"{{noise_target}} is for a stream that is released block by block ({{publish=block}}), and this one is not: {reason}",
     )
     if budget is not None and noise_target is not None:
         # The mean takes its shares first, and a person may be in several blocks.
@@ -101,19 +102,19 @@ def plan_stream(
         first = max(size, first_block(noise_target=noise_target, mu=each, neighbours=neighbours))
     blocks = 0 if horizon is None else -(-horizon // size)
     memory = 8 * (_held(dim, width, way, blocks) + (0 if sparse else 2 * first * dim))
-    require(
+    require_param(
         memory <= limit or (memory_limit is None and way != "tree"),
-        f"this stream needs about {memory / 2**20:.3g} MiB ({way}, blocks of {first} rows) and memory_limit allows "
+        f"this stream needs about {memory / 2**20:.3g} MiB ({way}, blocks of {first} rows) and {{memory_limit}} allows "
         f"{limit / 2**20:.3g} MiB; {_ADVICE[way]}",
     )
     return StreamPlan(way, size, first, blocks, memory, reason)
 
 
 _ADVICE: Final[dict[Way, str]] = {
-    "sketch": "take a smaller block_size, oversample or n_components, or allow more",
-    "products": "take a smaller block_size, or allow more",
-    "slices": "take a smaller block_size, a larger noise_target, or allow more",
-    "tree": 'publish="block" needs no d x d sums, publish="sync" fewer of them; or allow more',
+    "sketch": "take a smaller {block_size}, {oversample} or {n_components}, or allow more",
+    "products": "take a smaller {block_size}, or allow more",
+    "slices": "take a smaller {block_size}, a larger {noise_target}, or allow more",
+    "tree": "{publish=block} needs no d x d sums, {publish=sync} fewer of them; or allow more",
 }
 
 

@@ -17,12 +17,12 @@ import scipy.sparse as sp
 from eigenveil.data import as_numbers, first_line, require_names, require_numbers
 from eigenveil.errors import require
 from eigenveil.estimators.checks import is_real
+from eigenveil.files import HISTORIES, ending_of
 from eigenveil.people import require_ids
 from eigenveil.recommend.interactions import Interactions, is_whole, ones_at, require_names_of_one_line
 
 __all__ = ["columns_not_read", "read_interactions"]
 
-_ENDINGS = (".csv", ".csv.gz", ".parquet", ".npz")
 # What a column may be called if the first line of a csv is to be shown: identifiers mostly have one of these in them.
 _NAME = re.compile(r"[^\d\t;|:@]*")
 # Whole numbers as they are usually written: "007" is a name, not seven.
@@ -61,8 +61,7 @@ def read_interactions(
     """
     path = Path(path)
     require(path.is_file(), f"{path} does not exist or is not a file")
-    ending = next((known for known in _ENDINGS if path.name.lower().endswith(known)), "")
-    require(ending != "", f"{path} has the ending {path.suffix!r}; known are {', '.join(_ENDINGS)}")
+    ending = ending_of(path, HISTORIES)
     require(
         at_least is None or (is_real(at_least) and math.isfinite(at_least)),
         f"at_least must be None or a finite number, got {at_least!r}",
@@ -139,8 +138,8 @@ def columns_not_read(path: str | Path, *, user: str, item: str, value: str | Non
 
     Whoever has ratings in one of them counts every line, also that of somebody who did not like the item.
     """
-    ending = next((known for known in _ENDINGS if Path(path).name.lower().endswith(known)), "")
-    if ending in ("", ".npz"):
+    ending = ending_of(Path(path), HISTORIES)
+    if ending == ".npz":
         return []
     with _reading(Path(path), value):
         names = _names(Path(path), ending)
