@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import MISSING
+from dataclasses import MISSING, replace
 from functools import wraps
 from typing import Annotated, Any
 
@@ -17,22 +17,22 @@ __all__ = ["with_options"]
 
 
 def with_options(
-    params: type, *, leave: Collection[str] = (), rows: str = "the table"
+    params: type, *, leave: Collection[str] = (), rows: str = "the table", panels: Mapping[str, str] | None = None
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command an option for each parameter of `params` but those in `leave`.
 
     The command is called with `settings`, their values by name. A `ParameterError` in it is said in the words of its
-    options, and X, the rows of an estimator, as `rows`.
+    options, and X, the rows of an estimator, as `rows`. `panels` are other headings for those of the declarations.
     """
-    words = in_options(params, X=rows)
     known = {name: one for name, one in declared(params).items() if "cli" in one.param.surfaces and name not in leave}
 
     def made(command: Callable[..., None]) -> Callable[..., None]:
         own = [one for one in inspect.signature(command).parameters.values() if one.name != "settings"]
+        words = in_options(params, X=rows, **{one.name: f"--{one.name.replace('_', '-')}" for one in own})
         # Options come behind the arguments, and before the command's own options.
         first = [one for one in own if one.default is inspect.Parameter.empty]
         rest = [one for one in own if one.default is not inspect.Parameter.empty]
-        options = [option for one in known.values() for option in _options(one, words)]
+        options = [option for one in known.values() for option in _options(_under(one, panels or {}), words)]
 
         @wraps(command)
         def run(**given: Any) -> None:
@@ -49,6 +49,11 @@ def with_options(
         return run
 
     return made
+
+
+def _under(one: Declared, panels: Mapping[str, str]) -> Declared:
+    panel = one.param.panel or ""
+    return replace(one, param=replace(one.param, panel=panels.get(panel, panel)))
 
 
 def _options(one: Declared, words: Words) -> Iterator[inspect.Parameter]:
@@ -76,7 +81,7 @@ def _option(one: Declared, words: Words) -> inspect.Parameter:
     about = typer.Option(
         name,
         *(() if spec.short is None else (spec.short,)),
-        help=help_of(one, words),
+        help=help_of(one, words) + ("" if spec.written is None else f" Written as {spec.written}."),
         metavar=spec.metavar,
         rich_help_panel=spec.panel or None,
         show_default=True if default is not None else (spec.unset or False),

@@ -14,7 +14,11 @@ from eigenveil.params.words import parameters_section
 
 __all__ = ["DOCUMENTED", "current", "main"]
 
-DOCUMENTED: Final = ("eigenveil.estimators.private_pca:PrivatePCA",)
+DOCUMENTED: Final = (
+    "eigenveil.estimators.private_pca:PrivatePCA",
+    "eigenveil.estimators.federated_pca:FederatedPCA",
+    "eigenveil.estimators.gossip_pca:GossipPCA",
+)
 _SECTION: Final = re.compile(r"    Parameters\n    -{10}\n.*?(?=\n\n    \w+\n    -{4,}\n)", re.DOTALL)
 
 

@@ -5,6 +5,8 @@ import numbers
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from eigenveil.errors import ParameterError
+
 __all__ = [
     "Check",
     "Expected",
@@ -15,6 +17,8 @@ __all__ = [
     "instance_of",
     "length",
     "listed",
+    "mean_or_numbers",
+    "name_of_column",
     "number_or_share",
     "one_of",
     "pair_of",
@@ -133,6 +137,21 @@ def pair_of(check: Check) -> Check:
         return check(value)
 
     return both
+
+
+def mean_or_numbers(value: Any) -> Any:
+    """The mean, as "private" or True, or numbers to put in its place. Where rows are at many places there is one mean."""
+    if value is False:
+        raise Expected("'private', True, None or numbers")
+    return "private" if value is True else value
+
+
+def name_of_column(value: Any) -> str:
+    """A name, where a list of people would be at one place only."""
+    if not isinstance(value, str):
+        # What was given may be identifiers of people, which no error shows.
+        raise ParameterError("{person} must be the name of a column, the same at every place")
+    return value
 
 
 def instance_of(kind: type, words: str) -> Check:
