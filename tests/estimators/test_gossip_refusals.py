@@ -136,7 +136,7 @@ WORDS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a small share": ({"quorum": 0.4}, "quorum must be a number from 3, .* got 0.4"),
     "quorum of too many": ({"quorum": 6}, "quorum must be a number from 3, .* got 6"),
-    "quorum in words": ({"quorum": "half"}, "quorum must be a whole number from 1, or a share .* got 'half'"),
+    "quorum in words": ({"quorum": "half"}, "quorum must be a whole number from 1, .* or a share .* got 'half'"),
     "faults": ({"faults": {"loss": 0.1}}, "faults must be an eigenveil.runtimes.Faults"),
     "a mean that is false": ({"center": False}, "center must be 'private', True, None or numbers, got False"),
 }

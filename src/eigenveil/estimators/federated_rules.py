@@ -131,8 +131,9 @@ def require_legal(
     by_size = participation is not None and participation[0] == "with-replacement"
     require_param(
         not (by_size and private and not published) or Neighbours(asked.neighbours).count_is_public,
-        "{participation} with replacement draws sites by size, which {neighbours=add-remove} protects: draw them without "
-        "replacement, or take {neighbours} that declare sizes public",
+        "{participation=} draws sites by size, which {neighbours=add-remove} protects: draw them without replacement, or take "
+        "{neighbours} that declare sizes public",
+        participation=participation,
     )
 
 

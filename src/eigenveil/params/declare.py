@@ -60,6 +60,7 @@ class Param:
     none: str | None = None  # The word for None outside Python.
     aloud: Aloud | None = None  # The switch for None outside Python, where leaving it out must not mean it.
     only: str | None = None  # "trust=masked": refused, unless left at its default, where that does not hold.
+    quiet: bool = False  # Refused there only where it was written out: calls in Python may share settings.
     instead: str | None = None  # What to do where `only` does not hold.
     written: str | None = None  # Its forms on a command line, where neither the help nor the metavar shows them.
     beside: str | None = None  # Outside Python: given where this other parameter is, and only there.
@@ -165,12 +166,13 @@ def declared(cls: type) -> dict[str, Declared]:
 def checked(kind: type[Kind], asked: Any, *, given: Collection[str] = ()) -> Kind:
     """The parameters of `asked`, checked and in their plain form, as a `kind`; a `ParameterError` for the first bad one.
 
-    Those named in `given` were written out: they are refused where they mean nothing, even if they are at their defaults.
+    Those named in `given` were written out, on a command line or in a file: they are refused wherever they mean nothing.
     """
     known = declared(kind)
     found = {name: _checked(one, getattr(asked, name)) for name, one in known.items()}
     for name, one in known.items():
-        if one.param.only is None or (name not in given and one.at_default(found[name])):
+        idle = one.param.quiet or one.at_default(found[name])
+        if one.param.only is None or (idle and name not in given):
             continue
         other, _, word = one.param.only.partition("=")
         if found[other] != word:

@@ -118,7 +118,12 @@ class Hub:
         key="carrier",
     )
     fanout: int = param(
-        "At most how many below one node.", default=8, check=whole(2, 10_000), only="topology=tree", metavar="NUMBER"
+        "At most how many below one node.",
+        default=8,
+        check=whole(2, 10_000),
+        only="topology=tree",
+        quiet=True,
+        metavar="NUMBER",
     )
     trust: Literal["curator", "site", "both", "masked"] = param(
         "Who adds the noise. curator: the hub, which sees raw parts. site: every site, against the hub too, for sqrt(M) times "

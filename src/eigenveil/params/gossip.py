@@ -71,6 +71,7 @@ class Peers:
         panel="Privacy",
         section="privacy",
         only="noise=pairwise",
+        quiet=True,
     )
     restarts: int = param(
         "For how many rounds that are begun again, each at its full price, when peers vanish, to keep some of the budget.",

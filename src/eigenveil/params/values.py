@@ -183,4 +183,4 @@ def number_or_share(value: Any) -> int | float:
         return int(value)
     if not _is_whole(value) and 0 < as_float(value) <= 1:
         return float(value)
-    raise Expected("a whole number from 1, or a share in (0, 1] written with a point, such as 0.8")
+    raise Expected("a whole number from 1, written without a point, or a share in (0, 1], such as 0.8")

@@ -130,7 +130,7 @@ def _reason(values: Array, rank: int, products: int, budget: Budget | None, *, a
     """Why this many, and how the last component stands against the noise, as far as guesses go."""
     if budget is None:
         why = "as was asked for" if asked else "enough for eigenvalues a tenth apart"
-        return f"up to {products} products per component, {why}; each stops when it has come to rest"
+        return f"segments: up to {products} products per component, {why}; each stops when it has come to rest"
     why = (
         "as was asked for"
         if asked
@@ -140,6 +140,6 @@ def _reason(values: Array, rank: int, products: int, budget: Budget | None, *, a
     noise = math.sqrt(len(values) / share) / budget.mu
     stands = "above" if values[rank - 1] > noise else "below"
     return (
-        f"{products} products per component, {why}; by the guessed spectrum component {rank} has an eigenvalue of "
+        f"segments: {products} products per component, {why}; by the guessed spectrum component {rank} has an eigenvalue of "
         f"{values[rank - 1]:.3g} row_bound^2, {stands} the noise of one curator on its last product, {noise:.3g}"
     )
