@@ -17,12 +17,18 @@ __all__ = ["with_options"]
 
 
 def with_options(
-    params: type, *, leave: Collection[str] = (), rows: str = "the table", panels: Mapping[str, str] | None = None
+    params: type,
+    *,
+    leave: Collection[str] = (),
+    ahead: Collection[str] = (),
+    rows: str = "the table",
+    panels: Mapping[str, str] | None = None,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command an option for each parameter of `params` but those in `leave`.
 
     The command is called with `settings`, their values by name. A `ParameterError` in it is said in the words of its
-    options, and X, the rows of an estimator, as `rows`. `panels` are other headings for those of the declarations.
+    options, and X, the rows of an estimator, as `rows`. `panels` are other headings for those of the declarations, and
+    `ahead` are options of the command's own that come first.
     """
     known = {name: one for name, one in declared(params).items() if "cli" in one.param.surfaces and name not in leave}
 
@@ -30,8 +36,8 @@ def with_options(
         own = [one for one in inspect.signature(command).parameters.values() if one.name != "settings"]
         words = in_options(params, X=rows, **{one.name: f"--{one.name.replace('_', '-')}" for one in own})
         # Options come behind the arguments, and before the command's own options.
-        first = [one for one in own if one.default is inspect.Parameter.empty]
-        rest = [one for one in own if one.default is not inspect.Parameter.empty]
+        first = [one for one in own if one.default is inspect.Parameter.empty or one.name in ahead]
+        rest = [one for one in own if one not in first]
         options = [option for one in known.values() for option in _options(_under(one, panels or {}), words)]
 
         @wraps(command)

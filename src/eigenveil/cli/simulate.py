@@ -68,7 +68,7 @@ class _Job:
 
 
 @errors_as_lines
-@with_options(SimulateParams, panels=simulating.PANELS)
+@with_options(SimulateParams, ahead=("sites", "split"), panels=simulating.PANELS)
 def simulate(
     context: typer.Context,
     data: option.Data,
@@ -324,7 +324,7 @@ def _facts(job: _Job, pca: "Estimator") -> Iterator[tuple[str, str]]:
     from eigenveil.estimators import FederatedPCA
 
     rounds = pca.transcript_
-    yield "method", pca.plan_.reason
+    yield "method", pca.plan_.headline
     if isinstance(pca, FederatedPCA):
         yield "sites", f"{len(pca.sites_)} in a {pca.model_.settings['topology']}, split {job.rule.words}"
     else:

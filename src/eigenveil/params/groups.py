@@ -125,6 +125,7 @@ class Bounds:
         default=None,
         parse=numbers_from,
         metavar="NUMBERS",
+        written="2 or 1,2.5,3",
         unset="zero, or the middle of the column bounds",
     )
     mean_bound: float | None = param(
@@ -138,6 +139,7 @@ class Bounds:
         default=None,
         parse=numbers_from,
         metavar="NUMBERS",
+        written="2 or 1,2.5,3",
     )
 
 

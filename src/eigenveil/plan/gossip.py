@@ -48,6 +48,11 @@ class SegmentsPlan:
     tolerance: float
     reason: str
 
+    @property
+    def headline(self) -> str:
+        """The method and why it goes as it does, in one line."""
+        return f"segments: {self.reason}"
+
 
 def plan_segments(*, dim: int, rank: int, people: int, budget: Budget | None, rounds: int | None) -> SegmentsPlan:
     """The plan for `rank` components of `dim` columns of about `people` people, a public guess.
@@ -130,7 +135,7 @@ def _reason(values: Array, rank: int, products: int, budget: Budget | None, *, a
     """Why this many, and how the last component stands against the noise, as far as guesses go."""
     if budget is None:
         why = "as was asked for" if asked else "enough for eigenvalues a tenth apart"
-        return f"segments: up to {products} products per component, {why}; each stops when it has come to rest"
+        return f"up to {products} products per component, {why}; each stops when it has come to rest"
     why = (
         "as was asked for"
         if asked
@@ -140,6 +145,6 @@ def _reason(values: Array, rank: int, products: int, budget: Budget | None, *, a
     noise = math.sqrt(len(values) / share) / budget.mu
     stands = "above" if values[rank - 1] > noise else "below"
     return (
-        f"segments: {products} products per component, {why}; by the guessed spectrum component {rank} has an eigenvalue of "
+        f"{products} products per component, {why}; by the guessed spectrum component {rank} has an eigenvalue of "
         f"{values[rank - 1]:.3g} row_bound^2, {stands} the noise of one curator on its last product, {noise:.3g}"
     )

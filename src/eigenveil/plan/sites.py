@@ -39,6 +39,11 @@ class SitesPlan:
     tolerance: float
     reason: str
 
+    @property
+    def headline(self) -> str:
+        """The method and why it was chosen, in one line. The reason names the method already."""
+        return self.reason
+
 
 def plan_sites(
     *,
