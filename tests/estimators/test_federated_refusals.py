@@ -279,7 +279,7 @@ CHOICES: dict[str, tuple[dict[str, Any], str]] = {
     "quorum text": ({"quorum": "all"}, "quorum must be a whole number from 1, .* or a share .* got 'all'"),
     "quorum a truth": ({"quorum": True}, "quorum must be a whole number from 1, .* or a share .* got True"),
     "no person sites": ({"person_sites": 0}, "person_sites must be an integer of at least 1, got 0"),
-    "person sites beyond": ({"person_sites": 4}, "person_sites must be at most the number of sites, 3, got 4"),
+    "person sites beyond": ({"person_sites": 4}, "person_sites must be an integer from 1 to 3, got 4"),
     "person sites None": ({"person_sites": None}, "person_sites must be an integer of at least 1, got None"),
     "person sites a fraction": ({"person_sites": 1.5}, "person_sites must be an integer of at least 1, got 1.5"),
     "faults a number": ({"faults": 0.1}, "faults must be an eigenveil.runtimes.Faults"),

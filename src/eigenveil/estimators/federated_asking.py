@@ -68,7 +68,7 @@ def request_of(asked: FederatedParams, held: Held) -> SitesRequest:
     require_few_rounds(asked.rounds, private=private)
     require_param(
         asked.person_sites <= max(1, count),
-        f"{{person_sites}} must be at most the number of sites, {count}, got {{@value}}",
+        f"{{person_sites}} must be an integer from 1 to {max(1, count)}, got {{@value}}",
         value=asked.person_sites,
     )
     rank = rank_of(asked.n_components, dim)
