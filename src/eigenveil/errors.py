@@ -19,10 +19,12 @@ __all__ = [
     "QuorumLost",
     "StateFileError",
     "Words",
+    "at_place",
     "in_python",
     "require",
     "require_param",
     "shown",
+    "verbatim",
 ]
 
 # How a surface (Python, a command line, a study file) says a parameter: by its name, and by its value where one goes
@@ -75,12 +77,13 @@ class QuorumLost(ProtocolError):
 
 
 class PeersLost(ProtocolError):
-    """Peers are gone, and those who are left cannot go on without them. `missing` names those who are gone."""
+    """Peers are gone, and those who are left cannot go on without them. `missing` names those who are gone, and `why` is
+    plain words, or an error that names parameters."""
 
-    def __init__(self, missing: tuple[str, ...], *, turn: int, why: str) -> None:
+    def __init__(self, missing: tuple[str, ...], *, turn: int, why: "str | ValueError") -> None:
         shown = ", ".join(missing[:10]) + (f" and {len(missing) - 10} more" if len(missing) > 10 else "")
         super().__init__(f"without {shown}, round {turn + 1} cannot be begun again: {why}")
-        self.missing, self.turn = missing, turn
+        self.missing, self.turn, self.why = missing, turn, why
 
 
 def require(condition: bool, message: str) -> None:
@@ -116,12 +119,20 @@ class ParameterError(ValueError):
 
     def within(self, place: str) -> "ParameterError":
         """The same error, opening with where it happened: the name of a site, say."""
-        escaped = place.replace("{", "{{").replace("}", "}}")
-        return ParameterError(f"{escaped}: {self.message}", **self.values)
+        return ParameterError(f"{verbatim(place)}: {self.message}", **self.values)
 
     def __reduce__(self) -> Any:
         # Python rebuilds exceptions from their text, where the template is gone: joblib sends them between processes.
         return _rebuilt, (type(self), self.message, self.values)
+
+
+def at_place(place: str, error: Exception) -> ValueError:
+    """An error of one place, opening with the name of the place. Parameters in it are still said in each surface's words.
+
+    >>> str(at_place("site 3", ParameterError("{center} must be finite"))), str(at_place("site 3", ValueError("too long")))
+    ('site 3: center must be finite', 'site 3: too long')
+    """
+    return error.within(place) if isinstance(error, ParameterError) else ValueError(f"{place}: {error}")
 
 
 def require_param(condition: bool, message: str, **values: Any) -> None:
@@ -163,6 +174,15 @@ def shown(value: Any) -> str:
             return f"an array of shape {tuple(value.shape)}"
         case _:
             return ascii(value)[:_LONGEST_SHOWN]
+
+
+def verbatim(text: str) -> str:
+    """Text for a template of `ParameterError`, such as the name of a site, to be shown as it is.
+
+    >>> str(ParameterError(f"{{graph}} has no {verbatim('{noise}')}"))
+    'graph has no {noise}'
+    """
+    return text.replace("{", "{{").replace("}", "}}")
 
 
 def _said(message: str, values: Mapping[str, Any], words: Words) -> Iterator[str]:

@@ -14,7 +14,7 @@ from typing import Any, NoReturn, ParamSpec, Protocol, TypeAlias, TypeVar, final
 import numpy as np
 import scipy.sparse as sp
 
-from eigenveil.errors import require
+from eigenveil.errors import require, require_param
 from eigenveil.linalg import Array
 from eigenveil.people import identifiers
 
@@ -434,6 +434,7 @@ def _require_finite(block: Block) -> None:
     values = block.values.data if block.sparse else block.values
     require_real(values.dtype, "X")
     if values.dtype.kind == "f":
-        require(bool(np.isfinite(values).all()), "Input X contains NaN or infinity; fill or drop such rows first")
+        finite = bool(np.isfinite(values).all())
+        require_param(finite, "{X} contains NaN or infinity; fill or drop such rows first")
     if block.weights is not None:
         require_weights(block.weights)

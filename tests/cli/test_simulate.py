@@ -311,19 +311,19 @@ MISTAKES: dict[str, tuple[object, ...]] = {
     "has no column 'ward'": (*EXACT, "--split", "by:ward"),
     "has no column 'who'": (*EXACT, "--sites", 3, "--person", "who"),
     "--sites 2000 is more than there is in the table": (*EXACT, "--sites", 2000),
-    "--epsilon is required": ("-k", 2, "--sites", 3),
+    "--epsilon is missing. Try --epsilon 1, or ask for --no-privacy": ("-k", 2, "--sites", 3),
     "--epsilon and --no-privacy contradict each other": (*EXACT, "--sites", 3, "--epsilon", 1),
-    "--delta is required": ("-k", 2, "--sites", 3, "--epsilon", 1),
+    "--delta is missing. The chance": ("-k", 2, "--sites", 3, "--epsilon", 1),
     "--trust says who adds the noise": (*EXACT, "--sites", 3, "--trust", "site"),
     "--survivors is for --trust masked": (*EXACT, "--sites", 3, "--survivors", 3),
     "--colluders is for --trust masked": (*EXACT, "--sites", 3, "--colluders", 1),
-    "--survivors must be a number of sites such as 4": (
+    "--survivors must be a number such as 4, or a share such as 0.8, got 'most'": (
         *(*EXACT, "--sites", 3, "--trust", "masked", "--survivors", "most"),
     ),
     "--survivors must be at least 3 of 3 sites of which 1 may collude": (
         *(*EXACT, "--sites", 3, "--trust", "masked", "--survivors", 2),
     ),
-    "--quorum is not for --trust masked: give survivors": (*EXACT, "--sites", 3, "--trust", "masked", "--quorum", 3),
+    "--quorum is not for --trust masked: give --survivors": (*EXACT, "--sites", 3, "--trust", "masked", "--quorum", 3),
     "--trust masked is for a star": (*EXACT, "--sites", 3, "--trust", "masked", "--topology", "tree"),
     "--trust masked can only add, and --method merge does more": (
         *(*EXACT, "--sites", 3, "--trust", "masked", "--method", "merge"),
@@ -340,33 +340,45 @@ MISTAKES: dict[str, tuple[object, ...]] = {
     "--epsilon must be a pair with --trust both": ("-k", 2, "--sites", 3, *PRIVATE, "--trust", "both"),
     "--epsilon must be a number with --trust curator": ("-k", 2, "--sites", 3, *BOTH[:-2]),
     "--row-bound (or --column-bounds) is required": ("-k", 2, "--sites", 3, "--epsilon", 1, "--delta", 1e-6),
-    "--components=9 must be at most": ("-k", 9, "--no-privacy", "--sites", 3),
-    "--components must be at least 1, got 0": ("-k", 0, "--no-privacy", "--sites", 3),
+    "--components 9 must be at most": ("-k", 9, "--no-privacy", "--sites", 3),
+    "--components must be an integer of at least 1, got 0": ("-k", 0, "--no-privacy", "--sites", 3),
     "--seed must not be negative": (*EXACT, "--sites", 3, "--seed", -1),
     "--method covariance takes one": (*EXACT, "--sites", 3, "--method", "covariance", "--rounds", 3),
-    "--rounds must be None or an integer from 1": (*EXACT, "--sites", 3, "--rounds", 0),
-    "--tolerance must lie in [0, 1), got 2.0": (*EXACT, "--sites", 3, "--tolerance", 2),
+    "--rounds must be an integer from 1 to 10000, got 0": (*EXACT, "--sites", 3, "--rounds", 0),
+    "--tolerance must be in [0, 1), got 2.0": (*EXACT, "--sites", 3, "--tolerance", 2),
     "--local-steps must be a number such as 4": (*EXACT, "--sites", 3, "--local-steps", "decay:x"),
     "--local-steps is for --method fedpower": (*EXACT, "--sites", 3, "--local-steps", "4"),
-    "--local-steps > 1 with epsilon and --trust curator": (
+    "--local-steps above 1 with --epsilon and --trust curator": (
         *("-k", 2, "--sites", 3, *PRIVATE, "--method", "fedpower", "--local-steps", "decay:4"),
     ),
-    "--method dr-svd has no private form; take 'auto', or --no-privacy": (
+    "--method dr-svd has no private form; take --method auto, or --no-privacy": (
         *("-k", 2, "--sites", 3, *PRIVATE, "--method", "dr-svd"),
     ),
     "--participation must be full, with-replacement:K": (*EXACT, "--sites", 3, "--participation", "two"),
     "--participation must draw from 1 to 3": (
         *(*EXACT, "--sites", 3, "--method", "power", "--participation", "without-replacement:4"),
     ),
-    "--participation with-replacement draws sites by size, which --neighbours add-remove protects": (
+    "--participation with-replacement:2 draws sites by size, which --neighbours add-remove protects": (
         *("-k", 2, "--sites", 3, *PRIVATE, "--method", "power", "--participation", "with-replacement:2"),
     ),
     "--calibration paper has no private mean: give --center none": (
         *("-k", 2, "--sites", 3, *PRIVATE, "--calibration", "paper"),
     ),
-    "--quorum must be a number of sites such as 4": (*EXACT, "--sites", 3, "--quorum", "most"),
+    "--quorum must be a number such as 4, or a share such as 0.8, got 'most'": (
+        *EXACT,
+        "--sites",
+        3,
+        "--quorum",
+        "most",
+    ),
     "--quorum must be from 1 to the 3 sites, got 4": (*EXACT, "--sites", 3, "--quorum", 4),
-    "--quorum as a share must lie in (0, 1], got 1.5": (*EXACT, "--sites", 3, "--quorum", 1.5),
+    "--quorum must be a whole number from 1, written without a point, or a share in (0, 1], such as 0.8, got 1.5": (
+        *EXACT,
+        "--sites",
+        3,
+        "--quorum",
+        1.5,
+    ),
     "--loss must lie in [0, 1), got 1.5": (*EXACT, "--sites", 3, "--loss", 1.5),
     "--delay must not be negative, got -1": (*EXACT, "--sites", 3, "--delay", -1),
     "--dead 3: there is no such site; they are called site 0 to site 2": (*EXACT, "--sites", 3, "--dead", 3),

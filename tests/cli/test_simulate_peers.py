@@ -342,11 +342,11 @@ MISTAKES: dict[str, tuple[object, ...]] = {
     "the noise graph must stay connected without any 1 of its peers": (*SECRET, "path", "--sites", 5),
     "there must be at least 2 peers, got 1": (*EXACT, "complete", "--sites", 1),
     "--steps has no meaning with --consensus tree": (*RING, "--consensus", "tree", "--steps", 3),
-    "--steps must be None or an integer from 1": (*RING, "--steps", 0),
+    "--steps must be an integer from 1 to 1000000, got 0": (*RING, "--steps", 0),
     "--steps 3 would leave pair noise in the sum": (*SECRET_RING, "--steps", 3),
     "--method krylov keeps all products, and with --steps 3 peers": (*RING, "--method", "krylov", "--steps", 3),
     "--restarts is for a budget": (*RING, "--restarts", 1),
-    "--quorum must be None, a number from 3, more than half": (*RING, "--quorum", 2),
+    "--quorum must be a number from 3, more than half": (*RING, "--quorum", 2),
     "--oversample has no meaning for --method segments": (*RING, "--method", "segments", "--oversample", 2),
     "--epsilon must be a number": (
         *("-k", 2, "--epsilon", "3,1", "--delta", 1e-6, "--row-bound", 12, "--graph", "ring", "--sites", 5),

@@ -292,18 +292,21 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "wda": ({"method": "wda"}, "can only add"),
     "a pair": ({"epsilon": (1.0, 2.0)}, "epsilon must be a number with trust='masked'"),
     "no bound": ({"row_bound": None}, "row_bound .* is required"),
-    "no colluders": ({"colluders": 0}, "colluders must be an integer from 1 to 6"),
+    "no colluders": ({"colluders": 0}, "colluders must be an integer of at least 1, got 0"),
     "half a colluder": ({"colluders": 1.5}, "colluders must be an integer"),
     "half survive": ({"survivors": 4}, "survivors must be at least 5 of 7 sites"),
     "too many survivors": ({"survivors": 8}, "survivors must be from 1 to the 7 sites"),
     "all collude": ({"survivors": None, "colluders": 7}, "colluders must be an integer"),
-    "a share too large": ({"survivors": 1.5}, "survivors as a share must lie in"),
+    "a share too large": ({"survivors": 1.5}, r"survivors must be .* or a share in \(0, 1\], such as 0.8, got 1.5"),
     "a huge epsilon": ({"epsilon": 1e20}, "or a smaller epsilon"),
     "colluders without masks": (
         {"trust": "site", "survivors": None, "colluders": 2},
         "colluders is for trust='masked'",
     ),
-    "a share as a number": ({"survivors": 5.0}, "a number of sites is written without a point"),
+    "a share as a number": (
+        {"survivors": 5.0},
+        "survivors must be a whole number from 1, written without a point, .* got 5.0",
+    ),
     "survivors without masks": ({"trust": "site"}, "survivors is for trust='masked'"),
 }
 

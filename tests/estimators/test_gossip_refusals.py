@@ -125,18 +125,18 @@ WORDS: dict[str, tuple[dict[str, Any], str]] = {
     "restarts": ({"restarts": -1}, "restarts must be .* got -1"),
     "rounds": ({"rounds": 0}, "rounds must be .* got 0"),
     "people": ({"people": 1}, "people must be .* got 1"),
-    "person": ({"person": 3}, "person must be the name of a column at every peer"),
+    "person": ({"person": 3}, "person must be the name of a column, the same at every place"),
     "oversample of segments": (
         {"method": "segments", "oversample": 2},
         "oversample has no meaning for method='segments'",
     ),
     "quorum below half": (
         {"quorum": 2},
-        "quorum must be None, a number from 3, more than half, to the 5 peers, .* got 2",
+        "quorum must be a number from 3, more than half, to the 5 peers, .* got 2",
     ),
-    "a small share": ({"quorum": 0.4}, "quorum must be None, .* got 0.4"),
-    "quorum of too many": ({"quorum": 6}, "quorum must be None, .* got 6"),
-    "quorum in words": ({"quorum": "half"}, "quorum must be None, .* got 'half'"),
+    "a small share": ({"quorum": 0.4}, "quorum must be a number from 3, .* got 0.4"),
+    "quorum of too many": ({"quorum": 6}, "quorum must be a number from 3, .* got 6"),
+    "quorum in words": ({"quorum": "half"}, "quorum must be a whole number from 1, .* or a share .* got 'half'"),
     "faults": ({"faults": {"loss": 0.1}}, "faults must be an eigenveil.runtimes.Faults"),
     "a mean that is false": ({"center": False}, "center must be 'private', True, None or numbers, got False"),
 }
@@ -165,7 +165,7 @@ NOISE: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "published, of another method": (
         {"epsilon": None, "noise": "published", "method": "power", "center": None, "row_bound": 5.0},
-        "noise='published' needs method='segments', as it is D-DP-PM's Alg. 1, and the method is 'power'",
+        "noise='published' needs method='segments', as it is D-DP-PM's Alg. 1, and this is method='power'",
     ),
     "published, with a mean": (
         {"epsilon": None, "noise": "published", "method": "segments", "row_bound": 5.0},

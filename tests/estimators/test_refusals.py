@@ -60,14 +60,14 @@ TABLES: dict[str, tuple[Any, str]] = {
     "pandas NaN": (pd.DataFrame(spoiled(np.nan), columns=NAMES), "Input X contains NaN"),
     "pandas NA": (pd.DataFrame({"a": pd.array([1, None, 3], dtype="Int64"), "b": [1, 2, 3]}), "Input X contains NaN"),
     "pandas inf": (pd.DataFrame(spoiled(np.inf), columns=NAMES), "Input X contains infinity"),
-    "arrow NaN": (arrow(spoiled(np.nan)), "Input X contains NaN or infinity"),
-    "arrow inf": (arrow(spoiled(np.inf)), "Input X contains NaN or infinity"),
+    "arrow NaN": (arrow(spoiled(np.nan)), "X contains NaN or infinity"),
+    "arrow inf": (arrow(spoiled(np.inf)), "X contains NaN or infinity"),
     "arrow null": (pa.table({"a": [1, None, 3], "b": [1, 2, 3]}), "column 'a' has missing values"),
     "polars null": (pl.DataFrame({"a": [1, None, 3], "b": [1, 2, 3]}), "column 'a' has missing values"),
-    "polars NaN": (tables(spoiled(np.nan))["polars"], "Input X contains NaN or infinity"),
-    "batch NaN": (tables(spoiled(np.nan))["pyarrow batch"], "Input X contains NaN or infinity"),
-    "rows NaN": (DenseRows(spoiled(np.nan)), "Input X contains NaN or infinity"),
-    "sparse rows inf": (as_rows(sparse(spoiled(np.inf))), "Input X contains NaN or infinity"),
+    "polars NaN": (tables(spoiled(np.nan))["polars"], "X contains NaN or infinity"),
+    "batch NaN": (tables(spoiled(np.nan))["pyarrow batch"], "X contains NaN or infinity"),
+    "rows NaN": (DenseRows(spoiled(np.nan)), "X contains NaN or infinity"),
+    "sparse rows inf": (as_rows(sparse(spoiled(np.inf))), "X contains NaN or infinity"),
     "no rows": (VALUES[:0], "0 sample"),
     "no sparse rows": (sparse(VALUES[:0]), "0 sample"),
     "no arrow rows": (arrow(VALUES[:0]), r"X has 0 sample\(s\)"),
@@ -265,12 +265,12 @@ def test_a_fit_on_the_wrong_columns_is_refused_when_scores_are_asked_for() -> No
     with pytest.raises(ValueError, match="rows must have 6 columns, as the model does, got 5"):
         pca.transform(DenseRows(VALUES[:, :5]))
     for spoilt in (spoiled(np.nan), sparse(spoiled(np.nan)), DenseRows(spoiled(np.inf))):
-        with pytest.raises(ValueError, match=r"Input X contains (NaN|infinity)"):
+        with pytest.raises(ValueError, match=r"X contains (NaN|infinity)"):
             pca.transform(spoilt)
     named = private(2).fit(arrow(VALUES))
     with pytest.raises(ValueError, match="feature names should match"):
         named.transform(arrow(VALUES).select(NAMES[::-1]))
-    with pytest.raises(ValueError, match="Input X contains NaN"):
+    with pytest.raises(ValueError, match="X contains NaN or infinity"):
         named.transform(arrow(spoiled(np.nan)))
     for wrong in (np.zeros((3, 3)), np.zeros(2)):
         with pytest.raises(ValueError, match=r"scores must have shape \(n, 2\)"):

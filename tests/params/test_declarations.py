@@ -15,6 +15,7 @@ from eigenveil.params import (
     FederatedParams,
     GossipParams,
     PrivateParams,
+    SimulateParams,
     StreamingParams,
     checked,
     declared,
@@ -29,6 +30,7 @@ KINDS: dict[Any, dict[str, Any]] = {
     PrivateParams: {},
     FederatedParams: {},
     GossipParams: {"graph": "ring"},
+    SimulateParams: {"graph": "ring"},
     StreamingParams: {},
 }
 EACH = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
@@ -113,9 +115,13 @@ def test_an_error_is_said_in_the_words_of_each_surface() -> None:
         checked(FederatedParams, FederatedParams(2, epsilon=1.0, survivors=4))
     again = pickle.loads(pickle.dumps(caught.value))  # noqa: S301 - our own error
     for error in (caught.value, again):
-        assert str(error) == "survivors is for trust='masked', got 4"
-        assert error.said(in_options(FederatedParams)) == "--survivors is for --trust masked, got 4"
-        words = '[privacy] survivors is for [privacy] trust = "masked", got 4'
+        assert str(error) == "survivors is for trust='masked', got 4; for other trust there is quorum"
+        assert error.said(in_options(FederatedParams)) == (
+            "--survivors is for --trust masked, got 4; for other trust there is --quorum"
+        )
+        words = (
+            '[privacy] survivors is for [privacy] trust = "masked", got 4; for other trust there is [network] quorum'
+        )
         assert error.said(in_study(FederatedParams)) == words
 
 

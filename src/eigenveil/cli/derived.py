@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import MISSING
+from dataclasses import MISSING, replace
 from functools import wraps
 from types import SimpleNamespace
 from typing import Annotated, Any
@@ -18,24 +18,32 @@ __all__ = ["with_options", "written_out"]
 
 
 def with_options(
-    params: type, *, leave: Collection[str] = (), rows: str = "the table", unless: str | None = None
+    params: type,
+    *,
+    leave: Collection[str] = (),
+    ahead: Collection[str] = (),
+    rows: str = "the table",
+    panels: Mapping[str, str] | None = None,
+    unless: str | None = None,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command an option for each parameter of `params` but those in `leave`.
 
     The command is called with `settings`, their checked values by name: what is wrong with one of them is said before the
     command imports anything heavy. A `ParameterError` in it is said in the words of its options, and X, the rows of an
-    estimator, as `rows`. With the command's own switch `unless`, such as --resume, no option is needed, and `settings` is
-    None; `written_out` says which were given all the same.
+    estimator, as `rows`. `panels` are other headings for those of the declarations, and `ahead` are options of the
+    command's own that come first. With the command's own switch `unless`, such as --resume, no option is needed, and
+    `settings` is None; `written_out` says which were given all the same.
     """
-    words = in_options(params, X=rows)
     known = {name: one for name, one in declared(params).items() if "cli" in one.param.surfaces and name not in leave}
 
     def made(command: Callable[..., None]) -> Callable[..., None]:
         own = [one for one in inspect.signature(command).parameters.values() if one.name != "settings"]
+        words = in_options(params, X=rows, **{one.name: f"--{one.name.replace('_', '-')}" for one in own})
         # Options come behind the arguments, and before the command's own options.
-        first = [one for one in own if one.default is inspect.Parameter.empty]
-        rest = [one for one in own if one.default is not inspect.Parameter.empty]
-        options = [option for one in known.values() for option in _options(one, words, needed=unless is None)]
+        first = [one for one in own if one.default is inspect.Parameter.empty or one.name in ahead]
+        rest = [one for one in own if one not in first]
+        shown = [_under(one, panels or {}) for one in known.values()]
+        options = [option for one in shown for option in _options(one, words, needed=unless is None)]
 
         @wraps(command)
         def run(**given: Any) -> None:
@@ -77,6 +85,11 @@ def written_out(context: typer.Context, params: type) -> list[str]:
     return [option for option, source in sources if source is not None and source.name == "COMMANDLINE"]
 
 
+def _under(one: Declared, panels: Mapping[str, str]) -> Declared:
+    panel = one.param.panel or ""
+    return replace(one, param=replace(one.param, panel=panels.get(panel, panel)))
+
+
 def _options(one: Declared, words: Words, *, needed: bool) -> Iterator[inspect.Parameter]:
     yield _option(one, words, needed=needed)
     if one.param.aloud is not None:
@@ -104,7 +117,7 @@ def _option(one: Declared, words: Words, *, needed: bool) -> inspect.Parameter:
     about = typer.Option(
         name,
         *(() if spec.short is None else (spec.short,)),
-        help=help_of(one, words),
+        help=help_of(one, words) + ("" if spec.written is None else f" Written as {spec.written}."),
         metavar=spec.metavar,
         rich_help_panel=spec.panel or None,
         show_default=True if default is not None else (spec.unset or False),

@@ -283,7 +283,7 @@ def survivors_from(text: str | None, *, sites: int) -> int | None:
     if text is None:
         return None
     # Only then: the estimators take a while to load.
-    from eigenveil.estimators.federated_terms import share_of
+    from eigenveil.estimators.federated_rules import share_of
 
     return share_of("--survivors", number_or_share("--survivors", text), sites)
 

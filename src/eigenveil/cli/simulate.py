@@ -15,10 +15,13 @@ import typer
 from eigenveil.cli import options as option
 from eigenveil.cli import simulate_options as simulating
 from eigenveil.cli import simulate_peers as peers
+from eigenveil.cli.bounds_file import was_given
+from eigenveil.cli.derived import with_options
 from eigenveil.cli.files import require_output
 from eigenveil.cli.splits import Parted, SplitRule, part
 from eigenveil.cli.terminal import errors_as_lines, leaves, output, wrote
-from eigenveil.errors import BudgetExceeded, PeersLost, QuorumLost, require
+from eigenveil.errors import BudgetExceeded, PeersLost, QuorumLost, require_param
+from eigenveil.params import FederatedParams, GossipParams, SimulateParams
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -41,12 +44,12 @@ _COMPARED: Final = "what was captured is NOT covered by the guarantee: it was co
 @final
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """What to do: part `data` by `rule`, as `reading` says, and fit with `settings`. `target` None writes no model."""
+    """What to do: part `data` by `rule`, as `reading` says, and fit as was `asked`. `target` None writes no model."""
 
     data: Path
     rule: SplitRule
     reading: Mapping[str, Any]
-    settings: Mapping[str, Any]
+    asked: FederatedParams | GossipParams
     loss: float
     delay: float
     duplicate: float
@@ -57,53 +60,21 @@ class _Job:
 
     @property
     def private(self) -> bool:
-        return self.settings["epsilon"] is not None
+        return self.asked.epsilon is not None
 
     @property
     def hub(self) -> bool:
-        return "graph" not in self.settings
+        return isinstance(self.asked, FederatedParams)
 
 
 @errors_as_lines
+@with_options(SimulateParams, ahead=("sites", "split"), panels=simulating.PANELS)
 def simulate(
+    context: typer.Context,
     data: option.Data,
-    components: simulating.Components,
+    settings: dict[str, Any],
     sites: simulating.Sites = None,
     split: simulating.Split = "iid",
-    topology: simulating.Topology = "star",
-    fanout: simulating.Fanout = None,
-    graph: simulating.GraphOfPeers = None,
-    consensus: simulating.Consensus = None,
-    steps: simulating.Steps = None,
-    noise: simulating.NoiseName = None,
-    noise_graph: simulating.NoiseGraph = None,
-    restarts: simulating.Restarts = None,
-    epsilon: simulating.Epsilon = None,
-    delta: simulating.Delta = None,
-    no_privacy: option.NoPrivacy = False,
-    trust: simulating.Trust = None,
-    survivors: simulating.Survivors = None,
-    colluders: simulating.Colluders = None,
-    person: option.Person = None,
-    person_sites: simulating.PersonSites = 1,
-    neighbours: option.NeighboursName = "add-remove",
-    row_bound: option.RowBound = None,
-    column_bounds: option.ColumnBounds = None,
-    center: option.Center = "private",
-    origin: option.Origin = None,
-    mean_bound: option.MeanBound = None,
-    scale: option.Scale = None,
-    method: simulating.Method = "auto",
-    rounds: simulating.Rounds = None,
-    tolerance: simulating.Tolerance = None,
-    oversample: simulating.Oversample = None,
-    local_steps: simulating.LocalSteps = "1",
-    align: simulating.Align = "procrustes",
-    participation: simulating.Participation = "full",
-    calibration: simulating.Calibration = "exact",
-    quorum: simulating.Quorum = None,
-    deadline: simulating.Deadline = 30.0,
-    retries: simulating.Retries = 4,
     loss: simulating.Loss = 0.0,
     delay: simulating.Delay = 0.0,
     duplicate: simulating.Duplicate = 0.0,
@@ -111,7 +82,6 @@ def simulate(
     drop: option.Drop = None,
     features: option.Features = None,
     one_based: option.OneBased = False,
-    seed: simulating.Seed = None,
     compare: simulating.Compare = None,
     guarantee: simulating.ShowGuarantee = False,
     model: simulating.Output = None,
@@ -159,65 +129,22 @@ def simulate(
     round: who answered, bytes on all links together, how far the
     directions moved (the largest sine), and what was charged.
     """
-    shared = {
-        "n_components": components,
-        "epsilon": option.numbers_from("--epsilon", epsilon),
-        "delta": option.numbers_from("--delta", delta),
-        "row_bound": row_bound,
-        "column_bounds": option.pair_from("--column-bounds", column_bounds),
-        "rounds": rounds,
-        "tolerance": tolerance,
-        "oversample": oversample,
-        "quorum": simulating.number_or_share("--quorum", quorum),
-        "deadline": deadline,
-        "retries": retries,
-        "center": None if center == "none" else center,
-        "origin": option.numbers_from("--origin", origin),
-        "mean_bound": mean_bound,
-        "scale": option.numbers_from("--scale", scale),
-        "neighbours": neighbours,
-        "random_state": seed,
-    }
-    option.require_choice(shared["epsilon"], shared["delta"], no_privacy=no_privacy)
-    for_hub: dict[str, Any] = {
-        "topology": topology,
-        "fanout": fanout,
-        "trust": trust,
-        "survivors": survivors,
-        "local_steps": local_steps,
-        "align": align,
-        "participation": participation,
-        "person_sites": person_sites,
-        "calibration": calibration,
-    }
-    for_peers: dict[str, Any] = {
-        "consensus": consensus,
-        "steps": steps,
-        "noise": noise,
-        "noise_graph": noise_graph,
-        "restarts": restarts,
-    }
-    either: dict[str, Any] = {"private": not no_privacy, "method": method, "colluders": colluders}
-    if graph is None:
-        peers.refuse_peers_options(method, for_peers)
-        settings = shared | simulating.hub_settings(**either, **for_hub)
-    else:
-        peers.refuse_hub_options(for_hub)
-        settings = shared | peers.peers_settings(graph, **either, **for_peers)
+    reading = {"person": settings.pop("person"), "drop": drop or [], "features": features, "one_based": one_based}
+    asked = simulating.asked_of(settings, was_given(context, tuple(settings)))
     if model is not None:
         require_output(model, endings=(".safetensors",), force=force, inputs=[data])
     _run(
         _Job(
             data,
             SplitRule.read(split, sites),
-            {"person": person, "drop": drop or [], "features": features, "one_based": one_based},
-            settings,
+            reading,
+            asked,
             loss,
             delay,
             duplicate,
             dead or [],
             model,
-            no_privacy if compare is None else compare,
+            asked.epsilon is None if compare is None else compare,
             guarantee,
         )
     )
@@ -237,12 +164,12 @@ def _run(job: _Job) -> None:
 def _fitted(job: _Job) -> tuple[Parted, "Estimator"]:
     import numpy as np
 
-    settings, seed = job.settings, job.settings["random_state"]
-    require(seed is None or seed >= 0, f"--seed must not be negative, got {seed}")
+    seed = job.asked.random_state
+    require_param(seed is None or seed >= 0, "{random_state} must not be negative, got {@value}", value=seed)
     # A stream of its own, so that the split says nothing about the start or the noise.
     rng = np.random.default_rng(None if seed is None else [seed, 2])
-    several = settings.get("person_sites", 1)
-    parted = part(job.data, job.rule, person_sites=several, scale=settings["scale"], rng=rng, **job.reading)
+    several = job.asked.person_sites if isinstance(job.asked, FederatedParams) else 1
+    parted = part(job.data, job.rule, person_sites=several, scale=job.asked.scale, rng=rng, **job.reading)
     dead = simulating.dead_from(job.dead, list(parted.sites), stem=job.rule.stem, rng=rng)
     try:
         pca = _estimator(job, parted, dead)
@@ -252,17 +179,11 @@ def _fitted(job: _Job) -> tuple[Parted, "Estimator"]:
             # What the estimator would warn of, the summary says.
             warnings.simplefilter("ignore", UserWarning)
             return parted, _carried(pca, parted, view)
-    except ValueError as error:
-        # A site is called as it is called.
-        site = next((f"{name}: " for name in parted.sites if str(error).startswith(f"{name}: ")), "")
-        words = str(error).removeprefix(site)
-        rows = "X" if any(name in words for name in parted.sites) else "the table"
-        raise ValueError(site + option.in_option_words(words, rows=rows)) from error
     except BudgetExceeded:
         leaves(_charged(pca) or "nothing was charged")
         raise
     except (QuorumLost, PeersLost) as error:
-        _fail(error, settings, pca)
+        _fail(error, job.asked, pca)
 
 
 def _estimator(job: _Job, parted: Parted, dead: Mapping[str, int]) -> "Estimator":
@@ -272,9 +193,9 @@ def _estimator(job: _Job, parted: Parted, dead: Mapping[str, int]) -> "Estimator
     faults = Faults(loss=job.loss, delay=job.delay, duplicate=job.duplicate, dies=dead)
     # Without faults, mail need not pass through the clock.
     network = None if faults == Faults() else faults
-    if job.hub:
-        return FederatedPCA(**job.settings, faults=network)
-    return GossipPCA(**peers.with_graphs(job.settings, list(parted.sites)), faults=network)
+    if isinstance(job.asked, FederatedParams):
+        return FederatedPCA(**vars(job.asked), faults=network)
+    return GossipPCA(**{**vars(job.asked), **peers.graphs_of(job.asked, list(parted.sites))}, faults=network)
 
 
 def _carried(pca: "Estimator", parted: Parted, view: "_View") -> "Estimator":
@@ -301,7 +222,7 @@ def _charged(pca: "Estimator") -> str:
     return f"charged so far: mu = {spent:.3g}" if spent > 0 else ""
 
 
-def _fail(error: QuorumLost | PeersLost, settings: Mapping[str, Any], pca: "Estimator") -> NoReturn:
+def _fail(error: QuorumLost | PeersLost, asked: FederatedParams | GossipParams, pca: "Estimator") -> NoReturn:
     """One line that names who was missing. Nothing can be resumed here: the process ends."""
     from rich.text import Text
 
@@ -313,8 +234,9 @@ def _fail(error: QuorumLost | PeersLost, settings: Mapping[str, Any], pca: "Esti
     if isinstance(error, PeersLost):
         words = peers.lost_words(error, missing=missing, ended=len(pca.unfinished_.transcript))
     else:
-        name = "survivors" if settings["trust"] == "masked" else "quorum"
-        fewest = settings[name]
+        masked = isinstance(asked, FederatedParams) and asked.trust == "masked"
+        name = "survivors" if masked else "quorum"
+        fewest = getattr(asked, name)
         needed = f"every site must answer unless --{name} says otherwise"
         needed = needed if fewest is None else f"--{name} is {fewest:g}"
         words = f"quorum lost in round {error.turn + 1} ({error.stage}): no answer from {missing}; {needed}"
@@ -380,7 +302,7 @@ def _show(console: "Console", job: _Job, pca: "Estimator", model: "Model", compa
     from eigenveil.files import SVMLIGHT
     from eigenveil.report import above_floor, labelled, noise_floor, rounds_table, warning_panel
 
-    if job.private and job.settings["random_state"] is not None:
+    if job.private and job.asked.random_state is not None:
         console.print(warning_panel(option.SEEDED))
     console.print(rounds_table(pca.transcript_))
     console.print()
@@ -401,16 +323,18 @@ def _show(console: "Console", job: _Job, pca: "Estimator", model: "Model", compa
 def _facts(job: _Job, pca: "Estimator") -> Iterator[tuple[str, str]]:
     from eigenveil.estimators import FederatedPCA
 
-    rounds, reason, method = pca.transcript_, pca.plan_.reason, pca.model_.settings["mechanism"]
-    yield "method", reason if reason.startswith(method) else f"{method}: {reason}"
+    rounds = pca.transcript_
+    yield "method", pca.plan_.headline
     if isinstance(pca, FederatedPCA):
         yield "sites", f"{len(pca.sites_)} in a {pca.model_.settings['topology']}, split {job.rule.words}"
     else:
-        yield from peers.facts(pca, split=job.rule.words, asked=job.settings["graph"])
+        assert isinstance(job.asked, GossipParams)
+        yield from peers.facts(pca, split=job.rule.words, asked=job.asked.graph)
     for done in rounds:
         if done.missing:
             # What peers have added noise to is not taken back: only the round begins again.
-            again = ", which began again" if job.settings.get("noise") else ", and all began again"
+            noisy = isinstance(job.asked, GossipParams) and (job.private or job.asked.noise == "published")
+            again = ", which began again" if noisy else ", and all began again"
             again, label = again * done.restarted, "no answer" if job.hub else "left behind"
             yield label, f"{_some(done.missing)} in round {done.number + 1}{again}"
     yield "rounds", str(len(rounds)) + ("" if pca.converged_ is not False else ", without coming to rest")
@@ -434,8 +358,9 @@ def _comparison(job: _Job, parted: Parted, pca: "Estimator") -> str:
     from eigenveil.linalg import sines
     from eigenveil.rows import block_size
 
-    same = {name: job.settings[name] for name in ("center", "scale")}
-    exact = PrivatePCA(pca.n_components_, epsilon=None, **same).fit(parted.pooled)
+    exact = PrivatePCA(pca.n_components_, epsilon=None, center=job.asked.center, scale=job.asked.scale).fit(
+        parted.pooled
+    )
     models = (replace(exact.model_, components=pca.components_), exact.model_)
     captured = np.zeros(2)
     for block in parted.pooled.blocks(block_size(parted.pooled)):

@@ -1,25 +1,41 @@
-"""The options of `eigenveil simulate` that no other command has, each with the words its --help shows, and how texts become
-settings."""
+"""The options of `eigenveil simulate` that are not parameters of a fit, and which fit is meant by those that are.
 
-from collections.abc import Sequence
+`eigenveil study` shares some options, which stand at the end of the list.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar
 
 import typer
 
-from eigenveil.errors import require
+from eigenveil.errors import ParameterError, require, require_param
+from eigenveil.params import FederatedParams, GossipParams, checked, declared
+from eigenveil.params.simulate import FOR_HUBS, FOR_PEERS
 
-__all__ = ["dead_from", "hub_settings", "local_steps_from", "number_or_share", "participation_from"]
+__all__ = ["PANELS", "asked_of", "dead_from", "local_steps_from", "number_or_share"]
 
+Kind = TypeVar("Kind")
 _SITES: Final = "Sites"
 _PRIVACY: Final = "Privacy"
 _METHOD: Final = "Method"
 _PEERS: Final = "Peers with no hub (all but the first only with --graph)"
 _FAULTS: Final = "What goes wrong (on a simulated clock and network)"
+# The headings of this command for those of the declarations.
+PANELS: Final = {"Peers with no hub": _PEERS, "Waiting": _FAULTS}
+# Why parameters of a fit around a hub mean nothing between peers.
+_WITHOUT_HUB: Final = {
+    "topology": "that says who talks to whom",
+    "fanout": "that says who talks to whom",
+    "trust": "there is no hub to be trusted, and {noise} says what is added",
+    "survivors": "{quorum} says how many peers must be left",
+    "local_steps": "fedpower needs a hub",
+    "align": "fedpower needs a hub",
+    "participation": "there is no hub that could draw",
+    "calibration": "what is published for peers is {noise=published}",
+    "person_sites": "each person has rows at one peer only",
+}
 
-Components: TypeAlias = Annotated[
-    int, typer.Option("--components", "-k", metavar="K", help="How many components.", show_default=False)
-]
 Output: TypeAlias = Annotated[
     Path | None,
     typer.Option(
@@ -53,17 +69,34 @@ Split: TypeAlias = Annotated[
         rich_help_panel=_SITES,
     ),
 ]
-Topology: TypeAlias = Annotated[
-    Literal["star", "tree"],
+Loss: TypeAlias = Annotated[
+    float, typer.Option(help="The chance that a message is lost. It is asked for again.", rich_help_panel=_FAULTS)
+]
+Duplicate: TypeAlias = Annotated[
+    float, typer.Option(help="The chance that a message comes twice.", rich_help_panel=_FAULTS)
+]
+Delay: TypeAlias = Annotated[
+    float,
     typer.Option(
-        metavar="WHICH",
-        help="star: every site talks to the hub. tree: at most --fanout to each node.",
-        rich_help_panel=_SITES,
+        metavar="SECONDS",
+        help="The longest time a message takes, on a simulated clock.",
+        rich_help_panel=_FAULTS,
     ),
 ]
-Fanout: TypeAlias = Annotated[
-    int | None,
-    typer.Option(help="For tree: how many at most below one node.", rich_help_panel=_SITES, show_default="8"),
+Dead: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="SITE",
+        help="A site that never answers: its name or number, or its value with --split by:COLUMN. SITE@3 stops after three "
+        "messages, any:2 takes two sites at random. May be repeated.",
+        rich_help_panel=_FAULTS,
+        show_default=False,
+    ),
+]
+
+# Those that only `eigenveil study` has.
+Components: TypeAlias = Annotated[
+    int, typer.Option("--components", "-k", metavar="K", help="How many components.", show_default=False)
 ]
 Epsilon: TypeAlias = Annotated[
     str | None,
@@ -82,17 +115,6 @@ Delta: TypeAlias = Annotated[
         help="The chance that the promise of epsilon fails; well below one over the number of people. May be a pair, too.",
         rich_help_panel=_PRIVACY,
         show_default=False,
-    ),
-]
-Trust: TypeAlias = Annotated[
-    Literal["curator", "site", "both", "masked"] | None,
-    typer.Option(
-        metavar="WHO",
-        help="Who adds the noise. curator: the hub, which sees raw parts. site: every site, against the hub too, for sqrt(M) "
-        "times the noise. both: both, for two budgets. masked: the sites together, under masks that come off the sum alone: "
-        "against the hub too, for the noise of a curator. With --no-privacy, masks without noise.",
-        rich_help_panel=_PRIVACY,
-        show_default="curator",
     ),
 ]
 Survivors: TypeAlias = Annotated[
@@ -118,83 +140,6 @@ Colluders: TypeAlias = Annotated[
 PersonSites: TypeAlias = Annotated[
     int, typer.Option(min=1, help="At how many sites at most one person's rows are.", rich_help_panel=_PRIVACY)
 ]
-Seed: TypeAlias = Annotated[
-    int | None,
-    typer.Option(
-        help="Fixes the split, the start, what goes wrong and the noise. Reproducible, and with --epsilon NOT PRIVATE.",
-        rich_help_panel=_PRIVACY,
-        show_default=False,
-    ),
-]
-Method: TypeAlias = Annotated[
-    Literal["auto", "krylov", "power", "fedpower", "covariance", "merge", "uda", "wda", "dr-svd", "segments"],
-    typer.Option(
-        metavar="WHICH",
-        help="auto, krylov, power, fedpower, covariance, merge, uda, wda or dr-svd. auto is krylov without privacy, and with it "
-        "one noisy covariance while that fits in memory, else noisy products. With --graph: power, which auto is then, krylov, "
-        "covariance, or segments, one component after another (D-DP-PM).",
-        rich_help_panel=_METHOD,
-    ),
-]
-GraphOfPeers: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        "--graph",
-        metavar="WHICH",
-        help="Sites are peers that talk to their neighbours on this graph, with no hub: ring, path, grid, star, complete, "
-        "random-regular:4 (four neighbours each), or a file with an edge on each line: two sites with a comma between, by name, "
-        "such as site 3, or by number, counted from 0.",
-        rich_help_panel=_PEERS,
-        show_default="a hub",
-    ),
-]
-Consensus: TypeAlias = Annotated[
-    Literal["metropolis", "chebyshev", "tree"] | None,
-    typer.Option(
-        metavar="WHICH",
-        help="How peers add up. metropolis: averages with neighbours, over and over. chebyshev: the same in about the root of as "
-        "many steps. tree: up and down a spanning tree, which is exact.",
-        rich_help_panel=_PEERS,
-        show_default="metropolis",
-    ),
-]
-Steps: TypeAlias = Annotated[
-    int | None,
-    typer.Option(
-        help="How many exchanges with neighbours a sum takes.",
-        rich_help_panel=_PEERS,
-        show_default="as many as leave nothing to speak of",
-    ),
-]
-NoiseName: TypeAlias = Annotated[
-    Literal["pairwise", "independent", "published"] | None,
-    typer.Option(
-        "--noise",
-        metavar="WHICH",
-        help="pairwise: noise that cancels between pairs of peers, for little more than that of a curator in the sum, against "
-        "--colluders of them. independent: all the noise at every peer, against all others, for sqrt(M) times as much. "
-        "published: D-DP-PM's own, with --no-privacy, because nothing is promised.",
-        rich_help_panel=_PEERS,
-        show_default="pairwise with --epsilon",
-    ),
-]
-NoiseGraph: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        metavar="WHICH",
-        help="For pairwise: which pairs share noise, said as for --graph. It must hold together without any --colluders peers.",
-        rich_help_panel=_PEERS,
-        show_default="those that talk",
-    ),
-]
-Restarts: TypeAlias = Annotated[
-    int | None,
-    typer.Option(
-        help="For how many rounds that are begun again, when peers vanish, to keep some of the budget.",
-        rich_help_panel=_PEERS,
-        show_default="0",
-    ),
-]
 Rounds: TypeAlias = Annotated[
     int | None,
     typer.Option(
@@ -216,115 +161,93 @@ Oversample: TypeAlias = Annotated[
     int | None,
     typer.Option(help="Directions carried beyond the components.", rich_help_panel=_METHOD, show_default="planned"),
 ]
-LocalSteps: TypeAlias = Annotated[
-    str,
-    typer.Option(
-        metavar="STEPS",
-        help="For fedpower: power steps at a site in each round. 4, or 4,3,2,1 round by round (the last one is repeated), or "
-        "decay:4 (FedPower (3.15)). With --epsilon each is charged, and sites must add the noise.",
-        rich_help_panel=_METHOD,
-    ),
-]
-Align: TypeAlias = Annotated[
-    Literal["procrustes", "sign", "none"],
-    typer.Option(
-        metavar="WHICH",
-        help="For fedpower: how sites turn their products towards the last basis: procrustes, sign or none.",
-        rich_help_panel=_METHOD,
-    ),
-]
-Participation: TypeAlias = Annotated[
-    str,
-    typer.Option(
-        metavar="WHO",
-        help="For power and fedpower: full, or K sites drawn in each round: with-replacement:K by size, "
-        "without-replacement:K evenly.",
-        rich_help_panel=_METHOD,
-    ),
-]
-Calibration: TypeAlias = Annotated[
-    Literal["exact", "paper"],
-    typer.Option(
-        metavar="WHICH",
-        help="exact: noise by exact accounting. paper: as FedPower prints it, with nothing promised, for comparison.",
-        rich_help_panel=_METHOD,
-    ),
-]
-Quorum: TypeAlias = Annotated[
+NoiseGraph: TypeAlias = Annotated[
     str | None,
     typer.Option(
-        metavar="NUMBER",
-        help="How many sites must answer, such as 4, or which share of them, such as 0.8. Others are left out from there on. "
-        "With --graph: how many peers must be left, more than half.",
-        rich_help_panel=_FAULTS,
-        show_default="all; more than half with --graph",
+        metavar="WHICH",
+        help="For pairwise: which pairs share noise, said as for --graph. It must hold together without any --colluders peers.",
+        rich_help_panel=_PEERS,
+        show_default="those that talk",
     ),
 ]
-Loss: TypeAlias = Annotated[
-    float, typer.Option(help="The chance that a message is lost. It is asked for again.", rich_help_panel=_FAULTS)
-]
-Duplicate: TypeAlias = Annotated[
-    float, typer.Option(help="The chance that a message comes twice.", rich_help_panel=_FAULTS)
-]
-Delay: TypeAlias = Annotated[
-    float,
+Consensus: TypeAlias = Annotated[
+    Literal["metropolis", "chebyshev", "tree"] | None,
     typer.Option(
-        metavar="SECONDS",
-        help="The longest time a message takes, on a simulated clock.",
-        rich_help_panel=_FAULTS,
+        metavar="WHICH",
+        help="How peers add up. metropolis: averages with neighbours, over and over. chebyshev: the same in about the root of as "
+        "many steps. tree: up and down a spanning tree, which is exact.",
+        rich_help_panel=_PEERS,
+        show_default="metropolis",
     ),
 ]
-Deadline: TypeAlias = Annotated[
-    float,
+Steps: TypeAlias = Annotated[
+    int | None,
     typer.Option(
-        metavar="SECONDS",
-        help="How long the hub, or a peer, waits before it asks again, on a simulated clock.",
-        rich_help_panel=_FAULTS,
+        help="How many exchanges with neighbours a sum takes.",
+        rich_help_panel=_PEERS,
+        show_default="as many as leave nothing to speak of",
     ),
 ]
-Retries: TypeAlias = Annotated[
-    int, typer.Option(help="How often it asks again before it goes on without a site.", rich_help_panel=_FAULTS)
-]
-Dead: TypeAlias = Annotated[
-    list[str] | None,
+Restarts: TypeAlias = Annotated[
+    int | None,
     typer.Option(
-        metavar="SITE",
-        help="A site that never answers: its name or number, or its value with --split by:COLUMN. SITE@3 stops after three "
-        "messages, any:2 takes two sites at random. May be repeated.",
-        rich_help_panel=_FAULTS,
-        show_default=False,
+        help="For how many rounds that are begun again, when peers vanish, to keep some of the budget.",
+        rich_help_panel=_PEERS,
+        show_default="0",
     ),
 ]
 
 
-def hub_settings(
-    *,
-    private: bool,
-    trust: str | None,
-    survivors: str | None,
-    colluders: int | None,
-    topology: str,
-    fanout: int | None,
-    local_steps: str,
-    participation: str,
-    **others: Any,
-) -> dict[str, Any]:
-    """Settings that `FederatedPCA` has and `GossipPCA` has not, or has in other words; `others` are settings as they are."""
-    masked = trust == "masked"
-    require(trust is None or masked or private, "--trust says who adds the noise, and with --no-privacy nobody does")
-    require(survivors is None or masked, "--survivors is for --trust masked; for other trust there is --quorum")
-    require(colluders is None or masked, "--colluders is for --trust masked or --graph")
-    require(fanout is None or topology == "tree", "--fanout is for --topology tree")
-    return {
-        "topology": topology,
-        "fanout": 8 if fanout is None else fanout,
-        "trust": "curator" if trust is None else trust,
-        "survivors": number_or_share("--survivors", survivors),
-        "colluders": 1 if colluders is None else colluders,
-        "local_steps": local_steps_from(local_steps),
-        "participation": participation_from(participation),
-        **others,
-    }
+def asked_of(settings: Mapping[str, Any], given: Collection[str]) -> FederatedParams | GossipParams:
+    """The parameters of the fit, checked: around a hub, or between peers where there is a graph. `given` were written out."""
+    return _around_a_hub(settings, given) if settings["graph"] is None else _between_peers(settings, given)
+
+
+def _around_a_hub(settings: Mapping[str, Any], given: Collection[str]) -> FederatedParams:
+    for name in settings:
+        if name in FOR_PEERS and name in given:
+            raise ParameterError(f"{{{name}}} is for {{graph}}, which says who talks to whom without a hub")
+    masked = settings["trust"] == "masked"
+    require_param(settings["method"] != "segments", "{method=segments} is for {graph}: peers without a hub")
+    require_param(
+        "trust" not in given or masked or settings["epsilon"] is not None,
+        "{trust} says who adds the noise, and with {epsilon=None} nobody does",
+    )
+    require_param("colluders" not in given or masked, "{colluders} is for {trust=masked} or {graph}")
+    return _checked(FederatedParams, settings, given)
+
+
+def _between_peers(settings: Mapping[str, Any], given: Collection[str]) -> GossipParams:
+    for name in settings:
+        if name in FOR_HUBS and name in given:
+            raise ParameterError(f"{{{name}}} has no meaning with {{graph}}: {_WITHOUT_HUB[name]}")
+    method = "power" if settings["method"] == "auto" else settings["method"]
+    *most, last = declared(GossipParams)["method"].words
+    require_param(
+        method in (*most, last),
+        f"{{method=}} needs a hub: with {{graph}} it is {', '.join(most)} or {last}",
+        method=method,
+    )
+    private, noise = settings["epsilon"] is not None, settings["noise"]
+    require_param(
+        "noise" not in given or private or noise == "published",
+        "{noise=} is for a budget, and {epsilon=None} says there is none",
+        noise=noise,
+    )
+    require_param(
+        not private or noise != "published",
+        "{noise=published} keeps no promise, so there is no {epsilon} to it: say {epsilon=None}",
+    )
+    require_param(
+        "colluders" not in given or (private and noise == "pairwise"),
+        "{colluders} is for {noise=pairwise} and a budget",
+    )
+    return _checked(GossipParams, {**settings, "method": method}, given)
+
+
+def _checked(kind: type[Kind], settings: Mapping[str, Any], given: Collection[str]) -> Kind:
+    own = {name: settings[name] for name in declared(kind) if name in settings}
+    return checked(kind, kind(**own), given=given)
 
 
 def local_steps_from(text: str) -> int | list[int] | tuple[str, int]:
@@ -343,20 +266,6 @@ def local_steps_from(text: str) -> int | list[int] | tuple[str, int]:
             f"--local-steps must be a number such as 4, a list such as 4,3,2,1, or decay:4, got {text!r}"
         ) from None
     return found if len(found) > 1 else found[0]
-
-
-def participation_from(text: str) -> str | tuple[str, int]:
-    """Everybody, or a scheme and how many it draws.
-
-    >>> participation_from("full"), participation_from("with-replacement:5")
-    ('full', ('with-replacement', 5))
-    """
-    scheme, colon, count = text.partition(":")
-    if text == "full":
-        return text
-    good = colon and scheme in ("with-replacement", "without-replacement") and count.isdecimal()
-    require(bool(good), f"--participation must be full, with-replacement:K or without-replacement:K, got {text!r}")
-    return scheme, int(count)
 
 
 def number_or_share(name: str, text: str | None) -> int | float | None:

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 from eigenveil.cli.files import read_rows
-from eigenveil.cli.options import in_option_words
 from eigenveil.cli.terminal import watched
 from eigenveil.errors import require
 
@@ -136,10 +135,7 @@ def _along_first(values: Any, unit: Any, scale: Any) -> "Array":
     from eigenveil.estimators import PrivatePCA
 
     rows = as_rows(values)
-    try:
-        scores = PrivatePCA(1, epsilon=None, scale=scale).fit(rows).transform(rows)[:, 0]
-    except ValueError as error:
-        raise ValueError(in_option_words(str(error))) from error
+    scores = PrivatePCA(1, epsilon=None, scale=scale).fit(rows).transform(rows)[:, 0]
     means: Array = np.bincount(unit, weights=scores) / np.bincount(unit)
     return means
 

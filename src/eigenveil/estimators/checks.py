@@ -156,9 +156,3 @@ def center_of(center: Any, dim: int) -> Any:
     require_param(array.shape == (dim,), f"{expected}shape {array.shape}")
     require_param(bool(np.isfinite(array).all()), "{center} must be finite")
     return np.array(array)
-
-
-def mean_or_numbers(center: Any, dim: int) -> Any:
-    """As `center_of`, with True for the mean, where rows are at many places and there is no mean but that of all."""
-    require_param(center is not False, "{center} must be 'private', True, None or numbers, got False")
-    return center_of("private" if center is True else center, dim)

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, Self, final
 
 import numpy as np
 
-from eigenveil.errors import require
+from eigenveil.errors import at_place, require, require_param, verbatim
 from eigenveil.linalg import Array
 from eigenveil.plan import plan_masks
 from eigenveil.privacy import Budget
@@ -123,12 +123,12 @@ def _farthest(name: str, rows: Rows, units: Array, point: Array) -> float:
         with np.errstate(over="ignore"):
             lengths = [0.0, *(_longest(block, units, point) for block in _blocks(rows))]
     except ValueError as error:
-        raise ValueError(f"{name}: {error}") from None
+        raise at_place(name, error) from None
     found = max(lengths)
     if isinstance(rows, Symmetric):
         inner = rows.matrix / np.outer(units, units)
         found = math.sqrt(max(float(np.linalg.norm(inner)), abs(float(np.trace(inner)))))
-    require(not any(map(math.isnan, lengths)), f"{name}: Input X contains NaN.")
+    require_param(not any(map(math.isnan, lengths)), f"{verbatim(name)}: {{X}} contains NaN")
     require(found < LARGEST / 4, f"{name}: numbers too large to square; divide them by something first")
     require(
         found == 0 or found > 4 * SMALLEST, f"{name}: numbers too small to square; multiply them by something first"

@@ -3,9 +3,8 @@
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
-from numpy.typing import ArrayLike
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
@@ -19,6 +18,9 @@ from eigenveil.estimators.fitted import FittedPCA
 from eigenveil.estimators.rounds import Unfinished, Watch
 from eigenveil.estimators.sites import Held, read_site, read_sites
 from eigenveil.linalg import Array
+from eigenveil.params import FederatedParams, checked, param, parameters
+from eigenveil.params.groups import HERE
+from eigenveil.params.values import instance_of
 from eigenveil.rows import in_silence
 from eigenveil.runtimes import Faults
 from eigenveil.tasks.fit.task import Found
@@ -29,62 +31,90 @@ __all__ = ["FederatedPCA"]
 _MANY = 1_000_000
 
 
-class FederatedPCA(FittedPCA):
+@parameters(panel="Waiting")
+class FederatedPCA(FederatedParams, FittedPCA):
     """Principal components of rows at many sites, none of which leaves its site. Changes in place: `fit` spends.
 
     Parameters
     ----------
     n_components : int
         How many components.
-    epsilon, delta : float
-        The budget of one fit. `epsilon=None` must be written out and gives exact PCA with no privacy. With trust="both" a pair:
-        against the hub, and against everybody else.
-    row_bound : float
-        No row may be longer than this around the mean; longer ones are scaled down. You must know it without looking. A site that
-        gives a `Symmetric` vouches for it: nobody can scale down a person in a matrix.
-    column_bounds : (low, high)
-        Each a number or one per column: entries are cut to it. Either bound suffices; with both, both hold.
-    method : "auto", "krylov", "power", "fedpower", "covariance", "merge", "uda", "wda" or "dr-svd"
-        Without privacy "auto" is "krylov"; with it, one noisy covariance while that fits in memory, else noisy products.
-    topology, fanout : "star" or "tree", int
-        Every site talks to the hub, or at most `fanout` to each node of a tree.
-    trust : "curator", "site", "both" or "masked"
-        Who adds the noise: the hub, which then sees raw parts; every site, against a hub that is not trusted; both; or the sites
-        together, a share each, under masks: the hub sees nothing but the noisy sum, which is as good as a curator's. For
-        krylov, power, covariance and dr-svd in a star.
-    survivors, colluders : int or float in (0, 1], int
-        With trust="masked": how many sites must be in each sum, or which share of them (None: all), and how many of
-        them may tell the hub all they know. Noise is for the others; with fewer survivors a turn is not unmasked.
-    rounds, tolerance : int, float
-        For krylov, power and fedpower: the most rounds, which the budget is reserved for, and the largest sine at which to stop.
-    oversample : int
-        Directions beyond n_components that are carried along.
-    local_steps : int, list of int or ("decay", int)
-        For fedpower: power steps at a site between two rounds. With epsilon each is charged, and sites must add the noise.
-    align : "procrustes", "sign" or "none"
-        For fedpower: how sites turn their products towards the last broadcast basis.
-    participation : "full", ("with-replacement", K) or ("without-replacement", K)
-        For power and fedpower: everybody in each round, or K drawn by size (scheme 1) or evenly (scheme 2).
-    quorum : None, int or float in (0, 1]
-        How many sites must answer, or which share of them; None is all. Sites that do not answer are left out from there on.
-    deadline, retries : float, int
-        For how many seconds the hub waits before it asks again, and how often it does. Simulated time here.
-    center : "private", True, None or array of d
-        The mean over all sites, found privately where there is a budget; none; or public numbers. Never a site's own mean.
-    origin, mean_bound, scale
-        As in `PrivatePCA`: where to look for the mean, and public units.
-    neighbours : "add-remove", "zero-out" or "replace-one"
-        Which tables must be hard to tell apart. The last two declare the number of people at each site public.
-    person : str
-        The column, at every site, that says whose row it is. A person's rows at one site are averaged.
-    person_sites : int
-        At how many sites one person's rows may be.
-    calibration : "exact" or "paper"
-        Noise by exact accounting, or as FedPower prints it, with nothing promised: for comparison.
-    faults : Faults
-        What a simulated network does to mail. None carries everything.
-    random_state : None or int
-        None draws noise from the operating system. A seed makes the fit reproducible and not private.
+    epsilon : float, pair of float or None
+        How much the result may depend on one person: smaller is more private. 0.1 is strict, 1 usual, 10 lax. With
+        trust='both' a pair, such as 3,1: against the hub, and against everybody else. epsilon=None must be written
+        out and gives exact PCA with no privacy.
+    delta : float, pair of float or None, default None
+        The chance that the guarantee of epsilon fails; well below one over the number of people. With trust='both' it
+        may be a pair, too.
+    row_bound : float or None, default None
+        Rows are clipped to this norm around the mean. You must know it without looking at the data. A site that gives
+        a `Symmetric` vouches for it: nobody can clip a person in a matrix.
+    column_bounds : (low, high) or None, default None
+        Entries are clipped to this range. One of the two bounds suffices; with both, both hold. Low and high are each
+        a number, or one per column.
+    center : "private", True, float, list, array or None, default 'private'
+        private: find the mean over all places, for a tenth to a quarter of the budget. center=None: leave rows where
+        they are. Or public numbers, one per column. True is private, too. It is never a place's own mean.
+    origin : float, list, array or None, default None: zero, or the middle of the column bounds
+        Where to look for the mean: one number, or one per column.
+    mean_bound : float or None, default None: searched for in up to three steps of the row bound
+        How far from the origin rows may lie while the mean is found.
+    scale : float, list, array or None, default None
+        Public units: columns are divided by this before row_bound and mean_bound apply. One number, or one per
+        column.
+    random_state : int or None, default None
+        A seed. Reproducible, NOT PRIVATE: whoever knows the seed can subtract the noise. For tests only. None draws
+        noise from the operating system.
+    neighbours : "add-remove", "zero-out" or "replace-one", default 'add-remove'
+        Neighbouring relation: which two tables the guarantee makes indistinguishable, add-remove, zero-out or
+        replace-one. The last two declare the number of people public.
+    person : str or None, default None
+        The column, at every place, that says whose row it is. A person's rows there are averaged and count as one
+        row, and all of them are protected together. Without it each row is taken for a person of its own.
+    topology : "star" or "tree", default 'star'
+        star: every site talks to the hub. tree: at most fanout to each node.
+    fanout : int, default 8
+        For topology='tree': at most how many below one node.
+    trust : "curator", "site", "both" or "masked", default 'curator'
+        Who adds the noise. curator: the hub, which sees raw parts. site: every site, against the hub too, for sqrt(M)
+        times the noise. both: sites and hub, for two budgets. masked: the sites together, a share each, under masks
+        that come off the sum alone: against the hub too, for the noise of a curator. With epsilon=None, masks without
+        noise. Masks are for krylov, power, covariance and dr-svd in a star.
+    survivors : int, float or None, default None: all
+        For trust='masked': how many sites must be in each sum, such as 8, or which share of them, such as 0.8. With
+        fewer nothing is unmasked.
+    colluders : int, default 1
+        For trust='masked': how many sites may tell the hub all they know. Noise is for the others.
+    person_sites : int, default 1
+        At how many sites at most one person has rows.
+    method : "auto", "krylov", "power", "fedpower", "covariance", "merge", "uda", "wda" or "dr-svd", default 'auto'
+        How they are found. auto is krylov without privacy, and with it one noisy covariance while that fits in
+        memory, else noisy products.
+    rounds : int or None, default None: planned
+        For krylov, power, fedpower, and for each component of segments: the most rounds. A budget is reserved for all
+        of them.
+    tolerance : float or None, default None: 1e-8 without privacy, and 0, never, with it
+        For krylov, power, fedpower and segments: stop when the answer moves by no more than this sine.
+    oversample : int or None, default None: planned
+        Directions carried beyond the components.
+    local_steps : int, list of int or ("decay", int), default 1
+        For fedpower: power steps at a site in each round. 4, or one number for each round (the last one is repeated),
+        or a decay from a number (FedPower (3.15)). With epsilon each is charged, and sites must add the noise.
+    align : "procrustes", "sign" or "none", default 'procrustes'
+        For fedpower: how sites turn their products towards the last basis: procrustes, sign or none.
+    participation : "full", ("with-replacement", K) or ("without-replacement", K), default 'full'
+        For power and fedpower: everybody in each round (full), or K sites drawn by size (with-replacement) or evenly
+        (without-replacement).
+    quorum : int, float or None, default None: all
+        How many must answer, such as 4, or which share of them, such as 0.8. Others are left out from there on.
+    deadline : float, default 30.0
+        Seconds to wait for an answer before asking again; simulated time in a simulation.
+    retries : int, default 4
+        How often to ask again before going on without an answer.
+    calibration : "exact" or "paper", default 'exact'
+        exact: noise by exact accounting. paper: as FedPower prints it, with nothing promised, for comparison.
+    faults : Faults or None, default None
+        What a simulated network does to messages. None carries everything.
 
     Attributes
     ----------
@@ -117,70 +147,12 @@ class FederatedPCA(FittedPCA):
     # The rows and keys of a fit that was interrupted: a copy can be fitted, and not resumed.
     _own = ("_federation",)
 
-    def __init__(
-        self,
-        n_components: int,
-        *,
-        epsilon: Any,
-        delta: Any = None,
-        row_bound: float | None = None,
-        column_bounds: Any = None,
-        method: str = "auto",
-        topology: Literal["star", "tree"] = "star",
-        fanout: int = 8,
-        trust: Literal["curator", "site", "both", "masked"] = "curator",
-        survivors: int | float | None = None,
-        colluders: int = 1,
-        rounds: int | None = None,
-        tolerance: float | None = None,
-        oversample: int | None = None,
-        local_steps: Any = 1,
-        align: Literal["procrustes", "sign", "none"] = "procrustes",
-        participation: Any = "full",
-        quorum: int | float | None = None,
-        deadline: float = 30.0,
-        retries: int = 4,
-        center: Literal["private"] | bool | ArrayLike | None = "private",
-        origin: ArrayLike | None = None,
-        mean_bound: float | None = None,
-        scale: ArrayLike | None = None,
-        neighbours: Literal["add-remove", "zero-out", "replace-one"] = "add-remove",
-        person: str | None = None,
-        person_sites: int = 1,
-        calibration: Literal["exact", "paper"] = "exact",
-        faults: Faults | None = None,
-        random_state: Any = None,
-    ) -> None:
-        self.n_components = n_components
-        self.epsilon = epsilon
-        self.delta = delta
-        self.row_bound = row_bound
-        self.column_bounds = column_bounds
-        self.method = method
-        self.topology = topology
-        self.fanout = fanout
-        self.trust = trust
-        self.survivors = survivors
-        self.colluders = colluders
-        self.rounds = rounds
-        self.tolerance = tolerance
-        self.oversample = oversample
-        self.local_steps = local_steps
-        self.align = align
-        self.participation = participation
-        self.quorum = quorum
-        self.deadline = deadline
-        self.retries = retries
-        self.center = center
-        self.origin = origin
-        self.mean_bound = mean_bound
-        self.scale = scale
-        self.neighbours = neighbours
-        self.person = person
-        self.person_sites = person_sites
-        self.calibration = calibration
-        self.faults = faults
-        self.random_state = random_state
+    faults: Faults | None = param(
+        "What a simulated network does to messages. None carries everything.",
+        default=None,
+        check=instance_of(Faults, "an eigenveil.runtimes.Faults"),
+        surfaces=HERE,
+    )
 
     @in_silence
     def fit(self, sites: Any, y: Any = None, *, watch: Watch | None = None) -> "FederatedPCA":
@@ -195,9 +167,10 @@ class FederatedPCA(FittedPCA):
 
     def prepare(self, sites: Any, *, watch: Watch | None = None) -> Federation:
         """The parties of a fit on `sites`, checked and ready, for who runs them other than `fit` does. Nothing is spent yet."""
-        budgets_of(self)
-        rows, columns = read_sites(self, sites)
-        federation = Federation(request_of(self, Held.of(rows)), rows, columns, watch=watch)
+        asked = checked(FederatedPCA, self)
+        budgets_of(asked)
+        rows, columns = read_sites(asked, sites)
+        federation = Federation(request_of(asked, Held.of(rows)), rows, columns, watch=watch)
         terms = federation.masked
         room = math.inf if terms is None else masked_room(terms, federation.study)
         if room < _MANY:
@@ -216,7 +189,8 @@ class FederatedPCA(FittedPCA):
 
         `sizes` is how many people each site has, where that is public; `grouped` says that a column names them.
         """
-        return request_of(self, Held.declared(dim, sites, sizes=sizes, grouped=grouped))
+        asked = checked(FederatedPCA, self)
+        return request_of(asked, Held.declared(dim, sites, sizes=sizes, grouped=grouped))
 
     @in_silence
     def resume(self, sites: Mapping[str, Any] | None = None) -> "FederatedPCA":
@@ -229,8 +203,9 @@ class FederatedPCA(FittedPCA):
         if federation is None:
             raise ValueError("there is nothing to resume: no fit has lost its quorum")
         require(sites is None or isinstance(sites, Mapping), "sites must be a mapping of names to tables, or None")
+        asked = checked(FederatedPCA, self)
         for name, X in (sites or {}).items():
-            federation.repair(name, read_site(self, name, X, federation.columns)[0])
+            federation.repair(name, read_site(asked, name, X, federation.columns)[0])
         return self._run(federation, resume=True)
 
     def scores(self, site: Any) -> Array:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, final
 
-from eigenveil.errors import BudgetExceeded, QuorumLost, require
+from eigenveil.errors import BudgetExceeded, QuorumLost, at_place, require, require_param, verbatim
 from eigenveil.estimators.federated_masks import Declared
 from eigenveil.estimators.federated_request import SitesRequest
 from eigenveil.estimators.parties import Design, Parties
@@ -148,18 +148,19 @@ class Federation:
             mean_bound=request.declared.given,
         )
         sound = now.row_bound <= request.declared.row_bound and now.mean_bound <= request.declared.mean_bound
-        require(
+        require_param(
             sound,
-            f"{site}: its rows reach farther than all sites had declared; begin a new fit, or give a row_bound, such as "
-            "eigenveil.find_bounds or `eigenveil bounds` finds",
+            f"{verbatim(site)}: its rows reach farther than all sites had declared; begin a new fit, or give a {{row_bound}}, "
+            "such as eigenveil.find_bounds or `eigenveil bounds` finds",
         )
 
     def require_sound_sites(self) -> None:
         """Raise what went wrong at a site, naming it, if anything did."""
         for name, member in self.members.items():
             if member.error is not None and name in self._missing:
-                kind = ValueError if isinstance(member.error, ValueError) else type(member.error)
-                raise kind(f"{name}: {member.error}") from None
+                if isinstance(member.error, ValueError):
+                    raise at_place(name, member.error) from None
+                raise type(member.error)(f"{name}: {member.error}") from None
 
     def _note(self, turn: Turn) -> None:
         assert self._runtime is not None

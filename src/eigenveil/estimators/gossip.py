@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import final
 
-from eigenveil.errors import ProtocolError, require
+from eigenveil.errors import ProtocolError, at_place, require
 from eigenveil.estimators.gossip_parties import PeerParties
 from eigenveil.estimators.gossip_request import PeersRequest
 from eigenveil.estimators.rounds import Round, Watch
@@ -105,7 +105,7 @@ class Gossip:
         """Raise what is wrong with a peer's rows, naming it, if anything is: others would go on without it."""
         for name, error in self.stopped.items():
             if isinstance(error, ValueError):
-                raise ValueError(f"{name}: {error}") from None
+                raise at_place(name, error) from None
 
     @property
     def since(self) -> int:

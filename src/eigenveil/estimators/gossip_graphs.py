@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from eigenveil.errors import require
+from eigenveil.errors import ParameterError, require, verbatim
 from eigenveil.graphs import Graph
 from eigenveil.linalg import Array
 from eigenveil.protocols.gossip import graph_of_weights, require_weights
@@ -30,7 +30,7 @@ def read_graph(what: str, graph: Any, names: tuple[str, ...]) -> tuple[Graph, Ar
             return graph_of_weights(weights, names), weights
         return _graph(graph, names), None
     except (ValueError, TypeError) as error:
-        raise ValueError(f"{what}: {error}") from error
+        raise ParameterError(f"{{{what}}}: {verbatim(str(error))}") from error
 
 
 def _graph(graph: Any, names: tuple[str, ...]) -> Graph:

@@ -4,28 +4,29 @@ import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, cast
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
-from eigenveil.errors import EigenveilError, require
-from eigenveil.estimators.checks import budget_of, mean_or_numbers, rank_of, require_integer, seed_of
-from eigenveil.estimators.federated_rules import require_enough
+from eigenveil.errors import EigenveilError, ParameterError, require, require_param, verbatim
+from eigenveil.estimators.checks import budget_of, center_of, rank_of, seed_of
+from eigenveil.estimators.federated_rules import require_enough, require_few_rounds
 from eigenveil.estimators.fitted import FittedPCA
 from eigenveil.estimators.gossip import Gossip
 from eigenveil.estimators.gossip_graphs import read_graph
-from eigenveil.estimators.gossip_plans import peers_plan
 from eigenveil.estimators.gossip_promise import gossip_promise
 from eigenveil.estimators.gossip_request import PeersRequest
-from eigenveil.estimators.gossip_rules import NoiseKind, noise_of, quorum_of, require_people, require_words
+from eigenveil.estimators.gossip_rules import NoiseKind, noise_of, peers_plan, quorum_of, require_people
 from eigenveil.estimators.gossip_scores import PublishedScores, ReadyScores
 from eigenveil.estimators.gossip_warnings import warnings_of
 from eigenveil.estimators.rounds import Unfinished, Watch
 from eigenveil.estimators.sites import Held, read_sites
 from eigenveil.graphs import Graph
 from eigenveil.linalg import Array
+from eigenveil.params import GossipParams, checked, param, parameters
+from eigenveil.params.groups import HERE
+from eigenveil.params.values import instance_of
 from eigenveil.plan import SitesPlan
 from eigenveil.privacy import (
     Budget,
@@ -44,54 +45,86 @@ __all__ = ["GossipPCA"]
 _MANY_STEPS = 1000
 
 
-class GossipPCA(FittedPCA):
+@parameters(panel="Waiting")
+class GossipPCA(GossipParams, FittedPCA):
     """Principal components of rows at peers on a graph, none of which trusts a center. Changes in place: `fit` spends.
 
     Parameters
     ----------
     n_components : int
         How many components.
+    epsilon : float or None
+        How much the result may depend on one person: smaller is more private. 0.1 is strict, 1 usual, 10 lax.
+        epsilon=None must be written out and gives exact PCA with no privacy.
+    delta : float or None, default None
+        The chance that the guarantee of epsilon fails; well below one over the number of people.
+    row_bound : float or None, default None
+        Rows are clipped to this norm around the mean. You must know it without looking at the data.
+    column_bounds : (low, high) or None, default None
+        Entries are clipped to this range. One of the two bounds suffices; with both, both hold. Low and high are each
+        a number, or one per column.
+    center : "private", True, float, list, array or None, default 'private'
+        private: find the mean over all places, for a tenth to a quarter of the budget. center=None: leave rows where
+        they are. Or public numbers, one per column. True is private, too. It is never a place's own mean.
+    origin : float, list, array or None, default None: zero, or the middle of the column bounds
+        Where to look for the mean: one number, or one per column.
+    mean_bound : float or None, default None: searched for in up to three steps of the row bound
+        How far from the origin rows may lie while the mean is found.
+    scale : float, list, array or None, default None
+        Public units: columns are divided by this before row_bound and mean_bound apply. One number, or one per
+        column.
+    random_state : int or None, default None
+        A seed. Reproducible, NOT PRIVATE: whoever knows the seed can subtract the noise. For tests only. None draws
+        noise from the operating system.
+    neighbours : "add-remove", "zero-out" or "replace-one", default 'add-remove'
+        Neighbouring relation: which two tables the guarantee makes indistinguishable, add-remove, zero-out or
+        replace-one. The last two declare the number of people public.
+    person : str or None, default None
+        The column, at every place, that says whose row it is. A person's rows there are averaged and count as one
+        row, and all of them are protected together. Without it each row is taken for a person of its own.
     graph : str, path, edges, dict, array or Graph
-        Who talks to whom: "ring", "path", "grid", "star", "complete" or "random-regular:4"; a file with one edge a line; pairs of
-        names or numbers; neighbours by name; a symmetric, doubly stochastic matrix of weights, (m, m); a networkx graph.
-    epsilon, delta : float
-        The budget of one fit. `epsilon=None` must be written out and gives exact PCA with no privacy.
-    row_bound : float
-        No row may be longer than this around the mean; longer ones are scaled down. You must know it without looking.
-    method : "power", "krylov", "covariance" or "segments"
-        Products with a block of directions, the same with all products kept, one covariance, or D-DP-PM: one direction at a time.
-    consensus : "metropolis", "chebyshev" or "tree"
-        How sums come about: averages with neighbours over and over, the same in about the root of as many steps, or up and down
-        a spanning tree, which is exact.
-    steps : int
-        How many exchanges a sum takes; None is as many as leave nothing to speak of.
-    rounds, tolerance : int, float
-        For power, krylov and segments (a component): the most rounds, which the budget is reserved for, and the sine to stop at.
-    oversample : int
-        Directions beyond n_components that are carried along.
-    noise : "pairwise", "independent", "published" or None
-        Noise that cancels between pairs of peers, as good as a curator's, against `colluders` of them; noise at every peer,
-        against all others; D-DP-PM's own, with nothing promised; or none, for epsilon=None.
-    noise_graph : as graph
-        Which pairs share noise; None is those that talk. Without any `colluders` peers it must still hold together.
-    colluders : int
-        How many peers may tell each other all they know.
-    center : "private", True, None or array of d
-        The mean over all peers, found privately where there is a budget; none; or public numbers.
-    random_state : None or int
-        None draws noise from the operating system. A seed makes the fit reproducible and not private.
-    column_bounds, origin, mean_bound, scale, neighbours, person
-        As in `FederatedPCA`.
-    people : int
-        A public guess at how many people there are, for the starts of "segments" alone.
-    restarts : int
-        How many turns can be begun again, each at its full price, when peers vanish: the budget is shared out accordingly.
-    quorum : None, int or float
-        How many peers must be left, more than half, or which share of them.
-    deadline, retries : float, int
-        For how many seconds a peer waits for a neighbour before it asks again, and how often it does. Simulated time here.
-    faults : Faults
-        What a simulated network does to mail. None carries everything.
+        Who talks to whom: ring, path, grid, star, complete, random-regular:4 (four neighbours each), or a file with
+        an edge on each line: two names or numbers with a comma between. Or pairs of names or numbers; neighbours by
+        name; a symmetric, doubly stochastic matrix of weights, (m, m); a networkx graph.
+    consensus : "metropolis", "chebyshev" or "tree", default 'metropolis'
+        How peers add up. metropolis: averages with neighbours, over and over. chebyshev: the same in about the root
+        of as many steps. tree: up and down a spanning tree, which is exact.
+    steps : int or None, default None: as many as leave nothing to speak of
+        How many exchanges with neighbours a sum takes.
+    noise : "pairwise", "independent", "published" or None, default 'pairwise'
+        What is added where there is a budget. pairwise: noise that cancels between pairs of peers, for little more
+        than that of a curator in the sum, against colluders of them. independent: all the noise at every peer,
+        against all others, for sqrt(M) times as much. published: D-DP-PM's own, with epsilon=None, because nothing is
+        promised. None is none, for epsilon=None.
+    noise_graph : as graph, or None, default None: those that talk
+        For noise='pairwise': which pairs share noise, said as for graph. It must hold together without any colluders
+        peers.
+    colluders : int, default 1
+        For noise='pairwise': how many peers may tell each other all they know.
+    restarts : int, default 0
+        For how many rounds that are begun again, each at its full price, when peers vanish, to keep some of the
+        budget.
+    rounds : int or None, default None: planned
+        For krylov, power, fedpower, and for each component of segments: the most rounds. A budget is reserved for all
+        of them.
+    tolerance : float or None, default None: 1e-8 without privacy, and 0, never, with it
+        For krylov, power, fedpower and segments: stop when the answer moves by no more than this sine.
+    oversample : int or None, default None: planned
+        Directions carried beyond the components.
+    quorum : int, float or None, default None: more than half
+        How many peers must be left, such as 4, or which share of them, such as 0.8; always more than half. Others are
+        left out from there on.
+    deadline : float, default 30.0
+        Seconds to wait for an answer before asking again; simulated time in a simulation.
+    retries : int, default 4
+        How often to ask again before going on without an answer.
+    method : "power", "krylov", "covariance" or "segments", default 'power'
+        power: products with a block of directions. krylov: the same with all products kept. covariance: one
+        covariance. segments: one direction at a time (D-DP-PM).
+    people : int or None, default None
+        A public guess at how many people there are, for the starts of segments alone.
+    faults : Faults or None, default None
+        What a simulated network does to messages. None carries everything.
 
     Attributes
     ----------
@@ -120,66 +153,12 @@ class GossipPCA(FittedPCA):
     # A copy could publish the same scores again, with other noise, and the original would not know of the charge.
     _own = ("scores_", "segments_", "_ready")
 
-    def __init__(
-        self,
-        n_components: int,
-        *,
-        graph: Any,
-        epsilon: float | None,
-        delta: float | None = None,
-        row_bound: float | None = None,
-        method: str = "power",
-        consensus: str = "metropolis",
-        steps: int | None = None,
-        rounds: int | None = None,
-        oversample: int | None = None,
-        noise: str | None = "pairwise",
-        noise_graph: Any = None,
-        colluders: int = 1,
-        center: ArrayLike | Literal["private"] | bool | None = "private",
-        random_state: Any = None,
-        tolerance: float | None = None,
-        column_bounds: Any = None,
-        origin: ArrayLike | None = None,
-        mean_bound: float | None = None,
-        scale: ArrayLike | None = None,
-        neighbours: str = "add-remove",
-        person: str | None = None,
-        people: int | None = None,
-        restarts: int = 0,
-        quorum: float | None = None,
-        deadline: float = 30.0,
-        retries: int = 4,
-        faults: Faults | None = None,
-    ) -> None:
-        self.n_components = n_components
-        self.graph = graph
-        self.epsilon = epsilon
-        self.delta = delta
-        self.row_bound = row_bound
-        self.method = method
-        self.consensus = consensus
-        self.steps = steps
-        self.rounds = rounds
-        self.oversample = oversample
-        self.noise = noise
-        self.noise_graph = noise_graph
-        self.colluders = colluders
-        self.center = center
-        self.random_state = random_state
-        self.tolerance = tolerance
-        self.column_bounds = column_bounds
-        self.origin = origin
-        self.mean_bound = mean_bound
-        self.scale = scale
-        self.neighbours = neighbours
-        self.person = person
-        self.people = people
-        self.restarts = restarts
-        self.quorum = quorum
-        self.deadline = deadline
-        self.retries = retries
-        self.faults = faults
+    faults: Faults | None = param(
+        "What a simulated network does to messages. None carries everything.",
+        default=None,
+        check=instance_of(Faults, "an eigenveil.runtimes.Faults"),
+        surfaces=HERE,
+    )
 
     @in_silence
     def fit(self, peers: Any, y: Any = None, *, watch: Watch | None = None) -> "GossipPCA":
@@ -201,10 +180,11 @@ class GossipPCA(FittedPCA):
 
     def prepare(self, peers: Any, *, watch: Watch | None = None) -> Gossip:
         """The peers of a fit, checked and ready, for who runs them other than `fit` does. Nothing is spent yet."""
-        self._budget()
-        rows, columns = read_sites(self, peers, word="peer")
+        asked = checked(GossipPCA, self)
+        asked._budget()
+        rows, columns = read_sites(asked, peers, word="peer")
         require_people(rows)
-        gossip = Gossip(self._request(Held.of(rows)), rows, columns, watch=watch)
+        gossip = Gossip(asked._request(Held.of(rows)), rows, columns, watch=watch)
         steps = gossip.terms.among(()).mixing.steps
         if self.consensus == "metropolis" and self.steps is None and steps > _MANY_STEPS:
             warnings.warn(
@@ -222,15 +202,14 @@ class GossipPCA(FittedPCA):
 
         `sizes` is how many people each peer has, where that is public; `grouped` says that a column names them.
         """
-        return self._request(Held.declared(dim, peers, sizes=sizes, grouped=grouped))
+        asked = checked(GossipPCA, self)
+        return asked._request(Held.declared(dim, peers, sizes=sizes, grouped=grouped))
 
     def _budget(self) -> tuple[Budget | None, NoiseKind]:
-        """What may be spent and what is added, both checked."""
-        require_words(self)
+        """What may be spent and what is added."""
         budget = None if self.noise == "published" else budget_of(self.epsilon, self.delta)
         noise = noise_of(self, budget)
-        require_integer("rounds", self.rounds, least=1, most=10_000 if budget is None else 200)
-        require(self.faults is None or isinstance(self.faults, Faults), "faults must be an eigenveil.runtimes.Faults")
+        require_few_rounds(self.rounds, private=budget is not None)
         return budget, noise
 
     @in_silence
@@ -244,8 +223,8 @@ class GossipPCA(FittedPCA):
         """
         check_is_fitted(self)
         budget = budget_of(epsilon, delta)
-        require(budget is not None, "epsilon is required: publishing scores without noise would be publishing rows")
-        assert budget is not None
+        if budget is None:
+            raise ParameterError("{epsilon} is required: publishing scores without noise would be publishing rows")
         ready: ReadyScores | None = getattr(self, "_ready", None)
         if ready is None:
             raise EigenveilError(
@@ -339,9 +318,12 @@ class GossipPCA(FittedPCA):
         noise_graph = None
         if noise == "pairwise":
             noise_graph = graph if self.noise_graph is None else read_graph("noise_graph", self.noise_graph, names)[0]
-            require_integer("colluders", self.colluders, least=1, most=max(1, len(names) - 2), optional=False)
-        else:
-            require(self.noise_graph is None, "noise_graph is for noise='pairwise' and a budget")
+            most = max(1, len(names) - 2)
+            require_param(
+                self.colluders <= most,
+                f"{{colluders}} must be an integer from 1 to {most}, got {{@value}}",
+                value=self.colluders,
+            )
         private = budget is not None
         # Without a budget nobody is protected, and the number of people is gathered like any other sum.
         near = Neighbours(self.neighbours) if private else Neighbours.ADD_REMOVE
@@ -353,21 +335,21 @@ class GossipPCA(FittedPCA):
         return PeersRequest(
             rank=rank,
             bounds=self._bounds(dim, private=private, sparse=held.sparse),
-            center=mean_or_numbers(self.center, dim),
+            center=center_of(self.center, dim),
             neighbours=near,
             plan=peers_plan(self, dim, rank, budget, people=known, peers=len(names)),
             budget=budget,
             noise=noise,
             graph=graph,
             weights=weights,
-            consensus=cast("Any", self.consensus),
-            steps=None if self.steps is None else int(self.steps),
+            consensus=self.consensus,
+            steps=self.steps,
             noise_graph=noise_graph,
-            colluders=int(self.colluders),
+            colluders=self.colluders,
             quorum=quorum_of(self, len(names)),
-            deadline=float(self.deadline),
-            retries=int(self.retries),
-            restarts=int(self.restarts),
+            deadline=self.deadline,
+            retries=self.retries,
+            restarts=self.restarts,
             grouped=held.grouped,
             people=known if private or noise == "published" else None,
             sizes=sizes,
@@ -378,7 +360,8 @@ class GossipPCA(FittedPCA):
         groups = graph.components()
         if len(groups) > 1:
             lost = ", ".join(groups[1][:5])
-            raise ValueError(f"graph must be connected: there is no way from {groups[0][0]} to {lost}")
+            ends = f"from {groups[0][0]} to {lost}"
+            raise ParameterError(f"{{graph}} must be connected: there is no way {verbatim(ends)}")
 
     def _bounds(self, dim: int, *, private: bool, sparse: bool) -> RowBounds:
         bounds = RowBounds.check(

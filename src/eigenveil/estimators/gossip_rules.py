@@ -1,87 +1,81 @@
-"""What `GossipPCA` refuses before anything is read or charged, and the arguments that can be said in several ways.
+"""What `GossipPCA` refuses before anything is read or charged, and how peers go about a fit: from checked parameters.
 
-Each function is given the estimator, whose parameters are still as the caller wrote them.
+Each parameter by itself is checked already; these are the rules between parameters, and those that need the number of peers.
 """
 
-import math
-import numbers
 from collections.abc import Mapping
-from typing import Any, Final, Literal
+from dataclasses import replace
+from typing import Any, Final, Literal, cast
 
-from eigenveil.errors import require
-from eigenveil.estimators.checks import is_real, require_integer, require_one_of
-from eigenveil.privacy import Budget
+from eigenveil.errors import ParameterError, require, require_param
+from eigenveil.estimators.federated_rules import share_of
+from eigenveil.params import GossipParams
+from eigenveil.plan import Method, SegmentsPlan, SitesPlan, plan_segments, plan_sites
+from eigenveil.privacy import Budget, Neighbours
 from eigenveil.protocols.messages import LONGEST_NAME
 from eigenveil.rows import Rows, Symmetric
 
-__all__ = ["NoiseKind", "agree_to_stop", "noise_of", "quorum_of", "require_people", "require_words"]
-
-_METHODS: Final = ("power", "krylov", "covariance", "segments")
+__all__ = ["NoiseKind", "noise_of", "peers_plan", "quorum_of", "require_people"]
 
 NoiseKind = Literal["none", "independent", "pairwise", "published"]
 
-
-def require_words(pca: Any) -> None:
-    """Refuse parameters that are none of their words or numbers."""
-    require_one_of("method", pca.method, _METHODS)
-    require_one_of("consensus", pca.consensus, ("metropolis", "chebyshev", "tree"))
-    require_one_of("neighbours", pca.neighbours, ("add-remove", "zero-out", "replace-one"))
-    if pca.noise is not None:
-        require_one_of("noise", pca.noise, ("pairwise", "independent", "published"))
-    require(pca.person is None or isinstance(pca.person, str), "person must be the name of a column at every peer")
-    require_integer("steps", pca.steps, least=1, most=1_000_000)
-    require_integer("oversample", pca.oversample, least=0)
-    require_integer("restarts", pca.restarts, least=0, most=1000, optional=False)
-    require_integer("retries", pca.retries, least=0, most=1000, optional=False)
-    require_integer("people", pca.people, least=2)
-    good = is_real(pca.deadline) and 0 < float(pca.deadline) < math.inf
-    require(good, f"deadline must be positive and finite, got {pca.deadline!r}")
-    require(
-        pca.consensus != "tree" or pca.steps is None,
-        "steps has no meaning with consensus='tree': a sum takes one way up and one way down",
-    )
-    require(pca.method != "segments" or pca.oversample is None, "oversample has no meaning for method='segments'")
+# Rounds where peers go on from different sums and cannot see for themselves when to stop; and those of the published form, after
+# which D-DP-PM's Figure 3 has come to rest on most data.
+_FIXED_ROUNDS: Final = 30
+_PUBLISHED_ROUNDS: Final = 5
+# A guess at the people of one peer, where nobody says. It matters to hidden starts alone, and little to those.
+_PEOPLE_OF_A_PEER: Final = 1000
 
 
-def noise_of(pca: Any, budget: Budget | None) -> NoiseKind:
-    """What is added to what leaves a peer."""
-    if pca.noise == "published":
-        needs = []
-        if pca.method != "segments":
-            needs.append(f"method='segments', as it is D-DP-PM's Alg. 1, and the method is {pca.method!r}")
-        if pca.center is True or isinstance(pca.center, str):
-            needs.append("center=None or public numbers, as it has no private mean")
-        if pca.row_bound is None:
-            needs.append(
-                "a row_bound, which its scaling is in units of (eigenveil.find_bounds or `eigenveil bounds` finds one)"
-            )
-        require(not needs, f"noise='published' needs {'; '.join(needs)}")
-        require(pca.restarts == 0, "restarts is for a budget, and noise='published' has none")
+def noise_of(asked: GossipParams, budget: Budget | None) -> NoiseKind:
+    """What is added to what leaves a peer; refused where a parameter has no meaning beside it."""
+    if asked.noise == "published":
+        _require_as_published(asked)
         return "published"
     if budget is None:
-        require(pca.restarts == 0, "restarts is for a budget; without one turns are begun again as often as needed")
+        require_param(
+            asked.restarts == 0, "{restarts} is for a budget; without one turns are begun again as often as needed"
+        )
+        require_param(asked.noise_graph is None, "{noise_graph} is for {noise=pairwise} and a budget")
         return "none"
-    require(
-        pca.noise is not None,
-        "noise=None adds no noise, and an epsilon was asked for: take noise='pairwise' or 'independent', or epsilon=None",
+    require_param(
+        asked.noise is not None,
+        "{noise=None} adds no noise, and an {epsilon} was asked for: take {noise=pairwise} or {noise=independent}, or "
+        "{epsilon=None}",
     )
-    return "pairwise" if pca.noise == "pairwise" else "independent"
+    return "pairwise" if asked.noise == "pairwise" else "independent"
 
 
-def quorum_of(pca: Any, peers: int) -> int:
+def _require_as_published(asked: GossipParams) -> None:
+    needs = []
+    if asked.method != "segments":
+        needs.append("{method=segments}, as it is D-DP-PM's Alg. 1, and this is {method=}")
+    if isinstance(asked.center, str):
+        needs.append("{center=None} or public numbers, as it has no private mean")
+    if asked.row_bound is None:
+        needs.append(
+            "a {row_bound}, which its scaling is in units of (eigenveil.find_bounds or `eigenveil bounds` finds one)"
+        )
+    require_param(not needs, f"{{noise=published}} needs {'; '.join(needs)}", method=asked.method)
+    require_param(asked.restarts == 0, "{restarts} is for a budget, and {noise=published} has none")
+
+
+def quorum_of(asked: Any, peers: int) -> int:
     """How many peers must be left: more than half, or two groups that cannot reach each other would both go on."""
-    least, value = peers // 2 + 1, pca.quorum
+    least, value = peers // 2 + 1, asked.quorum
     if value is None:
         return least
-    if is_real(value) and not isinstance(value, numbers.Integral) and 0 < float(value) <= 1:
-        value = math.ceil(float(value) * peers * (1 - 1e-12))
-    whole = is_real(value) and isinstance(value, numbers.Integral)
-    require(
-        whole and least <= int(value) <= peers,
-        f"quorum must be None, a number from {least}, more than half, to the {peers} peers, or such a share of them, "
-        f"got {pca.quorum!r}",
-    )
-    return int(value)
+    try:
+        found = share_of("quorum", value, peers)
+    except ParameterError:
+        found = None
+    if found is None or found < least:
+        raise ParameterError(
+            f"{{quorum}} must be a number from {least}, more than half, to the {peers} peers, or such a share of them, "
+            "got {@value}",
+            value=value,
+        )
+    return found
 
 
 def require_people(peers: Mapping[str, Rows]) -> None:
@@ -98,11 +92,43 @@ def require_people(peers: Mapping[str, Rows]) -> None:
         require(short, f"names of peers must be text of 1 to {LONGEST_NAME} characters, got {name[:20]!a}")
 
 
-def agree_to_stop(pca: Any) -> bool:
-    """Whether peers go on from one and the same sum, and so decide alike when to stop; refused where they must and do not."""
-    require(
-        pca.steps is None or pca.method != "krylov",
-        f"method='krylov' keeps all products, and with steps={pca.steps} peers would keep different ones: leave steps open, or "
-        "take method='power' or 'covariance'",
+def peers_plan(
+    asked: GossipParams, dim: int, rank: int, budget: Budget | None, *, people: float | None, peers: int
+) -> SitesPlan | SegmentsPlan:
+    """The plan of a fit. `people` is their number where it is public."""
+    tolerance, rounds = asked.tolerance, asked.rounds
+    require_param(
+        asked.consensus != "tree" or asked.steps is None,
+        "{steps} has no meaning with {consensus=tree}: a sum takes one way up and one way down",
     )
-    return pca.steps is None
+    # With steps of its own each peer goes on from another sum, so they do not see alike when to stop.
+    if asked.steps is not None:
+        require_param(
+            asked.method != "krylov",
+            "{method=krylov} keeps all products, and with {steps=} peers would keep different ones: leave {steps} open, or take "
+            "{method=power} or {method=covariance}",
+            steps=asked.steps,
+        )
+        tolerance = 0.0 if asked.method != "covariance" else tolerance
+        if rounds is None and budget is None and asked.method in ("power", "segments"):
+            rounds = _FIXED_ROUNDS
+    if asked.method == "segments":
+        require_param(asked.oversample is None, "{oversample} has no meaning for {method=segments}")
+        guess = asked.people if asked.people is not None else people
+        guess = _PEOPLE_OF_A_PEER * peers if guess is None else guess
+        rounds = _PUBLISHED_ROUNDS if asked.noise == "published" and rounds is None else rounds
+        plan = plan_segments(dim=dim, rank=rank, people=max(2, int(guess)), budget=budget, rounds=rounds)
+        if asked.noise == "published":
+            return replace(plan, reason=f"{plan.turns} iterations for each component, as published, scaled by guesses")
+        return plan if tolerance is None else replace(plan, tolerance=tolerance)
+    return plan_sites(
+        dim=dim,
+        rank=rank,
+        budget=budget,
+        method=cast("Method", asked.method),
+        neighbours=Neighbours(asked.neighbours),
+        rounds=rounds,
+        tolerance=tolerance,
+        oversample=asked.oversample,
+        local_steps=1,
+    )

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import final
 
-from eigenveil.errors import EigenveilError, require
+from eigenveil.errors import EigenveilError, require_param
 from eigenveil.estimators.gossip_request import PeersRequest
 from eigenveil.linalg import Array
 from eigenveil.privacy import (
@@ -61,8 +61,8 @@ class ReadyScores:
             why_not = "the fit promised nothing, so there is no guarantee to add to"
         elif not request.neighbours.count_is_public:
             why_not = (
-                "a score for each person says how many there are, which neighbours='add-remove' protects: fit with "
-                "neighbours='zero-out' or 'replace-one'"
+                "a score for each person says how many there are, which {neighbours=add-remove} protects: fit with "
+                "{neighbours=zero-out} or {neighbours=replace-one}"
             )
         elif request.grouped:
             why_not = "people with several rows have several scores: publish_scores is for one row each"
@@ -86,7 +86,7 @@ class ReadyScores:
 
     def publish(self, budget: Budget, fitted: Guarantee) -> PublishedScores:
         """Each peer's scores through a mechanism of its own, for all of `budget`, and what is promised after that."""
-        require(not self.why_not, self.why_not)
+        require_param(not self.why_not, self.why_not)
         assert fitted.epsilon is not None and fitted.delta is not None
         self._times += 1
         scores: dict[str, Array] = {}

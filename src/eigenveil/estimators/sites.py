@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
-from eigenveil.errors import require
+from eigenveil.errors import ParameterError, require, require_param
 from eigenveil.estimators.fitted import column_names, read_rows, without_person
 from eigenveil.privacy import Neighbours, bounded_count
 from eigenveil.rows import Rows, Symmetric, WeightedRows, counts_people
@@ -100,6 +100,8 @@ def read_site(estimator: Any, name: str, X: Any, columns: Columns | None) -> tup
             raise ValueError(f"it has {count} columns, and {columns.first} has {columns.count}")
         if ids is not None:
             rows = WeightedRows.by_person(rows, ids)
+    except ParameterError as error:
+        raise error.within(name) from None
     except (ValueError, TypeError) as error:
         # Scikit-learn goes on to recommend other estimators.
         raise ValueError(f"{name}: {str(error).splitlines()[0]}") from None
@@ -116,23 +118,24 @@ def _table(reader: Any, X: Any) -> tuple[Rows, Any]:
 
 def _matrix(estimator: Any, X: Symmetric) -> tuple[Rows, None]:
     """A matrix in place of rows, or a `ValueError` that says which choice of the caller's needs the rows."""
-    require(
+    require_param(
         estimator.center is None,
-        "center must be None where a site gives a Symmetric: its people cannot be moved to a center, nor does it say where "
-        "their mean is. Move rows to a public point before you multiply them",
+        "{center=None} must be given where a site gives a Symmetric: its people cannot be moved to a center, nor does it say "
+        "where their mean is. Move rows to a public point before you multiply them",
     )
-    require(
+    require_param(
         estimator.column_bounds is None,
-        "column_bounds must be None where a site gives a Symmetric, which has no rows to cut; give row_bound",
+        "{column_bounds} must be left out where a site gives a Symmetric, which has no rows to clip; give {row_bound}",
     )
-    require(
+    require_param(
         estimator.person is None,
-        "person must be None where a site gives a Symmetric, which has no rows that name anybody; its people says how many",
+        "{person} must be left out where a site gives a Symmetric, which has no rows that name anybody; its people says how many",
     )
-    require(
+    require_param(
         estimator.method not in _ROOTS,
-        f"method={estimator.method!r} needs the rows of a site, or a root of its matrix, which a Symmetric may not have; "
-        "take 'auto', 'krylov', 'covariance', 'power', 'fedpower' or 'dr-svd'",
+        "{method=} needs the rows of a site, or a root of its matrix, which a Symmetric may not have; take auto, krylov, "
+        "covariance, power, fedpower or dr-svd",
+        method=estimator.method,
     )
     return X, None
 

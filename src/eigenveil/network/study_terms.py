@@ -151,7 +151,7 @@ def layout_of(study: "StudyFile") -> "Layout":
 
 def fewest_of(study: "StudyFile") -> int:
     """Over how many organisations a sum is at least, from numbers or shares."""
-    from eigenveil.estimators.federated_terms import share_of
+    from eigenveil.estimators.federated_rules import share_of
     from eigenveil.estimators.gossip_rules import quorum_of
 
     if study.carrier == "gossip":

@@ -8,6 +8,7 @@ from eigenveil.params.declare import Param, checked, declared, param, parameters
 from eigenveil.params.federated import FederatedParams
 from eigenveil.params.gossip import GossipParams
 from eigenveil.params.private import PrivateParams
+from eigenveil.params.simulate import SimulateParams
 from eigenveil.params.streaming import StreamingParams
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "GossipParams",
     "Param",
     "PrivateParams",
+    "SimulateParams",
     "StreamingParams",
     "checked",
     "declared",

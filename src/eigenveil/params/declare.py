@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import MISSING, dataclass, field, replace
 from types import MappingProxyType, NoneType, UnionType
 from typing import Any, Final, Literal, TypeVar, Union, dataclass_transform, get_args, get_origin, overload
@@ -17,7 +17,7 @@ from typing import Any, Final, Literal, TypeVar, Union, dataclass_transform, get
 from eigenveil.errors import ParameterError
 from eigenveil.params.values import Check, Expected, one_of
 
-__all__ = ["Aloud", "Declared", "Limit", "Param", "checked", "declared", "param", "parameters", "refusal"]
+__all__ = ["Aloud", "Declared", "Limit", "Param", "again", "checked", "declared", "param", "parameters", "refusal"]
 
 Value = TypeVar("Value")
 Kind = TypeVar("Kind")
@@ -60,6 +60,9 @@ class Param:
     none: str | None = None  # The word for None outside Python.
     aloud: Aloud | None = None  # The switch for None outside Python, where leaving it out must not mean it.
     only: str | None = None  # "trust=masked": refused, unless left at its default, where that does not hold.
+    quiet: bool = False  # Refused there only where it was written out: calls in Python may share settings.
+    instead: str | None = None  # What to do where `only` does not hold.
+    written: str | None = None  # Its forms on a command line, where neither the help nor the metavar shows them.
     beside: str | None = None  # Outside Python: given where this other parameter is, and only there.
     limit: Limit | None = None  # The key of a policy that limits it.
     panel: str | None = None  # Heading in --help and in the docs; by default that of the class that declares it.
@@ -103,6 +106,10 @@ class Declared:
         """Whether it may be None."""
         return self.default is None or NoneType in get_args(self.type)
 
+    def at_default(self, value: Any) -> bool:
+        """Whether a value is the default. Arrays never are."""
+        return value is self.default or (type(value) is type(self.default) and bool(value == self.default))
+
 
 @overload
 def param(text: str, *, default: Value, kw_only: bool = True, **facts: Any) -> Value: ...
@@ -111,6 +118,14 @@ def param(text: str, *, kw_only: bool = True, **facts: Any) -> Any: ...
 def param(text: str, *, default: Any = MISSING, kw_only: bool = True, **facts: Any) -> Any:
     """A field of a class of parameters: its help, and other fields of `Param` as `facts`."""
     return field(default=default, kw_only=kw_only, metadata={"param": Param(help=text, **facts)})
+
+
+def again(cls: type, name: str, **changes: Any) -> Any:
+    """The declaration of a parameter that another class has, with other facts or another default."""
+    one = declared(cls)[name]
+    kw_only = bool(cls.__dataclass_fields__[name].kw_only)  # type: ignore[attr-defined]
+    default = changes.pop("default", one.default)
+    return field(default=default, kw_only=kw_only, metadata={"param": replace(one.param, **changes)})
 
 
 @dataclass_transform(eq_default=False, kw_only_default=True, field_specifiers=(param,))
@@ -148,16 +163,21 @@ def declared(cls: type) -> dict[str, Declared]:
     }
 
 
-def checked(kind: type[Kind], asked: Any) -> Kind:
-    """The parameters of `asked`, checked and in their plain form, as a `kind`; a `ParameterError` for the first bad one."""
+def checked(kind: type[Kind], asked: Any, *, given: Collection[str] = ()) -> Kind:
+    """The parameters of `asked`, checked and in their plain form, as a `kind`; a `ParameterError` for the first bad one.
+
+    Those named in `given` were written out, on a command line or in a file: they are refused wherever they mean nothing.
+    """
     known = declared(kind)
     found = {name: _checked(one, getattr(asked, name)) for name, one in known.items()}
     for name, one in known.items():
-        if one.param.only is None or found[name] == one.default:
+        idle = one.param.quiet or one.at_default(found[name])
+        if one.param.only is None or (idle and name not in given):
             continue
         other, _, word = one.param.only.partition("=")
         if found[other] != word:
-            raise ParameterError(f"{{{name}}} is for {{{one.param.only}}}, got {{@given}}", given=found[name])
+            instead = "" if one.param.instead is None else f"; {one.param.instead}"
+            raise ParameterError(f"{{{name}}} is for {{{one.param.only}}}, got {{@given}}{instead}", given=found[name])
     return kind(**found)
 
 

@@ -16,6 +16,8 @@ __all__ = ["DOCUMENTED", "current", "main"]
 
 DOCUMENTED: Final = (
     "eigenveil.estimators.private_pca:PrivatePCA",
+    "eigenveil.estimators.federated_pca:FederatedPCA",
+    "eigenveil.estimators.gossip_pca:GossipPCA",
     "eigenveil.estimators.streaming_pca:StreamingPCA",
 )
 _SECTION: Final = re.compile(r"    Parameters\n    -{10}\n.*?(?=\n\n    \w+\n    -{4,}\n)", re.DOTALL)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from eigenveil.params.declare import Limit, param, parameters
+from eigenveil.params.declare import Limit, again, param, parameters
 from eigenveil.params.groups import (
     DELTA_LIMIT,
     EPSILON,
     EPSILON_LIMIT,
     NO_PRIVACY,
     OFFLINE,
-    Bounds,
     Places,
+    PooledBounds,
     Protection,
     Stopping,
     Waiting,
@@ -20,7 +20,7 @@ from eigenveil.params.groups import (
 from eigenveil.params.texts import numbers_from, share_from
 from eigenveil.params.values import Expected, fraction, number_or_share, pair_of, whole
 
-__all__ = ["FederatedParams", "Hub", "PairBudget", "Rounds"]
+__all__ = ["FederatedParams", "Hub", "HubMethod", "PairBudget", "Rounds"]
 
 
 def local_steps_of(value: Any) -> Any:
@@ -57,7 +57,10 @@ def participation_of(value: Any) -> Any:
     if isinstance(value, str) and value == "full":
         return value
     if isinstance(value, list | tuple) and len(value) == 2 and value[0] in ("with-replacement", "without-replacement"):
-        return value[0], whole(1)(value[1])
+        try:
+            return value[0], whole(1)(value[1])
+        except Expected as error:
+            raise Expected(f"a draw of K sites, where K is {error}") from None
     raise Expected('"full", ("with-replacement", K) or ("without-replacement", K)')
 
 
@@ -81,7 +84,7 @@ class PairBudget:
 
     epsilon: float | tuple[float, float] | None = param(
         "How much the result may depend on one person: smaller is more private. 0.1 is strict, 1 usual, 10 lax. "
-        "With {trust=both} a pair: against the hub, and against everybody else.",
+        "With {trust=both} a pair, such as 3,1: against the hub, and against everybody else.",
         more="{epsilon=None} must be written out and gives exact PCA with no privacy.",
         check=pair_of(EPSILON),
         said="float, pair of float or None",
@@ -115,13 +118,18 @@ class Hub:
         key="carrier",
     )
     fanout: int = param(
-        "At most how many below one node.", default=8, check=whole(2, 10_000), only="topology=tree", metavar="NUMBER"
+        "At most how many below one node.",
+        default=8,
+        check=whole(2, 10_000),
+        only="topology=tree",
+        quiet=True,
+        metavar="NUMBER",
     )
     trust: Literal["curator", "site", "both", "masked"] = param(
         "Who adds the noise. curator: the hub, which sees raw parts. site: every site, against the hub too, for sqrt(M) times "
         "the noise. both: sites and hub, for two budgets. masked: the sites together, a share each, under masks that come "
-        "off the sum alone: against the hub too, for the noise of a curator.",
-        more="Masks are for krylov, power, covariance and dr-svd in a star; with {epsilon=None} they carry no noise.",
+        "off the sum alone: against the hub too, for the noise of a curator. With {epsilon=None}, masks without noise.",
+        more="Masks are for krylov, power, covariance and dr-svd in a star.",
         default="curator",
         metavar="WHO",
         panel="Privacy",
@@ -136,6 +144,7 @@ class Hub:
         metavar="NUMBER",
         unset="all",
         only="trust=masked",
+        instead="for other trust there is {quorum}",
         panel="Privacy",
         section="privacy",
     )
@@ -160,7 +169,7 @@ class Hub:
 
 
 @parameters(panel="Method", section="task")
-class Rounds(Stopping):
+class HubMethod:
     """How the components are found."""
 
     method: Literal["auto", "krylov", "power", "fedpower", "covariance", "merge", "uda", "wda", "dr-svd"] = param(
@@ -170,11 +179,17 @@ class Rounds(Stopping):
         metavar="WHICH",
         limit=Limit("limits", "tasks", "among", "Which methods may run."),
     )
+
+
+@parameters(panel="Method", section="task")
+class Rounds(Stopping):
+    """What happens in a round."""
+
     # Not only="method=fedpower": auto is fedpower with calibration="paper", and the plan sees to it.
     local_steps: Any = param(
         "For fedpower: power steps at a site in each round. 4, or one number for each round (the last one is repeated), or a "
-        "decay from a number (FedPower (3.15)).",
-        more="With epsilon each is charged, and sites must add the noise.",
+        "decay from a number (FedPower (3.15)). With {epsilon} each is charged, and sites must add the noise.",
+        written="4, 4,3,2,1 or decay:4",
         default=1,
         check=local_steps_of,
         said='int, list of int or ("decay", int)',
@@ -189,6 +204,7 @@ class Rounds(Stopping):
     participation: Any = param(
         "For power and fedpower: everybody in each round (full), or K sites drawn by size (with-replacement) or evenly "
         "(without-replacement).",
+        written="full, with-replacement:K or without-replacement:K",
         default="full",
         check=participation_of,
         said='"full", ("with-replacement", K) or ("without-replacement", K)',
@@ -199,7 +215,7 @@ class Rounds(Stopping):
 
 
 @parameters(panel="Method", section="task")
-class FederatedParams(Waiting, Rounds, Hub, Places, Protection, Bounds, PairBudget):
+class FederatedParams(Waiting, Rounds, HubMethod, Hub, Places, Protection, PooledBounds, PairBudget):
     """The parameters of `FederatedPCA`."""
 
     n_components: int = param(
@@ -210,6 +226,12 @@ class FederatedParams(Waiting, Rounds, Hub, Places, Protection, Bounds, PairBudg
         short="-k",
         metavar="K",
         panel="",
+    )
+    row_bound: float | None = again(
+        PooledBounds,
+        "row_bound",
+        more="You must know it without looking at the data. A site that gives a `Symmetric` vouches for it: nobody can clip a "
+        "person in a matrix.",
     )
     calibration: Literal["exact", "paper"] = param(
         "exact: noise by exact accounting. paper: as FedPower prints it, with nothing promised, for comparison.",

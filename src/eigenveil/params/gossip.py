@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from eigenveil.params.declare import Limit, param, parameters
-from eigenveil.params.groups import OFFLINE, Bounds, Budget, Places, Protection, Stopping, Waiting
+from eigenveil.params.declare import Limit, again, param, parameters
+from eigenveil.params.groups import OFFLINE, Budget, Places, PooledBounds, Protection, Stopping, Waiting
 from eigenveil.params.values import whole
 
 __all__ = ["GossipParams", "Peers"]
@@ -44,9 +44,10 @@ class Peers:
         unset="as many as leave nothing to speak of",
     )
     noise: Literal["pairwise", "independent", "published"] | None = param(
-        "pairwise: noise that cancels between pairs of peers, for little more than that of a curator in the sum, against "
-        "{colluders} of them. independent: all the noise at every peer, against all others, for sqrt(M) times as much. "
-        "published: D-DP-PM's own, with {epsilon=None}, because nothing is promised.",
+        "What is added where there is a budget. pairwise: noise that cancels between pairs of peers, for little more than that "
+        "of a curator in the sum, against {colluders} of them. independent: all the noise at every peer, against all others, "
+        "for sqrt(M) times as much. published: D-DP-PM's own, with {epsilon=None}, because nothing is promised.",
+        more="None is none, for {epsilon=None}.",
         default="pairwise",
         metavar="WHICH",
         section="privacy",
@@ -70,18 +71,19 @@ class Peers:
         panel="Privacy",
         section="privacy",
         only="noise=pairwise",
+        quiet=True,
     )
     restarts: int = param(
         "For how many rounds that are begun again, each at its full price, when peers vanish, to keep some of the budget.",
         default=0,
-        check=whole(0),
+        check=whole(0, 1000),
         metavar="NUMBER",
         section="privacy",
     )
 
 
 @parameters(panel="Method", section="task")
-class GossipParams(Waiting, Stopping, Peers, Places, Protection, Bounds, Budget):
+class GossipParams(Waiting, Stopping, Peers, Places, Protection, PooledBounds, Budget):
     """The parameters of `GossipPCA`."""
 
     n_components: int = param(
@@ -100,9 +102,16 @@ class GossipParams(Waiting, Stopping, Peers, Places, Protection, Bounds, Budget)
         metavar="WHICH",
         limit=Limit("limits", "tasks", "among", "Which methods may run."),
     )
+    quorum: int | float | None = again(
+        Waiting,
+        "quorum",
+        help="How many peers must be left, such as 4, or which share of them, such as 0.8; always more than half. Others are "
+        "left out from there on.",
+        unset="more than half",
+    )
     people: int | None = param(
         "A public guess at how many people there are, for the starts of segments alone.",
         default=None,
-        check=whole(1),
+        check=whole(2),
         surfaces=OFFLINE - {"cli"},
     )

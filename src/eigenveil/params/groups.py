@@ -6,7 +6,16 @@ from typing import Any, Final, Literal
 
 from eigenveil.params.declare import Aloud, Limit, param, parameters
 from eigenveil.params.texts import center_from, numbers_from, pair_from, share_from
-from eigenveil.params.values import Numbers, fraction, length, number_or_share, real, whole
+from eigenveil.params.values import (
+    Numbers,
+    fraction,
+    length,
+    mean_or_numbers,
+    name_of_column,
+    number_or_share,
+    real,
+    whole,
+)
 
 __all__ = [
     "BOUNDS",
@@ -19,6 +28,7 @@ __all__ = [
     "Bounds",
     "Budget",
     "Places",
+    "PooledBounds",
     "Protection",
     "Seed",
     "Stopping",
@@ -115,6 +125,7 @@ class Bounds:
         default=None,
         parse=numbers_from,
         metavar="NUMBERS",
+        written="2 or 1,2.5,3",
         unset="zero, or the middle of the column bounds",
     )
     mean_bound: float | None = param(
@@ -128,6 +139,24 @@ class Bounds:
         default=None,
         parse=numbers_from,
         metavar="NUMBERS",
+        written="2 or 1,2.5,3",
+    )
+
+
+@parameters(panel=BOUNDS, section="task")
+class PooledBounds(Bounds):
+    """Where rows lie that are at many places."""
+
+    center: Literal["private"] | Numbers | None = param(
+        "private: find the mean over all places, for a tenth to a quarter of the budget. {center=None}: leave rows where they "
+        "are. Or public numbers, one per column.",
+        more="True is private, too. It is never a place's own mean.",
+        default="private",
+        check=mean_or_numbers,
+        said='"private", True, float, list, array or None',
+        parse=center_from,
+        none="none",
+        metavar="WHICH",
     )
 
 
@@ -139,6 +168,7 @@ class Places:
         "The column, at every place, that says whose row it is. A person's rows there are averaged and count as one row, and "
         "all of them are protected together. Without it each row is taken for a person of its own.",
         default=None,
+        check=name_of_column,
         metavar="COLUMN",
     )
 
@@ -183,4 +213,6 @@ class Waiting:
         check=real("positive and finite", lambda number: 0 < number < float("inf"), most=1e6),
         metavar="SECONDS",
     )
-    retries: int = param("How often to ask again.", default=4, check=whole(0, 1000), metavar="NUMBER")
+    retries: int = param(
+        "How often to ask again before going on without an answer.", default=4, check=whole(0, 1000), metavar="NUMBER"
+    )

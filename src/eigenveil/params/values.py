@@ -5,6 +5,8 @@ import numbers
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from eigenveil.errors import ParameterError
+
 __all__ = [
     "Check",
     "Expected",
@@ -15,6 +17,8 @@ __all__ = [
     "instance_of",
     "length",
     "listed",
+    "mean_or_numbers",
+    "name_of_column",
     "number_or_share",
     "one_of",
     "pair_of",
@@ -135,6 +139,21 @@ def pair_of(check: Check) -> Check:
     return both
 
 
+def mean_or_numbers(value: Any) -> Any:
+    """The mean, as "private" or True, or numbers to put in its place. Where rows are at many places there is one mean."""
+    if value is False:
+        raise Expected("'private', True, None or numbers")
+    return "private" if value is True else value
+
+
+def name_of_column(value: Any) -> str:
+    """A name, where a list of people would be at one place only."""
+    if not isinstance(value, str):
+        # What was given may be identifiers of people, which no error shows.
+        raise ParameterError("{person} must be the name of a column, the same at every place")
+    return value
+
+
 def instance_of(kind: type, words: str) -> Check:
     """An object of a class, which is called `words`."""
 
@@ -164,4 +183,4 @@ def number_or_share(value: Any) -> int | float:
         return int(value)
     if not _is_whole(value) and 0 < as_float(value) <= 1:
         return float(value)
-    raise Expected("a whole number from 1, or a share in (0, 1] written with a point, such as 0.8")
+    raise Expected("a whole number from 1, written without a point, or a share in (0, 1], such as 0.8")

@@ -117,8 +117,7 @@ def _keyword(cls: type, name: str) -> bool:
 def _given(asked: Any, surface: str, leave: Sequence[str]) -> Iterator[tuple[Declared, Any]]:
     for name, one in declared(type(asked)).items():
         value = getattr(asked, name)
-        same = value is one.default or (type(value) is type(one.default) and value == one.default)
-        if surface in one.param.surfaces and name not in leave and not same:
+        if surface in one.param.surfaces and name not in leave and not one.at_default(value):
             yield one, value
 
 

@@ -48,6 +48,11 @@ class SegmentsPlan:
     tolerance: float
     reason: str
 
+    @property
+    def headline(self) -> str:
+        """The method and why it goes as it does, in one line."""
+        return f"segments: {self.reason}"
+
 
 def plan_segments(*, dim: int, rank: int, people: int, budget: Budget | None, rounds: int | None) -> SegmentsPlan:
     """The plan for `rank` components of `dim` columns of about `people` people, a public guess.

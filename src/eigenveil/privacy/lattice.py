@@ -12,7 +12,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from eigenveil.errors import require
+from eigenveil.errors import require, require_param
 from eigenveil.linalg import Array
 from eigenveil.privacy.accounting import Budget
 from eigenveil.privacy.rounded import LARGEST_SCALE, REACH
@@ -144,10 +144,10 @@ class Lattice:
         coarse, distance = _coarse(sensitivity, mu=mu, size=size, several=several)
         finer = max(0, math.frexp(_SMOOTH * self.honest * mu / distance)[1])
         step = math.ldexp(coarse, -finer)
-        require(
+        require_param(
             self.most * step >= _FEWEST * sensitivity,
             f"a sum of {size} numbers at mu = {mu:.3g} over {self.sites} sites would be clipped with fewer than {_FEWEST} people "
-            "at a site: ask for fewer numbers, or a smaller epsilon",
+            "at a site: ask for fewer numbers, or a smaller {epsilon}",
         )
         return step
 
@@ -164,10 +164,10 @@ class Lattice:
             return 0.0
         coarse, distance = _coarse(sensitivity, mu=mu, size=size, several=several)
         deviation = distance * (coarse / step) / (mu * math.sqrt(self.honest)) * _SLACK
-        require(
+        require_param(
             deviation <= LARGEST_SCALE and REACH * deviation + 1 <= _ROOM // self.sites,
-            f"mu = {mu:.3g} is too little for a sum of {size} numbers over {self.sites} sites: ask for fewer rounds, or a larger "
-            "epsilon",
+            f"mu = {mu:.3g} is too little for a sum of {size} numbers over {self.sites} sites: ask for fewer {{rounds}}, or a "
+            "larger {epsilon}",
         )
         return deviation
 

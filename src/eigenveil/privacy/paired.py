@@ -25,7 +25,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from eigenveil.errors import require
+from eigenveil.errors import ParameterError, require, require_param, verbatim
 from eigenveil.graphs import Graph
 from eigenveil.linalg import Array, blas_threads
 from eigenveil.privacy.bounded import Bounded
@@ -106,8 +106,9 @@ class Pairing:
         >>> Pairing.within(Graph.named("star", "abcd"), colluders=1)
         Traceback (most recent call last):
         ...
-        ValueError: the noise graph must stay connected without any 1 of its peers: removing a leaves the others in 3 separate \
-groups, one of them d; take a denser noise_graph, where everybody has at least 2 neighbours, or count on fewer colluders
+        eigenveil.errors.ParameterError: the noise graph must stay connected without any 1 of its peers: removing a leaves the \
+others in 3 separate groups, one of them d; take a denser noise_graph, where everybody has at least 2 neighbours, or count on \
+fewer colluders. noise='independent' needs no such graph
         """
         _require_honest(graph, colluders)
         _require_connected(graph, colluders)
@@ -161,15 +162,16 @@ groups, one of them d; take a denser noise_graph, where everybody has at least 2
         step = step_of(sensitivity, size, multiplier=self.own(1.0, mu))
         own = _rounded_up(self.own(distance_in_steps(sensitivity, size, step), mu))
         degree = max(self.graph.degree(name) for name in self.graph.names)
-        require(
+        require_param(
             own >= _SMOOTH * math.sqrt(2 * degree) / (ROOT_HALF if symmetric else 1.0),
-            f"noise between pairs cannot be drawn exactly where a peer has {degree} neighbours: take a noise_graph of fewer",
+            f"noise between pairs cannot be drawn exactly where a peer has {degree} neighbours: take a {{noise_graph}} of fewer",
         )
         between = self.ratio * own
-        require(
+        require_param(
             max(own, between) <= LARGEST_SCALE and CAPACITY + REACH * (own + degree * between) < _ROOM,
             f"noise between pairs is too large to be drawn exactly: a deviation of {between:.2g} steps, of which {degree} are "
-            f"added, for {size} numbers at mu {mu:.2g}. Take a larger epsilon, a denser noise_graph or noise='independent'",
+            f"added, for {size} numbers at mu {mu:.2g}. Take a larger {{epsilon}}, a denser {{noise_graph}} "
+            "or {noise=independent}",
         )
         return PairedSteps(shape, symmetric, step, own, between)
 
@@ -289,11 +291,13 @@ def _rounded_up(scale: float) -> float:
 
 def _require_honest(graph: Graph, colluders: int) -> None:
     m = len(graph.names)
-    require(colluders >= 1, f"colluders must be at least 1, as everybody knows their own noise, got {colluders}")
-    require(
+    require_param(
+        colluders >= 1, f"{{colluders}} must be at least 1, as everybody knows their own noise, got {colluders}"
+    )
+    require_param(
         m >= colluders + 2,
         f"{m} peers are too few against {colluders} colluder{'s' * (colluders != 1)}: two others, at least, must be there to "
-        "hide each other. noise='independent' needs nobody else",
+        "hide each other. {noise=independent} needs nobody else",
     )
 
 
@@ -305,10 +309,10 @@ def _require_connected(graph: Graph, colluders: int) -> None:
     smallest = groups[-1]
     shown = ", ".join(smallest[:5]) + (f" and {len(smallest) - 5} more" if len(smallest) > 5 else "")
     leaves = f"removing {', '.join(cut)} leaves the others" if cut else "it is"
-    raise ValueError(
-        f"the noise graph must stay connected without any {colluders} of its peers: {leaves} in {len(groups)} separate "
-        f"groups, one of them {shown}; take a denser noise_graph, where everybody has at least {colluders + 1} neighbours, "
-        "or count on fewer colluders"
+    raise ParameterError(
+        f"the noise graph must stay connected without any {colluders} of its peers: {verbatim(leaves)} in {len(groups)} separate "
+        f"groups, one of them {verbatim(shown)}; take a denser {{noise_graph}}, where everybody has at least {colluders + 1} "
+        "neighbours, or count on fewer {colluders}. {noise=independent} needs no such graph"
     )
 
 

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from eigenveil.errors import ProtocolError, QuorumLost, require
 from eigenveil.estimators.checks import budget_of, is_real, rank_of, require_integer, require_one_of, seed_of
 from eigenveil.estimators.federated_request import SitesRequest
-from eigenveil.estimators.federated_terms import share_of
+from eigenveil.estimators.federated_rules import share_of
 from eigenveil.estimators.federation import Federation
 from eigenveil.estimators.rounds import Unfinished, Watch
 from eigenveil.estimators.sites import Columns

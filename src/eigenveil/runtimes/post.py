@@ -12,7 +12,7 @@ from typing import final
 
 import numpy as np
 
-from eigenveil.errors import PeerError, require
+from eigenveil.errors import PeerError, require, require_param
 from eigenveil.protocols import Envelope, Party
 
 __all__ = ["Faults", "Post", "Refusal"]
@@ -34,8 +34,9 @@ class Faults:
 
     def __post_init__(self) -> None:
         for name in ("loss", "duplicate"):
-            require(0 <= getattr(self, name) < 1, f"{name} must lie in [0, 1), got {getattr(self, name)}")
-        require(self.delay >= 0, f"delay must not be negative, got {self.delay}")
+            value = getattr(self, name)
+            require_param(0 <= value < 1, f"{{{name}}} must lie in [0, 1), got {{@value}}", value=value)
+        require_param(self.delay >= 0, "{delay} must not be negative, got {@value}", value=self.delay)
 
 
 @final

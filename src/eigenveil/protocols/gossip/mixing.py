@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, final
 
 import numpy as np
 
-from eigenveil.errors import require
+from eigenveil.errors import require, require_param
 from eigenveil.graphs import Graph, SpanningTree
 from eigenveil.linalg import Array
 
@@ -61,10 +61,10 @@ class Mixing:
     ) -> "Mixing":
         """The mixing over a connected graph, with Metropolis weights unless `weights` are given; in so many `steps` if given, or
         as few as leave no more than `left` of the differences."""
-        require(graph.connected, "graph must be connected: some peers could never hear of others")
+        require_param(graph.connected, "{graph} must be connected: some peers could never hear of others")
         if consensus == "tree":
-            require(
-                steps is None, "steps has no meaning with consensus='tree': a sum takes one way up and one way down"
+            require_param(
+                steps is None, "{steps} has no meaning with {consensus=tree}: a sum takes one way up and one way down"
             )
             tree = graph.spanning_tree()
             return cls(graph, consensus, None, 2 * max(1, tree.depth), 0.0, 0.0, 0.0, tree)
@@ -78,10 +78,11 @@ class Mixing:
         found: SpanningTree | None = None
         if steps is None:
             steps = steps_for(consensus, low, high, left)
-            require(
+            require_param(
                 steps <= _MOST_STEPS,
-                f"consensus={consensus!r} would take {steps} steps in every turn on this graph, and {_MOST_STEPS} are the most "
-                f"unless steps says so; {_ADVICE[consensus]}",
+                f"{{consensus=}} would take {steps} steps in every turn on this graph, and {_MOST_STEPS} are the most unless "
+                f"{{steps}} says so; {_ADVICE[consensus]}",
+                consensus=consensus,
             )
             found = graph.spanning_tree()
         return cls(graph, consensus, weights, steps, low, high, contraction(consensus, low, high, steps), found)
@@ -95,8 +96,8 @@ class Mixing:
 
 
 _ADVICE: Final = {
-    "metropolis": "consensus='chebyshev' takes about the root of that, and 'tree' no more than twice the way across",
-    "chebyshev": "consensus='tree' takes no more than twice the way across",
+    "metropolis": "{consensus=chebyshev} takes about the root of that, and {consensus=tree} no more than twice the way across",
+    "chebyshev": "{consensus=tree} takes no more than twice the way across",
 }
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, final
 
 import numpy as np
 
-from eigenveil.errors import BudgetExceeded, PeerError, PeersLost, ProtocolError, require
+from eigenveil.errors import BudgetExceeded, ParameterError, PeerError, PeersLost, ProtocolError, require, verbatim
 from eigenveil.linalg import Array, Subspace, sines
 from eigenveil.privacy import Exact
 from eigenveil.privacy.steps import packed_size, unpack
@@ -394,18 +394,23 @@ class Peer(Party):
         missing = self._in_order(whole)
         if len(mine) < self._terms.quorum:
             left = "one peer is" if len(mine) == 1 else f"{len(mine)} peers that can reach each other are"
-            why = f"{left} left, and {self._terms.quorum} must be"
+            why = ParameterError(
+                f"{left} left, and {self._terms.quorum} must be. More of them can on a {{graph}} with more edges; the fewest is "
+                "{quorum}, at least more than half"
+            )
             return self._stop(PeersLost(missing, turn=base, why=why), gone=whole)
         # Parts of turns that begin again were sent, and paid for, in vain.
         self._in_vain += sum(number >= base for number in self._parts)
         if self._terms.restarts is not None and self._in_vain > self._terms.restarts:
-            why = "its noise has been paid for, and the budget has no room to pay again. restarts= keeps some for that"
+            why = ParameterError(
+                "its noise has been paid for, and the budget has no room to pay again. {restarts} keeps some for that"
+            )
             return self._stop(PeersLost(missing, turn=base, why=why), gone=whole)
         try:
             self._among = self._terms.among(whole)
             self._outgoing.count(self._among, whole, base)
         except ValueError as error:
-            return self._stop(PeersLost(missing, turn=base, why=str(error)), gone=whole)
+            return self._stop(PeersLost(missing, turn=base, why=error), gone=whole)
         fresh = self._task.without(self._states[max(base, min(self._states))])
         if fresh is not None:
             # Nothing was spent, so all begins anew, and the answer is that of those who are left.
@@ -432,7 +437,10 @@ class Peer(Party):
 
     def _reason(self, error: Exception) -> Exception:
         if isinstance(error, BudgetExceeded) and self._gone:
-            why = f"what is left of the budget does not pay for it ({error}). Give restarts= to keep some for that"
+            why = ParameterError(
+                f"what is left of the budget does not pay for it ({verbatim(str(error))}). Give {{restarts}} "
+                "to keep some for that"
+            )
             return PeersLost(self._without, turn=self._turn, why=why)
         return error
 

@@ -7,7 +7,7 @@ from typing import Final, Literal, final
 
 import numpy as np
 
-from eigenveil.errors import require
+from eigenveil.errors import require, require_param
 from eigenveil.graphs import Graph
 from eigenveil.linalg import Array
 from eigenveil.privacy import Pairing
@@ -92,10 +92,12 @@ class GossipTerms:
         if pairing is not None and self.steps is not None:
             # A sum is off by at most m left ||x|| over all peers, and its own noise is sqrt(m) of a peer's.
             rest = len(graph.names) * mixing.left * scale
-            require(
+            require_param(
                 rest <= _LEFT_OF_PAIRS,
-                f"steps={self.steps} would leave pair noise in the sum, {rest:.2g} times the noise that is meant to be in it: "
-                f"{steps_for(self.consensus, mixing.low, mixing.high, left)} steps leave none to speak of; None takes as many",
+                f"{{steps=}} would leave pair noise in the sum, {rest:.2g} times the noise that is meant to be in it: "
+                f"{steps_for(self.consensus, mixing.low, mixing.high, left)} steps leave none to speak of, and so many are "
+                "taken without {steps}",
+                steps=self.steps,
             )
         return Among(graph, mixing, pairing)
 

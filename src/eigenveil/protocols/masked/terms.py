@@ -9,7 +9,7 @@ from typing import Any, Final, final
 import numpy as np
 from numpy.typing import NDArray
 
-from eigenveil.errors import require
+from eigenveil.errors import require, require_param
 from eigenveil.linalg import Array
 from eigenveil.privacy import Lattice, packed_size, read
 from eigenveil.protocols.keys import KEY, SIGNATURE, digest, is_public_key, signed_by
@@ -166,16 +166,18 @@ def require_survivors(sites: int, *, survivors: int, colluders: int) -> None:
     Two lists with t signatures each share at least 2t - m signers. If those are more than c, one of them is honest, and an
     honest site signs one list. So 2t > m + c makes the list of a turn the only one, whatever the hub says to whom.
     """
-    require(1 <= survivors <= sites, f"survivors must be from 1 to the {sites} sites, got {survivors}")
-    require(colluders >= 1, f"colluders must be at least 1: nobody is protected from their own site; got {colluders}")
-    require(
-        survivors > colluders,
-        f"survivors must be more than the {colluders} that may collude: somebody's noise must be unknown; got {survivors}",
+    require_param(1 <= survivors <= sites, f"{{survivors}} must be from 1 to the {sites} sites, got {survivors}")
+    require_param(
+        colluders >= 1, f"{{colluders}} must be at least 1: nobody is protected from their own site; got {colluders}"
     )
-    require(
+    require_param(
+        survivors > colluders,
+        f"{{survivors}} must be more than the {colluders} that may collude: somebody's noise must be unknown; got {survivors}",
+    )
+    require_param(
         2 * survivors > sites + colluders,
-        f"survivors must be at least {(sites + colluders) // 2 + 1} of {sites} sites of which {colluders} may collude, or a hub "
-        f"could have two lists of survivors signed; got {survivors}",
+        f"{{survivors}} must be at least {(sites + colluders) // 2 + 1} of {sites} sites of which {colluders} may collude, or a "
+        f"hub could have two lists of survivors signed; got {survivors}",
     )
 
 
