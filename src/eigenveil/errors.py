@@ -13,6 +13,7 @@ __all__ = [
     "EigenveilError",
     "ModelFileError",
     "ParameterError",
+    "ParameterWarning",
     "PeerError",
     "PeersLost",
     "ProtocolError",
@@ -92,7 +93,23 @@ def require(condition: bool, message: str) -> None:
         raise ValueError(message)
 
 
-class ParameterError(ValueError):
+class _Templated(Exception):
+    """What is said about parameters, in the words of whoever reads it: a template and its values."""
+
+    def __init__(self, message: str, **values: Any) -> None:
+        self.message, self.values = message, values
+        super().__init__(self.said(in_python))
+
+    def said(self, words: Words) -> str:
+        """The message, with its parameters said in these words."""
+        return "".join(_said(self.message, self.values, words))
+
+    def __reduce__(self) -> Any:
+        # Python rebuilds exceptions from their text, where the template is gone: joblib sends them between processes.
+        return _rebuilt, (type(self), self.message, self.values)
+
+
+class ParameterError(_Templated, ValueError):
     """A parameter that cannot be used. Each surface says it in its own words: Python, a command line, a study file.
 
     The message is a template. `{survivors}` is a parameter, `{trust=masked}` a parameter with a value, `{rounds=}` a
@@ -106,22 +123,14 @@ class ParameterError(ValueError):
     --survivors is for --trust masked, got 3
     """
 
-    def __init__(self, message: str, **values: Any) -> None:
-        self.message, self.values = message, values
-        super().__init__(self.said(in_python))
-
-    def said(self, words: Words) -> str:
-        """The message, with its parameters said in these words."""
-        return "".join(_said(self.message, self.values, words))
-
     def within(self, place: str) -> "ParameterError":
         """The same error, opening with where it happened: the name of a site, say."""
         escaped = place.replace("{", "{{").replace("}", "}}")
         return ParameterError(f"{escaped}: {self.message}", **self.values)
 
-    def __reduce__(self) -> Any:
-        # Python rebuilds exceptions from their text, where the template is gone: joblib sends them between processes.
-        return _rebuilt, (type(self), self.message, self.values)
+
+class ParameterWarning(_Templated, UserWarning):
+    """Parameters that can be used, and what is to be expected of them. The message is a template, as in `ParameterError`."""
 
 
 def require_param(condition: bool, message: str, **values: Any) -> None:
@@ -185,5 +194,5 @@ def _literal(word: str) -> Any:
     return known[word] if word in known else int(word) if word.isdecimal() else word
 
 
-def _rebuilt(kind: type[ParameterError], message: str, values: Mapping[str, Any]) -> ParameterError:
+def _rebuilt(kind: type[_Templated], message: str, values: Mapping[str, Any]) -> _Templated:
     return kind(message, **values)
