@@ -20,6 +20,7 @@ __all__ = [
     "QuorumLost",
     "StateFileError",
     "Words",
+    "as_is",
     "in_python",
     "require",
     "require_param",
@@ -125,8 +126,7 @@ class ParameterError(_Templated, ValueError):
 
     def within(self, place: str) -> "ParameterError":
         """The same error, opening with where it happened: the name of a site, say."""
-        escaped = place.replace("{", "{{").replace("}", "}}")
-        return ParameterError(f"{escaped}: {self.message}", **self.values)
+        return ParameterError(f"{as_is(place)}: {self.message}", **self.values)
 
 
 class ParameterWarning(_Templated, UserWarning):
@@ -137,6 +137,15 @@ def require_param(condition: bool, message: str, **values: Any) -> None:
     """Raise `ParameterError(message, **values)` unless `condition` holds."""
     if not condition:
         raise ParameterError(message, **values)
+
+
+def as_is(text: str) -> str:
+    """Any text as a part of a template that says just that.
+
+    >>> print(ParameterError(f"{as_is('{x}.csv')}: give {{value}}"))
+    {x}.csv: give value
+    """
+    return text.replace("{", "{{").replace("}", "}}")
 
 
 def in_python(name: str, value: Any) -> str:

@@ -201,7 +201,7 @@ def test_a_hopeless_budget_is_refused_with_what_would_do(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        (("-k", 3), "--epsilon is required"),
+        (("-k", 3), "--epsilon is missing. Try --epsilon 1, or ask for --no-privacy"),
         (("-k", 3, "--epsilon", 1, "--no-privacy"), "contradict each other"),
         (("-k", 3, "--delta", 1e-6, "--no-privacy"), "--delta means nothing"),
         ((*PRIVATE, "--neighbours", "add-remove"), "--delta is required with --neighbours add-remove"),
@@ -382,7 +382,7 @@ def test_evaluations_that_cannot_be_done_are_refused(tmp_path: Path) -> None:
     sp.save_npz(tmp_path / "fewer.npz", PLAYS[:9])
     said = refusal("recommend", "evaluate", matrix, *PRIVATE, "--test", tmp_path / "fewer.npz")
     assert "the same users in the same order" in said
-    assert "--epsilon is required" in refusal("recommend", "evaluate", source, "-k", 3)
+    assert "--epsilon is missing" in refusal("recommend", "evaluate", source, "-k", 3)
 
 
 def test_inspect_shows_an_item_space(tmp_path: Path, space: Path) -> None:

@@ -121,7 +121,35 @@ def find_column_bounds(X: Any, asked: FindColumnBounds) -> FoundColumnBounds:
 
     Parameters
     ----------
-    X
+    epsilon : float or None
+        How much the result may depend on one person: smaller is more private. 0.1 is strict, 1 usual, 10 lax. A tenth
+        of what the fit gets is usually enough. A fit on the same people is a further cost. epsilon=None must be
+        written out: exact numbers, with no privacy.
+    delta : float or None, default None
+        The chance that the guarantee of epsilon fails; well below one over the number of people.
+    random_state : int or None, default None
+        A seed. Reproducible, NOT PRIVATE: whoever knows the seed can subtract the noise. For tests only. None draws
+        noise from the operating system.
+    neighbours : "add-remove", "zero-out" or "replace-one", default 'add-remove'
+        Neighbouring relation: which two tables the guarantee makes indistinguishable, add-remove, zero-out or
+        replace-one. The last two declare the number of people public.
+    person : str, array of n or None, default None
+        The column that says whose row it is. A person with several rows then counts as one row, and all of them are
+        protected together. Without it each row is taken for a person of its own. The column is then left out; or give
+        one identifier per row. Every row must name somebody: what is missing, blank or a placeholder such as "NA" is
+        refused (`eigenveil.people`).
+    scale : float, list, array or None, default None
+        Public units: columns are divided by this before norms are taken and bounded. One number, or one per column.
+    quantile : float, default 0.95
+        Which share of people is to stay uncut: from 0.5 to below 1. More, and the noise grows. Where so few people
+        lie beyond it that noise hides them, a lower one is taken, and the answer says so.
+    origin : float, list, array or None, default None: zero
+        Where to look for the mean of rows, and what entries of columns are measured from: one number, or one per
+        column. One in the middle of a column that lies far from zero, such as years, makes its range finer.
+    within : (low, high) or None, default None: 1e-9 to 1e12, for columns 1e-6 to 1e9
+        Between which lengths to look, in units of the scale; a wider range costs a little more noise.
+    ledger : Ledger or None, default None
+        Shared by several fits on the same people, so that their costs add up against one budget.
 
     Examples
     --------

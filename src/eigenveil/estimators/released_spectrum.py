@@ -110,7 +110,39 @@ def released_spectrum(X: Any, asked: ReleaseSpectrum) -> ReleasedSpectrum:
 
     Parameters
     ----------
-    X
+    epsilon : float or None
+        How much the result may depend on one person: smaller is more private. 0.1 is strict, 1 usual, 10 lax. A tenth
+        of what the fit gets is usually enough. A fit on the same people is a further cost. epsilon=None must be
+        written out: exact numbers, with no privacy.
+    delta : float or None, default None
+        The chance that the guarantee of epsilon fails; well below one over the number of people.
+    random_state : int or None, default None
+        A seed. Reproducible, NOT PRIVATE: whoever knows the seed can subtract the noise. For tests only. None draws
+        noise from the operating system.
+    neighbours : "add-remove", "zero-out" or "replace-one", default 'add-remove'
+        Neighbouring relation: which two tables the guarantee makes indistinguishable, add-remove, zero-out or
+        replace-one. The last two declare the number of people public.
+    person : str, array of n or None, default None
+        The column that says whose row it is. A person with several rows then counts as one row, and all of them are
+        protected together. Without it each row is taken for a person of its own. The column is then left out; or give
+        one identifier per row. Every row must name somebody: what is missing, blank or a placeholder such as "NA" is
+        refused (`eigenveil.people`).
+    row_bound : float or None, default None
+        Rows are clipped to this norm around the mean. You must know it without looking at the data.
+    column_bounds : (low, high) or None, default None
+        Entries are clipped to this range. One of the two bounds suffices; with both, both hold. Low and high are each
+        a number, or one per column.
+    center : "private", float, list, array or None, default 'private'
+        private: find the mean first, for a quarter to two thirds of the budget. center=None: leave rows where they
+        are. Or public numbers, one per column.
+    origin : float, list, array or None, default None: zero, or the middle of the column bounds
+        Where to look for the mean: one number, or one per column.
+    mean_bound : float or None, default None: searched for in up to three steps of the row bound
+        How far from the origin rows may lie while the mean is found.
+    scale : float, list, array or None, default None
+        Public units: columns are divided by this before norms are taken and bounded. One number, or one per column.
+    ledger : Ledger or None, default None
+        Shared by several fits on the same people, so that their costs add up against one budget.
 
     Examples
     --------

@@ -9,7 +9,7 @@ from eigenveil.params.declare import Param, checked, declared, param, parameters
 from eigenveil.params.federated import FederatedParams
 from eigenveil.params.gossip import GossipParams
 from eigenveil.params.private import PrivateParams
-from eigenveil.params.recommend import RecommenderParams
+from eigenveil.params.recommend import InteractionsParams, ReadingParams, RecommenderParams
 from eigenveil.params.spectrum import SpectrumParams
 from eigenveil.params.streaming import StreamingParams
 
@@ -18,8 +18,10 @@ __all__ = [
     "ColumnBoundsParams",
     "FederatedParams",
     "GossipParams",
+    "InteractionsParams",
     "Param",
     "PrivateParams",
+    "ReadingParams",
     "RecommenderParams",
     "SpectrumParams",
     "StreamingParams",

@@ -35,6 +35,7 @@ __all__ = ["Aloud", "Declared", "Limit", "Param", "checked", "declared", "param"
 
 Value = TypeVar("Value")
 Kind = TypeVar("Kind")
+Data = TypeVar("Data")
 Found = TypeVar("Found")
 Given = ParamSpec("Given")
 _EVERYWHERE: Final = frozenset({"python", "cli", "study", "model"})
@@ -76,7 +77,9 @@ class Param:
     unset: str | None = None  # What None means.
     none: str | None = None  # The word for None outside Python.
     aloud: Aloud | None = None  # The switch for None outside Python, where leaving it out must not mean it.
-    switch: tuple[str, Any] | None = None  # An option without a value, and what it stands for, in place of one with a value.
+    switch: tuple[str, Any] | None = (
+        None  # An option without a value, and what it stands for, in place of one with a value.
+    )
     only: str | None = None  # "trust=masked": refused, unless left at its default, where that does not hold.
     beside: str | None = None  # Outside Python: given where this other parameter is, and only there.
     limit: Limit | None = None  # The key of a policy that limits it.
@@ -198,17 +201,17 @@ def refusal(one: Declared, expected: Expected, value: Any) -> ParameterError:
 
 def takes(
     params: Callable[Given, Kind],
-) -> Callable[[Callable[[Any, Kind], Found]], Callable[Concatenate[Any, Given], Found]]:
-    """Make a function of rows and checked `params` one of rows and keywords: what a constructor is to an estimator.
+) -> Callable[[Callable[[Data, Kind], Found]], Callable[Concatenate[Data, Given], Found]]:
+    """Make a function of data and checked `params` one of data and keywords: what a constructor is to an estimator.
 
     Type checkers and editors see the keywords through the constructor of `params`, and `help` through the signature.
     """
     kind = cast("type[Kind]", params)
 
-    def made(act: Callable[[Any, Kind], Found]) -> Callable[Concatenate[Any, Given], Found]:
+    def made(act: Callable[[Data, Kind], Found]) -> Callable[Concatenate[Data, Given], Found]:
         written = inspect.signature(act)
-        rows = next(iter(written.parameters.values()))
-        signature = written.replace(parameters=[rows, *inspect.signature(kind).parameters.values()])
+        first = next(iter(written.parameters.values()))
+        signature = written.replace(parameters=[first, *inspect.signature(kind).parameters.values()])
 
         @wraps(act)
         def run(*given: Any, **more: Any) -> Found:
@@ -217,10 +220,10 @@ def takes(
             except TypeError as error:
                 # Not from the constructor: it would name a class that the caller has never seen.
                 raise TypeError(f"{act.__name__}(): {error}") from None
-            X = asked.pop(rows.name)
-            return act(X, checked(kind, kind(**asked)))
+            data = asked.pop(first.name)
+            return act(data, checked(kind, kind(**asked)))
 
         vars(run).update(__signature__=signature, takes=kind)
-        return cast("Callable[Concatenate[Any, Given], Found]", run)
+        return cast("Callable[Concatenate[Data, Given], Found]", run)
 
     return made

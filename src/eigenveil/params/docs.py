@@ -1,6 +1,7 @@
-"""The Parameters section in the docstring of each estimator and function that `takes` parameters, written into its source: editors that run no code show it too.
+"""The Parameters section of docstrings, of estimators and of functions that `takes` made, written into their source.
 
-`python -m eigenveil.params.docs` rewrites the sections that are not current, and a test says which they are.
+Editors that run no code show it too. `python -m eigenveil.params.docs` rewrites the sections that are not current, and a test
+says which they are.
 """
 
 import importlib
@@ -19,6 +20,7 @@ DOCUMENTED: Final = (
     "eigenveil.estimators.find_column_bounds:find_column_bounds",
     "eigenveil.estimators.private_pca:PrivatePCA",
     "eigenveil.estimators.released_spectrum:released_spectrum",
+    "eigenveil.recommend.reading:read_interactions",
     "eigenveil.recommend.recommender:PrivateRecommender",
 )
 _SECTION: Final = re.compile(r"    Parameters\n    -{10}\n.*?(?=\n\n    \w+\n    -{4,}\n)", re.DOTALL)

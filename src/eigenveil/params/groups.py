@@ -159,6 +159,7 @@ class Clipping:
         unset="searched for in up to three steps of the row bound",
     )
 
+
 @parameters(panel=BOUNDS, section="task")
 class Bounds(Units, Clipping):
     """Where rows lie, and in which units."""

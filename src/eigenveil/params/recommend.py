@@ -1,8 +1,10 @@
-"""The parameters of `PrivateRecommender`, which is also `eigenveil recommend fit` and `evaluate`."""
+"""The parameters of `PrivateRecommender` and `read_interactions`, which are also `eigenveil recommend`."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Final, Literal
 
 from eigenveil.params.declare import Aloud, param, parameters
@@ -10,9 +12,46 @@ from eigenveil.params.groups import EPSILON, EPSILON_HELP, HERE, Seed
 from eigenveil.params.texts import share_from
 from eigenveil.params.values import Numbers, fraction, number_or_share, real, whole
 
-__all__ = ["RecommenderParams"]
+__all__ = ["InteractionsParams", "ReadingParams", "RecommenderParams"]
 
 _ITEMS: Final = "Which lines and items count"
+
+
+@parameters(panel=_ITEMS)
+class ReadingParams:
+    """Which lines of a table say who has what."""
+
+    user: str = param("The column that says who.", default="user", metavar="COLUMN")
+    item: str = param("The column that says what.", default="item", metavar="COLUMN")
+    value: str | None = param(
+        "The column of ratings, or of 1 and 0.",
+        default=None,
+        metavar="COLUMN",
+        unset="value, if there is such a column",
+    )
+    at_least: float | None = param(
+        "Lines with a smaller value are no interactions.",
+        more="Without it a value must be 1, or 0 for none.",
+        default=None,
+        check=real("a finite number", math.isfinite, finite="a finite number"),
+        metavar="RATING",
+    )
+
+
+@parameters(panel=_ITEMS)
+class InteractionsParams(ReadingParams):
+    """The parameters of `read_interactions`."""
+
+    items: Sequence[str | int] | str | Path | None = param(
+        "The public list of items: names, or a file with one on each line (a csv may start with the name of the column). They "
+        "are the columns, in this order, and lines with other items are left out without a word, because how many there are is "
+        "private. For npz it names the columns.",
+        more="Without it the columns are the items in the file, and **which items occur at all is thereby taken as public**, "
+        "even one that a single user has: a guarantee must then say so. A public list is better.",
+        default=None,
+        said="list, str, Path or None",
+        surfaces=HERE,
+    )
 
 
 @parameters(panel="Privacy")
