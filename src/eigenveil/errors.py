@@ -68,9 +68,10 @@ class QuorumLost(ProtocolError):
 
     def __init__(self, missing: tuple[str, ...], *, turn: int, stage: str, answered: int, quorum: int) -> None:
         shown = ", ".join(missing[:10]) + (f" and {len(missing) - 10} more" if len(missing) > 10 else "")
+        self.happened = f"no answer from {shown} in turn {turn} ({stage}): {answered} answered and {quorum} must"
         super().__init__(
-            f"no answer from {shown} in turn {turn} ({stage}): {answered} answered and {quorum} must. Turns before it are "
-            "kept, and so is what did come: resuming asks again, and those who have answered send the same numbers"
+            f"{self.happened}. Turns before it are kept, and so is what did come: resuming asks again, and those who have "
+            "answered send the same numbers"
         )
         self.missing, self.turn, self.stage = missing, turn, stage
         self.answered, self.quorum = answered, quorum

@@ -56,9 +56,8 @@ def bounds(
     Where noise hides the answer it says so, names no bound, and ends with
     exit code 1. What it cost is spent all the same.
     """
-    from eigenveil.cli.bounds_shown import Answer, Asked
-    from eigenveil.report import warning_panel
-
+    if target is not None:
+        require_output(target, endings=(".json",), force=force, inputs=[data])
     searched = settings["center"] == "private"
     require(not columns or components is None, "--components is for a bound on rows: leave out --columns")
     require(not columns or searched, "--center is for a bound on rows: leave out --columns")
@@ -67,8 +66,9 @@ def bounds(
         "{origin} is where the mean is looked for, and {center=None} looks for none; leave out one of them",
     )
     left = bounding.left_for_fit(total, settings["epsilon"], settings["delta"])
-    if target is not None:
-        require_output(target, endings=(".json",), force=force, inputs=[data])
+    from eigenveil.cli.bounds_shown import Answer, Asked
+    from eigenveil.report import warning_panel
+
     reading = {"drop": drop or [], "features": features, "one_based": one_based}
     found, names = _found(data, settings, reading, columns=columns, kept=target is not None or as_json)
     answer = Answer.of(found, Asked(data, settings, reading, left, components, names, target))

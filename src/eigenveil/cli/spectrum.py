@@ -53,12 +53,12 @@ def spectrum(
     Where noise hides all of it, it says so, writes nothing, and ends with
     exit code 1. What it cost is spent all the same.
     """
+    require_output(target, endings=(".json",), force=force, inputs=[data, *([] if bounds is None else [bounds])])
     epsilon, delta = settings["epsilon"], settings["delta"]
     left = bounding.left_for_fit(total, epsilon, delta)
     known = None if bounds is None else BoundsFile.read(bounds)
     if known is not None:
         settings = known.merged(settings, was_given(context, tuple(settings)))
-    require_output(target, endings=(".json",), force=force, inputs=[data, *([] if bounds is None else [bounds])])
     reading = {"person": settings.pop("person"), "drop": drop or [], "features": features, "one_based": one_based}
     found = _released(data, settings, reading, known)
     console = output()

@@ -76,8 +76,8 @@ def find_bounds(X: Any, asked: FindBounds) -> FoundBounds:
     `epsilon` and `delta` are the budget of all of it. A fit on the same people is a further cost: hand the same `ledger` to
     both, and they add up.
 
-    Where so few people lie beyond the quantile that noise hides them, a lower quantile is taken, and the answer says so. Where
-    that would cut more than half of the people, there is no answer.
+    Where so few people lie beyond the quantile that noise hides them, a lower quantile is taken. Where that would cut more than
+    half of the people, there is no answer.
 
     Parameters
     ----------

@@ -144,7 +144,7 @@ class PrivateRecommender(RecommenderParams, BaseEstimator):
             federation.require_sound_sites()
             if isinstance(error, QuorumLost):
                 # It says that turns can be resumed, which a recommender's cannot.
-                error.args = (f"{str(error).partition('. Turns before it')[0]}. A new fit pays anew; see unfinished_",)
+                error.args = (f"{error.happened}. A new fit pays anew; see unfinished_",)
             raise
         finally:
             # What was spent and said is there to be seen, however it ended.
