@@ -13,6 +13,7 @@ __all__ = [
     "EigenveilError",
     "ModelFileError",
     "ParameterError",
+    "ParameterWarning",
     "PeerError",
     "PeersLost",
     "ProtocolError",
@@ -68,9 +69,10 @@ class QuorumLost(ProtocolError):
 
     def __init__(self, missing: tuple[str, ...], *, turn: int, stage: str, answered: int, quorum: int) -> None:
         shown = ", ".join(missing[:10]) + (f" and {len(missing) - 10} more" if len(missing) > 10 else "")
+        self.happened = f"no answer from {shown} in turn {turn} ({stage}): {answered} answered and {quorum} must"
         super().__init__(
-            f"no answer from {shown} in turn {turn} ({stage}): {answered} answered and {quorum} must. Turns before it are "
-            "kept, and so is what did come: resuming asks again, and those who have answered send the same numbers"
+            f"{self.happened}. Turns before it are kept, and so is what did come: resuming asks again, and those who have "
+            "answered send the same numbers"
         )
         self.missing, self.turn, self.stage = missing, turn, stage
         self.answered, self.quorum = answered, quorum
@@ -95,7 +97,23 @@ def require(condition: bool, message: str) -> None:
         raise ValueError(message)
 
 
-class ParameterError(ValueError):
+class _Templated(Exception):
+    """What is said about parameters, in the words of whoever reads it: a template and its values."""
+
+    def __init__(self, message: str, **values: Any) -> None:
+        self.message, self.values = message, values
+        super().__init__(self.said(in_python))
+
+    def said(self, words: Words) -> str:
+        """The message, with its parameters said in these words."""
+        return "".join(_said(self.message, self.values, words))
+
+    def __reduce__(self) -> Any:
+        # Python rebuilds exceptions from their text, where the template is gone: joblib sends them between processes.
+        return _rebuilt, (type(self), self.message, self.values)
+
+
+class ParameterError(_Templated, ValueError):
     """A parameter that cannot be used. Each surface says it in its own words: Python, a command line, a study file.
 
     The message is a template. `{survivors}` is a parameter, `{trust=masked}` a parameter with a value, `{rounds=}` a
@@ -109,21 +127,13 @@ class ParameterError(ValueError):
     --survivors is for --trust masked, got 3
     """
 
-    def __init__(self, message: str, **values: Any) -> None:
-        self.message, self.values = message, values
-        super().__init__(self.said(in_python))
-
-    def said(self, words: Words) -> str:
-        """The message, with its parameters said in these words."""
-        return "".join(_said(self.message, self.values, words))
-
     def within(self, place: str) -> "ParameterError":
         """The same error, opening with where it happened: the name of a site, say."""
         return ParameterError(f"{verbatim(place)}: {self.message}", **self.values)
 
-    def __reduce__(self) -> Any:
-        # Python rebuilds exceptions from their text, where the template is gone: joblib sends them between processes.
-        return _rebuilt, (type(self), self.message, self.values)
+
+class ParameterWarning(_Templated, UserWarning):
+    """Parameters that can be used, and what is to be expected of them. The message is a template, as in `ParameterError`."""
 
 
 def at_place(place: str, error: Exception) -> ValueError:
@@ -139,6 +149,15 @@ def require_param(condition: bool, message: str, **values: Any) -> None:
     """Raise `ParameterError(message, **values)` unless `condition` holds."""
     if not condition:
         raise ParameterError(message, **values)
+
+
+def verbatim(text: str) -> str:
+    """Any text as a part of a template that says just that.
+
+    >>> print(ParameterError(f"{verbatim('{x}.csv')}: give {{value}}"))
+    {x}.csv: give value
+    """
+    return text.replace("{", "{{").replace("}", "}}")
 
 
 def in_python(name: str, value: Any) -> str:
@@ -176,15 +195,6 @@ def shown(value: Any) -> str:
             return ascii(value)[:_LONGEST_SHOWN]
 
 
-def verbatim(text: str) -> str:
-    """Text for a template of `ParameterError`, such as the name of a site, to be shown as it is.
-
-    >>> str(ParameterError(f"{{graph}} has no {verbatim('{noise}')}"))
-    'graph has no {noise}'
-    """
-    return text.replace("{", "{{").replace("}", "}}")
-
-
 def _said(message: str, values: Mapping[str, Any], words: Words) -> Iterator[str]:
     for text, hole, _, _ in Formatter().parse(message):
         yield text
@@ -205,5 +215,5 @@ def _literal(word: str) -> Any:
     return known[word] if word in known else int(word) if word.isdecimal() else word
 
 
-def _rebuilt(kind: type[ParameterError], message: str, values: Mapping[str, Any]) -> ParameterError:
+def _rebuilt(kind: type[_Templated], message: str, values: Mapping[str, Any]) -> _Templated:
     return kind(message, **values)

@@ -175,15 +175,16 @@ def test_columns_that_were_counted_are_warned_of(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ((), "--epsilon is required"),
-        (("--epsilon", 1), "--delta is required"),
+        ((), "--epsilon is missing. Try --epsilon 0.1, or ask for --no-privacy"),
+        (("--epsilon", 1), "--delta is missing"),
         (("--no-privacy", "--epsilon", 1), "contradict each other"),
         (("--no-privacy", "--delta", 1e-6), "--delta means nothing"),
         (("--no-privacy", "--total", 1), "--total means nothing"),
         ((*BUDGET, "--total", 0.5), "--total must be more than --epsilon"),
         ((*BUDGET, "--quantile", 1.5), "--quantile must be a number from 0.5 to below 1, got 1.5"),
         ((*BUDGET, "--within", 3), "--within must be LOW,HIGH"),
-        ((*BUDGET, "--within", "3,1"), "the lower one first"),
+        ((*BUDGET, "--within", "3,1"), "--within must be two numbers from 1e-100 to 1e+100, the lower one first"),
+        ((*BUDGET, "--center", "1,2"), "--center must be private or none, got '1,2'"),
         ((*BUDGET, "--scale", "x"), "--scale must be a number"),
         ((*BUDGET, "--origin", "1,2"), "--origin must be a number or 5 numbers"),
         ((*BUDGET, "--center", "none", "--origin", 1), "--origin is where the mean is looked for"),
@@ -191,7 +192,7 @@ def test_columns_that_were_counted_are_warned_of(tmp_path: Path) -> None:
         ((*BUDGET, "-o", "bounds.txt"), "--output must end in .json"),
         ((*BUDGET, "--person", "nobody"), "nobody"),
         (("--epsilon", -1, "--delta", 1e-6), "--epsilon must be positive"),
-        ((*BUDGET, "--neighbours", "zero-out", "--epsilon", 0.01), "--epsilon = 0.01 is too little for"),
+        ((*BUDGET, "--neighbours", "zero-out", "--epsilon", 0.01), "--epsilon 0.01 is too little for"),
     ],
 )
 def test_every_mistake_is_one_line(tmp_path: Path, options: tuple[object, ...], words: str) -> None:

@@ -190,18 +190,20 @@ def test_a_hopeless_budget_is_refused_with_what_would_do(tmp_path: Path) -> None
     said = refusal(*arguments)
     assert "Nothing was spent; --even-if-noise goes on all the same" in said
     assert "--epsilon 0.1" in said or "--epsilon 0.3" in said
+    assert "say it with --history" in said
     assert not target.exists()
     done = eigenveil(*arguments, "--even-if-noise")
     assert done.exit_code == 0
     assert "as far as can be told beforehand" in re.sub(r"\s+", " ", done.stdout)
-    assert "UserWarning" not in done.output
+    assert "Warning" not in done.output
+    assert "--history" in done.output
     assert target.exists()
 
 
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        (("-k", 3), "--epsilon is required"),
+        (("-k", 3), "--epsilon is missing. Try --epsilon 1, or ask for --no-privacy"),
         (("-k", 3, "--epsilon", 1, "--no-privacy"), "contradict each other"),
         (("-k", 3, "--delta", 1e-6, "--no-privacy"), "--delta means nothing"),
         ((*PRIVATE, "--neighbours", "add-remove"), "--delta is required with --neighbours add-remove"),
@@ -212,10 +214,12 @@ def test_a_hopeless_budget_is_refused_with_what_would_do(tmp_path: Path) -> None
         ((*PRIVATE, "--keep-items", 1), "--keep-items must be from 2 to"),
         ((*PRIVATE, "--seed", -1), "--seed must not be negative"),
         ((*PRIVATE, "--history", 0), "--history must be"),
-        ((*PRIVATE, "--epsilon", 0), "epsilon must be positive"),
+        ((*PRIVATE, "--epsilon", 0), "--epsilon must be positive"),
         (("-k", 99, "--epsilon", 1), "--components 99 must be at most"),
-        ((*PRIVATE, "--at-least", 3), "needs a column of values"),
+        ((*PRIVATE, "--at-least", 3), "--at-least needs a column of values: give --value"),
         ((*PRIVATE, "--user", "person"), "has no column 'person'"),
+        ((*PRIVATE, "--user", "person"), "Say which columns to read with --user, --item and --value"),
+        ((*PRIVATE, "--user", "item"), "--user, --item and --value must be different columns, got item, item"),
         ((*PRIVATE, "--item-degrees", "none.csv"), "is no file"),
         ((*PRIVATE, "-o", "items.txt"), "must end in .safetensors"),
     ],
@@ -382,7 +386,7 @@ def test_evaluations_that_cannot_be_done_are_refused(tmp_path: Path) -> None:
     sp.save_npz(tmp_path / "fewer.npz", PLAYS[:9])
     said = refusal("recommend", "evaluate", matrix, *PRIVATE, "--test", tmp_path / "fewer.npz")
     assert "the same users in the same order" in said
-    assert "--epsilon is required" in refusal("recommend", "evaluate", source, "-k", 3)
+    assert "--epsilon is missing" in refusal("recommend", "evaluate", source, "-k", 3)
 
 
 def test_inspect_shows_an_item_space(tmp_path: Path, space: Path) -> None:

@@ -12,10 +12,14 @@ import eigenveil
 from eigenveil.cli.derived import with_options, written_out
 from eigenveil.errors import ParameterError
 from eigenveil.params import (
+    BoundsParams,
+    ColumnBoundsParams,
     FederatedParams,
     GossipParams,
     PrivateParams,
+    RecommenderParams,
     SimulateParams,
+    SpectrumParams,
     StreamingParams,
     checked,
     declared,
@@ -32,8 +36,27 @@ KINDS: dict[Any, dict[str, Any]] = {
     GossipParams: {"graph": "ring"},
     SimulateParams: {"graph": "ring"},
     StreamingParams: {},
+    BoundsParams: {},
+    ColumnBoundsParams: {},
+    SpectrumParams: {},
+    RecommenderParams: {},
+}
+# Values that are not the defaults, of those parameters that a class has.
+GIVEN = {
+    "row_bound": 2.5,
+    "oversample": 3,
+    "origin": [-1.0, 2.5],
+    "within": (1.0, 1e6),
+    "quantile": 0.75,
+    "on_noise": "warn",
+    "items": 20,
 }
 EACH = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+
+
+def first(kind: Any) -> tuple[int, ...]:
+    """What comes without a name: the number of components, where there is one."""
+    return (2,) if "n_components" in declared(kind) else ()
 
 
 @pytest.mark.parametrize("name", DOCUMENTED)
@@ -44,16 +67,16 @@ def test_docstrings_are_current(name: str) -> None:
 
 @EACH
 def test_defaults_are_valid_and_a_second_check_changes_nothing(kind: Any) -> None:
-    once = checked(kind, kind(2, epsilon=1.0, **KINDS[kind]))
+    once = checked(kind, kind(*first(kind), epsilon=1.0, **KINDS[kind]))
     assert vars(checked(kind, once)) == vars(once)
 
 
 @EACH
 def test_leaving_out_epsilon_is_an_error(kind: Any) -> None:
     with pytest.raises(TypeError, match="epsilon"):
-        kind(2, **KINDS[kind])
+        kind(*first(kind), **KINDS[kind])
     with pytest.raises(TypeError, match="positional"):
-        kind(2, 1.0, **KINDS[kind])
+        kind(*first(kind), 1.0, **KINDS[kind])
 
 
 @EACH
@@ -73,8 +96,8 @@ def test_names_are_unique_and_helps_name_what_there_is(kind: Any) -> None:
 
 @EACH
 def test_parameters_become_options_and_calls_and_come_back(kind: Any) -> None:
-    given = dict(KINDS[kind]) | {"row_bound": 2.5, "oversample": 3}
-    asked = kind(2, epsilon=1.5, delta=1e-6, **given)
+    given = dict(KINDS[kind]) | {name: value for name, value in GIVEN.items() if name in declared(kind)}
+    asked = kind(*first(kind), epsilon=1.5, delta=1e-6, **given)
     assert vars(eval(as_call(asked, "kind"), {"kind": kind})) == vars(asked)
     found: dict[str, Any] = {}
 

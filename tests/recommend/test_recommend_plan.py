@@ -110,17 +110,20 @@ def test_what_is_advised_would_do(asked: ItemTerms) -> None:
     """Each line of advice, carried out, is expected to find more than what was asked for."""
     plan = plan_items(asked)
     assert asked.users is not None and asked.budget is not None and plan.expected is not None
-    for line in plan.advice:
-        if line.startswith("epsilon="):
-            other = replace(asked, budget=Budget(float(line.removeprefix("epsilon=")), asked.budget.delta))
-        elif line.startswith("about "):
-            other = replace(asked, users=int(line.split()[1]) * asked.users)
-        elif line.startswith("n_components="):
-            other = replace(asked, rank=int(line.removeprefix("n_components=")))
-        elif line.startswith("unit='item'"):
-            other = replace(asked, neighbours=Neighbours.INTERACTION)
-        else:
-            other = replace(asked, kept=int(line.split()[0]), degrees=True)
+    for advice in plan.advice:
+        change = dict(advice.change)
+        other = replace(asked, users=advice.users * asked.users)
+        if "epsilon" in change:
+            other = replace(other, budget=Budget(change.pop("epsilon"), asked.budget.delta))
+        if "n_components" in change:
+            other = replace(other, rank=change.pop("n_components"))
+        if "unit" in change:
+            assert change.pop("unit") == "item"
+            other = replace(other, neighbours=Neighbours.INTERACTION)
+        if "items" in change:
+            other = replace(other, kept=change.pop("items"), degrees=True)
+        assert not change
+        assert all(f"{name}={value!r}" in str(advice) for name, value in advice.change.items())
         found = plan_items(other)
         assert found.expected is not None
         assert not found.hopeless

@@ -9,9 +9,11 @@ import typer
 
 from eigenveil.cli import bounds_options as bounding
 from eigenveil.cli import options as option
+from eigenveil.cli.derived import with_options
 from eigenveil.cli.files import read_rows, require_input, require_output
 from eigenveil.cli.terminal import errors_as_lines, output, watched, wrote
-from eigenveil.errors import require
+from eigenveil.errors import require, require_param
+from eigenveil.params import BoundsParams
 
 if TYPE_CHECKING:
     from eigenveil.estimators.find_column_bounds import FoundColumnBounds
@@ -21,25 +23,16 @@ __all__ = ["bounds"]
 
 
 @errors_as_lines
+@with_options(BoundsParams)
 def bounds(
     data: option.Data,
+    settings: dict[str, Any],
     columns: bounding.Columns = False,
-    epsilon: option.Epsilon = None,
-    delta: option.Delta = None,
-    no_privacy: bounding.NoPrivacy = False,
     total: bounding.Total = None,
-    quantile: bounding.Quantile = 0.95,
     components: bounding.Rank = None,
-    person: option.Person = None,
-    neighbours: option.NeighboursName = "add-remove",
-    center: option.Center = "private",
-    origin: option.Origin = None,
-    scale: option.Scale = None,
-    within: bounding.Within = None,
     drop: option.Drop = None,
     features: option.Features = None,
     one_based: option.OneBased = False,
-    seed: option.Seed = None,
     target: bounding.BoundsOutput = None,
     force: option.Force = False,
     as_json: bounding.AsJson = False,
@@ -63,35 +56,23 @@ def bounds(
     Where noise hides the answer it says so, names no bound, and ends with
     exit code 1. What it cost is spent all the same.
     """
-    bounding.require_budget(epsilon, delta, no_privacy=no_privacy)
     require_input(data)
     if target is not None:
         require_output(target, endings=(".json",), force=force, inputs=[data])
+    searched = settings["center"] == "private"
     require(not columns or components is None, "--components is for a bound on rows: leave out --columns")
-    require(not columns or center == "private", "--center is for a bound on rows: leave out --columns")
-    require(
-        columns or center == "private" or origin is None,
-        "--origin is where the mean is looked for, and --center none looks for none; leave out one of them",
+    require(not columns or searched, "--center is for a bound on rows: leave out --columns")
+    require_param(
+        columns or searched or settings["origin"] is None,
+        "{origin} is where the mean is looked for, and {center=None} looks for none; leave out one of them",
     )
-    left = bounding.left_for_fit(total, epsilon, delta)
-    settings = bounding.settings_from(
-        epsilon,
-        delta,
-        quantile=quantile,
-        center=center,
-        origin=origin,
-        scale=scale,
-        neighbours=neighbours,
-        random_state=seed,
-        **bounding.range_from(within),
-    )
+    left = bounding.left_for_fit(total, settings["epsilon"], settings["delta"])
     from eigenveil.cli.bounds_shown import Answer, Asked
     from eigenveil.report import warning_panel
 
-    reading = {"person": person, "drop": drop or [], "features": features, "one_based": one_based}
+    reading = {"drop": drop or [], "features": features, "one_based": one_based}
     found, names = _found(data, settings, reading, columns=columns, kept=target is not None or as_json)
-    same = bounding.after(reading, neighbours=neighbours, scale=scale)
-    answer = Answer.of(found, Asked(data, delta, left, components, origin, same, names, target))
+    answer = Answer.of(found, Asked(data, settings, reading, left, components, names, target))
     if target is not None:
         bounding.write_json(target, answer.plain)
         wrote(target)
@@ -99,13 +80,13 @@ def bounds(
         typer.echo(json.dumps(answer.plain, indent=2, allow_nan=False))
     else:
         console = output()
-        if seed is not None and epsilon is not None:
+        if settings["random_state"] is not None and settings["epsilon"] is not None:
             console.print(warning_panel(option.SEEDED))
         console.print(answer.view)
-        for line in answer.commands:
-            # By itself on its line, whatever its length, so that it can be copied.
-            console.print(line, style=None if line.startswith("  ") else "bold", soft_wrap=True)
-        if epsilon is not None and bounding.columns_were_counted(data, features):
+        if answer.steps:
+            console.print()
+        bounding.show_steps(console, answer.steps)
+        if settings["epsilon"] is not None and bounding.columns_were_counted(data, features):
             console.print(warning_panel(option.COUNTED))
         if target is not None:
             console.print(f"\nwritten to {target}", soft_wrap=True)
@@ -122,19 +103,17 @@ def _found(
     from eigenveil.estimators.find_bounds import find_bounds
     from eigenveil.estimators.find_column_bounds import find_column_bounds
 
-    table = read_rows(data, **reading)
+    given = dict(settings)
+    table = read_rows(data, person=given.pop("person"), **reading)
     dim = table.rows.shape[1]
     require(
         not columns or kept or dim <= bounding.WIDEST,
         f"ranges of {dim} columns do not fit on a command line: give --output bounds.json too, for `eigenveil fit --bounds "
         "bounds.json`; nothing was released",
     )
-    try:
-        with watched(table.rows) as rows:
-            if not columns:
-                return find_bounds(rows, **settings), table.columns
-            given = {name: value for name, value in settings.items() if name != "center"}
-            # Rows read from a file carry no names, so the answer learns them here.
-            return replace(find_column_bounds(rows, **given), columns=table.columns), table.columns
-    except ValueError as error:
-        raise ValueError(bounding.in_bounds_words(str(error))) from error
+    with watched(table.rows) as rows:
+        if not columns:
+            return find_bounds(rows, **given), table.columns
+        del given["center"]
+        # Rows read from a file carry no names, so the answer learns them here.
+        return replace(find_column_bounds(rows, **given), columns=table.columns), table.columns

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, final
 import typer
 
 from eigenveil.errors import require
+from eigenveil.params import PrivateParams, declared
+from eigenveil.params.words import flag
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -94,7 +96,7 @@ class BoundsFile:
 
     def merged(self, settings: Mapping[str, Any], given: Sequence[str]) -> dict[str, Any]:
         """`settings` of a command with those of the file put in; `given` are the names that were written out beside it."""
-        both = [f"--{name.replace('_', '-')}" for name in self.fixed if name in given]
+        both = [flag(one) for name, one in declared(PrivateParams).items() if name in self.fixed and name in given]
         require(not both, f"--bounds {self.path} says {', '.join(both)} already; leave out one of them")
         chosen = {name: value for name, value in self.settings.items() if name not in given}
         if self.of_columns and "scale" in given:

@@ -1,7 +1,8 @@
 """What `eigenveil bounds` shows of what it found: the answer, the trade, what it cost, and the commands that come next."""
 
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final, final
 
@@ -11,9 +12,12 @@ from rich.table import Table
 from rich.text import Text
 
 from eigenveil.cli.bounds_file import FORMAT, reach_of_ranges
-from eigenveil.cli.bounds_options import WIDEST, command_of, quoted
+from eigenveil.cli.bounds_options import WIDEST, Step, command_of, reading_words, why_next
 from eigenveil.estimators.find_column_bounds import FoundColumnBounds
 from eigenveil.estimators.found_bounds import FoundBounds
+from eigenveil.params import PrivateParams
+from eigenveil.params.texts import text_of
+from eigenveil.params.words import as_options
 from eigenveil.privacy import Budget, Guarantee
 from eigenveil.report import guarantee_panel, plain
 
@@ -33,86 +37,79 @@ _SQRT: Final = (
     "Each person is in every column, so ranges of d columns cost sqrt(d) times the noise of one bound on whole rows, which "
     "`eigenveil bounds` finds without --columns."
 )
+_HALVES: Final = "It puts columns in units of half their range, so that all of them weigh the same."
 _MOST_COLUMNS: Final = 40
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What was asked: `left` is a total epsilon and what of it is left for the fit, and `same` the options that a fit shares.
+    """What was asked: values of parameters by name, how the table was read, and of a total epsilon what is left for the fit.
 
     `columns` are the names in the table, and `target` is the file that the answer is written to, None where there is none.
     """
 
     data: Path
-    delta: float | None
+    settings: Mapping[str, Any]
+    reading: Mapping[str, Any]
     left: tuple[float, float] | None
     rank: int | None
-    origin: str | None
-    same: dict[str, Any]
     columns: tuple[str, ...] | None = None
     target: Path | None = None
 
     @property
     def budget(self) -> Budget | None:
         """What is left for the fit."""
-        return None if self.left is None or self.delta is None else Budget(self.left[1], self.delta)
+        delta = self.settings["delta"]
+        return None if self.left is None or delta is None else Budget(self.left[1], delta)
 
-    def fit(self, **bounds: Any) -> str:
+    def fit(self, **bounds: Any) -> Step:
         """The fit that comes next: with these bounds, or from the file that holds them and more."""
-        private = self.delta is not None
-        same = self.same
+        private = self.settings["epsilon"] is not None
+        same = {name: self.settings[name] for name in ("delta", "neighbours", "person", "scale")}
+        own = reading_words(self.reading)
         if self.target is not None:
             # Units are in the file, too.
-            bounds, same = {"bounds": self.target}, {**self.same, "--scale": None}
-        spend = {"--epsilon": "EPSILON" if self.left is None else self.left[1], "--delta": self.delta}
-        return command_of(
-            "fit",
-            self.data,
-            {
-                "-k": self.rank or "K",
-                **(spend if private else {"--no-privacy": True}),
-                **same,
-                **{f"--{name.replace('_', '-')}": value for name, value in bounds.items()},
-            },
-        )
+            bounds, own = {"scale": None}, [*own, "--bounds", str(self.target)]
+        # Words in capitals stand for what only the reader knows.
+        spend = None if not private else "EPSILON" if self.left is None else self.left[1]
+        values = {"n_components": self.rank or "K", "epsilon": spend, **same, **bounds}
+        command = command_of("fit", self.data, *as_options(PrivateParams(**values)), *own)
+        return Step(why_next(self.left), command, (_SHARED,) if private else ())
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Answer:
-    """What is shown: whether a bound is `named`, plain values for JSON, the view for a terminal, and `commands` under it."""
+    """What is shown: whether a bound is `named`, plain values for JSON, the view for a terminal, and what comes next."""
 
     named: bool
     plain: dict[str, Any]
     view: Group
-    commands: tuple[str, ...]
+    steps: tuple[Step, ...]
 
     @classmethod
     def of(cls, found: FoundBounds | FoundColumnBounds, asked: Asked) -> "Answer":
         """Of a bound on rows, or of ranges of columns."""
         if isinstance(found, FoundBounds):
-            named, following = found.row_bound is not None, _rows_commands(found, asked)
-            values, body = _rows_values(found), list(_rows_view(found, asked))
+            kind, dim, named = "rows", found.dim, found.row_bound is not None
+            values, body, steps = _rows_values(found), list(_rows_view(found, asked)), tuple(_rows_steps(found, asked))
         else:
-            named, following = found.low is not None, _columns_commands(found, asked)
-            values, body = _columns_values(found), list(_columns_view(found))
-        dim = found.dim if isinstance(found, FoundBounds) else len(found.flat)
-        names = None if asked.columns is None else list(asked.columns)
+            kind, dim, named = "columns", len(found.flat), found.low is not None
+            values, body, steps = (
+                _columns_values(found),
+                list(_columns_view(found)),
+                tuple(_columns_steps(found, asked)),
+            )
         head = {
             "format": FORMAT,
-            "kind": "rows" if isinstance(found, FoundBounds) else "columns",
+            "kind": kind,
             "dim": dim,
-            "columns": names,
+            "columns": None if asked.columns is None else list(asked.columns),
         }
-        lines = tuple(following) if named else ()
-        commands = [line.strip() for line in lines if line.startswith("  ")]
-        return cls(
-            named,
-            {**head, **values, **_cost(found.guarantee), "next": commands},
-            Group(*body, Text(""), guarantee_panel(found.guarantee)),
-            lines,
-        )
+        following = {"next": [step.command for step in steps]}
+        view = Group(*body, Text(""), guarantee_panel(found.guarantee))
+        return cls(named, {**head, **values, **_cost(found.guarantee), **following}, view, steps)
 
 
 def _cost(guarantee: Guarantee) -> dict[str, Any]:
@@ -182,49 +179,33 @@ def _share(share: float) -> str:
     return f"{share:.1%}"
 
 
-def _rows_commands(found: FoundBounds, asked: Asked) -> Iterator[str]:
-    bound = found.row_bound
-    if bound is None:
+def _rows_steps(found: FoundBounds, asked: Asked) -> Iterator[Step]:
+    if found.row_bound is None:
         return
-    place: dict[str, Any] = {"row_bound": float(f"{bound:.6g}")}
+    bound = float(f"{found.row_bound:.6g}")
+    place: dict[str, Any] = {"row_bound": bound}
     if not found.searched:
-        place |= {"center": "none"}
+        place |= {"center": None}
     elif found.dim <= WIDEST and found.center is not None:
         # A hundredth of the bound away is as good, and shorter. Not to be searched for again, the mean costs a fit less.
         units = 1.0 if found.scale is None else float(found.scale.min())
-        place |= {"origin": quoted(found.center, unit=bound * units), "mean_bound": float(f"{bound:.6g}")}
+        place |= {"origin": _rounded(found.center, unit=found.row_bound * units), "mean_bound": bound}
     else:
-        place |= {"origin": asked.origin, "mean_bound": float(f"{found.mean_bound:.6g}")}
-    yield from _next(asked, asked.fit(**place))
+        place |= {"origin": asked.settings["origin"], "mean_bound": float(f"{found.mean_bound:.6g}")}
+    yield asked.fit(**place)
     if asked.budget is None or found.chosen is None:
         return
-    yield "What it will bring, before it is spent:"
-    yield "  " + command_of(
-        "plan",
-        None,
-        {
-            "-n": f"{found.people:.0f}",
-            "-d": found.dim,
-            "-k": asked.rank or "K",
-            "--epsilon": asked.budget.epsilon,
-            "--delta": asked.delta,
-            "--fill": f"{found.chosen.fill:.2g}",
-            # The fit above is told where the mean is looked for, or has none.
-            **({"--no-search": True} if found.searched else {"--center": "known"}),
-        },
-    )
+    words = ["-n", f"{found.people:.0f}", "-d", found.dim, "-k", asked.rank or "K"]
+    words += ["--epsilon", text_of(asked.budget.epsilon), "--delta", text_of(asked.budget.delta)]
+    # The fit above is told where the mean is looked for, or has none.
+    words += ["--fill", f"{found.chosen.fill:.2g}", *(["--no-search"] if found.searched else ["--center", "known"])]
+    yield Step("What it will bring, before it is spent:", command_of("plan", *words))
 
 
-def _next(asked: Asked, command: str) -> Iterator[str]:
-    yield ""
-    if asked.left is None:
-        yield "Next:"
-    else:
-        total, left = asked.left
-        yield f"Next, with the epsilon = {left:g} that this leaves of {total:g} for both:"
-    yield f"  {command}"
-    if asked.delta is not None:
-        yield _SHARED
+def _rounded(numbers: Any, *, unit: float) -> list[float]:
+    """Numbers rounded to a hundredth of `unit`, so that they are short on a command line."""
+    step = 10.0 ** math.floor(math.log10(unit / 100))
+    return [float(f"{round(float(number) / step) * step:.12g}") for number in numbers]
 
 
 def _columns_values(found: FoundColumnBounds) -> dict[str, Any]:
@@ -267,7 +248,7 @@ def _columns_view(found: FoundColumnBounds) -> Iterator[RenderableType]:
     yield Text(_SQRT, style="dim")
 
 
-def _columns_commands(found: FoundColumnBounds, asked: Asked) -> Iterator[str]:
+def _columns_steps(found: FoundColumnBounds, asked: Asked) -> Iterator[Step]:
     if found.low is None or found.high is None:
         return
     if len(found.low) > WIDEST and asked.target is None:
@@ -275,15 +256,10 @@ def _columns_commands(found: FoundColumnBounds, asked: Asked) -> Iterator[str]:
         return
     # In units of half its range each column lies within one of the middle, and a row within sqrt(d).
     reach = reach_of_ranges(len(found.low))
-    digits = [float(f"{value:.4g}") for value in found.scale]
-    middle = [float(f"{value:.6g}") for value in found.origin]
-    yield from _next(
-        asked,
-        asked.fit(
-            scale=",".join(f"{value:g}" for value in digits),
-            origin=",".join(f"{value:.6g}" for value in middle),
-            mean_bound=reach,
-            row_bound=reach,
-        ),
+    step = asked.fit(
+        scale=[float(f"{value:.4g}") for value in found.scale],
+        origin=[float(f"{value:.6g}") for value in found.origin],
+        mean_bound=reach,
+        row_bound=reach,
     )
-    yield "It puts columns in units of half their range, so that all of them weigh the same."
+    yield replace(step, notes=(*step.notes, _HALVES))

@@ -111,9 +111,11 @@ def _option(one: Declared, words: Words, *, needed: bool) -> inspect.Parameter:
     needed = needed and one.default is MISSING and spec.aloud is None
     if one.default is MISSING and not needed:
         kind = kind | None
-    if spec.parse is not None and not needed:
+    if spec.switch is not None:
+        kind, default = bool, False
+    elif spec.parse is not None and not needed:
         kind, default = (str | None, None) if default is None else (str, str(default))
-    name = f"{flag(one)}/--no-{flag(one)[2:]}" if kind is bool else flag(one)
+    name = f"{flag(one)}/--no-{flag(one)[2:]}" if one.type is bool else flag(one)
     about = typer.Option(
         name,
         *(() if spec.short is None else (spec.short,)),
@@ -148,10 +150,13 @@ def _value(one: Declared, given: Any, aloud: bool, words: Words) -> Any:
         name, switch = words(one.name, ...), words(one.name, None)
         require(given is None or not aloud, f"{name} and {switch} contradict each other; give one of them")
         require(
-            given is not None or aloud, f"{name} is missing. Try {name} 1, or ask for {switch}: {one.param.aloud.help}"
+            given is not None or aloud,
+            f"{name} is missing. Try {name} {one.param.aloud.usual}, or ask for {switch}: {one.param.aloud.help}",
         )
     elif given is None and one.default is MISSING:
         raise ParameterError(f"{{{one.name}}} is missing. {one.param.help}")
+    if one.param.switch is not None:
+        return one.param.switch[1] if given else one.default
     if given is None or one.param.parse is None:
         return given
     if one.param.none is not None and given == one.param.none:

@@ -1,7 +1,4 @@
-"""The options of `eigenveil fit`, each with the words its --help shows, and how their texts become numbers.
-
-`eigenveil stream` shares many of them.
-"""
+"""Options that several commands share, each with the words its --help shows, and how their texts become numbers."""
 
 import re
 from pathlib import Path
@@ -15,7 +12,6 @@ __all__ = [
     "COUNTED",
     "SEEDED",
     "bytes_from",
-    "components_from",
     "in_option_words",
     "numbers_from",
     "pair_from",
@@ -24,7 +20,6 @@ __all__ = [
 
 _PRIVACY: Final = "Privacy"
 _BOUNDS: Final = "Where rows lie (public knowledge, never read from the data)"
-_METHOD: Final = "Method"
 
 SEEDED: Final = (
     "NOT PRIVATE: a seed was given, so the noise can be computed again and subtracted. "
@@ -40,16 +35,6 @@ Data: TypeAlias = Annotated[
     typer.Argument(
         metavar="DATA",
         help="The table: .csv, .parquet, .npy, .npz (dense or scipy sparse), .svm.",
-        show_default=False,
-    ),
-]
-Components: TypeAlias = Annotated[
-    str,
-    typer.Option(
-        "--components",
-        "-k",
-        metavar="K",
-        help="How many components; or a fraction such as 0.9, for as many as explain that share of the variance.",
         show_default=False,
     ),
 ]
@@ -176,35 +161,6 @@ Scale: TypeAlias = Annotated[
         show_default=False,
     ),
 ]
-MechanismName: TypeAlias = Annotated[
-    Literal["auto", "covariance", "power"],
-    typer.Option(
-        "--mechanism",
-        metavar="WHICH",
-        help="covariance: one noisy covariance, best while it fits in memory. "
-        "power: noisy products with a few vectors. auto: covariance where it fits in memory.",
-        rich_help_panel=_METHOD,
-    ),
-]
-Oversample: TypeAlias = Annotated[
-    int | None,
-    typer.Option(
-        help="For power: how many vectors beyond the components.", rich_help_panel=_METHOD, show_default="planned"
-    ),
-]
-Iterations: TypeAlias = Annotated[
-    int | None,
-    typer.Option(help="For power: how many products.", rich_help_panel=_METHOD, show_default="planned"),
-]
-CalibrationName: TypeAlias = Annotated[
-    Literal["exact", "paper"],
-    typer.Option(
-        "--calibration",
-        metavar="WHICH",
-        help="exact: noise by exact accounting. paper: as published, which is more than needed.",
-        rich_help_panel=_METHOD,
-    ),
-]
 
 # These words occur in messages as names of parameters only.
 _NAMES: Final = {
@@ -249,21 +205,6 @@ def in_option_words(message: str, *, rows: str = "the table") -> str:
     message = re.sub(r"\b\w+\b", lambda word: {**_NAMES, "X": rows}.get(word.group(), word.group()), message)
     message = re.sub(rf"^({_OPENING})\b", r"--\1", message)
     return re.sub(r"^energy bounds", "--adapt: energy bounds", message)
-
-
-def components_from(text: str) -> int | float:
-    """A count or a fraction.
-
-    >>> components_from("5"), components_from("0.9")
-    (5, 0.9)
-    """
-    try:
-        return int(text)
-    except ValueError:
-        pass
-    number = _number("--components", text)
-    require(0 < number < 1, f"--components must be a whole number or a fraction between 0 and 1, got {text}")
-    return number
 
 
 def numbers_from(name: str, text: str | None) -> float | list[float] | None:

@@ -10,10 +10,12 @@ import typer
 
 from eigenveil.cli import options as option
 from eigenveil.cli import recommend_options as choice
+from eigenveil.cli.derived import with_options
 from eigenveil.cli.files import require_output
 from eigenveil.cli.recommend_runs import fitted_on, given_split, held_out, judged, progress, show_quality
 from eigenveil.cli.terminal import errors_as_lines, output, wrote
-from eigenveil.errors import require
+from eigenveil.errors import require, require_param
+from eigenveil.params import ReadingParams
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -48,31 +50,11 @@ def group() -> None:
 
 @recommend.command()
 @errors_as_lines
+@with_options(choice.FitParams)
 def fit(
-    context: typer.Context,
     files: choice.Files,
-    components: choice.Components,
-    epsilon: option.Epsilon = None,
-    delta: choice.Delta = None,
-    no_privacy: choice.NoPrivacy = False,
-    unit: choice.Unit = "user",
-    neighbours: choice.NeighboursName = "zero-out",
-    trust: choice.Trust = "curator",
-    survivors: choice.Survivors = None,
-    colluders: choice.Colluders = None,
-    user: choice.User = "user",
-    item: choice.Item = "item",
-    value: choice.Value = None,
-    at_least: choice.AtLeast = None,
+    settings: dict[str, Any],
     items_file: choice.ItemsFile = None,
-    keep_items: choice.KeepItems = None,
-    min_degree: choice.MinDegree = 1,
-    item_degrees: choice.ItemDegrees = "none",
-    normalise: choice.Normalise = "filter",
-    mechanism: choice.MechanismName = "auto",
-    history: choice.HistoryLength = None,
-    even_if_noise: choice.EvenIfNoise = False,
-    seed: option.Seed = None,
     target: choice.Output = Path("items.safetensors"),
     force: option.Force = False,
 ) -> None:
@@ -101,21 +83,20 @@ def fit(
     The result may be handed to everybody. Fitting the same users again is
     a further cost.
     """
-    # fit and evaluate share most of their options, which are read from the context.
-    settings = choice.estimator_settings(context.params)
+    choice.require_delta(settings)
     choice.require_histories(files, items_file)
     require_output(target, endings=(".safetensors",), force=force, inputs=files)
-    reading = {"user": user, "item": item, "value": value, "at_least": at_least}
+    reading = choice.reading_of(settings)
     with progress("reading histories") as view:
         sites = choice.read_sites(files, items=items_file, **reading)
-        fitted, notes = fitted_on(sites, settings, item_degrees, view)
+        fitted, notes = fitted_on(sites, settings, view)
     items_read = choice.items_were_read(files, items_file)
     space = _space(fitted, items_read=items_read)
     space.save(target)
     wrote(target)
     console = output()
     _show(console, sites, fitted, notes)
-    for note in choice.unread(files, user=user, item=item, value=value):
+    for note in choice.unread(files, reading):
         console.print(note, style="yellow", soft_wrap=True)
     _show_promise(console, space, items_read=items_read)
     console.print(f"\nitem space written to {target}", soft_wrap=True)
@@ -124,7 +105,9 @@ def fit(
 
 @recommend.command()
 @errors_as_lines
+@with_options(ReadingParams)
 def top(
+    settings: dict[str, Any],
     model: Annotated[
         Path, typer.Argument(metavar="ITEMS", help="An item space that `recommend fit` wrote.", show_default=False)
     ],
@@ -147,10 +130,6 @@ def top(
             metavar="USER", help="Whose history in --from: a name, or in npz a row from 0.", show_default=False
         ),
     ] = None,
-    user: choice.User = "user",
-    item: choice.Item = "item",
-    value: choice.Value = None,
-    at_least: choice.AtLeast = None,
     n: choice.Number = 20,
     as_json: choice.AsJson = False,
 ) -> None:
@@ -174,9 +153,8 @@ def top(
     require((source is None) == (who is None), "--from and --who go together: a table of histories, and whose it is")
     space = ItemSpace.load(model)
     if source is not None:
-        reading = {"user": user, "item": item, "value": value, "at_least": at_least}
         with progress("reading histories"):
-            row = _row_of(str(who), source, space, reading)
+            row = _row_of(str(who), source, space, settings)
     else:
         row = _history(_given(have, history), space)
     _show_top(space, row, n, as_json=as_json)
@@ -184,30 +162,11 @@ def top(
 
 @recommend.command()
 @errors_as_lines
+@with_options(choice.FitParams, leave=("random_state",))
 def evaluate(
-    context: typer.Context,
     files: choice.Files,
-    components: choice.Components,
-    epsilon: option.Epsilon = None,
-    delta: choice.Delta = None,
-    no_privacy: choice.NoPrivacy = False,
-    unit: choice.Unit = "user",
-    neighbours: choice.NeighboursName = "zero-out",
-    trust: choice.Trust = "curator",
-    survivors: choice.Survivors = None,
-    colluders: choice.Colluders = None,
-    user: choice.User = "user",
-    item: choice.Item = "item",
-    value: choice.Value = None,
-    at_least: choice.AtLeast = None,
+    settings: dict[str, Any],
     items_file: choice.ItemsFile = None,
-    keep_items: choice.KeepItems = None,
-    min_degree: choice.MinDegree = 1,
-    item_degrees: choice.ItemDegrees = "none",
-    normalise: choice.Normalise = "filter",
-    mechanism: choice.MechanismName = "auto",
-    history: choice.HistoryLength = None,
-    even_if_noise: choice.EvenIfNoise = False,
     share: choice.Share = None,
     test: choice.TestFile = None,
     n: choice.Number = 20,
@@ -229,17 +188,17 @@ def evaluate(
     popularity. The options are those of `recommend fit`. THESE FIGURES ARE
     NOT COVERED BY THE GUARANTEE: never publish them.
     """
-    # fit and evaluate share most of their options, which are read from the context.
-    settings = choice.estimator_settings(context.params)
+    choice.require_delta(settings)
     choice.require_histories(files if test is None else [*files, test], items_file)
+    require_param(seed is None or seed >= 0, "{random_state} must not be negative, got {@seed}", seed=seed)
     require(share is None or test is None, "--test says what is held out, and so does --share; give one of them")
     require(share is None or 0 < share < 1, f"--share must lie between 0 and 1, got {share}")
-    reading = {"user": user, "item": item, "value": value, "at_least": at_least}
+    reading = choice.reading_of(settings)
     with progress("reading histories") as view:
         sites = choice.read_sites(files, items=items_file, **reading)
         parts = held_out(sites, share or 0.2, seed) if test is None else given_split(sites, test, reading)
-        found, notes = judged(parts, settings, item_degrees, n, view)
-    notes = [*notes, *choice.unread(files, user=user, item=item, value=value)]
+        found, notes = judged(parts, {**settings, "random_state": seed}, n, view)
+    notes = [*notes, *choice.unread(files, reading)]
     show_quality(found, notes, n=n, as_json=as_json)
 
 

@@ -1,19 +1,17 @@
-"""The options of `eigenveil recommend`, each with the words its --help shows, and how they become settings and histories."""
+"""The options that `eigenveil recommend` has beside the declared parameters, and how they become settings and histories."""
 
 import csv
 import math
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 import typer
 
-from eigenveil.cli import options as option
 from eigenveil.cli.files import require_input
-from eigenveil.cli.simulate_options import number_or_share
-from eigenveil.errors import require
+from eigenveil.errors import require, require_param
 from eigenveil.files import HISTORIES
+from eigenveil.params import ReadingParams, RecommenderParams, declared, parameters
 
 if TYPE_CHECKING:
     from eigenveil.recommend import Interactions
@@ -21,17 +19,16 @@ if TYPE_CHECKING:
 __all__ = [
     "ITEMS_READ",
     "ITEMS_READ_CAVEAT",
+    "FitParams",
     "degrees_from",
-    "estimator_settings",
-    "in_words",
     "items_were_read",
     "read_sites",
+    "reading_of",
+    "require_delta",
     "unread",
 ]
 
 _FILES: Final = "Which lines and items count"
-_PRIVACY: Final = "Privacy"
-_METHOD: Final = "Method"
 _JUDGING: Final = "How it is judged"
 
 ITEMS_READ_CAVEAT: Final = "which items there are was read from the histories themselves, and is assumed to be public"
@@ -49,46 +46,12 @@ Files: TypeAlias = Annotated[
         show_default=False,
     ),
 ]
-Components: TypeAlias = Annotated[
-    int,
-    typer.Option(
-        "--components",
-        "-k",
-        metavar="K",
-        help="How many directions the filter lets through. 8 to 64 are usual; more need more users.",
-        show_default=False,
-    ),
-]
 Output: TypeAlias = Annotated[
     Path, typer.Option("--output", "-o", help="Where the item space goes, a .safetensors file.")
 ]
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="The same for programs, as JSON.")]
 Number: TypeAlias = Annotated[int, typer.Option("--n", "-n", min=1, metavar="N", help="How many items are shown.")]
 
-User: TypeAlias = Annotated[
-    str, typer.Option(metavar="COLUMN", help="The column that says who.", rich_help_panel=_FILES)
-]
-Item: TypeAlias = Annotated[
-    str, typer.Option(metavar="COLUMN", help="The column that says what.", rich_help_panel=_FILES)
-]
-Value: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        metavar="COLUMN",
-        help="The column of ratings, or of 1 and 0.",
-        rich_help_panel=_FILES,
-        show_default="value, if there is such a column",
-    ),
-]
-AtLeast: TypeAlias = Annotated[
-    float | None,
-    typer.Option(
-        metavar="RATING",
-        help="Lines with a smaller value are no interactions.",
-        rich_help_panel=_FILES,
-        show_default=False,
-    ),
-]
 ItemsFile: TypeAlias = Annotated[
     Path | None,
     typer.Option(
@@ -99,132 +62,6 @@ ItemsFile: TypeAlias = Annotated[
         show_default=False,
     ),
 ]
-KeepItems: TypeAlias = Annotated[
-    int | None,
-    typer.Option(
-        metavar="C",
-        help="Use the C most popular items, by counts that are released for a tenth of the budget. Fewer items drown less.",
-        rich_help_panel=_FILES,
-        show_default="all of them",
-    ),
-]
-Delta: TypeAlias = Annotated[
-    float | None,
-    typer.Option(
-        help="The chance that the promise of epsilon fails.",
-        rich_help_panel=_PRIVACY,
-        show_default="a tenth of one over the number of users, at most 1e-5, where that is public",
-    ),
-]
-NoPrivacy: TypeAlias = Annotated[
-    bool,
-    typer.Option(
-        "--no-privacy", help="The exact filter. Nobody is protected, and the file says so.", rich_help_panel=_PRIVACY
-    ),
-]
-Unit: TypeAlias = Annotated[
-    Literal["user", "item"],
-    typer.Option(
-        metavar="WHICH",
-        help="What is protected. user: a user's whole history. item: one interaction of a user, which is far weaker.",
-        rich_help_panel=_PRIVACY,
-    ),
-]
-NeighboursName: TypeAlias = Annotated[
-    Literal["zero-out", "add-remove", "replace-one"],
-    typer.Option(
-        "--neighbours",
-        metavar="WHICH",
-        help="For --unit user, what must be hard to tell. zero-out: whether a history was blanked; the number of users is "
-        "public. add-remove: whether the user was there at all; then --delta is needed, and nobody can say beforehand what to "
-        "expect. replace-one: whether the history was another one.",
-        rich_help_panel=_PRIVACY,
-    ),
-]
-Trust: TypeAlias = Annotated[
-    Literal["curator", "site", "masked"],
-    typer.Option(
-        metavar="WHO",
-        help="Who adds the noise. curator: whoever runs this, and sees the sums. site: every site, for sqrt(sites) times the "
-        "noise. masked: the sites together, under masks that come off the sum alone, for little more noise "
-        "than a curator's where sites are many.",
-        rich_help_panel=_PRIVACY,
-    ),
-]
-Survivors: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NUMBER",
-        help="For --trust masked: how many sites must be in each sum, such as 8, or which share of them, such as 0.8.",
-        rich_help_panel=_PRIVACY,
-        show_default="all",
-    ),
-]
-Colluders: TypeAlias = Annotated[
-    int | None,
-    typer.Option(
-        min=1,
-        help="For --trust masked: how many sites may tell the hub all they know.",
-        rich_help_panel=_PRIVACY,
-        show_default="1",
-    ),
-]
-MinDegree: TypeAlias = Annotated[
-    int,
-    typer.Option(
-        min=1,
-        metavar="M",
-        help="Histories are divided by the root of how many items they have, but at least of M. Say it without looking at these "
-        "histories. With --unit item a larger one means less noise.",
-        rich_help_panel=_METHOD,
-    ),
-]
-ItemDegrees: TypeAlias = Annotated[
-    str,
-    typer.Option(
-        metavar="WHICH",
-        help="How popular items are, for the filter. none: left out. private: released for a twentieth of the budget. Or a csv "
-        "of public numbers, whose first line is item,degree.",
-        rich_help_panel=_METHOD,
-    ),
-]
-Normalise: TypeAlias = Annotated[
-    Literal["filter", "both"],
-    typer.Option(
-        metavar="WHERE",
-        help="Where item degrees are used. filter: in the filter. both: on the histories before the fit as well.",
-        rich_help_panel=_METHOD,
-    ),
-]
-MechanismName: TypeAlias = Annotated[
-    Literal["auto", "covariance", "power"],
-    typer.Option(
-        "--mechanism",
-        metavar="WHICH",
-        help="covariance: one noisy matrix of all pairs of items. power: noisy products with a few vectors, for very many items. "
-        "auto: covariance where it fits in memory, but for single items among very many.",
-        rich_help_panel=_METHOD,
-    ),
-]
-HistoryLength: TypeAlias = Annotated[
-    float | None,
-    typer.Option(
-        "--history",
-        metavar="ITEMS",
-        help="About how many items a user has, if you know it without looking. It changes what to expect, and nothing else.",
-        rich_help_panel=_METHOD,
-        show_default="40",
-    ),
-]
-EvenIfNoise: TypeAlias = Annotated[
-    bool,
-    typer.Option(
-        "--even-if-noise",
-        help="Go on where the budget is expected to give little but noise, which is refused otherwise.",
-        rich_help_panel=_METHOD,
-    ),
-]
-
 Share: TypeAlias = Annotated[
     float | None,
     typer.Option(
@@ -253,67 +90,23 @@ SeedOfEvaluation: TypeAlias = Annotated[
     ),
 ]
 
-# Names of parameters, wherever they stand in a message, and what they are here.
-_WORDS: Final = (
-    (r"items=\[\.\.\.\]", "--items-file"),
-    (r"\bitems=(\d+)", r"--keep-items \1"),
-    (r"^items(?= must be )", "--keep-items"),
-    (r"\bepsilon=(?!None)", "--epsilon "),
-    (r"\bn_components=", "--components "),
-    (r"\b(unit|mechanism|normalise)='(\w+)'", r"--\1 \2"),
-    (r"\bon_noise='warn'", "--even-if-noise"),
-    (r"\bmin_degree\b", "--min-degree"),
-    (r"\bitem_degrees\b", "--item-degrees"),
-    (r"\bwith history=", "with --history"),
-    (r"^(history|normalise|neighbours)\b", r"--\1"),
-)
+
+@parameters()
+class FitParams(ReadingParams, RecommenderParams):
+    """What `recommend fit` and `recommend evaluate` are asked for: which lines count, and what is learned from them."""
 
 
-def in_words(message: str) -> str:
-    """A message of the recommender with the names of its parameters replaced by those of the options.
-
-    >>> in_words("epsilon=3; or n_components=8; or items=200; or unit='item'; on_noise='warn' goes on")
-    '--epsilon 3; or --components 8; or --keep-items 200; or --unit item; --even-if-noise goes on'
-    """
-    for pattern, words in _WORDS:
-        message = re.sub(pattern, words, message)
-    return option.in_option_words(message)
+def reading_of(settings: dict[str, Any]) -> dict[str, Any]:
+    """Which lines count; taken out of `settings`, of which those of the recommender are left."""
+    return {name: settings.pop(name) for name in declared(ReadingParams)}
 
 
-def estimator_settings(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters of `PrivateRecommender`, but for item degrees, which need the names of items, from the options of a command."""
-    epsilon, delta, exact = given["epsilon"], given["delta"], given["no_privacy"]
-    require(epsilon is None or not exact, "--epsilon and --no-privacy contradict each other; give one of them")
-    require(
-        epsilon is not None or exact,
-        "--epsilon is required (try 1); the exact filter, which protects nobody, must be asked for with --no-privacy",
+def require_delta(settings: Mapping[str, Any]) -> None:
+    """Refuse a delta where nobody is protected. Where somebody is, and the number of users is public, it may be left out."""
+    require_param(
+        settings["epsilon"] is not None or settings["delta"] is None,
+        "{delta} means nothing with {epsilon=None}; leave it out",
     )
-    require(delta is None or not exact, "--delta means nothing with --no-privacy; leave it out")
-    require(
-        exact or delta is not None or given["neighbours"] != "add-remove",
-        "--delta is required with --neighbours add-remove, which keeps the number of users private: well below one over it",
-    )
-    for name in ("survivors", "colluders"):
-        require(given["trust"] == "masked" or given[name] is None, f"--{name} is for --trust masked")
-    seed = given["seed"]
-    require(seed is None or seed >= 0, f"--seed must not be negative, got {seed}")
-    return {
-        "n_components": given["components"],
-        "epsilon": epsilon,
-        "delta": delta,
-        "unit": given["unit"],
-        "neighbours": given["neighbours"],
-        "trust": given["trust"],
-        "survivors": number_or_share("--survivors", given["survivors"]),
-        "colluders": 1 if given["colluders"] is None else given["colluders"],
-        "items": given["keep_items"],
-        "min_degree": given["min_degree"],
-        "normalise": given["normalise"],
-        "mechanism": given["mechanism"],
-        "history": given["history"],
-        "on_noise": "warn" if given["even_if_noise"] else "raise",
-        "random_state": seed,
-    }
 
 
 def require_histories(files: Sequence[Path], items: Path | None) -> None:
@@ -345,11 +138,12 @@ def read_sites(files: Sequence[Path], *, items: Path | None, **reading: Any) -> 
     return named
 
 
-def unread(files: Sequence[Path], *, user: str, item: str, value: str | None) -> list[str]:
+def unread(files: Sequence[Path], reading: Mapping[str, Any]) -> list[str]:
     """A line about columns that nobody has asked to read: one of them may hold ratings."""
     from eigenveil.recommend.reading import columns_not_read
 
-    names = sorted({name for path in files for name in columns_not_read(path, user=user, item=item, value=value)})
+    asked = {name: reading[name] for name in ("user", "item", "value")}
+    names = sorted({name for path in files for name in columns_not_read(path, **asked)})
     if not names:
         return []
     return [
@@ -369,10 +163,10 @@ def _require_each_user_once(sites: Mapping[str, "Interactions"]) -> None:
         seen.update(plays.users or ())
 
 
-def degrees_from(text: str, *, items: tuple[str, ...] | None, dim: int) -> Any:
+def degrees_from(text: str | None, *, items: tuple[str, ...] | None, dim: int) -> Any:
     """Item degrees as the recommender takes them: None, "private", or a public number for each item from a csv file."""
-    if text in ("none", "private"):
-        return None if text == "none" else text
+    if text is None or text == "private":
+        return text
     path = Path(text)
     require(path.is_file(), f"--item-degrees must be none, private or a csv file, and {path} is no file")
     try:

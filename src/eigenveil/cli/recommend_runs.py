@@ -15,7 +15,8 @@ import typer
 
 from eigenveil.cli import recommend_options as choice
 from eigenveil.cli.terminal import leaves, output
-from eigenveil.errors import require
+from eigenveil.errors import ParameterWarning, require
+from eigenveil.params.words import in_options
 
 if TYPE_CHECKING:
     from rich.status import Status
@@ -82,21 +83,21 @@ def progress(words: str) -> Iterator[View]:
 
 
 def fitted_on(
-    sites: Mapping[str, "Interactions"], settings: Mapping[str, Any], item_degrees: str, view: View
+    sites: Mapping[str, "Interactions"], settings: Mapping[str, Any], view: View
 ) -> tuple["PrivateRecommender", list[str]]:
     """The fitted recommender, and what it warned of."""
     from eigenveil.recommend import PrivateRecommender
 
     first = next(iter(sites.values()))
-    degrees = choice.degrees_from(item_degrees, items=first.items, dim=first.matrix.shape[1])
+    # Which number is whose is known once the names of items are.
+    degrees = choice.degrees_from(settings["item_degrees"], items=first.items, dim=first.matrix.shape[1])
     view.say("fitting the exact filter" if settings["epsilon"] is None else "fitting the private filter")
-    try:
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always", UserWarning)
-            fitted = PrivateRecommender(**settings, item_degrees=degrees).fit(sites, watch=view.see)
-    except ValueError as error:
-        raise ValueError(choice.in_words(str(error))) from error
-    return fitted, [choice.in_words(str(warning.message)) for warning in caught]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        fitted = PrivateRecommender(**{**settings, "item_degrees": degrees}).fit(sites, watch=view.see)
+    words = in_options(choice.FitParams)
+    found = (warning.message for warning in caught)
+    return fitted, [one.said(words) if isinstance(one, ParameterWarning) else str(one) for one in found]
 
 
 @final
@@ -162,9 +163,7 @@ def _pooled(sites: Mapping[str, "Interactions"]) -> Any:
     return sp.csr_array(sp.vstack([plays.matrix for plays in sites.values()], format="csr"))
 
 
-def judged(
-    parts: Parts, settings: Mapping[str, Any], item_degrees: str, n: int, view: View
-) -> tuple[dict[str, "Quality"], list[str]]:
+def judged(parts: Parts, settings: Mapping[str, Any], n: int, view: View) -> tuple[dict[str, "Quality"], list[str]]:
     """The quality of the private filter, of the exact one of the same size, and of popularity; and what the first warned of."""
     import numpy as np
 
@@ -174,12 +173,12 @@ def judged(
     found: dict[str, Quality] = {}
     notes: list[str] = []
     if epsilon is not None:
-        private, notes = fitted_on(parts.sites, settings, item_degrees, view)
+        private, notes = fitted_on(parts.sites, settings, view)
         found[f"private, epsilon = {epsilon:g}"] = _quality(private.space_, parts, n, view)
     items = next(iter(parts.sites.values())).items
     # All histories at one place and no noise: what the private fit would be if nothing had to be hidden.
     alone = {"epsilon": None, "delta": None, "trust": "curator", "survivors": None, "colluders": 1}
-    exact, _ = fitted_on({"all": Interactions(parts.train, items=items)}, {**settings, **alone}, item_degrees, view)
+    exact, _ = fitted_on({"all": Interactions(parts.train, items=items)}, {**settings, **alone}, view)
     found["exact, not private"] = _quality(exact.space_, parts, n, view)
     popularity = popularity_scores(parts.train)
 

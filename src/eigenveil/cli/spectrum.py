@@ -9,8 +9,11 @@ import typer
 from eigenveil.cli import bounds_options as bounding
 from eigenveil.cli import options as option
 from eigenveil.cli.bounds_file import BoundsFile, BoundsPath, show_bounds, was_given
+from eigenveil.cli.derived import with_options
 from eigenveil.cli.files import read_rows, require_input, require_output
 from eigenveil.cli.terminal import errors_as_lines, output, watched, wrote
+from eigenveil.params import SpectrumParams
+from eigenveil.params.texts import text_of
 
 if TYPE_CHECKING:
     from rich.console import Group, RenderableType
@@ -23,26 +26,16 @@ _SHOWN: Final = 12
 
 
 @errors_as_lines
+@with_options(SpectrumParams)
 def spectrum(
     context: typer.Context,
     data: option.Data,
-    epsilon: option.Epsilon = None,
-    delta: option.Delta = None,
-    no_privacy: bounding.NoPrivacy = False,
+    settings: dict[str, Any],
     total: bounding.Total = None,
-    person: option.Person = None,
-    neighbours: option.NeighboursName = "add-remove",
     bounds: BoundsPath = None,
-    row_bound: option.RowBound = None,
-    column_bounds: option.ColumnBounds = None,
-    center: option.Center = "private",
-    origin: option.Origin = None,
-    mean_bound: option.MeanBound = None,
-    scale: option.Scale = None,
     drop: option.Drop = None,
     features: option.Features = None,
     one_based: option.OneBased = False,
-    seed: option.Seed = None,
     target: bounding.SpectrumOutput = Path("spectrum.json"),
     force: option.Force = False,
 ) -> None:
@@ -60,29 +53,17 @@ def spectrum(
     Where noise hides all of it, it says so, writes nothing, and ends with
     exit code 1. What it cost is spent all the same.
     """
-    bounding.require_budget(epsilon, delta, no_privacy=no_privacy)
     require_input(data)
     require_output(target, endings=(".json",), force=force, inputs=[data, *([] if bounds is None else [bounds])])
+    epsilon, delta = settings["epsilon"], settings["delta"]
     left = bounding.left_for_fit(total, epsilon, delta)
-    settings = bounding.settings_from(
-        epsilon,
-        delta,
-        row_bound=row_bound,
-        column_bounds=option.pair_from("--column-bounds", column_bounds),
-        center=center,
-        origin=origin,
-        mean_bound=mean_bound,
-        scale=scale,
-        neighbours=neighbours,
-        random_state=seed,
-    )
     known = None if bounds is None else BoundsFile.read(bounds)
     if known is not None:
         settings = known.merged(settings, was_given(context, tuple(settings)))
-    reading = {"person": person, "drop": drop or [], "features": features, "one_based": one_based}
+    reading = {"person": settings.pop("person"), "drop": drop or [], "features": features, "one_based": one_based}
     found = _released(data, settings, reading, known)
     console = output()
-    if seed is not None and epsilon is not None:
+    if settings["random_state"] is not None and epsilon is not None:
         from eigenveil.report import warning_panel
 
         console.print(warning_panel(option.SEEDED))
@@ -99,10 +80,7 @@ def spectrum(
     if found.spectrum is None:
         raise typer.Exit(1)
     console.print(f"\nspectrum written to {target}", soft_wrap=True)
-    searches = settings["mean_bound"] is None and settings["column_bounds"] is None
-    around = "none" if settings["center"] is None else "private"
-    for line in _next(found, left, delta, target, around, searches=searches):
-        console.print(line, style=None if line.startswith("  ") else "bold", soft_wrap=True)
+    bounding.show_steps(console, [_next(found, left, settings, target)])
 
 
 def _released(
@@ -113,11 +91,8 @@ def _released(
     table = read_rows(data, **reading)
     if known is not None:
         known.require_columns(table.rows.shape[1], table.columns)
-    try:
-        with watched(table.rows) as rows:
-            return released_spectrum(rows, **settings)
-    except ValueError as error:
-        raise ValueError(bounding.in_bounds_words(str(error))) from error
+    with watched(table.rows) as rows:
+        return released_spectrum(rows, **settings)
 
 
 def _view(found: "ReleasedSpectrum") -> "Group":
@@ -158,25 +133,14 @@ def _bars(found: "ReleasedSpectrum") -> "Iterator[RenderableType]":
 
 
 def _next(
-    found: "ReleasedSpectrum",
-    left: tuple[float, float] | None,
-    delta: float | None,
-    target: Path,
-    center: str,
-    *,
-    searches: bool,
-) -> Iterator[str]:
-    yield "Next:" if left is None else f"Next, with the epsilon = {left[1]:g} that this leaves of {left[0]:g} for both:"
-    yield "  " + bounding.command_of(
-        "plan",
-        None,
-        {
-            "-n": f"{found.people:.0f}",
-            "-k": "K",
-            "--epsilon": "EPSILON" if left is None else left[1],
-            "--delta": "DELTA" if delta is None else delta,
-            "--spectrum": str(target),
-            "--center": "known" if center == "none" else None,
-            "--no-search": center == "private" and not searches,
-        },
-    )
+    found: "ReleasedSpectrum", left: tuple[float, float] | None, settings: Mapping[str, Any], target: Path
+) -> bounding.Step:
+    """The plan, for the fit that has the bounds of this spectrum."""
+    budget = "EPSILON" if left is None else text_of(left[1])
+    delta = "DELTA" if settings["delta"] is None else text_of(settings["delta"])
+    words = ["-n", f"{found.people:.0f}", "-k", "K", "--epsilon", budget, "--delta", delta, "--spectrum", target]
+    if settings["center"] != "private":
+        words += ["--center", "known"]
+    elif settings["mean_bound"] is not None or settings["column_bounds"] is not None:
+        words += ["--no-search"]
+    return bounding.Step(bounding.why_next(left), bounding.command_of("plan", *words))

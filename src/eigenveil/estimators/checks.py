@@ -9,10 +9,14 @@ from sklearn.utils.validation import validate_data
 
 from eigenveil.data import is_arrow_like
 from eigenveil.errors import ParameterError, require, require_param
-from eigenveil.privacy import Budget
+from eigenveil.params import param, parameters
+from eigenveil.params.groups import HERE
+from eigenveil.params.values import instance_of
+from eigenveil.privacy import Budget, Ledger
 from eigenveil.rows import in_silence, require_real
 
 __all__ = [
+    "SharedLedger",
     "budget_of",
     "center_of",
     "checked_array",
@@ -30,6 +34,18 @@ _QUOTING = {
     "could not convert string to float": "X must hold real numbers",
     "Expected 2D array": "X must have two dimensions, rows and columns. Reshape your data",
 }
+
+
+@parameters(panel="Privacy")
+class SharedLedger:
+    """Who pays, where several fits or releases are about the same people."""
+
+    ledger: Ledger | None = param(
+        "Shared by several fits on the same people, so that their costs add up against one budget.",
+        default=None,
+        check=instance_of(Ledger, "an eigenveil.Ledger"),
+        surfaces=HERE,
+    )
 
 
 def checked_array(estimator: Any, X: Any, *, reset: bool, **checks: Any) -> Any:

@@ -7,25 +7,27 @@ longer than each of a thousand lengths is one release, and any quantile can be r
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal, final
+from typing import Any, Final, final
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from eigenveil.errors import require
-from eigenveil.estimators.checks import center_of, is_real
+from eigenveil.errors import require_param
+from eigenveil.estimators.checks import center_of
 from eigenveil.estimators.found_bounds import Candidate, FoundBounds
-from eigenveil.estimators.small_release import SmallRelease
+from eigenveil.estimators.small_release import AskedOfRows, SmallRelease
 from eigenveil.linalg import Array
-from eigenveil.privacy import Domain, Ledger, Neighbours
+from eigenveil.params import BoundsParams, ColumnBoundsParams, parameters, takes
+from eigenveil.privacy import Domain, Neighbours
 from eigenveil.privacy.domain import FARTHEST
 from eigenveil.privacy.quantiles import Cells, Tails, bounded_tails, read_tails, tails_sensitivity
 from eigenveil.rows import in_silence
 from eigenveil.tasks import Totals
 from eigenveil.tasks.fit.bounds import RowBounds
 
-__all__ = ["find_bounds", "numbers_of_range", "quantile_of"]
+__all__ = ["FindBounds", "find_bounds", "place_of"]
 
+# Between which lengths to look.
+_WITHIN: Final = (1e-9, 1e12)
 # A length is told to within 4.4%, upwards; finer cells would cost more noise than they are worth.
 PER_DOUBLING: Final = 16
 # Counts below so many standard deviations may be noise alone: where there is nobody they are exceeded in one of 100 releases.
@@ -55,22 +57,14 @@ _FAR: Final = (
 _SHOWN: Final = (0.5, 0.75, 0.9, 0.95, 0.975, 0.99, 0.999)
 
 
+@parameters()
+class FindBounds(AskedOfRows, BoundsParams):
+    """What `find_bounds` takes."""
+
+
+@takes(FindBounds)
 @in_silence
-def find_bounds(
-    X: Any,
-    *,
-    epsilon: float | None,
-    delta: float | None = None,
-    quantile: float = 0.95,
-    center: Literal["private"] | ArrayLike | None = "private",
-    origin: ArrayLike | None = None,
-    scale: ArrayLike | None = None,
-    within: tuple[float, float] = (1e-9, 1e12),
-    neighbours: Literal["add-remove", "zero-out", "replace-one"] = "add-remove",
-    person: Any = None,
-    ledger: Ledger | None = None,
-    random_state: Any = None,
-) -> FoundBounds:
+def find_bounds(X: Any, asked: FindBounds) -> FoundBounds:
     """A private bound on the length of rows `X`, (n, d), for a fit to come: the length that `quantile` of people stay within.
 
     With `center="private"`, as in a fit, rows will be cut around their mean, so that is found first: lengths around `origin`
@@ -79,66 +73,81 @@ def find_bounds(
     `scale` are public units, as for a fit. Lengths are told apart in steps of 4.4% `within` a public range, and a bound is the
     upper end of its step.
 
-    `epsilon` and `delta` are the budget of all of it: a tenth of what the fit gets is usually enough. A fit on the same people
-    is a further cost: hand the same `ledger` to both, and they add up. `epsilon=None` must be written out and is exact, with no
-    privacy. `neighbours`, `person` and `random_state` are as for `PrivatePCA`.
+    `epsilon` and `delta` are the budget of all of it. A fit on the same people is a further cost: hand the same `ledger` to
+    both, and they add up.
 
-    Where so few people lie beyond the quantile that noise hides them, a lower quantile is taken, and the answer says so. Where
-    that would cut more than half of the people, there is no answer.
+    Where so few people lie beyond the quantile that noise hides them, a lower quantile is taken. Where that would cut more than
+    half of the people, there is no answer.
 
+    Parameters
+    ----------
+    epsilon : float or None
+        How much the result may depend on one person: smaller is more private. 0.1 is strict, 1 usual, 10 lax. A tenth
+        of what the fit gets is usually enough. A fit on the same people is a further cost. epsilon=None must be
+        written out: exact numbers, with no privacy.
+    delta : float or None, default None
+        The chance that the guarantee of epsilon fails; well below one over the number of people.
+    random_state : int or None, default None
+        A seed. Reproducible, NOT PRIVATE: whoever knows the seed can subtract the noise. For tests only. None draws
+        noise from the operating system.
+    neighbours : "add-remove", "zero-out" or "replace-one", default 'add-remove'
+        Neighbouring relation: which two tables the guarantee makes indistinguishable, add-remove, zero-out or
+        replace-one. The last two declare the number of people public.
+    person : str, array of n or None, default None
+        The column that says whose row it is. A person with several rows then counts as one row, and all of them are
+        protected together. Without it each row is taken for a person of its own. The column is then left out; or give
+        one identifier per row. Every row must name somebody: what is missing, blank or a placeholder such as "NA" is
+        refused (`eigenveil.people`).
+    scale : float, list, array or None, default None
+        Public units: columns are divided by this before norms are taken and bounded. One number, or one per column.
+    quantile : float, default 0.95
+        Which share of people is to stay uncut: from 0.5 to below 1. More, and the noise grows. Where so few people
+        lie beyond it that noise hides them, a lower one is taken, and the answer says so.
+    origin : float, list, array or None, default None: zero
+        Where to look for the mean of rows, and what entries of columns are measured from: one number, or one per
+        column. One in the middle of a column that lies far from zero, such as years, makes its range finer.
+    within : (low, high) or None, default None: 1e-9 to 1e12, for columns 1e-6 to 1e9
+        Between which lengths to look, in units of the scale; a wider range costs a little more noise.
+    center : "private", float, list, array or None, default 'private'
+        private: find the mean first, out of the same budget, because a fit clips rows around it. center=None: norms
+        are around zero. Or public numbers, one per column, to take norms around.
+    ledger : Ledger or None, default None
+        Shared by several fits on the same people, so that their costs add up against one budget.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> rows = np.random.default_rng(0).standard_normal((20_000, 4)) + 20
     >>> found = find_bounds(rows, epsilon=0.3, delta=1e-6, random_state=0)
     >>> print(round(found.row_bound, 2), found.center.round().tolist())   # the 0.95 quantile is 3.08
     3.22 [20.0, 20.0, 20.0, 20.0]
     """
-    asked = quantile_of(quantile)
-    cells = Cells.lengths(*numbers_of_range(within), per_doubling=PER_DOUBLING)
-    release = SmallRelease.of(
-        X,
-        epsilon=epsilon,
-        delta=delta,
-        neighbours=neighbours,
-        person=person,
-        ledger=ledger,
-        random_state=random_state,
-    )
-    # A bound that is never used: origin and scale are checked as those of a fit.
-    public = RowBounds.check(
-        release.dim,
-        private=False,
-        row_bound=None,
-        column_bounds=None,
-        origin=origin,
-        mean_bound=None,
-        scale=scale,
-        sparse=release.rows.sparse,
-    )
-    where = center_of(center, release.dim)
-    search = _Search(release, cells, asked, public.scale, release.public_people())
+    cells = Cells.lengths(*(asked.within or _WITHIN), per_doubling=PER_DOUBLING)
+    release = SmallRelease.of(X, asked)
+    public = place_of(release, asked)
+    where = center_of(asked.center, release.dim)
+    search = _Search(release, cells, asked.quantile, public.scale, release.public_people())
     search.require_enough(_FIRST[0] if isinstance(where, str) else 1.0)
     with release.reserved("these bounds") as paid:
         search = replace(search, release=paid)
         if isinstance(where, str):
             return search.around_the_mean(public.origin)
         tails = search.read(search.lengths(where, share=1.0, label="lengths"), share=1.0)
-        return search.found(tails, _read(tails, asked), center=where)
+        return search.found(tails, _read(tails, asked.quantile), center=where)
 
 
-def quantile_of(quantile: Any) -> float:
-    """A share of people of at least a half and less than all."""
-    good = is_real(quantile) and 0.5 <= float(quantile) < 1
-    require(good, f"quantile must be a number from 0.5 to below 1, got {quantile!r}")
-    return float(quantile)
-
-
-def numbers_of_range(within: Any) -> tuple[float, float]:
-    """A pair of numbers."""
-    try:
-        lowest, highest = (float(number) for number in within)
-    except (TypeError, ValueError):
-        raise ValueError(f"within must be two numbers, the lowest and the highest, got {within!r}") from None
-    return lowest, highest
+def place_of(release: SmallRelease, asked: ColumnBoundsParams) -> RowBounds:
+    """Origin and scale, checked as those of a fit. The bound in it is infinite and never used."""
+    return RowBounds.check(
+        release.dim,
+        private=False,
+        row_bound=None,
+        column_bounds=None,
+        origin=asked.origin,
+        mean_bound=None,
+        scale=asked.scale,
+        sparse=release.rows.sparse,
+    )
 
 
 @final
@@ -182,10 +191,11 @@ class _Search:
         # A row of A is as long as its first column: the largest error of a count.
         first = tails_sensitivity(self.cells.count, Neighbours.ADD_REMOVE)
         least = 2 * SURE * self.release.scale(sensitivity, share=share) * first
-        require(
+        require_param(
             self.people >= least,
-            f"epsilon = {self.release.budget.epsilon:g} is too little for {self.people:.0f} people: lengths can be told "
-            f"apart where there are about {least:.0f} or more; nothing was released",
+            f"{{epsilon=}} is too little for {self.people:.0f} people: lengths can be told apart where there are about "
+            f"{least:.0f} or more; nothing was released",
+            epsilon=self.release.budget.epsilon,
         )
 
     def around_the_mean(self, origin: Array | None) -> FoundBounds:

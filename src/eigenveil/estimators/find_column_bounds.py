@@ -7,22 +7,23 @@ fewer people suffice.
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final, Literal, final
+from typing import Any, Final, final
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from eigenveil.errors import require
-from eigenveil.estimators.find_bounds import SURE, numbers_of_range, quantile_of
-from eigenveil.estimators.small_release import SmallRelease
+from eigenveil.errors import require, require_param
+from eigenveil.estimators.find_bounds import SURE, place_of
+from eigenveil.estimators.small_release import AskedOfRows, SmallRelease
 from eigenveil.linalg import Array
+from eigenveil.params import ColumnBoundsParams, parameters, takes
 from eigenveil.privacy import Domain, Guarantee, Ledger, Neighbours
 from eigenveil.privacy.quantiles import Cells, Tails, bounded_column_tails, read_tails, tails_sensitivity
 from eigenveil.rows import in_silence
-from eigenveil.tasks.fit.bounds import RowBounds
 
-__all__ = ["FoundColumnBounds", "find_column_bounds"]
+__all__ = ["FindColumnBounds", "FoundColumnBounds", "find_column_bounds"]
 
+# Between which sizes to look.
+_WITHIN: Final = (1e-6, 1e9)
 # A size is told to within 9%, away from the origin.
 _PER_DOUBLING: Final = 8
 # More columns than this would need more memory for their counts than a table of them.
@@ -103,21 +104,14 @@ class FoundColumnBounds:
         yield self.guarantee.headline + ("" if self.guarantee.epsilon is None else ".")
 
 
+@parameters()
+class FindColumnBounds(AskedOfRows, ColumnBoundsParams):
+    """What `find_column_bounds` takes."""
+
+
+@takes(FindColumnBounds)
 @in_silence
-def find_column_bounds(
-    X: Any,
-    *,
-    epsilon: float | None,
-    delta: float | None = None,
-    quantile: float = 0.95,
-    origin: ArrayLike | None = None,
-    scale: ArrayLike | None = None,
-    within: tuple[float, float] = (1e-6, 1e9),
-    neighbours: Literal["add-remove", "zero-out", "replace-one"] = "add-remove",
-    person: Any = None,
-    ledger: Ledger | None = None,
-    random_state: Any = None,
-) -> FoundColumnBounds:
+def find_column_bounds(X: Any, asked: FindColumnBounds) -> FoundColumnBounds:
     """A private range for each column of `X`, (n, d), that holds `quantile` of its entries: equally many are cut on each side.
 
     Entries are told apart by how far they lie from the public `origin` of their column (zero unless given) in units of the public
@@ -125,44 +119,61 @@ def find_column_bounds(
     of a column that lies far from zero, such as years, makes its range finer. One release serves all columns and costs sqrt(d)
     times the noise of one. Everything else is as in `find_bounds`.
 
+    Parameters
+    ----------
+    epsilon : float or None
+        How much the result may depend on one person: smaller is more private. 0.1 is strict, 1 usual, 10 lax. A tenth
+        of what the fit gets is usually enough. A fit on the same people is a further cost. epsilon=None must be
+        written out: exact numbers, with no privacy.
+    delta : float or None, default None
+        The chance that the guarantee of epsilon fails; well below one over the number of people.
+    random_state : int or None, default None
+        A seed. Reproducible, NOT PRIVATE: whoever knows the seed can subtract the noise. For tests only. None draws
+        noise from the operating system.
+    neighbours : "add-remove", "zero-out" or "replace-one", default 'add-remove'
+        Neighbouring relation: which two tables the guarantee makes indistinguishable, add-remove, zero-out or
+        replace-one. The last two declare the number of people public.
+    person : str, array of n or None, default None
+        The column that says whose row it is. A person with several rows then counts as one row, and all of them are
+        protected together. Without it each row is taken for a person of its own. The column is then left out; or give
+        one identifier per row. Every row must name somebody: what is missing, blank or a placeholder such as "NA" is
+        refused (`eigenveil.people`).
+    scale : float, list, array or None, default None
+        Public units: columns are divided by this before norms are taken and bounded. One number, or one per column.
+    quantile : float, default 0.95
+        Which share of people is to stay uncut: from 0.5 to below 1. More, and the noise grows. Where so few people
+        lie beyond it that noise hides them, a lower one is taken, and the answer says so.
+    origin : float, list, array or None, default None: zero
+        Where to look for the mean of rows, and what entries of columns are measured from: one number, or one per
+        column. One in the middle of a column that lies far from zero, such as years, makes its range finer.
+    within : (low, high) or None, default None: 1e-9 to 1e12, for columns 1e-6 to 1e9
+        Between which lengths to look, in units of the scale; a wider range costs a little more noise.
+    ledger : Ledger or None, default None
+        Shared by several fits on the same people, so that their costs add up against one budget.
+
+    Examples
+    --------
     >>> rows = np.random.default_rng(0).standard_normal((20_000, 2)) * [1, 30] + [0, 100]
     >>> found = find_column_bounds(rows, epsilon=0.5, delta=1e-6, random_state=0)
     >>> found.low.round(1).tolist(), found.high.round(1).tolist()
     ([-2.0, 41.5], [2.2, 166.0])
     """
-    asked = quantile_of(quantile)
-    cells = Cells.signed(*numbers_of_range(within), per_doubling=_PER_DOUBLING)
-    release = SmallRelease.of(
-        X,
-        epsilon=epsilon,
-        delta=delta,
-        neighbours=neighbours,
-        person=person,
-        ledger=ledger,
-        random_state=random_state,
-    )
+    cells = Cells.signed(*(asked.within or _WITHIN), per_doubling=_PER_DOUBLING)
+    release = SmallRelease.of(X, asked)
     dim, near = release.dim, release.neighbours
-    require(
-        dim <= _MOST_COLUMNS, f"ranges can be found for {_MOST_COLUMNS} columns at most, got {dim}; take find_bounds"
+    require_param(
+        dim <= _MOST_COLUMNS,
+        f"{{X}} has {dim} columns, and ranges can be found for {_MOST_COLUMNS} at most; take a bound on rows",
     )
-    public = RowBounds.check(
-        dim,
-        private=False,
-        row_bound=None,
-        column_bounds=None,
-        origin=origin,
-        mean_bound=None,
-        scale=scale,
-        sparse=release.rows.sparse,
-    )
+    public = place_of(release, asked)
     people = release.public_people()
     # Of many columns one is likely to be further off: the largest of d errors is about sqrt(2 ln d) of them.
     sure = math.sqrt(SURE**2 + 2 * math.log(dim))
     noise = release.scale(tails_sensitivity(cells.count, near, columns=dim))
     least = sure * noise * tails_sensitivity(cells.count, Neighbours.ADD_REMOVE)
-    require(
+    require_param(
         people is None or people >= 4 * least,
-        f"epsilon is too little for {people or 0:.0f} people: ranges of {dim} columns can be told where there are about "
+        f"{{epsilon}} is too little for {people or 0:.0f} people: ranges of {dim} columns can be told where there are about "
         f"{4 * least:.0f} or more; nothing was released",
     )
     domain = Domain(dim, math.inf, public.origin, public.scale)
@@ -170,7 +181,7 @@ def find_column_bounds(
         private = bounded_column_tails(release.rows, domain=domain, cells=cells, neighbours=near)
         released = paid.mechanism().release(private, label="columns")
     tails = read_tails(released, noise=noise, cells=cells, people=people)
-    return _found(paid, tails, asked, least, domain)
+    return _found(paid, tails, asked.quantile, least, domain)
 
 
 def _found(

@@ -71,8 +71,7 @@ class GossipPCA(GossipParams, FittedPCA):
     mean_bound : float or None, default None: searched for in up to three steps of the row bound
         How far from the origin rows may lie while the mean is found.
     scale : float, list, array or None, default None
-        Public units: columns are divided by this before row_bound and mean_bound apply. One number, or one per
-        column.
+        Public units: columns are divided by this before norms are taken and bounded. One number, or one per column.
     random_state : int or None, default None
         A seed. Reproducible, NOT PRIVATE: whoever knows the seed can subtract the noise. For tests only. None draws
         noise from the operating system.

@@ -5,12 +5,10 @@ from typing import Any
 import numpy as np
 
 from eigenveil.errors import require_param
-from eigenveil.estimators.checks import budget_of, center_of, rank_and_fraction, seed_of
+from eigenveil.estimators.checks import SharedLedger, budget_of, center_of, rank_and_fraction, seed_of
 from eigenveil.estimators.curator import Curator, Request, settings_of
 from eigenveil.estimators.fitted import FittedPCA, read_rows, without_person
-from eigenveil.params import PrivateParams, checked, param, parameters
-from eigenveil.params.groups import HERE
-from eigenveil.params.values import instance_of
+from eigenveil.params import PrivateParams, checked, parameters
 from eigenveil.privacy import Ledger, Neighbours, Noise
 from eigenveil.rows import Rows, WeightedRows, counts_people, in_silence
 from eigenveil.tasks.fit.bounds import RowBounds
@@ -19,7 +17,7 @@ __all__ = ["PrivatePCA"]
 
 
 @parameters(panel="Privacy")
-class PrivatePCA(PrivateParams, FittedPCA):
+class PrivatePCA(SharedLedger, PrivateParams, FittedPCA):
     """Principal components with (epsilon, delta)-differential privacy for each person. Changes in place: `fit` spends.
 
     Parameters
@@ -45,8 +43,7 @@ class PrivatePCA(PrivateParams, FittedPCA):
     mean_bound : float or None, default None: searched for in up to three steps of the row bound
         How far from the origin rows may lie while the mean is found.
     scale : float, list, array or None, default None
-        Public units: columns are divided by this before row_bound and mean_bound apply. One number, or one per
-        column.
+        Public units: columns are divided by this before norms are taken and bounded. One number, or one per column.
     random_state : int or None, default None
         A seed. Reproducible, NOT PRIVATE: whoever knows the seed can subtract the noise. For tests only. None draws
         noise from the operating system.
@@ -95,13 +92,6 @@ class PrivatePCA(PrivateParams, FittedPCA):
     >>> pca.transform(rows).shape
     (2000, 1)
     """
-
-    ledger: Ledger | None = param(
-        "Shared by several fits on the same people, so that their costs add up against one budget.",
-        default=None,
-        check=instance_of(Ledger, "an eigenveil.Ledger"),
-        surfaces=HERE,
-    )
 
     @in_silence
     def fit(self, X: Any, y: Any = None) -> "PrivatePCA":

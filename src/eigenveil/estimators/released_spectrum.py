@@ -7,16 +7,16 @@ entry. What is made of them afterwards costs nothing.
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal, final
+from typing import Any, Final, final
 
 import numpy as np
-from numpy.typing import ArrayLike
 from scipy.optimize import isotonic_regression
 
-from eigenveil.errors import require
+from eigenveil.errors import require_param
 from eigenveil.estimators.checks import center_of
-from eigenveil.estimators.small_release import SmallRelease
+from eigenveil.estimators.small_release import AskedOfRows, SmallRelease
 from eigenveil.linalg import Array
+from eigenveil.params import SpectrumParams, parameters, takes
 from eigenveil.plan.spectrum import Spectrum
 from eigenveil.privacy import (
     Bounded,
@@ -35,7 +35,7 @@ from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tasks.fit.center import Center, CenterSearch
 from eigenveil.tasks.fit.split import Split
 
-__all__ = ["ReleasedSpectrum", "bounded_spectrum", "denoised", "released_spectrum"]
+__all__ = ["ReleaseSpectrum", "ReleasedSpectrum", "bounded_spectrum", "denoised", "released_spectrum"]
 
 # A doubt e about the mean adds e^2 to one eigenvalue, soon more than the noise of each: the mean gets more than in a fit.
 _MEAN_SHARES: Final = (0.25, 0.2, 0.2)
@@ -95,57 +95,81 @@ class ReleasedSpectrum:
         yield self.guarantee.headline + ("" if self.guarantee.epsilon is None else ".")
 
 
+@parameters()
+class ReleaseSpectrum(AskedOfRows, SpectrumParams):
+    """What `released_spectrum` takes."""
+
+
+@takes(ReleaseSpectrum)
 @in_silence
-def released_spectrum(
-    X: Any,
-    *,
-    epsilon: float | None,
-    delta: float | None = None,
-    row_bound: float | None = None,
-    column_bounds: Any = None,
-    center: Literal["private"] | ArrayLike | None = "private",
-    origin: ArrayLike | None = None,
-    mean_bound: float | None = None,
-    scale: ArrayLike | None = None,
-    neighbours: Literal["add-remove", "zero-out", "replace-one"] = "add-remove",
-    person: Any = None,
-    ledger: Ledger | None = None,
-    random_state: Any = None,
-) -> ReleasedSpectrum:
+def released_spectrum(X: Any, asked: ReleaseSpectrum) -> ReleasedSpectrum:
     """The spectrum of rows `X`, (n, d), cut as a fit would cut them, released once, for `eigenveil.plan`.
 
-    Every argument is as for `PrivatePCA`. The rows are those of the fit that is planned, so give the same bounds. This is a
-    cost of its own: hand the same `ledger` to it and to the fit, and they add up. `epsilon=None` must be written out: exact.
+    The rows are those of the fit that is planned, so give the same bounds. This is a cost of its own: hand the same `ledger` to
+    it and to the fit, and they add up.
 
+    Parameters
+    ----------
+    epsilon : float or None
+        How much the result may depend on one person: smaller is more private. 0.1 is strict, 1 usual, 10 lax. A tenth
+        of what the fit gets is usually enough. A fit on the same people is a further cost. epsilon=None must be
+        written out: exact numbers, with no privacy.
+    delta : float or None, default None
+        The chance that the guarantee of epsilon fails; well below one over the number of people.
+    random_state : int or None, default None
+        A seed. Reproducible, NOT PRIVATE: whoever knows the seed can subtract the noise. For tests only. None draws
+        noise from the operating system.
+    neighbours : "add-remove", "zero-out" or "replace-one", default 'add-remove'
+        Neighbouring relation: which two tables the guarantee makes indistinguishable, add-remove, zero-out or
+        replace-one. The last two declare the number of people public.
+    person : str, array of n or None, default None
+        The column that says whose row it is. A person with several rows then counts as one row, and all of them are
+        protected together. Without it each row is taken for a person of its own. The column is then left out; or give
+        one identifier per row. Every row must name somebody: what is missing, blank or a placeholder such as "NA" is
+        refused (`eigenveil.people`).
+    row_bound : float or None, default None
+        Rows are clipped to this norm around the mean. You must know it without looking at the data.
+    column_bounds : (low, high) or None, default None
+        Entries are clipped to this range. One of the two bounds suffices; with both, both hold. Low and high are each
+        a number, or one per column.
+    center : "private", float, list, array or None, default 'private'
+        private: find the mean first, for a quarter to two thirds of the budget. center=None: leave rows where they
+        are. Or public numbers, one per column.
+    origin : float, list, array or None, default None: zero, or the middle of the column bounds
+        Where to look for the mean: one number, or one per column.
+    mean_bound : float or None, default None: searched for in up to three steps of the row bound
+        How far from the origin rows may lie while the mean is found.
+    scale : float, list, array or None, default None
+        Public units: columns are divided by this before norms are taken and bounded. One number, or one per column.
+    ledger : Ledger or None, default None
+        Shared by several fits on the same people, so that their costs add up against one budget.
+
+    Examples
+    --------
     >>> rows = np.random.default_rng(0).standard_normal((20_000, 4)) * [3, 2, 1, 1]
     >>> found = released_spectrum(rows, epsilon=0.5, delta=1e-6, row_bound=8.0, random_state=0)
     >>> found.spectrum.values.round(2).tolist()                     # 9/64, 4/64, 1/64 and 1/64, for long rows a little less
     [0.14, 0.06, 0.02, 0.02]
     """
-    release = SmallRelease.of(
-        X,
-        epsilon=epsilon,
-        delta=delta,
-        neighbours=neighbours,
-        person=person,
-        ledger=ledger,
-        random_state=random_state,
-    )
+    release = SmallRelease.of(X, asked)
     dim, near = release.dim, release.neighbours
-    require(2 <= dim <= _MOST_COLUMNS, f"a spectrum can be released of 2 to {_MOST_COLUMNS} columns, got {dim}")
+    require_param(
+        2 <= dim <= _MOST_COLUMNS,
+        f"{{X}} has {dim} column(s), and a spectrum can be released of 2 to {_MOST_COLUMNS} columns",
+    )
     bounds = RowBounds.check(
         dim,
         private=True,
-        row_bound=row_bound,
-        column_bounds=column_bounds,
-        origin=origin,
-        mean_bound=mean_bound,
-        scale=scale,
+        row_bound=asked.row_bound,
+        column_bounds=asked.column_bounds,
+        origin=asked.origin,
+        mean_bound=asked.mean_bound,
+        scale=asked.scale,
         sparse=release.rows.sparse,
     )
     # A bound is asked for in any case; without a budget nothing is claimed of it.
     bounds = replace(bounds, claimed=release.budget is not None)
-    where = center_of(center, dim)
+    where = center_of(asked.center, dim)
     with release.reserved("this spectrum") as paid:
         found, left, doubt = _center(paid, bounds, where)
         domain = bounds.around(found.center)
@@ -282,7 +306,7 @@ def _read(
     if number < max(1.0, 2 * _SURE * off):
         why = f"noise hides up to {_SURE * off:.0f} people at this budget, and there seem to be {max(number, 0):.0f}"
     elif float(smooth.sum()) <= _SURE * noise / by_trace and smooth[0] <= sure * noise / by_value:
-        why = "noise hides the whole spectrum at this budget: take a larger epsilon, or a smaller row_bound"
+        why = "noise hides the whole spectrum at this budget: take a larger epsilon, or a smaller bound on rows"
     else:
         shares = smooth / (number * square)
         # Noise on the number of people can make rows seem longer than the bound.

@@ -8,9 +8,10 @@ from typing import Any, final
 
 from sklearn.base import BaseEstimator
 
-from eigenveil.errors import require
-from eigenveil.estimators.checks import budget_of, require_one_of, seed_of
+from eigenveil.estimators.checks import SharedLedger, budget_of, seed_of
 from eigenveil.estimators.fitted import column_names, read_rows, without_person
+from eigenveil.params import parameters
+from eigenveil.params.bounds import SmallReleaseParams
 from eigenveil.privacy import (
     Budget,
     Exact,
@@ -25,10 +26,14 @@ from eigenveil.privacy import (
 )
 from eigenveil.rows import Rows, WeightedRows, counts_people
 
-__all__ = ["SmallRelease"]
+__all__ = ["AskedOfRows", "SmallRelease"]
 
-_NEIGHBOURS = ("add-remove", "zero-out", "replace-one")
 _NOTHING_ASKED = "exact numbers were asked for"
+
+
+@parameters()
+class AskedOfRows(SharedLedger, SmallReleaseParams):
+    """What every small release is asked with."""
 
 
 @final
@@ -54,14 +59,10 @@ class SmallRelease:
     reserve: Reserve | None = None
 
     @classmethod
-    def of(
-        cls, X: Any, *, epsilon: Any, delta: Any, neighbours: Any, person: Any, ledger: Any, random_state: Any
-    ) -> "SmallRelease":
-        """Check what the caller gave; nothing is read off the rows but that they are finite numbers."""
-        budget = budget_of(epsilon, delta)
-        require_one_of("neighbours", neighbours, _NEIGHBOURS)
-        require(ledger is None or isinstance(ledger, Ledger), "ledger must be an eigenveil.Ledger")
-        X, ids = without_person(X, person, fitting=True)
+    def of(cls, X: Any, asked: AskedOfRows) -> "SmallRelease":
+        """Of rows `X`, (n, d); nothing is read off them but that they are finite numbers."""
+        budget, ledger = budget_of(asked.epsilon, asked.delta), asked.ledger
+        X, ids = without_person(X, asked.person, fitting=True)
         names = column_names(X)
         rows = read_rows(_Reader(), X, reset=True)
         if ids is not None:
@@ -70,10 +71,10 @@ class SmallRelease:
             ledger = None
         elif ledger is None:
             ledger = Ledger(epsilon=budget.epsilon, delta=budget.delta)
-        seed = seed_of(random_state)
+        seed = seed_of(asked.random_state)
         noise = Noise.fresh() if seed is None else Noise.seeded(seed)
         columns = None if names is None else tuple(str(name) for name in names)
-        return cls(rows, columns, Neighbours(neighbours), budget, ledger, noise)
+        return cls(rows, columns, Neighbours(asked.neighbours), budget, ledger, noise)
 
     @property
     def dim(self) -> int:

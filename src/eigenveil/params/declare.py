@@ -11,16 +11,45 @@ import dataclasses
 import inspect
 from collections.abc import Callable, Collection
 from dataclasses import MISSING, dataclass, field, replace
+from functools import wraps
 from types import MappingProxyType, NoneType, UnionType
-from typing import Any, Final, Literal, TypeVar, Union, dataclass_transform, get_args, get_origin, overload
+from typing import (
+    Any,
+    Concatenate,
+    Final,
+    Literal,
+    ParamSpec,
+    TypeVar,
+    Union,
+    cast,
+    dataclass_transform,
+    get_args,
+    get_origin,
+    overload,
+)
 
 from eigenveil.errors import ParameterError
 from eigenveil.params.values import Check, Expected, one_of
 
-__all__ = ["Aloud", "Declared", "Limit", "Param", "again", "checked", "declared", "param", "parameters", "refusal"]
+__all__ = [
+    "Aloud",
+    "Declared",
+    "Limit",
+    "Param",
+    "again",
+    "checked",
+    "declared",
+    "param",
+    "parameters",
+    "refusal",
+    "takes",
+]
 
 Value = TypeVar("Value")
 Kind = TypeVar("Kind")
+Data = TypeVar("Data")
+Found = TypeVar("Found")
+Given = ParamSpec("Given")
 _EVERYWHERE: Final = frozenset({"python", "cli", "study", "model"})
 
 
@@ -31,6 +60,7 @@ class Aloud:
     option: str
     key: str
     help: str
+    usual: str = "1"  # What to try first in its place.
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +89,9 @@ class Param:
     unset: str | None = None  # What None means.
     none: str | None = None  # The word for None outside Python.
     aloud: Aloud | None = None  # The switch for None outside Python, where leaving it out must not mean it.
+    switch: tuple[str, Any] | None = (
+        None  # An option without a value, and what it stands for, in place of one with a value.
+    )
     only: str | None = None  # "trust=masked": refused, unless left at its default, where that does not hold.
     quiet: bool = False  # Refused there only where it was written out: calls in Python may share settings.
     instead: str | None = None  # What to do where `only` does not hold.
@@ -196,3 +229,33 @@ def _checked(one: Declared, value: Any) -> Any:
 def refusal(one: Declared, expected: Expected, value: Any) -> ParameterError:
     """The error for a value that is not what was expected."""
     return ParameterError(f"{{{one.name}}} must be {expected}, got {{@given}}", given=value)
+
+
+def takes(
+    params: Callable[Given, Kind],
+) -> Callable[[Callable[[Data, Kind], Found]], Callable[Concatenate[Data, Given], Found]]:
+    """Make a function of data and checked `params` one of data and keywords: what a constructor is to an estimator.
+
+    Type checkers and editors see the keywords through the constructor of `params`, and `help` through the signature.
+    """
+    kind = cast("type[Kind]", params)
+
+    def made(act: Callable[[Data, Kind], Found]) -> Callable[Concatenate[Data, Given], Found]:
+        written = inspect.signature(act)
+        first = next(iter(written.parameters.values()))
+        signature = written.replace(parameters=[first, *inspect.signature(kind).parameters.values()])
+
+        @wraps(act)
+        def run(*given: Any, **more: Any) -> Found:
+            try:
+                asked = signature.bind(*given, **more).arguments
+            except TypeError as error:
+                # Not from the constructor: it would name a class that the caller has never seen.
+                raise TypeError(f"{act.__name__}(): {error}") from None
+            data = asked.pop(first.name)
+            return act(data, checked(kind, kind(**asked)))
+
+        vars(run).update(__signature__=signature, takes=kind)
+        return cast("Callable[Concatenate[Data, Given], Found]", run)
+
+    return made

@@ -1,6 +1,7 @@
-"""The Parameters section of each estimator's docstring, written into its source: editors that run no code show it too.
+"""The Parameters section of docstrings, of estimators and of functions that `takes` made, written into their source.
 
-`python -m eigenveil.params.docs` rewrites the sections that are not current, and a test says which they are.
+Editors that run no code show it too. `python -m eigenveil.params.docs` rewrites the sections that are not current, and a test
+says which they are.
 """
 
 import importlib
@@ -19,19 +20,28 @@ DOCUMENTED: Final = (
     "eigenveil.estimators.federated_pca:FederatedPCA",
     "eigenveil.estimators.gossip_pca:GossipPCA",
     "eigenveil.estimators.streaming_pca:StreamingPCA",
+    "eigenveil.estimators.find_bounds:find_bounds",
+    "eigenveil.estimators.find_column_bounds:find_column_bounds",
+    "eigenveil.estimators.private_pca:PrivatePCA",
+    "eigenveil.estimators.released_spectrum:released_spectrum",
+    "eigenveil.recommend.reading:read_interactions",
+    "eigenveil.recommend.recommender:PrivateRecommender",
 )
 _SECTION: Final = re.compile(r"    Parameters\n    -{10}\n.*?(?=\n\n    \w+\n    -{4,}\n)", re.DOTALL)
 
 
 def current(name: str) -> tuple[Path, str, str]:
-    """The file of a class, its text, and the text with the section as its parameters are declared now."""
-    module, _, cls = name.partition(":")
-    kind = getattr(importlib.import_module(module), cls)
-    path = Path(inspect.getfile(kind))
+    """The file of a class or function, its text, and the text with the section as its parameters are declared now."""
+    module, _, own = name.partition(":")
+    documented = getattr(importlib.import_module(module), own)
+    path = Path(inspect.getfile(inspect.unwrap(documented)))
     text = path.read_text(encoding="utf-8")
-    start = text.index(f"\nclass {cls}(")
-    section = parameters_section(kind, indent="    ")
-    return path, text, text[:start] + _SECTION.sub(lambda _: section, text[start:], count=1)
+    start = text.index(f"\n{'class' if isinstance(documented, type) else 'def'} {own}(")
+    section = parameters_section(getattr(documented, "takes", documented), indent="    ")
+    rest, found = _SECTION.subn(lambda _: section, text[start:], count=1)
+    if not found:
+        raise ValueError(f"{path}: {own} has no section for its parameters, followed by another section")
+    return path, text, text[:start] + rest
 
 
 def main() -> None:

@@ -21,17 +21,20 @@ __all__ = [
     "BOUNDS",
     "DELTA_LIMIT",
     "EPSILON",
+    "EPSILON_HELP",
     "EPSILON_LIMIT",
     "HERE",
     "NO_PRIVACY",
     "OFFLINE",
     "Bounds",
     "Budget",
+    "Person",
     "Places",
     "PooledBounds",
     "Protection",
     "Seed",
     "Stopping",
+    "Units",
     "Waiting",
 ]
 
@@ -42,6 +45,9 @@ HERE: Final = frozenset({"python"})
 BOUNDS: Final = "Where rows lie (public knowledge, never read from the data)"
 NO_PRIVACY: Final = Aloud("--no-privacy", "none", "Exact PCA. Nobody is protected, and the model says so.")
 EPSILON: Final = real("positive", lambda number: number > 0, finite="finite; {epsilon=None} asks for an exact answer")
+EPSILON_HELP: Final = (
+    "How much the result may depend on one person: smaller is more private. 0.1 is strict, 1 usual, 10 lax."
+)
 EPSILON_LIMIT: Final = Limit("budget", "study_epsilon", "most", "The most that one study may cost, as epsilon.")
 DELTA_LIMIT: Final = Limit("budget", "study_delta", "most", "The largest delta of one study.")
 
@@ -51,7 +57,7 @@ class Budget:
     """What one fit may cost."""
 
     epsilon: float | None = param(
-        "How much the result may depend on one person: smaller is more private. 0.1 is strict, 1 usual, 10 lax.",
+        EPSILON_HELP,
         more="{epsilon=None} must be written out and gives exact PCA with no privacy.",
         check=EPSILON,
         aloud=NO_PRIVACY,
@@ -94,8 +100,38 @@ class Protection(Seed):
     )
 
 
+@parameters(panel="Privacy", section="task")
+class Person:
+    """Who a person is, where all rows are at one place."""
+
+    person: Any = param(
+        "The column that says whose row it is. A person with several rows then counts as one row, and all of them are "
+        "protected together. Without it each row is taken for a person of its own.",
+        more="The column is then left out; or give one identifier per row. Every row must name somebody: what is missing, "
+        'blank or a placeholder such as "NA" is refused (`eigenveil.people`).',
+        default=None,
+        said="str, array of n or None",
+        parse=str,
+        metavar="COLUMN",
+        surfaces=OFFLINE,
+    )
+
+
 @parameters(panel=BOUNDS, section="task")
-class Bounds:
+class Units:
+    """In which units rows are measured."""
+
+    scale: Numbers | None = param(
+        "Public units: columns are divided by this before norms are taken and bounded. One number, or one per column.",
+        default=None,
+        parse=numbers_from,
+        metavar="NUMBERS",
+        written="2 or 1,2.5,3",
+    )
+
+
+@parameters(panel=BOUNDS, section="task")
+class Clipping:
     """Where rows lie, which the caller must know without looking."""
 
     row_bound: float | None = param(
@@ -134,13 +170,11 @@ class Bounds:
         check=length,
         unset="searched for in up to three steps of the row bound",
     )
-    scale: Numbers | None = param(
-        "Public units: columns are divided by this before {row_bound} and {mean_bound} apply. One number, or one per column.",
-        default=None,
-        parse=numbers_from,
-        metavar="NUMBERS",
-        written="2 or 1,2.5,3",
-    )
+
+
+@parameters(panel=BOUNDS, section="task")
+class Bounds(Units, Clipping):
+    """Where rows lie, and in which units."""
 
 
 @parameters(panel=BOUNDS, section="task")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from eigenveil.params.declare import param, parameters
-from eigenveil.params.groups import OFFLINE, Bounds, Budget, Protection
+from eigenveil.params.groups import OFFLINE, Bounds, Budget, Person, Protection
 from eigenveil.params.texts import components_from
 from eigenveil.params.values import Expected, as_float, whole
 
@@ -24,7 +24,7 @@ def components_of(value: Any) -> int | float:
 
 
 @parameters(panel="Method", section="task")
-class PrivateParams(Protection, Bounds, Budget):
+class PrivateParams(Person, Protection, Bounds, Budget):
     """The parameters of `PrivatePCA`."""
 
     n_components: int | float | None = param(
@@ -37,18 +37,6 @@ class PrivateParams(Protection, Bounds, Budget):
         short="-k",
         panel="",
         metavar="K",
-    )
-    person: Any = param(
-        "The column that says whose row it is. A person with several rows then counts as one row, and all of them are "
-        "protected together. Without it each row is taken for a person of its own.",
-        more="The column is then left out; or give one identifier per row. Every row must name somebody: what is missing, "
-        'blank or a placeholder such as "NA" is refused (`eigenveil.people`).',
-        default=None,
-        said="str, array of n or None",
-        parse=str,
-        metavar="COLUMN",
-        panel="Privacy",
-        surfaces=OFFLINE,
     )
     mechanism: Literal["auto", "covariance", "power"] = param(
         "covariance: one noisy covariance, best while it fits in memory. power: noisy products with a few vectors. "

@@ -22,6 +22,8 @@ def flag(one: Declared) -> str:
     >>> flag(declared(PrivateParams)["row_bound"]), flag(declared(PrivateParams)["random_state"])
     ('--row-bound', '--seed')
     """
+    if one.param.switch is not None:
+        return one.param.switch[0]
     return "--" + one.called.replace("_", "-")
 
 
@@ -80,9 +82,13 @@ def _options(one: Declared, value: Any) -> tuple[str, ...]:
     spec = one.param
     if value is None:
         return (spec.aloud.option,) if spec.aloud is not None else (flag(one), spec.none or "none")
+    if spec.switch is not None:
+        return (flag(one),)
     if isinstance(value, bool):
         return (flag(one) if value else f"--no-{flag(one)[2:]}",)
-    return flag(one), text_of(value)
+    text = text_of(value)
+    # A value that begins with a minus would be taken for an option.
+    return (f"{flag(one)}={text}",) if text.startswith("-") else (flag(one), text)
 
 
 def as_options(asked: Any, *, leave: Sequence[str] = ()) -> list[str]:

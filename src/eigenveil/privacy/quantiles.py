@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import isotonic_regression
 
-from eigenveil.errors import require
+from eigenveil.errors import require, require_param
 from eigenveil.linalg import Array
 from eigenveil.linalg.exact import exact_product
 from eigenveil.privacy.bounded import Bounded
@@ -106,9 +106,10 @@ def tails_sensitivity(cells: int, neighbours: Neighbours, *, columns: int = 1) -
     >>> round(tails_sensitivity(2, Neighbours.ADD_REMOVE) ** 2, 9)
     1.25
     """
-    require(
+    require_param(
         neighbours.protects_a_person,
-        f"counts in cells protect a person or nobody, got neighbours={neighbours.value!r}",
+        "counts in cells protect a person or nobody, got {neighbours=}",
+        neighbours=neighbours.value,
     )
     return math.sqrt(columns) * _farthest(cells, replaced=neighbours is Neighbours.REPLACE_ONE)
 

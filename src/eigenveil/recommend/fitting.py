@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from eigenveil.errors import require
+from eigenveil.errors import require_param
 from eigenveil.linalg import Array, orthonormal
 from eigenveil.privacy import Histories
 from eigenveil.recommend.plan import ItemPlan, ItemTerms, pairs_memory
@@ -26,10 +26,10 @@ def require_room(plan: ItemPlan, items: int) -> None:
         held = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
         return
-    require(
+    require_param(
         needed <= held,
-        f"mechanism='covariance' needs {needed / 2**30:.3g} GiB for all pairs of {items} items, and this machine has "
-        f"{held / 2**30:.3g}; take mechanism='power', or fewer items",
+        f"{{mechanism=covariance}} needs {needed / 2**30:.3g} GiB for all pairs of {items} items, and this machine has "
+        f"{held / 2**30:.3g}; take {{mechanism=power}}, or fewer items",
     )
 
 

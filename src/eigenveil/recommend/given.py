@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from eigenveil.errors import require
+from eigenveil.errors import ParameterError, require, require_param
 from eigenveil.estimators.checks import is_real
 from eigenveil.estimators.fitted import column_names
 from eigenveil.linalg import Array
@@ -65,14 +65,19 @@ def items_of(items: Any, dim: int, names: Names) -> tuple[Items | None, int | No
     if items is None:
         return None, None
     if is_real(items) and isinstance(items, numbers.Integral):
-        require(2 <= int(items) <= dim, f"items must be from 2 to the {dim} items there are, got {items!r}")
+        require_param(
+            2 <= int(items) <= dim,
+            f"{{items}} must be from 2 to the {dim} items there are, got {{@given}}",
+            given=items,
+        )
         return None, int(items)
     listed = isinstance(items, Sequence | np.ndarray) and not isinstance(items, str | bytes)
-    require(listed, f"items must be None, a list of items or how many to keep, got {type(items).__name__}")
+    kind = type(items).__name__
+    require_param(listed, f"{{items}} must be None, a list of items or how many to keep, got {kind}")
     places = Interactions(sp.csr_array((0, dim)), items=names).columns(list(items))
     found = np.unique(np.asarray(places, dtype=np.int64))
-    require(len(found) == len(places), "items names one of them twice")
-    require(len(found) >= 2, f"items must list at least 2, got {len(found)}")
+    require_param(len(found) == len(places), "{items} names one of them twice")
+    require_param(len(found) >= 2, f"{{items}} must list at least 2, got {len(found)}")
     return found, None
 
 
@@ -80,16 +85,16 @@ def degrees_of(degrees: Any, dim: int) -> Array | None:
     """Public item degrees, (d,), zeros counted as ones; None where they are left out or to be released."""
     if degrees is None or (isinstance(degrees, str) and degrees == "private"):
         return None
-    words = f"item_degrees must be None, 'private' or {dim} numbers that are not negative"
-    require(not isinstance(degrees, str), f"{words}, got {degrees!r}")
+    words = f"{{item_degrees}} must be None, 'private' or {dim} numbers that are not negative"
+    require_param(not isinstance(degrees, str), f"{words}, got {{@given}}", given=degrees)
     try:
         array = np.array(degrees, dtype=np.float64)
     except (TypeError, ValueError):
-        raise ValueError(f"{words}, got {type(degrees).__name__}") from None
-    require(array.shape == (dim,), f"{words}, got shape {array.shape}")
+        raise ParameterError(f"{words}, got {type(degrees).__name__}") from None
+    require_param(array.shape == (dim,), f"{words}, got shape {array.shape}")
     array[array == 0] = 1.0
     sound = (array >= 1 / _LARGEST) & (array <= _LARGEST)
-    require(bool(sound.all()), f"{words}, finite and neither tiny nor huge")
+    require_param(bool(sound.all()), f"{words}, finite and neither tiny nor huge")
     return array
 
 

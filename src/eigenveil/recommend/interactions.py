@@ -15,7 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from eigenveil.data import as_arrow, as_numbers, is_arrow_like, require_numbers
-from eigenveil.errors import require
+from eigenveil.errors import require, require_param
 from eigenveil.estimators.checks import is_real
 from eigenveil.people import require_ids
 from eigenveil.rows import require_real
@@ -80,11 +80,18 @@ class Interactions:
         array([[1., 0., 0.],
                [0., 0., 1.]])
         """
-        require(is_real(at_least) and math.isfinite(at_least), f"at_least must be a finite number, got {at_least!r}")
-        require(missing is None or is_real(missing), f"missing must be None or a number, got {missing!r}")
-        require(
+        require_param(
+            is_real(at_least) and math.isfinite(at_least),
+            "{at_least} must be a finite number, got {@given}",
+            given=at_least,
+        )
+        require_param(
+            missing is None or is_real(missing), "{missing} must be None or a number, got {@given}", given=missing
+        )
+        require_param(
             missing is not None or at_least > 0 or sp.issparse(ratings),
-            f"missing is required with at_least={at_least}: zeros would count as ratings, and so as interactions",
+            "{missing} is required with {at_least=}: zeros would count as ratings, and so as interactions",
+            at_least=at_least,
         )
 
         def reaches(values: Any) -> Any:

@@ -12,7 +12,7 @@ from typing import Any, final
 import numpy as np
 import scipy.sparse as sp
 
-from eigenveil.errors import ModelFileError, require
+from eigenveil.errors import ModelFileError, require, require_param
 from eigenveil.files import ITEMS_FORMAT, ArchiveKind
 from eigenveil.linalg import Array, Subspace
 from eigenveil.privacy import Guarantee
@@ -133,7 +133,7 @@ class ItemSpace:
         up with -1.
         """
         whole = isinstance(n, int | np.integer) and not isinstance(n, bool) and n >= 1
-        require(whole, f"n must be an integer of at least 1, got {n!r}")
+        require_param(whole, "{n} must be an integer of at least 1, got {@given}", given=n)
         held = self.rows(rows)
         one = (rows.ndim if sp.issparse(rows) else np.ndim(rows)) == 1
         parts = [np.empty((0, n), dtype=np.int64)]

@@ -4,13 +4,13 @@ It never sees a history. How many users there are enters only where that is publ
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Final, Literal, final
+from typing import Any, Final, Literal, final
 
 import numpy as np
 
-from eigenveil.errors import require
+from eigenveil.errors import ParameterWarning, require_param
 from eigenveil.linalg import Array
 from eigenveil.plan import SitesPlan, found_share
 from eigenveil.plan.choice import MEMORY_LIMIT
@@ -18,7 +18,7 @@ from eigenveil.privacy import Budget, Histories, Neighbours
 from eigenveil.privacy.histories import interaction_products_sensitivity
 from eigenveil.tasks import constant_steps, geometric_shares
 
-__all__ = ["ASSUMED_HISTORY", "Expected", "ItemPlan", "ItemTerms", "pairs_memory", "plan_items"]
+__all__ = ["ASSUMED_HISTORY", "Advice", "Expected", "ItemPlan", "ItemTerms", "pairs_memory", "plan_items"]
 
 Mechanisms = Literal["auto", "covariance", "power"]
 # Of the budget, what item degrees get where they are released: more where they decide which items are used.
@@ -45,7 +45,7 @@ _FAIR_BEYOND: Final = 0.25
 _POPULAR: Final = 0.4
 # With fewer items, what is expected of them may be a little less: what they leave out is lost as well.
 _FAIR_OF_FEWER: Final = 0.35
-_EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
+_EPSILONS = (0.1, 0.3, 1, 3, 10, 30, 100)
 _KEPT = (5000, 2000, 1000, 500, 200, 100)
 
 
@@ -94,6 +94,25 @@ class Expected:
 
 @final
 @dataclass(frozen=True, slots=True)
+class Advice:
+    """What else would work: the parameters to `change`, and how many times as many `users` it takes.
+
+    `message` is a template about them, as in `ParameterError`.
+
+    >>> str(Advice("{epsilon=}", {"epsilon": 3}))
+    'epsilon=3'
+    """
+
+    message: str
+    change: Mapping[str, Any]
+    users: int = 1
+
+    def __str__(self) -> str:
+        return str(ParameterWarning(self.message, **self.change))
+
+
+@final
+@dataclass(frozen=True, slots=True)
 class ItemPlan:
     """What was decided and why: the method with its `width`, `shares` and `turns`, the share of the budget for item degrees, and
     what to expect, None where nobody can say. Rows of bases are capped at `longest`."""
@@ -105,7 +124,7 @@ class ItemPlan:
     expected: Expected | None
     reason: str
     longest: float = math.inf
-    advice: tuple[str, ...] = ()
+    advice: tuple[Advice, ...] = ()
 
     @property
     def turns(self) -> int:
@@ -133,8 +152,8 @@ def plan_items(terms: ItemTerms) -> ItemPlan:
     >>> plan_items(terms).method, plan_items(terms).hopeless
     ('covariance', False)
     >>> few = plan_items(replace(terms, users=100))
-    >>> few.hopeless, few.advice[-1]
-    (True, '...')
+    >>> few.hopeless, [str(one) for one in few.advice]
+    (True, ['...'])
     """
     plan = _planned(terms)
     if plan.expected is None or plan.expected.fair:
@@ -143,7 +162,11 @@ def plan_items(terms: ItemTerms) -> ItemPlan:
 
 
 def _planned(terms: ItemTerms) -> ItemPlan:
-    require(1 <= terms.rank <= terms.kept, f"n_components must lie in 1..{terms.kept}, the items, got {terms.rank}")
+    require_param(
+        1 <= terms.rank <= terms.kept,
+        f"{{n_components}} must lie in 1..{terms.kept}, the items, got {{@rank}}",
+        rank=terms.rank,
+    )
     if terms.mechanism != "auto":
         if terms.mechanism == "power" and terms.budget is None:
             return _by(terms, "krylov", "products without noise, all of which are kept")
@@ -222,7 +245,7 @@ def _entry_noise(terms: ItemTerms, plan: ItemPlan) -> float:
     return sigma * sensitivity / math.sqrt(plan.shares[-1])
 
 
-def _advice(terms: ItemTerms) -> Iterator[str]:
+def _advice(terms: ItemTerms) -> Iterator[Advice]:
     """What would make the expected share a fair one, one change at a time."""
     assert terms.budget is not None and terms.users is not None
 
@@ -233,20 +256,21 @@ def _advice(terms: ItemTerms) -> Iterator[str]:
     for kept in _KEPT:
         fewer = replace(terms, kept=kept, chosen=True)
         if terms.rank <= kept < terms.kept and fair(fewer, _FAIR_OF_FEWER):
-            yield (
-                f"{kept} items: those of a public list (items=[...]), or the most popular by counts that are released for a "
-                f"share of the budget (items={kept})"
+            yield Advice(
+                f"{kept} items: those of a public list, or with {{items=}} the most popular by counts that are released for a "
+                "share of the budget",
+                {"items": kept},
             )
             break
     for epsilon in _EPSILONS:
         if terms.budget.epsilon < epsilon and fair(replace(terms, budget=Budget(epsilon, terms.budget.delta))):
-            yield f"epsilon={epsilon:g}"
+            yield Advice("{epsilon=}", {"epsilon": epsilon})
             break
     more = next((f for f in (2, 3, 5, 10, 20, 50, 100, 1000) if fair(replace(terms, users=f * terms.users))), None)
     if more is not None:
-        yield f"about {more} times as many users"
+        yield Advice(f"about {more} times as many users", {}, users=more)
     if terms.rank > 8 and fair(replace(terms, rank=8)):
-        yield "n_components=8"
+        yield Advice("{n_components=}", {"n_components": 8})
     other = replace(terms, neighbours=Neighbours.INTERACTION)
     if not terms.fixed and terms.neighbours is not other.neighbours and fair(other):
-        yield "unit='item', a weaker promise: one interaction of a user and not all of them"
+        yield Advice("{unit=}, a weaker promise: one interaction of a user and not all of them", {"unit": "item"})

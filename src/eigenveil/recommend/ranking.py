@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from eigenveil.errors import require
+from eigenveil.errors import require, require_param
 from eigenveil.estimators.checks import require_integer
 from eigenveil.linalg import Array
 from eigenveil.recommend.interactions import checked_interactions
@@ -88,7 +88,7 @@ def split(matrix: Any, *, share: float = 0.2, rng: Generator) -> tuple[sp.csr_ar
     >>> train.nnz, test.nnz, (train + test).toarray().tolist()
     (4, 1, [[1.0, 1.0, 1.0, 1.0, 1.0]])
     """
-    require(0 < share < 1, f"share must lie in (0, 1), got {share}")
+    require_param(0 < share < 1, "{share} must lie in (0, 1), got {@given}", given=share)
     matrix = checked_interactions(matrix, name="matrix")
     degrees = np.diff(matrix.indptr)
     held = np.where(degrees >= 2, np.clip(np.floor(share * degrees + 0.5), 1, np.maximum(degrees - 1, 1)), 0)

@@ -2,7 +2,6 @@
 like a header."""
 
 import csv
-import math
 import re
 import zlib
 from collections import Counter
@@ -15,9 +14,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from eigenveil.data import as_numbers, first_line, require_names, require_numbers
-from eigenveil.errors import require
-from eigenveil.estimators.checks import is_real
+from eigenveil.errors import ParameterError, require, require_param, verbatim
 from eigenveil.files import HISTORIES, ending_of
+from eigenveil.params import InteractionsParams, takes
 from eigenveil.people import require_ids
 from eigenveil.recommend.interactions import Interactions, is_whole, ones_at, require_names_of_one_line
 
@@ -29,28 +28,33 @@ _NAME = re.compile(r"[^\d\t;|:@]*")
 _WHOLE_NUMBER = re.compile("0|-?[1-9][0-9]{0,99}")
 
 
-def read_interactions(
-    path: str | Path,
-    *,
-    user: str = "user",
-    item: str = "item",
-    value: str | None = None,
-    at_least: float | None = None,
-    items: Sequence[str | int] | str | Path | None = None,
-) -> Interactions:
+@takes(InteractionsParams)
+def read_interactions(path: str | Path, asked: InteractionsParams) -> Interactions:
     """Interactions from a csv (or csv.gz) or parquet file with a line for each, or a scipy sparse matrix in an npz file.
 
-    `user` and `item` are the columns that say who has what: text or whole numbers, kept as names. `value` is the column of
-    ratings; without it a column called "value" serves if there is one. Lines whose value is below `at_least` are no
-    interactions; without `at_least` a value must be 1, or 0 for none. A line that is repeated counts once. Users and items are
+    Users and items are text or whole numbers, kept as names. A line that is repeated counts once. Users and items are
     sorted, whole numbers by size, so the order of the lines does not matter; a user of whom no line is left is an empty row.
     Every line must name a user: blanks and placeholders such as "NA" are refused, as `eigenveil.people` says.
 
-    `items` is the public list of items, names or a file with one on each line (a csv may start with the name of the column):
-    they are the columns, in this order, and lines with other items are left out without a word, because how many there are
-    is private. Without it the columns are the items in the file, and **which items occur at all is thereby taken as public**,
-    even one that a single user has: a guarantee must then say so. A public list is better. For npz it names the columns.
+    Parameters
+    ----------
+    user : str, default 'user'
+        The column that says who.
+    item : str, default 'item'
+        The column that says what.
+    value : str or None, default None: value, if there is such a column
+        The column of ratings, or of 1 and 0.
+    at_least : float or None, default None
+        Lines with a smaller value are no interactions. Without it a value must be 1, or 0 for none.
+    items : list, str, Path or None, default None
+        The public list of items: names, or a file with one on each line (a csv may start with the name of the
+        column). They are the columns, in this order, and lines with other items are left out without a word, because
+        how many there are is private. For npz it names the columns. Without it the columns are the items in the file,
+        and **which items occur at all is thereby taken as public**, even one that a single user has: a guarantee must
+        then say so. A public list is better.
 
+    Examples
+    --------
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = Path(folder, "plays.csv")
@@ -62,11 +66,8 @@ def read_interactions(
     path = Path(path)
     require(path.is_file(), f"{path} does not exist or is not a file")
     ending = ending_of(path, HISTORIES)
-    require(
-        at_least is None or (is_real(at_least) and math.isfinite(at_least)),
-        f"at_least must be None or a finite number, got {at_least!r}",
-    )
-    listed = None if items is None else _listed(items, item)
+    user, item, value, at_least = asked.user, asked.item, asked.value, asked.at_least
+    listed = None if asked.items is None else _listed(asked.items, item)
     if ending == ".npz":
         require((user, item, value) == ("user", "item", None), "npz files have no named columns; use csv or parquet")
         return _read_matrix(path, at_least, listed)
@@ -74,11 +75,11 @@ def read_interactions(
         names = _names(path, ending)
     value = "value" if value is None and "value" in names else value
     wanted = [user, item] if value is None else [user, item, value]
-    require(len(set(wanted)) == len(wanted), f"user, item and value must be different columns, got {', '.join(wanted)}")
-    require(
-        at_least is None or value is not None,
-        "at_least needs a column of values: give value (--value on the command line)",
+    require_param(
+        len(set(wanted)) == len(wanted),
+        f"{{user}}, {{item}} and {{value}} must be different columns, got {verbatim(', '.join(wanted))}",
     )
+    require_param(at_least is None or value is not None, "{at_least} needs a column of values: give {value}")
     _require_columns(path, names, wanted, header=ending != ".parquet")
     with _reading(path, value):
         table = _lines(path, ending, user, item, value)
@@ -101,7 +102,7 @@ def _read_matrix(path: Path, at_least: float | None, items: tuple[str, ...] | No
         raise ValueError(f"{path} cannot be read as npz: it must hold what `scipy.sparse.save_npz` writes") from None
     require(
         items is None or matrix.ndim != 2 or len(items) == matrix.shape[1],
-        f"items must name each of the {matrix.shape[-1]} columns of {path}, got {len(items or ())} names",
+        f"the list of items must name each of the {matrix.shape[-1]} columns of {path}, got {len(items or ())} names",
     )
     if at_least is not None:
         matrix = Interactions.from_ratings(matrix, at_least=at_least).matrix
@@ -154,10 +155,8 @@ def _require_columns(path: Path, names: Sequence[str], wanted: Sequence[str], *,
         has = (
             f"it has {', '.join(names)}" if shown else "its first line may be no header, or not be separated by commas"
         )
-        raise ValueError(
-            f"{path} has no column {', '.join(map(repr, missing))}; {has}. "
-            "Say which columns to read with user, item and value (--user, --item and --value on the command line)"
-        )
+        said = verbatim(f"{path} has no column {', '.join(map(repr, missing))}; {has}")
+        raise ParameterError(f"{said}. Say which columns to read with {{user}}, {{item}} and {{value}}")
     require_names(path, names, wanted)
 
 
@@ -217,25 +216,27 @@ def _kept(table: Any, value: str, at_least: float | None) -> Any:
     if at_least is not None:
         return values >= at_least
     ones = values == 1
-    require(
-        bool((ones | (values == 0)).all()),
-        f"column {value!r} must hold 1 for an interaction or 0 for none; if it holds ratings, "
-        "say from which one on they are interactions with at_least (--at-least on the command line)",
-    )
+    if not bool((ones | (values == 0)).all()):
+        said = verbatim(f"column {value!r} must hold 1 for an interaction or 0 for none")
+        raise ParameterError(
+            f"{said}; if it holds ratings, say from which one on they are interactions with {{at_least}}"
+        )
     return ones
 
 
 def _listed(items: Sequence[str | int] | str | Path, column: str) -> tuple[str, ...]:
     """The public list of items, which may be quoted, from memory or from a file."""
     if isinstance(items, str | Path):
-        names, where = _listed_in(Path(items), column), str(items)
+        names, where = _listed_in(Path(items), column), verbatim(str(items))
     else:
         wrong = next((item for item in items if not isinstance(item, str) and not is_whole(item)), None)
-        require(wrong is None, f"items must be names, which are text or whole numbers, got {wrong!r}")
-        names, where = [str(item) for item in items], "items"
-    require(len(names) > 0 and "" not in names, f"{where} must list at least one item, and none without a name")
+        require_param(
+            wrong is None, "{items} must be names, which are text or whole numbers, got {@wrong}", wrong=wrong
+        )
+        names, where = [str(item) for item in items], "{items}"
+    require_param(len(names) > 0 and "" not in names, f"{where} must list at least one item, and none without a name")
     twice = next((name for name, times in Counter(names).items() if times > 1), None)
-    require(twice is None, f"{where} must list every item once, but has {twice!r} more than once")
+    require_param(twice is None, f"{where} must list every item once, but has {{@twice}} more than once", twice=twice)
     return tuple(names)
 
 

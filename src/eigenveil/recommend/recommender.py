@@ -4,22 +4,24 @@ import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, final
+from typing import Any, final
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from eigenveil.errors import ProtocolError, QuorumLost, require
-from eigenveil.estimators.checks import budget_of, is_real, rank_of, require_integer, require_one_of, seed_of
+from eigenveil.errors import ParameterError, ParameterWarning, ProtocolError, QuorumLost, require, require_param
+from eigenveil.estimators.checks import budget_of, rank_of, require_integer, seed_of
 from eigenveil.estimators.federated_request import SitesRequest
 from eigenveil.estimators.federated_rules import share_of
 from eigenveil.estimators.federation import Federation
 from eigenveil.estimators.rounds import Unfinished, Watch
 from eigenveil.estimators.sites import Columns
 from eigenveil.linalg import Array
+from eigenveil.params import RecommenderParams, checked, param, parameters
+from eigenveil.params.groups import HERE
+from eigenveil.params.values import instance_of
 from eigenveil.privacy import Budget, Neighbours
 from eigenveil.protocols import Terms
 from eigenveil.protocols.masked import require_survivors
@@ -37,49 +39,64 @@ from eigenveil.tasks.fit.task import Setting
 __all__ = ["PrivateRecommender"]
 
 
-class PrivateRecommender(BaseEstimator):
+@parameters(panel="Sites")
+class PrivateRecommender(RecommenderParams, BaseEstimator):
     """The leading directions of items in users' histories, differentially private, and what they recommend. `fit` spends.
 
     Parameters
     ----------
     n_components : int
-        How many directions: p in PPM, the pass band of the filter.
-    epsilon, delta : float
-        The budget of one fit. `epsilon=None` must be written out and gives the exact filter with no privacy. `delta=None` is
-        1 / (10 n), rounded down and at most 1e-5, where the number n of users is public; at item level 1 / (10 n d).
-    unit : "user" or "item"
-        What is protected: a user's whole history, or one interaction of a user with an item, PPM's weaker promise.
-    min_degree : int
-        Histories are divided by the root of how many items they have, but at least of this. You must know it without looking;
-        a larger one makes single items count for less, which at item level is less noise.
-    item_degrees : None, array of d or "private"
-        How popular items are, for the filter's normalisation: left out, public numbers (zero counts as one), or released for a
-        share of the budget.
-    normalise : "filter" or "both"
-        Where item degrees are used: in the filter alone, as in PPM (75), or to weigh items in histories too, as in GF-CF, which
-        recommends better where much is found. The latter is for unit="user".
-    items : None, list or int
-        Which items to use: all, a public list of names or numbers, or the so many most popular by private counts.
-    trust : "curator", "site" or "masked"
-        Who adds the noise where histories are at many sites: the hub, which sees raw sums; every site; or the sites together
-        under masks, where the hub sees nothing but the noisy sum.
-    mechanism : "auto", "covariance" or "power"
-        One noisy matrix of all pairs of items, or noisy products with a block of vectors, which never needs that matrix.
-    neighbours : "zero-out", "add-remove" or "replace-one"
-        At unit="user": the history is blanked, and the number of users is public; the user is not there, and the number is
-        protected, so that nobody can say beforehand whether the budget will do; or the history is another one.
-    survivors, colluders : int or float in (0, 1], int
-        With trust="masked", as in `FederatedPCA`.
-    quorum : None, int or float in (0, 1]
-        How many sites must answer; None is all. With trust="masked" give survivors.
-    on_noise : "raise" or "warn"
-        What to do where the planner expects nothing but noise. Nothing has been spent then.
-    history : float
-        About how many items a user has, if you know it without looking. For what the planner expects alone.
-    faults : Faults
-        What a simulated network does to mail. None carries everything.
-    random_state : None or int
-        None draws noise from the operating system. A seed makes the fit reproducible and not private.
+        How many directions the filter lets through. 8 to 64 are usual; more need more users. p in PPM, the pass band
+        of the filter.
+    epsilon : float or None
+        How much the result may depend on one person: smaller is more private. 0.1 is strict, 1 usual, 10 lax.
+        epsilon=None must be written out and gives the exact filter with no privacy.
+    delta : float or None, default None: a tenth of one over the number of users, at most 1e-5, where that is public
+        The chance that the guarantee of epsilon fails. At item level its default is 1 / (10 n d), for n users and d
+        items. It is rounded down.
+    random_state : int or None, default None
+        A seed. Reproducible, NOT PRIVATE: whoever knows the seed can subtract the noise. For tests only. None draws
+        noise from the operating system.
+    unit : "user" or "item", default 'user'
+        What is protected. user: a user's whole history. item: one interaction of a user, which is far weaker. The
+        latter is PPM's guarantee.
+    neighbours : "zero-out", "add-remove" or "replace-one", default 'zero-out'
+        For unit='user': what must be hard to tell. zero-out: whether a history was blanked; the number of users is
+        public. add-remove: whether the user was there at all; then delta is needed, and nobody can say beforehand
+        what to expect. replace-one: whether the history was another one.
+    trust : "curator", "site" or "masked", default 'curator'
+        Who adds the noise. curator: whoever runs this, and sees the sums. site: every site, for sqrt(sites) times the
+        noise. masked: the sites together, under masks that come off the sum alone, for little more noise than a
+        curator's where sites are many.
+    survivors : int, float or None, default None: all
+        For trust='masked': how many sites must be in each sum, such as 8, or which share of them, such as 0.8.
+    colluders : int, default 1
+        For trust='masked': how many sites may tell the hub all they know.
+    quorum : int, float or None, default None: all
+        How many sites must answer, or which share of them. With trust='masked' give survivors.
+    items : int, list or None, default None: all of them
+        Use so many of the most popular items, by counts that are released for a tenth of the budget. Fewer items
+        drown less. Or a public list of the names or numbers of those to use.
+    min_degree : int, default 1
+        Histories are divided by the root of how many items they have, but at least of this. Say it without looking at
+        these histories. With unit='item' a larger one means less noise.
+    item_degrees : "private", float, list, array or None, default None: none
+        How popular items are, for the filter. item_degrees=None: left out. private: released for a twentieth of the
+        budget. Or public numbers, one for each item; on a command line in a csv file whose first line is item,degree.
+        Zero counts as one.
+    normalise : "filter" or "both", default 'filter'
+        Where item degrees are used. filter: in the filter. both: on the histories before the fit as well. The first
+        is PPM (75). The second is GF-CF, which recommends better where much is found; it is for unit='user'.
+    mechanism : "auto", "covariance" or "power", default 'auto'
+        covariance: one noisy matrix of all pairs of items. power: noisy products with a few vectors, for very many
+        items. auto: covariance where it fits in memory, but for single items among very many.
+    history : float or None, default None: 40
+        About how many items a user has, if you know it without looking. It changes what to expect, and nothing else.
+    on_noise : "raise" or "warn", default 'raise'
+        Go on where the budget is expected to give little but noise, which is refused otherwise. raise refuses, before
+        anything is spent, and warn goes on.
+    faults : Faults or None, default None: everything is carried
+        What a simulated network does to mail.
 
     Attributes
     ----------
@@ -103,46 +120,13 @@ class PrivateRecommender(BaseEstimator):
     'each user, with their whole history'
     """
 
-    def __init__(
-        self,
-        n_components: int,
-        *,
-        epsilon: float | None,
-        delta: float | None = None,
-        unit: Literal["user", "item"] = "user",
-        min_degree: int = 1,
-        item_degrees: ArrayLike | Literal["private"] | None = None,
-        normalise: Literal["filter", "both"] = "filter",
-        items: Sequence[Any] | int | None = None,
-        trust: Literal["curator", "site", "masked"] = "curator",
-        mechanism: Literal["auto", "covariance", "power"] = "auto",
-        neighbours: Literal["zero-out", "add-remove", "replace-one"] = "zero-out",
-        survivors: int | float | None = None,
-        colluders: int = 1,
-        quorum: int | float | None = None,
-        on_noise: Literal["raise", "warn"] = "raise",
-        history: float | None = None,
-        faults: Faults | None = None,
-        random_state: Any = None,
-    ) -> None:
-        self.n_components = n_components
-        self.epsilon = epsilon
-        self.delta = delta
-        self.unit = unit
-        self.min_degree = min_degree
-        self.item_degrees = item_degrees
-        self.normalise = normalise
-        self.items = items
-        self.trust = trust
-        self.mechanism = mechanism
-        self.neighbours = neighbours
-        self.survivors = survivors
-        self.colluders = colluders
-        self.quorum = quorum
-        self.on_noise = on_noise
-        self.history = history
-        self.faults = faults
-        self.random_state = random_state
+    faults: Faults | None = param(
+        "What a simulated network does to mail.",
+        default=None,
+        check=instance_of(Faults, "an eigenveil.runtimes.Faults"),
+        unset="everything is carried",
+        surfaces=HERE,
+    )
 
     @in_silence
     def fit(self, R: Any, y: Any = None, *, watch: Watch | None = None) -> "PrivateRecommender":
@@ -151,15 +135,16 @@ class PrivateRecommender(BaseEstimator):
         Users without interactions count for nothing, and to items that nobody has the filter is indifferent, but for the noise.
         `watch` is called after each round with what happened in it. Nothing is spent before all is checked and planned.
         """
-        fit = self._prepare(R, watch)
+        asked = checked(PrivateRecommender, self)
+        fit = asked._prepare(R, watch)
         federation = fit.federation
         try:
-            found: FoundItems = federation.run(faults=self.faults)
+            found: FoundItems = federation.run(faults=asked.faults)
         except ProtocolError as error:
             federation.require_sound_sites()
             if isinstance(error, QuorumLost):
                 # It says that turns can be resumed, which a recommender's cannot.
-                error.args = (f"{str(error).partition('. Turns before it')[0]}. A new fit pays anew; see unfinished_",)
+                error.args = (f"{error.happened}. A new fit pays anew; see unfinished_",)
             raise
         finally:
             # What was spent and said is there to be seen, however it ended.
@@ -196,7 +181,7 @@ class PrivateRecommender(BaseEstimator):
 
     def _prepare(self, R: Any, watch: Watch | None) -> "_Prepared":
         """The parties of a fit, checked, planned and ready. Nothing is spent yet."""
-        self._require_words()
+        self._require_sense()
         sites, dim, names = read_histories(R)
         columns, keep = items_of(self.items, dim, names)
         degrees = degrees_of(self.item_degrees, dim)
@@ -249,32 +234,28 @@ class PrivateRecommender(BaseEstimator):
             users=users,
             budget=self._budget(users, dim),
             neighbours=near,
-            least=int(self.min_degree),
+            least=self.min_degree,
             mechanism=self.mechanism,
             degrees=isinstance(self.item_degrees, str),
-            history=None if self.history is None else float(self.history),
+            history=self.history,
             louder=self._louder(len(sites), masks),
             fixed=self.normalise == "both" or self.neighbours != "zero-out",
         )
 
-    def _require_words(self) -> None:
-        require_one_of("unit", self.unit, ("user", "item"))
-        require_one_of("trust", self.trust, ("curator", "site", "masked"))
-        require_one_of("mechanism", self.mechanism, ("auto", "covariance", "power"))
-        require_one_of("neighbours", self.neighbours, ("zero-out", "add-remove", "replace-one"))
-        require_one_of("normalise", self.normalise, ("filter", "both"))
-        if self.normalise == "both":
-            require(self.item_degrees is not None, "normalise='both' needs item_degrees: public numbers, or 'private'")
-            require(self.unit == "user", "normalise='both' is for unit='user': what one item moves is not bounded")
-        require_one_of("on_noise", self.on_noise, ("raise", "warn"))
-        require(
-            self.unit == "user" or self.neighbours == "zero-out",
-            f"neighbours is for unit='user': at item level one interaction differs; got {self.neighbours!r}",
+    def _require_sense(self) -> None:
+        """Refuse what does not go together."""
+        # Otherwise the number of users is public, and says what delta may be.
+        require_param(
+            self.epsilon is None or self.delta is not None or self.neighbours != "add-remove",
+            "{delta} is required with {neighbours=add-remove}, which keeps the number of users private: well below one over it",
         )
-        require_integer("min_degree", self.min_degree, least=1, most=10**9, optional=False)
-        long = self.history is None or (is_real(self.history) and 0 < float(self.history) < 1e12)
-        require(long, f"history must be None or a positive number of items, got {self.history!r}")
-        require(self.faults is None or isinstance(self.faults, Faults), "faults must be an eigenveil.runtimes.Faults")
+        if self.normalise == "both":
+            require_param(
+                self.item_degrees is not None, "{normalise=both} needs {item_degrees}: public numbers, or 'private'"
+            )
+            require_param(
+                self.unit == "user", "{normalise=both} is for {unit=user}: what one item moves is not bounded"
+            )
 
     def _budget(self, users: int | None, dim: int) -> Budget | None:
         if self.epsilon is not None and self.delta is None and users is not None:
@@ -286,7 +267,8 @@ class PrivateRecommender(BaseEstimator):
         expected = plan.expected
         if expected is None or expected.fair:
             return
-        instead = "; or ".join(plan.advice) if plan.advice else "nothing that is tried here: far more users"
+        instead = "; or ".join(one.message for one in plan.advice) or "nothing that is tried here: far more users"
+        values = {name: value for one in plan.advice for name, value in one.change.items()}
         if plan.hopeless:
             why = (
                 f"the noise this budget asks for hides what histories of so many users and items usually hold: about "
@@ -294,42 +276,39 @@ class PrivateRecommender(BaseEstimator):
                 f"can be told beforehand: {instead}{self._assumed()}"
             )
             if self.on_noise == "raise":
-                raise ValueError(f"{why}. Nothing was spent; on_noise='warn' goes on all the same")
-            warnings.warn(why, UserWarning, stacklevel=4)
+                raise ParameterError(f"{why}. Nothing was spent; {{on_noise=warn}} goes on all the same", **values)
+            warnings.warn(ParameterWarning(why, **values), stacklevel=4)
             return
-        warnings.warn(
+        why = (
             f"about {expected.above} of {self.n_components} directions will stand above the noise, {expected.share:.0%} of the "
             f"filter be found, and {expected.beyond:.0%} of what lies beyond popularity, as far as can be told beforehand. More "
-            f"would need: {instead}{self._assumed()}",
-            UserWarning,
-            stacklevel=4,
+            f"would need: {instead}{self._assumed()}"
         )
+        warnings.warn(ParameterWarning(why, **values), stacklevel=4)
 
     def _assumed(self) -> str:
-        """What the planner took for granted that the caller may know better."""
+        """What the planner took for granted that the caller may know better, as part of a template."""
         if self.history is not None:
             return ""
-        taken = max(ASSUMED_HISTORY, int(self.min_degree))
-        return (
-            f". This takes a user to have {taken} items or so; if you know better without looking, say it with history="
-        )
+        taken = max(ASSUMED_HISTORY, self.min_degree)
+        return f". This takes a user to have {taken} items or so; if you know better without looking, say it with {{history}}"
 
     def _masks(self, count: int) -> tuple[int, int] | None:
         """How many of the sites must survive and how many may collude, where parts are masked."""
         if self.trust != "masked":
-            require(self.survivors is None, "survivors is for trust='masked'; for other trust there is quorum")
-            require(self.colluders == 1, "colluders is for trust='masked'")
             return None
-        require(
+        require_param(
             count >= 2,
-            "trust='masked' needs at least 2 sites, a list of matrices; where every user is one, [R[[u]] for u in range(n)]",
+            "{trust=masked} needs at least 2 sites, a list of matrices; where every user is one, [R[[u]] for u in range(n)]",
         )
-        require(self.quorum is None, "quorum is not for trust='masked': give survivors, how many must be in each sum")
+        require_param(
+            self.quorum is None, "{quorum} is not for {trust=masked}: give {survivors}, how many must be in each sum"
+        )
         require_integer("colluders", self.colluders, least=1, most=max(1, count - 1), optional=False)
         survivors = share_of("survivors", self.survivors, count)
         survivors = count if survivors is None else survivors
-        require_survivors(count, survivors=survivors, colluders=int(self.colluders))
-        return survivors, int(self.colluders)
+        require_survivors(count, survivors=survivors, colluders=self.colluders)
+        return survivors, self.colluders
 
     def _louder(self, count: int, masks: tuple[int, int] | None) -> float:
         """How many times a curator's noise there is on a sum, if all sites are in it."""
