@@ -69,7 +69,7 @@ def _option(one: Declared, words: Words) -> inspect.Parameter:
     kind: Any = one.type if spec.parse is None else str
     default = None if one.default is MISSING else one.default
     # Where a switch of its own says None, such as --no-privacy, one of the two is needed, and `_value` sees to it.
-    needed = one.default is MISSING and spec.aloud is None
+    needed = one.default is MISSING and spec.aloud is None and spec.missing is None
     if spec.parse is not None and not needed:
         kind, default = (str | None, None) if default is None else (str, str(default))
     name = f"{flag(one)}/--no-{flag(one)[2:]}" if kind is bool else flag(one)
@@ -110,6 +110,8 @@ def _value(one: Declared, options: dict[str, Any], words: Words) -> Any:
         require(
             given is not None or aloud, f"{name} is missing. Try {name} 1, or ask for {switch}: {one.param.aloud.help}"
         )
+    if given is None and one.param.missing is not None:
+        raise ParameterError(f"{{{one.name}}} is missing. {one.param.missing}")
     if given is None or one.param.parse is None:
         return given
     if one.param.none is not None and given == one.param.none:

@@ -7,6 +7,7 @@ docstrings are derived from the same declarations. This package imports nothing 
 from eigenveil.params.declare import Param, checked, declared, param, parameters
 from eigenveil.params.federated import FederatedParams
 from eigenveil.params.gossip import GossipParams
+from eigenveil.params.plan import PlanParams
 from eigenveil.params.private import PrivateParams
 from eigenveil.params.streaming import StreamingParams
 
@@ -14,6 +15,7 @@ __all__ = [
     "FederatedParams",
     "GossipParams",
     "Param",
+    "PlanParams",
     "PrivateParams",
     "StreamingParams",
     "checked",

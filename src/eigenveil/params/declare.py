@@ -58,6 +58,7 @@ class Param:
     said: str | None = None  # Its type in the docs, where the annotation does not say it well.
     unset: str | None = None  # What None means.
     none: str | None = None  # The word for None outside Python.
+    missing: str | None = None  # Where it must be given and has no such switch: what a command says if it is not.
     aloud: Aloud | None = None  # The switch for None outside Python, where leaving it out must not mean it.
     only: str | None = None  # "trust=masked": refused, unless left at its default, where that does not hold.
     beside: str | None = None  # Outside Python: given where this other parameter is, and only there.

@@ -20,6 +20,7 @@ __all__ = [
     "Budget",
     "Places",
     "Protection",
+    "Relation",
     "Seed",
     "Stopping",
     "Waiting",
@@ -73,8 +74,8 @@ class Seed:
 
 
 @parameters(panel="Privacy", section="task")
-class Protection(Seed):
-    """Between which tables people are protected, and by which noise."""
+class Relation:
+    """Between which tables people are protected."""
 
     neighbours: Literal["add-remove", "zero-out", "replace-one"] = param(
         "Neighbouring relation: which two tables the guarantee makes indistinguishable, add-remove, zero-out or replace-one. "
@@ -82,6 +83,11 @@ class Protection(Seed):
         default="add-remove",
         metavar="WHICH",
     )
+
+
+@parameters()
+class Protection(Relation, Seed):
+    """Between which tables people are protected, and by which noise."""
 
 
 @parameters(panel=BOUNDS, section="task")

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, final
 
-from eigenveil.errors import require
+from eigenveil.errors import require_param
 from eigenveil.plan.choice import GROWTH, TURNS, predict
 from eigenveil.privacy import Budget, Neighbours
 from eigenveil.tasks import constant_steps, decaying_steps, geometric_shares, randomised_width
@@ -60,15 +60,21 @@ def plan_sites(
     ('krylov', 'covariance')
     """
     chosen, reason = _chosen(dim, rank, budget, method, neighbours)
-    require(
-        rounds is None or chosen not in _ONE_SHOT,
-        f"rounds is for krylov, power and fedpower; method={chosen!r} takes {'two' if chosen == 'dr-svd' else 'one'}",
+    several = chosen not in _ONE_SHOT
+    require_param(
+        rounds is None or several,
+        f"{{rounds}} is for krylov, power and fedpower; {{method=}} takes {'two' if chosen == 'dr-svd' else 'one'}",
+        method=chosen,
     )
-    require(
-        tolerance is None or chosen not in _ONE_SHOT, f"tolerance is for krylov, power and fedpower, not {chosen!r}"
+    require_param(
+        tolerance is None or several, "{tolerance} is for krylov, power and fedpower, not {@chosen}", chosen=chosen
     )
     one_step = isinstance(local_steps, int) and local_steps == 1
-    require(one_step or chosen == "fedpower", f"local_steps is for method='fedpower', and this is {chosen!r}")
+    require_param(
+        one_step or chosen == "fedpower",
+        "{local_steps} is for {method=fedpower}, and this is {@chosen}",
+        chosen=chosen,
+    )
     width = _width(dim, rank, chosen, oversample, exact=budget is None)
     if chosen in _ONE_SHOT:
         return SitesPlan(chosen, width, 1 + (chosen == "dr-svd"), (1.0,), (), 0.0, reason)
@@ -92,13 +98,13 @@ def _chosen(
     plan = predict(dim=dim, rank=rank, budget=budget, neighbours=neighbours)
     if plan.chosen.mechanism == "covariance":
         return "covariance", plan.reason
-    return "krylov", plan.reason.replace("power:", "krylov:", 1) + "; of noisy products, all are kept"
+    return "krylov", f"krylov: {plan.why}; of noisy products, all are kept"
 
 
 def _width(dim: int, rank: int, method: Method, oversample: int | None, *, exact: bool) -> int:
     match method:
         case "covariance" | "uda" | "wda":
-            require(oversample is None, f"oversample has no meaning for method={method!r}")
+            require_param(oversample is None, "{oversample} has no meaning for {method=}", method=method)
             return rank
         case "dr-svd":
             # FedPower Alg. 6.
