@@ -108,6 +108,8 @@ def test_the_python_call_runs_with_the_parameters_of_the_plan(method: str, kind:
     plan = chosen(facts, method)
     pca = eval(plan.call, ESTIMATORS)
     assert_has(pca, plan.params, surface="python")
+    same = ESTIMATORS[estimator_of(plan.params)[0]](**vars(plan.params))
+    assert same.get_params() == pca.get_params()
     for name, value in eval(f"dict({choice_of(plan.params)})").items():
         assert getattr(pca, name) == value
     parts = rows() if facts.sites == 1 else np.array_split(rows(), facts.sites)
