@@ -212,7 +212,7 @@ MISTAKES = {
 ASIDE = {
     "--explained and --decay each say what the spectrum is": "--explained 0.5 --decay 1",
     "--spectrum and --public-data and --from-model each": "--spectrum a.json --public-data b.csv --from-model c.safetensors",
-    "--fill must lie between 0 and 1, got 1.5": "--fill 1.5",
+    "--fill must be more than 0 and at most 1, as no row is longer than the bound, got 1.5": "--fill 1.5",
     "error: --explained must lie between 0.333": "--explained 0.1",
     "error: --decay must lie in 0..200, got -1": "--decay -1",
     "--row-bound must be positive, got 0.0": "--row-bound 0",
@@ -220,6 +220,9 @@ ASIDE = {
     "--drop is for --public-data": "--drop name",
     "--scale is for --public-data": "--scale 2",
     "--sites must be from 1 to the 5000 people": "--sites 5001",
+    "--sites must be an integer of at least 1, got 0": "--sites 0",
+    "--colluders must be an integer of at least 1, got 0": "--colluders 0",
+    "--columns must be an integer of at least 2, got 1": "-d 1",
     "--survivors must be from 1 to the 3 sites": "--sites 3 --survivors 4",
     "--survivors must be a number such as 4, or a share such as 0.8, got 'some'": "--sites 3 --survivors some",
     "--trust must be of curator, stream": "--trust nobody",

@@ -8,7 +8,7 @@ from typing import Final, Literal
 from eigenveil.params.declare import declared, param, parameters
 from eigenveil.params.groups import Budget, Relation
 from eigenveil.params.texts import bytes_from, numbers_from, share_from
-from eigenveil.params.values import Expected, Numbers, fraction, length, number_or_share, real
+from eigenveil.params.values import Expected, Numbers, fraction, length, number_or_share, real, whole
 
 __all__ = ["PlanParams"]
 
@@ -48,11 +48,12 @@ class _Sizes:
     dim: int | None = param(
         "How many columns; a file that is given may say it.",
         default=None,
+        check=whole(2),
         called="columns",
         short="-d",
         metavar="D",
     )
-    rank: int = param("How many components.", called="components", short="-k", metavar="K")
+    rank: int = param("How many components.", check=whole(1), called="components", short="-k", metavar="K")
 
 
 @parameters(panel="Privacy")
@@ -101,6 +102,7 @@ class _Guess:
         "How long rows are beside the row bound: the mean squared length around the mean, over the bound squared.",
         default=None,
         metavar="SHARE",
+        check=real("more than 0 and at most 1, as no row is longer than the bound", lambda number: 0 < number <= 1),
         unset="0.5",
     )
     row_bound: float | None = param(
@@ -121,7 +123,7 @@ class _Guess:
 class _Limits:
     """Who holds the rows, who is trusted with what, and what they can afford."""
 
-    sites: int = param("At how many sites the rows are, evenly.", default=1, metavar="M")
+    sites: int = param("At how many sites the rows are, evenly.", default=1, check=whole(1), metavar="M")
     trust: list[str] | None = param(
         "Which settings are acceptable; repeat it for several. curator: one holder of all rows adds the noise. stream: the "
         "same, row after row. hub: sites send raw sums to a hub that adds it. site: every site adds all of it. masked: the "
@@ -139,9 +141,13 @@ class _Limits:
         metavar="NUMBER",
         unset="all",
     )
-    colluders: int = param("Under masks and between peers: how many may tell each other all they know.", default=1)
-    blocks: int | None = param("Streams: in how many blocks the rows come.", default=None, unset="planned")
-    rounds: int | None = param("At most how many rounds are affordable.", default=None, unset="any")
+    colluders: int = param(
+        "Under masks and between peers: how many may tell each other all they know.", default=1, check=whole(1)
+    )
+    blocks: int | None = param(
+        "Streams: in how many blocks the rows come.", default=None, check=whole(1), unset="planned"
+    )
+    rounds: int | None = param("At most how many rounds are affordable.", default=None, check=whole(1), unset="any")
     traffic: int | None = param(
         "At most how much one site may send in all, such as 10MB.",
         default=None,

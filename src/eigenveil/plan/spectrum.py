@@ -304,9 +304,7 @@ def require_rank(rank: int, dim: int) -> None:
 
 
 def _require_fill(fill: float) -> None:
-    require_param(
-        0 < fill <= 1, "{fill} must lie between 0 and 1, got {@fill}: no row is longer than the bound", fill=fill
-    )
+    require_param(0 < fill <= 1, "{fill} must lie in (0, 1], got {@fill}", fill=fill)
 
 
 def _power_law(dim: int, decay: float) -> Array:
