@@ -8,7 +8,9 @@ import typer
 from typer.testing import CliRunner, Result
 
 from eigenveil.cli.plan import plan
-from eigenveil.plan import Advice, Facts, Interval, Outlook, methods_for
+from eigenveil.plan import Advice, Facts, Interval, Outlook, Spectrum, Verdict, methods_for
+from eigenveil.plan.ways import way_of
+from eigenveil.privacy import Budget
 
 ASKED = ("-n", "5000", "-k", "2", "--epsilon", "1", "--delta", "1e-6")
 SMALL = (*ASKED, "-d", "6")
@@ -38,6 +40,7 @@ def refused(*arguments: object) -> str:
 
 def expected(method: str, captured: float, **other: Any) -> Outlook:
     """An outlook of this name and captured variance, with figures that nothing else has."""
+    way = way_of(Facts(6, 2, 5000, Budget(1.0, 1e-6), Spectrum.guessed(6), sites=4), method)
     made = Outlook(
         method=method,
         captured=Interval(captured, captured - 0.03, captured + 0.02),
@@ -49,7 +52,8 @@ def expected(method: str, captured: float, **other: Any) -> Outlook:
         traffic=67_800,
         refused="",
         promise=f"the promise of {method.partition('/')[0]}",
-        call=f"Call(2, row_bound=..., method={method!r})",
+        params=way.params,
+        unknown=way.unknown,
     )
     return replace(made, **other)
 
@@ -57,7 +61,8 @@ def expected(method: str, captured: float, **other: Any) -> Outlook:
 class Oracle:
     """A planner that remembers the `facts` and `methods` it was asked about, and every epsilon of its curve. Changes in place.
 
-    Methods capture less from one to the next. `refuse` gives a reason to refuse one, and `reason` is its word for the whole.
+    Methods capture less from one to the next. `refuse` gives a reason to refuse one, and `best` is the place of the best one
+    among the others.
     """
 
     def __init__(
@@ -65,12 +70,12 @@ class Oracle:
         *,
         works: bool = True,
         refuse: Callable[[str], str] = lambda _: "",
-        reason: str = "Because the oracle says so.",
+        best: int = 0,
     ) -> None:
         self.facts: Facts | None = None
         self.methods: tuple[str, ...] | None = None
         self.epsilons: list[float] = []
-        self._works, self._refuse, self._reason = works, refuse, reason
+        self._works, self._refuse, self._best = works, refuse, best
 
     def advise(self, facts: Facts, *, methods: Sequence[str] | None = None, watch: Any = None) -> Advice:
         self.facts, self.methods = facts, None if methods is None else tuple(methods)
@@ -79,8 +84,9 @@ class Oracle:
             watch(method)
             found.append(expected(method, 0.9 - 0.02 * place, refused=self._refuse(method)))
         possible = [each for each in found if not each.refused]
-        chosen = possible[0] if possible and self._works else None
-        return Advice(tuple(found), chosen, (self._reason,), ("Ask for fewer components.",))
+        verdict: Verdict = "refused" if not possible else "works" if self._works else "hopeless"
+        best = possible[self._best] if possible else None
+        return Advice(tuple(found), best, verdict, ("Because the oracle says so.",), ("Ask for fewer components.",))
 
     def curve(
         self, facts: Facts, method: str, epsilons: Sequence[float], **_: Any

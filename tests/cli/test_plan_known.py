@@ -149,7 +149,7 @@ def test_what_does_not_fit_together_is_refused(tmp_path: Path) -> None:
     assert "more than the square of --row-bound" in refused(*ASKED, "--spectrum", source, "--row-bound", 1)
     assert "--columns is 5, and" in refused(*ASKED, "--public-data", written(tmp_path, "npy", rows()[:, :4]), "-d", 5)
     assert "variances must be 1 to 2 numbers, got 3" in refused(*ASKED, "--spectrum", source, "-d", 2)
-    assert "--components must be at most the 3 columns" in refused(*ASKED, "-k", 4, "--spectrum", source)
+    assert "--components must be from 1 to the 3 columns, got 4" in refused(*ASKED, "-k", 4, "--spectrum", source)
     released = tmp_path / "spectrum.json"
     released.write_text(json.dumps(Spectrum.guessed(4).to_json()))
     assert "mean nothing" in refused(*ASKED, "--spectrum", released, "--row-bound", 3)

@@ -16,6 +16,7 @@ from eigenveil.params import (
     ColumnBoundsParams,
     FederatedParams,
     GossipParams,
+    PlanParams,
     PrivateParams,
     RecommenderParams,
     SimulateParams,
@@ -79,7 +80,7 @@ def test_leaving_out_epsilon_is_an_error(kind: Any) -> None:
         kind(*first(kind), 1.0, **KINDS[kind])
 
 
-@EACH
+@pytest.mark.parametrize("kind", [*KINDS, PlanParams], ids=lambda kind: kind.__name__)
 def test_names_are_unique_and_helps_name_what_there_is(kind: Any) -> None:
     known = declared(kind)
     for names in ([flag(one) for one in known.values()], [(one.param.section, one.key) for one in known.values()]):
@@ -131,6 +132,28 @@ def test_a_switch_of_the_command_can_stand_for_all_of_its_parameters() -> None:
     result = CliRunner().invoke(app, ["-k", "2", "--no-privacy", "--forget", "2"])
     assert str(result.exception) == "--forget must be in (0, 1], got 2.0"
     assert len(found) == 2
+
+
+def test_what_is_unknown_or_always_said_is_in_options_and_calls() -> None:
+    asked = FederatedParams(2, epsilon=1.0)
+    more: dict[str, Any] = {"always": ["trust"], "unknown": ["row_bound"]}
+    assert as_call(asked, "PCA", **more) == "PCA(2, epsilon=1.0, row_bound=..., trust='curator')"
+    assert as_options(asked, **more)[-4:] == ["--row-bound", "ROW_BOUND", "--trust", "curator"]
+
+
+def test_what_must_be_given_and_is_not_is_asked_for_in_its_own_words() -> None:
+    @parameters()
+    class Asked:
+        epsilon: float = param("How much.", missing="Try {epsilon=1}.")
+
+    @with_options(Asked)
+    def command(settings: dict[str, Any]) -> None:
+        raise AssertionError(settings)
+
+    app = typer.Typer()
+    app.command()(command)
+    error = CliRunner().invoke(app, []).exception
+    assert str(error) == "--epsilon is missing. Try --epsilon 1."
 
 
 def test_an_error_is_said_in_the_words_of_each_surface() -> None:

@@ -150,8 +150,8 @@ def test_a_short_spectrum_means_zeros_behind_it(spectrum: Array) -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"rank": 0}, "rank must lie in 1..50, got 0"),
-        ({"rank": 51}, "rank must lie in 1..50, got 51"),
+        ({"rank": 0}, "rank must be from 1 to the 50 columns, got 0"),
+        ({"rank": 51}, "rank must be from 1 to the 50 columns, got 51"),
         ({"iterations": 0}, "turns must be at least 1, got 0"),
         ({"people": 0}, "people must be at least 1, got 0"),
         ({"spectrum": np.ones(51)}, "spectrum has 51 values for 50 columns"),

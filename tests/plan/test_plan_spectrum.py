@@ -99,7 +99,7 @@ def test_what_is_no_spectrum_is_refused(plain: Any, message: str) -> None:
         (lambda: Spectrum.of_variances([1.0, 2.0], row_bound=1.0), "rows would be cut"),
         (lambda: Spectrum.of_variances("much"), "must be numbers"),
         (lambda: Spectrum.of_rows(np.ones((3, 2))), "must vary"),
-        (lambda: Spectrum.guessed(5).explained(6), "rank must lie in"),
+        (lambda: Spectrum.guessed(5).explained(6), "rank must be from 1 to the 5 columns, got 6"),
     ],
 )
 def test_numbers_that_cannot_be_are_refused(make: Any, message: str) -> None:

@@ -108,7 +108,7 @@ def _option(one: Declared, words: Words, *, needed: bool) -> inspect.Parameter:
     kind: Any = one.type if spec.parse is None else str
     default = None if one.default is MISSING else one.default
     # Where a switch of its own says None, such as --no-privacy, one of the two is needed, and `_value` sees to it.
-    needed = needed and one.default is MISSING and spec.aloud is None
+    needed = needed and one.default is MISSING and spec.aloud is None and spec.missing is None
     if one.default is MISSING and not needed:
         kind = kind | None
     if spec.switch is not None:
@@ -154,7 +154,7 @@ def _value(one: Declared, given: Any, aloud: bool, words: Words) -> Any:
             f"{name} is missing. Try {name} {one.param.aloud.usual}, or ask for {switch}: {one.param.aloud.help}",
         )
     elif given is None and one.default is MISSING:
-        raise ParameterError(f"{{{one.name}}} is missing. {one.param.help}")
+        raise ParameterError(f"{{{one.name}}} is missing. {one.param.missing or one.param.help}")
     if one.param.switch is not None:
         return one.param.switch[1] if given else one.default
     if given is None or one.param.parse is None:

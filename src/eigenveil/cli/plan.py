@@ -1,7 +1,6 @@
 """`eigenveil plan`: what a budget will buy, before it is spent. From public facts: no private file is ever read."""
 
 import json
-import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,49 +8,29 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from eigenveil.cli import options as option
 from eigenveil.cli import plan_options as planning
+from eigenveil.cli.derived import with_options
 from eigenveil.cli.network_options import require_outputs
 from eigenveil.cli.plan_plot import svg_curve
 from eigenveil.cli.plan_spectrum import Known
 from eigenveil.cli.plan_words import Answer, as_values, show
 from eigenveil.cli.terminal import errors_as_lines, output, wrote
-from eigenveil.errors import require
+from eigenveil.params import PlanParams, checked
 
 if TYPE_CHECKING:
-    from eigenveil.plan import Advice, Facts, Outlook
+    from eigenveil.plan import Facts, Outlook
 
 __all__ = ["plan"]
 
 
 @errors_as_lines
+@with_options(PlanParams)
 def plan(
-    rows: planning.Rows,
-    components: planning.Components,
-    columns: planning.Columns = None,
-    epsilon: option.Epsilon = None,
-    delta: option.Delta = None,
-    neighbours: option.NeighboursName = "add-remove",
-    center: planning.Center = "private",
-    search: planning.Search = True,
-    explained: planning.Explained = None,
-    decay: planning.Decay = None,
-    fill: planning.Fill = None,
+    settings: dict[str, Any],
     spectrum: planning.SpectrumFile = None,
     public_data: planning.PublicData = None,
     drop: planning.Drop = None,
-    scale: planning.Scale = None,
     from_model: planning.FromModel = None,
-    row_bound: planning.RowBound = None,
-    sites: planning.Sites = 1,
-    trust: planning.Trust = None,
-    survivors: planning.Survivors = None,
-    colluders: planning.Colluders = 1,
-    blocks: planning.Blocks = None,
-    rounds: planning.Rounds = None,
-    traffic: planning.Traffic = None,
-    memory: planning.Memory = None,
-    method: planning.Method = None,
     epsilons: planning.Epsilons = planning.DEFAULT_EPSILONS,
     plot: planning.Plot = None,
     force: planning.Force = False,
@@ -82,37 +61,15 @@ def plan(
 
     Where nothing can work, the first line says so, with what would.
     """
-    asked = _budget(epsilon, delta)
-    known = Known(
-        explained=explained,
-        decay=decay,
-        file=spectrum,
-        table=public_data,
-        model=from_model,
-        fill=fill,
-        row_bound=row_bound,
-        columns=columns,
-        drop=tuple(drop or ()),
-        scale=scale,
-    )
-    limits = {
-        "sites": sites,
-        "survivors": planning.survivors_from(survivors, sites=sites),
-        "colluders": colluders,
-        "blocks": blocks,
-        "rounds": rounds,
-        "traffic": option.bytes_from("--traffic", traffic),
-        "memory": option.bytes_from("--memory", memory),
-        "trust": tuple(dict.fromkeys(trust or ())),
-    }
+    asked = checked(PlanParams, PlanParams(**settings))
+    known = Known(asked, file=spectrum, table=public_data, model=from_model, drop=tuple(drop or ()))
     known.require_files()
-    drawn = planning.epsilons_from(epsilons, asked=asked[0])
-    people = planning.people_from(rows)
+    drawn = planning.epsilons_from(epsilons, asked=asked.epsilon)
     if plot is not None:
         require_outputs([("--plot", plot, [".svg"])], force=force, inputs=known.files)
-    facts = _facts(people, components, asked, known, neighbours=neighbours, center=center, search=search, **limits)
+    facts = _facts(asked, known)
     with _watching() as watch:
-        answer = _answer(facts, known, method or (), drawn, watch)
+        answer = _answer(facts, known, drawn, watch)
     if plot is not None and answer.points:
         _draw(answer, plot)
     if as_json:
@@ -125,62 +82,56 @@ def plan(
         console.print(f"\n{words}", soft_wrap=True)
 
 
-def _budget(epsilon: float | None, delta: float | None) -> tuple[float, float]:
-    if epsilon is None:
-        raise ValueError("--epsilon is required (try 1): a plan says what it would buy")
-    if delta is None:
-        raise ValueError("--delta is required: well below one over the number of people")
-    require(math.isfinite(epsilon) and epsilon > 0, f"--epsilon must be positive and finite, got {epsilon:g}")
-    require(0 < delta < 1, f"--delta must lie between 0 and 1, got {delta:g}")
-    return epsilon, delta
-
-
-def _facts(
-    people: int, rank: int, asked: tuple[float, float], known: Known, *, neighbours: str, **limits: Any
-) -> "Facts":
+def _facts(asked: PlanParams, known: Known) -> "Facts":
     from eigenveil.plan import Facts
     from eigenveil.privacy import Budget, Neighbours
 
-    spectrum = known.spectrum(rank)
-    require(rank <= spectrum.dim, f"--components must be at most the {spectrum.dim} columns, got {rank}")
-    given = {name: value for name, value in limits.items() if value is not None}
-    try:
-        return Facts(
-            dim=spectrum.dim,
-            rank=rank,
-            people=people,
-            budget=Budget(*asked),
-            spectrum=spectrum,
-            neighbours=Neighbours(neighbours),
-            **given,
-        )
-    except ValueError as error:
-        raise ValueError(planning.in_plan_words(str(error))) from error
+    spectrum = known.spectrum()
+    return Facts(
+        dim=spectrum.dim,
+        rank=asked.rank,
+        people=asked.people,
+        budget=Budget(asked.epsilon, asked.delta),
+        spectrum=spectrum,
+        neighbours=Neighbours(asked.neighbours),
+        center=asked.center,
+        search=asked.search,
+        sites=asked.sites,
+        survivors=_survivors(asked),
+        colluders=asked.colluders,
+        blocks=asked.blocks,
+        rounds=asked.rounds,
+        traffic=asked.traffic,
+        trust=tuple(dict.fromkeys(asked.trust or ())),
+        row_bound=asked.row_bound,
+        **({} if asked.memory is None else {"memory": asked.memory}),
+    )
 
 
-def _answer(
-    facts: "Facts", known: Known, asked: Sequence[str], epsilons: Sequence[float], watch: Callable[[str], None]
-) -> Answer:
-    from eigenveil.plan import advise, curve, methods_for
+def _survivors(asked: PlanParams) -> int | None:
+    """How many sites, where that was said as a share of them."""
+    if not isinstance(asked.survivors, float):
+        return asked.survivors
+    # Only then: the estimators take a while to load.
+    from eigenveil.estimators.federated_terms import share_of
 
-    methods = planning.methods_from(asked, methods_for(facts)) if asked else None
-    advice = advise(facts, methods=methods, watch=watch)
-    plotted = advice.chosen or _best(advice)
+    return share_of("survivors", asked.survivors, asked.sites)
+
+
+def _answer(facts: "Facts", known: Known, epsilons: Sequence[float], watch: Callable[[str], None]) -> Answer:
+    from eigenveil.plan import advise, curve, methods_for, parts_of
+
+    names = {method: parts_of(method)[1] for method in methods_for(facts)}
+    asked = known.asked.methods
+    advice = advise(facts, methods=planning.methods_from(asked, names) if asked else None, watch=watch)
     points: list[tuple[float, Outlook]] = []
-    if plotted is not None:
+    if advice.best is not None:
         for epsilon in epsilons:
-            watch(f"{plotted.method} at epsilon = {epsilon:g}")
+            watch(f"{advice.best.method} at epsilon = {epsilon:g}")
             # What was compared at the epsilon that was asked for is what the curve shows there.
             same = epsilon == facts.budget.epsilon
-            points += [(epsilon, plotted)] if same else curve(facts, plotted.method, [epsilon])
-    return Answer(facts, advice, None if plotted is None else plotted.method, tuple(points), known)
-
-
-def _best(advice: "Advice") -> "Outlook | None":
-    """Where nothing can work, the method that the reasons speak of, or the one with most; None where all are refused."""
-    possible = [found for found in advice.outlooks if not found.refused]
-    words = " ".join(advice.reasons)
-    return next((found for found in possible if found.method in words), possible[0] if possible else None)
+            points += [(epsilon, advice.best)] if same else curve(facts, advice.best.method, [epsilon])
+    return Answer(facts, advice, tuple(points), known)
 
 
 @contextmanager

@@ -4,16 +4,14 @@ Everything that is read here is public by the word of whoever gives it. Nothing 
 """
 
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
 
 from eigenveil.cli.files import read_rows, require_input
-from eigenveil.cli.options import numbers_from
-from eigenveil.cli.plan_options import in_plan_words
-from eigenveil.errors import require
+from eigenveil.errors import ParameterError, require, require_param
+from eigenveil.params import PlanParams
 
 if TYPE_CHECKING:
     from eigenveil.linalg import Array
@@ -30,23 +28,19 @@ _LARGEST_TABLE: Final = 1 << 27
 @final
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What was said of the spectrum, checked to be one thing: at most one of the first five is given."""
+    """What was said of the spectrum, checked to be one thing: a guess among what was `asked`, or at most one file."""
 
-    explained: float | None = None
-    decay: float | None = None
+    asked: PlanParams
     file: Path | None = None
     table: Path | None = None
     model: Path | None = None
-    fill: float | None = None
-    row_bound: float | None = None
-    columns: int | None = None
     drop: tuple[str, ...] = ()
-    scale: str | None = None
 
     def __post_init__(self) -> None:
+        fill, bound = self.asked.fill, self.asked.row_bound
         named = {
-            "--explained": self.explained,
-            "--decay": self.decay,
+            "--explained": self.asked.explained,
+            "--decay": self.asked.decay,
             "--spectrum": self.file,
             "--public-data": self.table,
             "--from-model": self.model,
@@ -56,22 +50,13 @@ class Known:
             len(given) <= 1,
             f"{' and '.join(given)} each say what the spectrum is; give one of them",
         )
-        require(
-            self.fill is None or 0 < self.fill <= 1,
-            f"--fill must lie between 0 and 1, got {self.fill}: no row is longer than the bound",
-        )
-        bound = self.row_bound
-        require(
-            bound is None or (math.isfinite(bound) and bound > 0),
-            f"--row-bound must be positive and finite, got {bound}",
-        )
         units = self.file is not None or self.table is not None or self.model is not None
         require(
-            not (units and self.fill is not None and bound is not None),
+            not (units and fill is not None and bound is not None),
             "--fill and --row-bound both say how long rows are beside the bound; give one of them",
         )
         require(not self.drop or self.table is not None, "--drop is for --public-data")
-        require(self.scale is None or self.table is not None, "--scale is for --public-data")
+        require(self.asked.scale is None or self.table is not None, "--scale is for --public-data")
 
     @property
     def guessed(self) -> bool:
@@ -86,11 +71,12 @@ class Known:
     @property
     def fill_known(self) -> bool:
         """Whether it was said how long rows are beside the bound; a released spectrum says it itself."""
-        released = self.file is not None and self.file.suffix.lower() == ".json" and self.row_bound is None
-        return released or self.fill is not None or (self.row_bound is not None and not self.guessed)
+        fill, bound = self.asked.fill, self.asked.row_bound
+        released = self.file is not None and self.file.suffix.lower() == ".json" and bound is None
+        return released or fill is not None or (bound is not None and not self.guessed)
 
-    def spectrum(self, rank: int) -> "Spectrum":
-        """The spectrum, for `rank` components."""
+    def spectrum(self) -> "Spectrum":
+        """The spectrum."""
         if self.file is not None:
             return self._of_columns(self._from_file(self.file), self.file)
         if self.table is not None:
@@ -99,29 +85,24 @@ class Known:
             return self._of_columns(self._from_model(self.model), self.model)
         from eigenveil.plan import Spectrum
 
-        require(self.columns is not None, "--columns is required: how many columns the table has")
-        assert self.columns is not None
-        require(rank <= self.columns, f"--components must be at most the {self.columns} columns, got {rank}")
-        try:
-            return Spectrum.guessed(
-                self.columns,
-                rank=None if self.explained is None else rank,
-                explained=self.explained,
-                decay=self.decay,
-                fill=self._fill,
-            )
-        except ValueError as error:
-            raise ValueError(in_plan_words(str(error))) from error
+        asked = self.asked
+        if asked.dim is None:
+            raise ParameterError("{dim} is missing. Say how many columns the table has")
+        return Spectrum.guessed(
+            asked.dim,
+            rank=None if asked.explained is None else asked.rank,
+            explained=asked.explained,
+            decay=asked.decay,
+            fill=self._fill,
+        )
 
     @property
     def _fill(self) -> float:
-        return _FILL if self.fill is None else self.fill
+        return _FILL if self.asked.fill is None else self.asked.fill
 
     def _of_columns(self, found: "Spectrum", path: Path) -> "Spectrum":
-        require(
-            self.columns is None or self.columns == found.dim,
-            f"--columns is {self.columns}, and {path} has {found.dim} of them",
-        )
+        dim = self.asked.dim
+        require(dim is None or dim == found.dim, f"--columns is {dim}, and {path} has {found.dim} of them")
         return found
 
     def require_files(self) -> None:
@@ -150,7 +131,7 @@ class Known:
                 )
                 return self._of_variances(plain, path, spread=PUBLIC_SPREAD)
             require(
-                self.fill is None and self.row_bound is None,
+                self.asked.fill is None and self.asked.row_bound is None,
                 "it is in units of the bound it was released with, so --fill and --row-bound mean nothing",
             )
             return Spectrum.from_json(plain)
@@ -159,16 +140,16 @@ class Known:
         except (json.JSONDecodeError, RecursionError):
             raise ValueError(f"{path} is not JSON") from None
         except ValueError as error:
-            raise ValueError(f"{path}: {_in_words(error)}") from error
+            raise _in_file(path, error) from error
 
     def _from_table(self, path: Path) -> "Spectrum":
         from eigenveil.plan import Spectrum
 
-        rows = _whole(read_rows(path, drop=self.drop).rows, numbers_from("--scale", self.scale), path)
+        rows = _whole(read_rows(path, drop=self.drop).rows, self.asked.scale, path)
         try:
-            return Spectrum.of_rows(rows, row_bound=self.row_bound, fill=self._fill)
+            return Spectrum.of_rows(rows, row_bound=self.asked.row_bound, fill=self._fill)
         except ValueError as error:
-            raise ValueError(f"{path}: {_in_words(error)}") from error
+            raise _in_file(path, error) from error
 
     def _from_model(self, path: Path) -> "Spectrum":
         """The variances of the model, and what it says is left, spread evenly over the other directions.
@@ -192,17 +173,14 @@ class Known:
     def _of_variances(self, variances: Sequence[Any], path: Path, *, spread: float) -> "Spectrum":
         from eigenveil.plan import Spectrum
 
-        try:
-            return Spectrum.of_variances(
-                variances,
-                dim=self.columns,
-                row_bound=self.row_bound,
-                fill=self._fill,
-                source=f"of {path.name}",
-                spread=spread,
-            )
-        except ValueError as error:
-            raise ValueError(_in_words(error)) from error
+        return Spectrum.of_variances(
+            variances,
+            dim=self.asked.dim,
+            row_bound=self.asked.row_bound,
+            fill=self._fill,
+            source=f"of {path.name}",
+            spread=spread,
+        )
 
 
 def _numbers(text: str) -> list[float]:
@@ -226,7 +204,7 @@ def _numbers(text: str) -> list[float]:
     return [number for numbers in found for number in numbers]
 
 
-def _whole(rows: Any, scale: float | list[float] | None, path: Path) -> "Array | Any":
+def _whole(rows: Any, scale: Any, path: Path) -> "Array | Any":
     """All rows in one array or sparse matrix, with their columns divided by `scale`."""
     import numpy as np
     import scipy.sparse as sp
@@ -239,10 +217,10 @@ def _whole(rows: Any, scale: float | list[float] | None, path: Path) -> "Array |
         f"{path} is larger than a plan needs; a sample of its rows says as much",
     )
     units = np.ravel(1.0 if scale is None else scale)
-    require(
-        len(units) in (1, dim), f"--scale must be one number or one for each of the {dim} columns, got {len(units)}"
+    require_param(
+        len(units) in (1, dim), f"{{scale}} must be one number or one for each of the {dim} columns, got {len(units)}"
     )
-    require(bool((units > 0).all() and np.isfinite(units).all()), "--scale must be positive and finite")
+    require_param(bool((units > 0).all() and np.isfinite(units).all()), "{scale} must be positive and finite")
     units = np.broadcast_to(units, (dim,))
     blocks = [block.values for block in rows.blocks(block_size(rows))]
     require(bool(blocks), f"{path} has no rows")
@@ -255,5 +233,5 @@ def _whole(rows: Any, scale: float | list[float] | None, path: Path) -> "Array |
     return table
 
 
-def _in_words(error: ValueError) -> str:
-    return str(error).replace("row_bound", "--row-bound")
+def _in_file(path: Path, error: ValueError) -> ValueError:
+    return error.within(str(path)) if isinstance(error, ParameterError) else ValueError(f"{path}: {error}")

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, final
 
-from eigenveil.cli.plan_commands import call_with, command_of, parameters_of, rehearsal_of
+from eigenveil.cli.plan_commands import command_of, rehearsal_of
 from eigenveil.cli.plan_plot import CurveChart, Point, span
 
 if TYPE_CHECKING:
@@ -19,10 +19,8 @@ __all__ = ["Answer", "as_values", "show"]
 
 # Longer names of methods fit on one line from this width on.
 _ROOMY: Final = 90
-_NOTHING: Final = "Nothing can work here"
 # Of what there is beyond random directions, this much would be worth a better guess.
 _HOPE: Final = 0.2
-_NOT_NEEDED: Final = "There is nothing to find here"
 # Larger epsilons are used, and nobody who is told what they mean would sign.
 _LAX: Final = 20.0
 # Two neighbouring variances closer than this, relatively, are as good as tied.
@@ -45,13 +43,17 @@ _TIES: Final = (
 @final
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What was `known` and asked, and what came of it. `points` is the curve of the method `plotted`, if any is left."""
+    """What was `known` and asked, and what came of it. `points` is the curve of the best method, if any is left."""
 
     facts: "Facts"
     advice: "Advice"
-    plotted: str | None
     points: tuple[tuple[float, "Outlook"], ...]
     known: "Known"
+
+    @property
+    def plotted(self) -> str | None:
+        """The method that the curve is of."""
+        return None if self.advice.best is None else self.advice.best.method
 
     @property
     def curve(self) -> tuple[Point, ...]:
@@ -60,27 +62,25 @@ class Answer:
 
     def sentences(self) -> Iterator[str]:
         """The answer in one or two sentences."""
-        facts, chosen = self.facts, self.advice.chosen
+        from eigenveil.plan import choice_of
+
+        facts, best, verdict = self.facts, self.advice.best, self.advice.verdict
         asked = f"epsilon = {facts.budget.epsilon:g}"
-        if chosen is not None:
-            yield (
-                f"With {asked} expect {span(chosen.captured)} of the variance that {_counted(facts.rank)} can have: "
-                f"{chosen.method}, that is {parameters_of(chosen.method)}."
-            )
-            yield f"Directions drawn at random would have {chosen.nothing:.2f}."
-            return
-        if all(found.refused for found in self.advice.outlooks):
+        if best is None:
             yield "No method is left within these limits, for the reasons below. What they would capture without the limits:"
             first = max(self.advice.outlooks, key=lambda found: found.captured.value)
             yield f"{first.method} {span(first.captured)}, and directions drawn at random {first.nothing:.2f}."
-            return
-        if self.advice.reasons[0].startswith(_NOT_NEEDED):
+        elif verdict == "works":
+            yield (
+                f"With {asked} expect {span(best.captured)} of the variance that {_counted(facts.rank)} can have: "
+                f"{best.method}, that is {choice_of(best.params)}."
+            )
+            yield f"Directions drawn at random would have {best.nothing:.2f}."
+        elif verdict == "needless":
             yield self.advice.reasons[0]
-            return
-        only = ", if the spectrum is as guessed" if self._doubtful() else ""
-        yield f"{_NOTHING}{only}: with {asked} and about {facts.people} people no method is worth its budget."
-        best = next((found for found in self.advice.outlooks if found.method == self.plotted), None)
-        if best is not None:
+        else:
+            only = ", if the spectrum is as guessed" if self._doubtful() else ""
+            yield f"Nothing can work here{only}: with {asked} and about {facts.people} people no method is worth its budget."
             yield (
                 f"The best, {best.method}, would have {span(best.captured)} of the variance that {_counted(facts.rank)} can "
                 f"have, and directions drawn at random {best.nothing:.2f}."
@@ -129,7 +129,7 @@ class Answer:
         """What nobody said and was filled in."""
         spectrum = self.facts.spectrum
         if self.known.guessed:
-            said = self.known.explained is not None
+            said = self.known.asked.explained is not None
             yield f"the spectrum, {spectrum.source}{'' if said else f': {self._shape()}'}"
             better = "" if said else "--explained, "
             yield f"a better one: {better}a --public-data table, or one release with eigenveil spectrum"
@@ -168,10 +168,9 @@ class Answer:
         chosen = self.advice.chosen
         if chosen is None:
             return
-        call = call_with(self.facts, chosen.call, row_bound=self.known.row_bound)
-        yield "in Python", call
-        yield "as a command", command_of(self.facts, chosen.method, call)
-        rehearsal = rehearsal_of(self.facts, chosen.method, call)
+        yield "in Python", chosen.call
+        yield "as a command", command_of(self.facts, chosen)
+        rehearsal = rehearsal_of(self.facts, chosen)
         if rehearsal:
             yield "on a public table", rehearsal
 
@@ -192,7 +191,7 @@ def as_values(answer: Answer) -> dict[str, Any]:
             "components": facts.rank,
             "epsilon": facts.budget.epsilon,
             "delta": facts.budget.delta,
-            "row_bound": answer.known.row_bound,
+            "row_bound": facts.row_bound,
             "neighbours": facts.neighbours.value,
             "center": facts.center,
             "search": facts.search,
@@ -231,6 +230,8 @@ def _outlook_values(found: "Outlook") -> dict[str, Any]:
         "refused": found.refused,
         "promise": found.promise,
         "call": found.call,
+        "parameters": vars(found.params),
+        "unknown": list(found.unknown),
     }
 
 
@@ -271,8 +272,9 @@ def show(console: "Console", answer: Answer) -> None:
         console.print(CurveChart(answer.curve, answer.facts.budget.epsilon))
     _listed(console, "what would work instead" if chosen is None else "what would do better", answer.advice.instead)
     if chosen is None:
-        # That nothing can work has been said.
-        _listed(console, "why not", [line for line in answer.advice.reasons if line != first and _NOTHING not in line])
+        # The first reason is the verdict, which has been said, unless every method has a reason of its own.
+        reasons = answer.advice.reasons
+        _listed(console, "why not", reasons if answer.advice.verdict == "refused" else reasons[1:])
     _listed(console, "taken at its word", answer.assumed())
     _listed(console, "guessed", answer.guesses(), style="yellow")
     _listed(console, "not predicted", answer.unpredicted())
@@ -309,7 +311,7 @@ def _runs(console: "Console", answer: Answer) -> None:
 
 def _promises(outlooks: "Sequence[Outlook]") -> list[tuple[str, str]]:
     """One line per setting, in the order of the table."""
-    return list({found.method.partition("/")[0]: found.promise for found in outlooks}.items())
+    return list({str(found.setting): found.promise for found in outlooks}.items())
 
 
 def _short(found: "Interval") -> str:

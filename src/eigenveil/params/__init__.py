@@ -8,6 +8,7 @@ from eigenveil.params.bounds import BoundsParams, ColumnBoundsParams
 from eigenveil.params.declare import Param, checked, declared, param, parameters, takes
 from eigenveil.params.federated import FederatedParams
 from eigenveil.params.gossip import GossipParams
+from eigenveil.params.plan import PlanParams
 from eigenveil.params.private import PrivateParams
 from eigenveil.params.recommend import InteractionsParams, ReadingParams, RecommenderParams
 from eigenveil.params.simulate import SimulateParams
@@ -21,6 +22,7 @@ __all__ = [
     "GossipParams",
     "InteractionsParams",
     "Param",
+    "PlanParams",
     "PrivateParams",
     "ReadingParams",
     "RecommenderParams",

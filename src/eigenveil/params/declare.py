@@ -88,6 +88,7 @@ class Param:
     said: str | None = None  # Its type in the docs, where the annotation does not say it well.
     unset: str | None = None  # What None means.
     none: str | None = None  # The word for None outside Python.
+    missing: str | None = None  # Where it must be given and has no such switch: what a command says if it is not.
     aloud: Aloud | None = None  # The switch for None outside Python, where leaving it out must not mean it.
     switch: tuple[str, Any] | None = (
         None  # An option without a value, and what it stands for, in place of one with a value.

@@ -32,6 +32,7 @@ __all__ = [
     "Places",
     "PooledBounds",
     "Protection",
+    "Relation",
     "Seed",
     "Stopping",
     "Units",
@@ -89,8 +90,8 @@ class Seed:
 
 
 @parameters(panel="Privacy", section="task")
-class Protection(Seed):
-    """Between which tables people are protected, and by which noise."""
+class Relation:
+    """Between which tables people are protected."""
 
     neighbours: Literal["add-remove", "zero-out", "replace-one"] = param(
         "Neighbouring relation: which two tables the guarantee makes indistinguishable, add-remove, zero-out or replace-one. "
@@ -98,6 +99,11 @@ class Protection(Seed):
         default="add-remove",
         metavar="WHICH",
     )
+
+
+@parameters()
+class Protection(Relation, Seed):
+    """Between which tables people are protected, and by which noise."""
 
 
 @parameters(panel="Privacy", section="task")

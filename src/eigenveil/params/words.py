@@ -80,6 +80,8 @@ def toml_value(value: Any) -> str:
 
 def _options(one: Declared, value: Any) -> tuple[str, ...]:
     spec = one.param
+    if value is ...:
+        return flag(one), one.name.upper()
     if value is None:
         return (spec.aloud.option,) if spec.aloud is not None else (flag(one), spec.none or "none")
     if spec.switch is not None:
@@ -91,39 +93,43 @@ def _options(one: Declared, value: Any) -> tuple[str, ...]:
     return (f"{flag(one)}={text}",) if text.startswith("-") else (flag(one), text)
 
 
-def as_options(asked: Any, *, leave: Sequence[str] = ()) -> list[str]:
+def as_options(asked: Any, *, always: Sequence[str] = (), unknown: Sequence[str] = ()) -> list[str]:
     """The words of a command line that say the parameters of `asked`, those at their defaults left out.
 
+    Those in `always` are said at their defaults, too, and capitals stand for those that are `unknown`.
+
     >>> from eigenveil.params import PrivateParams
-    >>> as_options(PrivateParams(5, epsilon=1.0, delta=1e-6, row_bound=2.0, center=None))
-    ['-k', '5', '--epsilon', '1', '--delta', '1e-06', '--row-bound', '2', '--center', 'none']
+    >>> as_options(PrivateParams(5, epsilon=1.0, delta=1e-6, center=None), unknown=["row_bound"])
+    ['-k', '5', '--epsilon', '1', '--delta', '1e-06', '--row-bound', 'ROW_BOUND', '--center', 'none']
     """
-    given = [(one.param.short, _options(one, value)) for one, value in _given(asked, "cli", leave)]
+    given = [(one.param.short, _options(one, value)) for one, value in _given(asked, "cli", always, unknown)]
     return [word for short, (name, *rest) in given for word in (short or name, *rest)]
 
 
-def as_call(asked: Any, name: str, *, leave: Sequence[str] = ()) -> str:
+def as_call(asked: Any, name: str, *, always: Sequence[str] = (), unknown: Sequence[str] = ()) -> str:
     """The Python call of `name` with the parameters of `asked`, those at their defaults left out.
 
+    Those in `always` are said at their defaults, too, and three dots stand for those that are `unknown`.
+
     >>> from eigenveil.params import PrivateParams
-    >>> as_call(PrivateParams(5, epsilon=None), "PrivatePCA")
-    'PrivatePCA(5, epsilon=None)'
+    >>> as_call(PrivateParams(5, epsilon=1.0), "PrivatePCA", always=["mechanism"], unknown=["row_bound"])
+    "PrivatePCA(5, epsilon=1.0, row_bound=..., mechanism='auto')"
     """
-    first = {own for own, one in declared(type(asked)).items() if not _keyword(type(asked), own)}
+    first = {own for own in declared(type(asked)) if not _keyword(type(asked), own)}
     given = [
-        repr(value) if one.name in first else f"{one.name}={value!r}" for one, value in _given(asked, "python", leave)
+        (one.name, "..." if value is ... else repr(value)) for one, value in _given(asked, "python", always, unknown)
     ]
-    return f"{name}({', '.join(given)})"
+    return f"{name}({', '.join(text if own in first else f'{own}={text}' for own, text in given)})"
 
 
 def _keyword(cls: type, name: str) -> bool:
     return bool(cls.__dataclass_fields__[name].kw_only)  # type: ignore[attr-defined]
 
 
-def _given(asked: Any, surface: str, leave: Sequence[str]) -> Iterator[tuple[Declared, Any]]:
+def _given(asked: Any, surface: str, always: Sequence[str], unknown: Sequence[str]) -> Iterator[tuple[Declared, Any]]:
     for name, one in declared(type(asked)).items():
-        value = getattr(asked, name)
-        if surface in one.param.surfaces and name not in leave and not one.at_default(value):
+        value = ... if name in unknown else getattr(asked, name)
+        if surface in one.param.surfaces and (name in always or not one.at_default(value)):
             yield one, value
 
 

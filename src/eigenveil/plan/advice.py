@@ -2,34 +2,50 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, final
+from typing import Final, Literal, final
 
-from eigenveil.errors import require
-from eigenveil.plan.facts import METHODS, Facts, methods_for
+from eigenveil.errors import ParameterError, require_param
+from eigenveil.plan.facts import METHODS, Facts, Setting, methods_for, parts_of
+from eigenveil.plan.fit_params import FitParams
 from eigenveil.plan.instead import FAIR, others_that_would_do
 from eigenveil.plan.outlook import Outlook, outlook
 from eigenveil.plan.sites import plan_sites
 
-__all__ = ["Advice", "advise"]
+__all__ = ["Advice", "Verdict", "advise"]
 
 # Captured variances closer than this are equally good.
 _ALIKE: Final = 0.02
 # Of what there is beyond random directions, a method must find at least this much.
 _CLEAR: Final = 0.1
 # Who trusts fewest comes first, where settings are equally good.
-_BY_TRUST: Final = ("site", "peers-independent", "masked", "peers", "hub", "curator", "stream")
+_BY_TRUST: Final[tuple[Setting, ...]] = ("site", "peers-independent", "masked", "peers", "hub", "curator", "stream")
+
+# Whether there is something to take. "hopeless": even the best would be noise. "needless": directions drawn at random have
+# nearly as much as the best ones. "refused": no method is left within the limits.
+Verdict = Literal["works", "hopeless", "needless", "refused"]
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """All `outlooks`, best first and refused ones last; the `chosen` one, None where nothing can work; `reasons`, and what would
-    work `instead`, or better, both in full sentences."""
+    """All `outlooks`, best first and refused ones last; the `best` to take, None where all are refused; the `verdict`; `reasons`,
+    of which the first says the verdict, and what would work `instead`, or better, both in full sentences."""
 
     outlooks: tuple[Outlook, ...]
-    chosen: Outlook | None
+    best: Outlook | None
+    verdict: Verdict
     reasons: tuple[str, ...]
     instead: tuple[str, ...]
+
+    @property
+    def chosen(self) -> Outlook | None:
+        """What to do, None where nothing is worth its budget."""
+        return self.best if self.verdict == "works" else None
+
+    @property
+    def params(self) -> FitParams | None:
+        """The parameters to do it with."""
+        return None if self.chosen is None else self.chosen.params
 
 
 def advise(facts: Facts, *, methods: Sequence[str] | None = None, watch: Callable[[str], None] | None = None) -> Advice:
@@ -46,9 +62,10 @@ def advise(facts: Facts, *, methods: Sequence[str] | None = None, watch: Callabl
     True
     """
     names = methods_for(facts) if methods is None else tuple(methods)
-    require(len(names) > 0, "methods must name at least one, got none")
+    require_param(len(names) > 0, "{methods} must name at least one, got none")
     for name in names:
-        require(name in METHODS, f"methods must be of {', '.join(METHODS)}, got {name!r}")
+        if name not in METHODS:
+            raise ParameterError(f"{{methods}} must be of {', '.join(METHODS)}, got {{@name}}", name=name)
     found: list[Outlook] = []
     for name in names:
         if watch is not None:
@@ -57,21 +74,22 @@ def advise(facts: Facts, *, methods: Sequence[str] | None = None, watch: Callabl
     found.sort(key=lambda one: (one.refused != "", -one.captured.value))
     open_to_us = [one for one in found if not one.refused]
     if not open_to_us:
-        return Advice(tuple(found), None, tuple(_all_refused(found)), ())
+        return Advice(tuple(found), None, "refused", tuple(_all_refused(found)), ())
     best = _preferred(facts, open_to_us)
-    if not _works(best):
-        reasons = (*_hopeless(facts, best), *_left_out(best, found), _source(facts))
-        # Where random directions are fair already, more budget would not make an answer worth more.
-        instead = others_that_would_do(facts, best.method) if best.nothing < FAIR else ()
-        return Advice(tuple(found), None, reasons, tuple(instead))
-    instead = others_that_would_do(facts, best.method) if best.captured.value < FAIR else ()
-    return Advice(tuple(found), best, tuple(_reasons(facts, best, found)), tuple(instead))
+    verdict = _verdict(best)
+    reasons = _reasons(facts, best, found) if verdict == "works" else _why_not(facts, verdict, best, found)
+    # Where random directions are fair already, more budget would not make an answer worth more.
+    wanting = verdict == "hopeless" or (verdict == "works" and best.captured.value < FAIR)
+    instead = others_that_would_do(facts, best.method) if wanting else ()
+    return Advice(tuple(found), best, verdict, tuple(reasons), tuple(instead))
 
 
-def _works(one: Outlook) -> bool:
+def _verdict(one: Outlook) -> Verdict:
     """Whether it finds clearly more than nothing."""
     value, nothing = one.captured.value, one.nothing
-    return value - nothing >= _CLEAR * (1 - nothing)
+    if value - nothing >= _CLEAR * (1 - nothing):
+        return "works"
+    return "needless" if nothing >= FAIR else "hopeless"
 
 
 def _preferred(facts: Facts, outlooks: Sequence[Outlook]) -> Outlook:
@@ -80,11 +98,11 @@ def _preferred(facts: Facts, outlooks: Sequence[Outlook]) -> Outlook:
     alike = [one for one in outlooks if one.captured.value >= most - _ALIKE]
     setting = min((one.setting for one in alike), key=_BY_TRUST.index)
     inside = [one for one in alike if one.setting == setting]
-    automatic = [one for one in inside if one.method == f"{setting}/{_automatic(facts, setting)}"]
+    automatic = [one for one in inside if parts_of(one.method)[1] == _automatic(facts, setting)]
     return (automatic or inside)[0]
 
 
-def _automatic(facts: Facts, setting: str) -> str:
+def _automatic(facts: Facts, setting: Setting) -> str:
     """What method="auto" takes in this setting."""
     if setting == "stream":
         return "sync"
@@ -110,8 +128,12 @@ def _all_refused(outlooks: Sequence[Outlook]) -> list[str]:
     return ["No method is left within these limits.", *(f"{one.method}: {one.refused}." for one in outlooks)]
 
 
-def _hopeless(facts: Facts, best: Outlook) -> list[str]:
-    if best.nothing >= FAIR:
+def _why_not(facts: Facts, verdict: Verdict, best: Outlook, outlooks: Sequence[Outlook]) -> list[str]:
+    return [*_said(facts, verdict, best), *_left_out(best, outlooks), _source(facts)]
+
+
+def _said(facts: Facts, verdict: Verdict, best: Outlook) -> list[str]:
+    if verdict == "needless":
         return [
             f"There is nothing to find here: directions drawn at random have {best.nothing:.2f} of the variance that the best "
             f"{_directions(facts.rank)} would have, and {best.method} would have {best.captured}.",

@@ -7,9 +7,9 @@ import math
 from dataclasses import dataclass
 from typing import Final, Literal, final
 
-from eigenveil.errors import require
+from eigenveil.errors import ParameterError, require
 from eigenveil.linalg import Array
-from eigenveil.plan.spectrum import Spectrum, found_share
+from eigenveil.plan.spectrum import Spectrum, found_share, require_rank
 from eigenveil.privacy import Budget, Neighbours, gram_sensitivity
 from eigenveil.tasks import geometric_shares
 
@@ -46,11 +46,17 @@ class Choice:
 @final
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What was considered, what was chosen and why, all from public numbers."""
+    """What was considered, what was chosen and `why`, all from public numbers. `asked` says that it was no choice."""
 
     chosen: Choice
     considered: tuple[Choice, ...]
-    reason: str
+    why: str
+    asked: bool
+
+    @property
+    def reason(self) -> str:
+        """The choice and why, in one line."""
+        return f"{self.chosen.mechanism}{' ' if self.asked else ': '}{self.why}"
 
 
 def predict(
@@ -78,7 +84,7 @@ def predict(
     >>> predict(dim=50_000, rank=5, budget=Budget(1.0, 1e-6)).chosen.mechanism
     'power'
     """
-    require(1 <= rank <= dim, f"rank must lie in 1..{dim}, got {rank}")
+    require_rank(rank, dim)
     width = _width(dim, rank, oversample, exact=budget is None)
     turns = iterations if iterations is not None else (EXACT_TURNS if budget is None else TURNS)
     shares = geometric_shares(turns, growth=GROWTH)
@@ -101,24 +107,21 @@ def predict(
         width=width,
         shares=shares,
     )
-    chosen, reason = _choose(mechanism, covariance, power, memory_limit)
-    return Plan(chosen, (covariance, power), reason)
+    chosen, why = _choose(mechanism, covariance, power, memory_limit)
+    return Plan(chosen, (covariance, power), why, asked=mechanism != "auto")
 
 
 def _choose(mechanism: Mechanisms, covariance: Choice, power: Choice, limit: int) -> tuple[Choice, str]:
     if mechanism != "auto":
         chosen = covariance if mechanism == "covariance" else power
-        return chosen, f"{mechanism} was asked for"
+        return chosen, "was asked for"
     allowed = f"{limit / 2**20:.0f} MiB allowed"
     if covariance.memory <= limit:
         reason = "it is exact"
         if covariance.noise > 0:
             reason = f"its noise is {power.noise / covariance.noise:.1f} times lower than that of the power method"
-        return covariance, f"covariance: {reason}, and it fits ({covariance.memory / 2**20:.1f} of {allowed})"
-    return (
-        power,
-        f"power: the covariance would need {covariance.memory / 2**20:.0f} MiB, more than the {allowed}",
-    )
+        return covariance, f"{reason}, and it fits ({covariance.memory / 2**20:.1f} of {allowed})"
+    return power, f"the covariance would need {covariance.memory / 2**20:.0f} MiB, more than the {allowed}"
 
 
 def _width(dim: int, rank: int, oversample: int | None, *, exact: bool) -> int:
@@ -135,6 +138,8 @@ def _known(dim: int, spectrum: Spectrum | Array | None) -> Spectrum:
         require(len(spectrum) <= dim, f"spectrum has {len(spectrum)} values for {dim} columns")
         try:
             return Spectrum.of_variances(spectrum, dim=dim)
+        except ParameterError as error:
+            raise error.within("spectrum") from None
         except ValueError as error:
             raise ValueError(f"spectrum: {error}") from None
     require(spectrum.dim == dim, f"spectrum has {spectrum.dim} values, and dim is {dim}: one for each")

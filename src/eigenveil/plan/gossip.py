@@ -10,10 +10,10 @@ from typing import Final, final
 
 import numpy as np
 
-from eigenveil.errors import require
+from eigenveil.errors import require_param
 from eigenveil.linalg import Array
 from eigenveil.plan.choice import GROWTH
-from eigenveil.plan.spectrum import Spectrum
+from eigenveil.plan.spectrum import Spectrum, require_rank
 from eigenveil.privacy import Budget
 from eigenveil.tasks import geometric_shares
 
@@ -76,8 +76,8 @@ def plan_segments(*, dim: int, rank: int, people: int, budget: Budget | None, ro
     >>> plan_segments(dim=20, rank=2, people=1000, budget=None, rounds=None).turns
     201
     """
-    require(1 <= rank <= dim, f"rank must lie in 1..{dim}, got {rank}")
-    require(rounds is None or rounds >= 1, f"rounds must be at least 1, got {rounds}")
+    require_rank(rank, dim)
+    require_param(rounds is None or rounds >= 1, "{rounds} must be at least 1, got {@rounds}", rounds=rounds)
     # The guess goes on beyond the last column, so that there is a second eigenvalue also for one.
     values = guessed_eigenvalues(dim=dim, people=people)
     first, second = float(values[0]), float(values[0]) / 2
@@ -103,7 +103,7 @@ def guessed_eigenvalues(*, dim: int, people: int) -> Array:
     >>> guessed_eigenvalues(dim=2, people=6).tolist()
     [2.0, 1.0]
     """
-    require(people >= 1, f"people must be at least 1, got {people}")
+    require_param(people >= 1, "{people} must be at least 1, got {@people}", people=people)
     guess: Array = people * Spectrum.guessed(dim).values
     return guess
 

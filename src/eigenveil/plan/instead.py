@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final, TypeVar
 
-from eigenveil.plan.facts import METHODS, Facts
+from eigenveil.plan.facts import METHODS, Facts, Setting, parts_of
 from eigenveil.plan.spectrum import Spectrum
 from eigenveil.plan.trials import Trial, glimpse
 from eigenveil.plan.ways import way_of
@@ -61,8 +61,9 @@ def others_that_would_do(facts: Facts, method: str) -> Iterator[str]:
 
 def _other_trust(facts: Facts, method: str) -> Iterator[str]:
     """Settings that were not said to be acceptable and would do."""
-    name = method.partition("/")[2]
-    for setting in ("masked", "peers", "hub"):
+    _, name = parts_of(method)
+    others: tuple[Setting, ...] = ("masked", "peers", "hub")
+    for setting in others:
         other = f"{setting}/{name}"
         if facts.sites == 1 or setting in facts.settings or other not in METHODS:
             continue

@@ -8,7 +8,8 @@ import numpy as np
 
 from eigenveil.errors import require
 from eigenveil.linalg import Array
-from eigenveil.plan.facts import Facts
+from eigenveil.plan.facts import Facts, Setting, parts_of
+from eigenveil.plan.fit_params import FitParams, call_of
 from eigenveil.plan.stream import StreamPlan
 from eigenveil.plan.trials import Trial, tried
 from eigenveil.plan.ways import way_of
@@ -54,7 +55,7 @@ class Outlook:
     two spaces; `nothing` what `captured` is for directions drawn at random. `noise` is the spectral norm to expect of the noise
     on the Gram matrix, in units of row_bound^2. `memory` is in bytes at one place, `traffic` in bytes that one site sends in all,
     `rounds` the most there are. `refused` says why it is out of the question here, "" where it is not; `promise` against whom it
-    protects; `call` what does it.
+    protects. `params` are what an estimator runs it with; those that are `unknown`, by name, only the caller knows.
     """
 
     method: str
@@ -67,12 +68,18 @@ class Outlook:
     traffic: int
     refused: str
     promise: str
-    call: str
+    params: FitParams
+    unknown: tuple[str, ...]
 
     @property
-    def setting(self) -> str:
+    def setting(self) -> Setting:
         """Who is trusted with what: the first half of the name."""
-        return self.method.partition("/")[0]
+        return parts_of(self.method)[0]
+
+    @property
+    def call(self) -> str:
+        """The Python call that does it, with three dots for what is unknown."""
+        return call_of(self.params, self.unknown)
 
 
 def outlook(facts: Facts, method: str, *, fits: int | None = None, seed: int = 0) -> Outlook:
@@ -103,7 +110,8 @@ def outlook(facts: Facts, method: str, *, fits: int | None = None, seed: int = 0
         traffic=way.traffic,
         refused=way.refused,
         promise=way.promise,
-        call=way.call,
+        params=way.params,
+        unknown=way.unknown,
     )
 
 

@@ -65,19 +65,20 @@ def plan_sites(
     ('krylov', 'covariance')
     """
     chosen, reason = _chosen(dim, rank, budget, method, neighbours)
+    several = chosen not in _ONE_SHOT
     require_param(
-        rounds is None or chosen not in _ONE_SHOT,
+        rounds is None or several,
         f"{{rounds}} is for krylov, power and fedpower; {{method=}} takes {'two' if chosen == 'dr-svd' else 'one'}",
         method=chosen,
     )
     require_param(
-        tolerance is None or chosen not in _ONE_SHOT,
-        "{tolerance} is for krylov, power and fedpower, and this is {method=}",
-        method=chosen,
+        tolerance is None or several, "{tolerance} is for krylov, power and fedpower, not {@chosen}", chosen=chosen
     )
     one_step = isinstance(local_steps, int) and local_steps == 1
     require_param(
-        one_step or chosen == "fedpower", "{local_steps} is for {method=fedpower}, and this is {method=}", method=chosen
+        one_step or chosen == "fedpower",
+        "{local_steps} is for {method=fedpower}, and this is {@chosen}",
+        chosen=chosen,
     )
     width = _width(dim, rank, chosen, oversample, exact=budget is None)
     if chosen in _ONE_SHOT:
@@ -102,7 +103,7 @@ def _chosen(
     plan = predict(dim=dim, rank=rank, budget=budget, neighbours=neighbours)
     if plan.chosen.mechanism == "covariance":
         return "covariance", plan.reason
-    return "krylov", plan.reason.replace("power:", "krylov:", 1) + "; of noisy products, all are kept"
+    return "krylov", f"krylov: {plan.why}; of noisy products, all are kept"
 
 
 def _width(dim: int, rank: int, method: Method, oversample: int | None, *, exact: bool) -> int:

@@ -12,10 +12,10 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike
 
-from eigenveil.errors import require
+from eigenveil.errors import require, require_param
 from eigenveil.linalg import Array
 
-__all__ = ["PUBLIC_SPREAD", "SPREAD_OF_GUESS", "Spectrum", "condensed", "found_share"]
+__all__ = ["PUBLIC_SPREAD", "SPREAD_OF_GUESS", "Spectrum", "condensed", "found_share", "require_rank"]
 
 FORMAT: Final = "eigenveil spectrum 1"
 # How far off the shape may be, relatively: of a guess, and of a table like the private one.
@@ -56,9 +56,9 @@ class Spectrum:
         good = bool(np.isfinite(values).all()) and bool((values >= 0).all()) and bool((np.diff(values) <= 0).all())
         require(good, "values must be finite, not negative and largest first")
         total = float(values.sum())
-        require(
+        require_param(
             0 < total <= 1 + _ROUNDING,
-            f"values must come to more than 0 and at most 1, as no row is longer than row_bound, got {total:g}",
+            f"values must come to more than 0 and at most 1, as no row is longer than {{row_bound}}, got {total:g}",
         )
         require(0 <= self.spread < math.inf, f"spread must not be negative, got {self.spread}")
         require(0 <= self.error < math.inf, f"error must not be negative, got {self.error}")
@@ -81,7 +81,7 @@ class Spectrum:
         >>> Spectrum.guessed(3, decay=1.0).explained(1)
         0.5454...
         """
-        require(1 <= rank <= self.dim, f"rank must lie in 1..{self.dim}, got {rank}")
+        require_rank(rank, self.dim)
         return float(self.values[:rank].sum() / self.values.sum())
 
     def at_random(self, rank: int) -> float:
@@ -90,7 +90,7 @@ class Spectrum:
         >>> Spectrum(np.array([0.3, 0.1]), "given").at_random(1)
         0.66...
         """
-        require(1 <= rank <= self.dim, f"rank must lie in 1..{self.dim}, got {rank}")
+        require_rank(rank, self.dim)
         return min(1.0, float(rank * self.values.mean() / self.values[:rank].sum()))
 
     @classmethod
@@ -112,20 +112,23 @@ class Spectrum:
         >>> round(guess.explained(5), 9), round(guess.fill, 9)
         (0.6, 0.4)
         """
-        require(dim >= 1, f"dim must be at least 1, got {dim}")
-        require(0 < fill <= 1, f"fill must lie in (0, 1], got {fill}")
-        require(
-            explained is None or decay is None, "explained and decay are two ways to say the same: give one of them"
+        require_param(dim >= 1, "{dim} must be at least 1, got {@dim}", dim=dim)
+        _require_fill(fill)
+        require_param(
+            explained is None or decay is None,
+            "{explained} and {decay} are two ways to say the same: give one of them",
         )
-        require(
-            (rank is None) == (explained is None), "explained is of the first `rank` components: give both or neither"
+        require_param(
+            (rank is None) == (explained is None),
+            "{explained} is of the first {rank} components: give both or neither",
         )
         how = ""
         if explained is not None and rank is not None:
             decay = _decay_for(dim, rank, explained)
             how = f", so that the first {rank} have {explained:.3g} of the variance"
         decay = 1.0 if decay is None else decay
-        require(0 <= decay <= _STEEPEST, f"decay must lie in 0..{_STEEPEST:g}, got {decay}")
+        good = 0 <= decay <= _STEEPEST
+        require_param(good, f"{{decay}} must lie in 0..{_STEEPEST:g}, got {{@decay}}", decay=decay)
         words = f"a guess: eigenvalue i in proportion to i^-{decay:.3g}{how}, rows fill {fill:.3g} of their ball"
         shape = _power_law(dim, decay)
         return cls(fill * shape / shape.sum(), words, SPREAD_OF_GUESS)
@@ -160,13 +163,14 @@ class Spectrum:
             bool((values >= 0).all()) and 0 < total < math.inf, "variances must be finite, not negative, not all zero"
         )
         if row_bound is None:
-            require(0 < fill <= 1, f"fill must lie in (0, 1], got {fill}")
+            _require_fill(fill)
             values = values * (fill / total)
         else:
-            require(0 < row_bound < math.inf, f"row_bound must be positive and finite, got {row_bound}")
-            require(
+            good = 0 < row_bound < math.inf
+            require_param(good, "{row_bound} must be positive and finite, got {@bound}", bound=row_bound)
+            require_param(
                 total <= row_bound**2 * (1 + _ROUNDING),
-                f"variances come to {total:g}, more than the square of row_bound, {row_bound:g}: rows would be cut, and the "
+                f"variances come to {total:g}, more than the square of {{row_bound}}, {row_bound:g}: rows would be cut, and the "
                 "variances with them",
             )
             values = values / row_bound**2
@@ -294,6 +298,15 @@ def condensed(values: Array, dim: int, *, rank: int) -> Array:
     return np.concatenate([values[:lead], values[lead + middles.astype(int)]])
 
 
+def require_rank(rank: int, dim: int) -> None:
+    """Refuse more components than there are columns, and none."""
+    require_param(1 <= rank <= dim, f"{{rank}} must be from 1 to the {dim} columns, got {{@rank}}", rank=rank)
+
+
+def _require_fill(fill: float) -> None:
+    require_param(0 < fill <= 1, "{fill} must lie in (0, 1], got {@fill}", fill=fill)
+
+
 def _power_law(dim: int, decay: float) -> Array:
     shape: Array = np.arange(1.0, dim + 1) ** -decay
     return shape
@@ -301,11 +314,12 @@ def _power_law(dim: int, decay: float) -> Array:
 
 def _decay_for(dim: int, rank: int, explained: float) -> float:
     """The power of i at which the first `rank` of `dim` have this share: it grows with the power, so bisection finds it."""
-    require(1 <= rank <= dim, f"rank must lie in 1..{dim}, got {rank}")
+    require_rank(rank, dim)
     least = rank / dim
-    require(
+    require_param(
         least * (1 - _ROUNDING) <= explained <= 1,
-        f"explained must lie between {least:.3g}, what {rank} of {dim} components have at least, and 1, got {explained}",
+        f"{{explained}} must lie between {least:.3g}, what {rank} of {dim} components have at least, and 1, got {{@share}}",
+        share=explained,
     )
     low, high = 0.0, _STEEPEST
     for _ in range(60):

@@ -9,14 +9,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final, cast, final
 
-from eigenveil.errors import require
 from eigenveil.plan.choice import MEMORY_LIMIT, predict
-from eigenveil.plan.facts import METHODS, Facts
+from eigenveil.plan.facts import Facts, Setting, parts_of
+from eigenveil.plan.fit_params import FitParams, params_of, unknown_of
 from eigenveil.plan.gossip import SegmentsPlan, plan_segments
 from eigenveil.plan.masks import plan_masks
 from eigenveil.plan.sites import Method, SitesPlan, plan_sites
 from eigenveil.plan.stream import STREAM_MEAN_SHARES, StreamPlan, plan_stream
-from eigenveil.plan.way_words import call_of, promise_of
 from eigenveil.privacy import Neighbours, gram_sensitivity
 from eigenveil.protocols.masked import require_survivors
 from eigenveil.tasks.fit.split import Extent, Split, split_budget
@@ -26,6 +25,15 @@ __all__ = ["Way", "way_of"]
 
 # Pair noise leaves its own a tenth of a per cent above what the fewest honest peers would need (`eigenveil.privacy.Pairing`).
 _PAIRED: Final = 1.001
+_SEES: Final[dict[Setting, str]] = {
+    "curator": "against all who see the result; the curator has the rows",
+    "stream": "against all who see what the stream releases; the device that follows it sees the rows as they come",
+    "hub": "against all who see the result; the hub is trusted with sums over each site's rows",
+    "site": "against everybody outside of a person's own site, the hub among them",
+    "masked": "against the hub, which sees noisy sums over sites only, even if {colluders} of the sites collude with it",
+    "peers": "against any {colluders} of the peers together, and all who listen",
+    "peers-independent": "against everybody outside of a person's own peer",
+}
 # Matrices of d x w numbers that a place holds beside the products that are kept.
 _WORKING: Final = 6
 
@@ -34,9 +42,12 @@ _WORKING: Final = 6
 @dataclass(frozen=True, slots=True, eq=False)
 class Way:
     """A method as it would be carried out. `split` divides the budget, and the components' noise is `louder` times that of one
-    curator with the same budget; `neighbours` are those of its promise. All from `noise` on is as in `Outlook`."""
+    curator with the same budget; `neighbours` are those of its promise. `params`, `unknown` and all from `noise` on are as in
+    `Outlook`."""
 
     method: str
+    params: FitParams
+    unknown: tuple[str, ...]
     plan: SitesPlan | SegmentsPlan | StreamPlan
     split: Split
     louder: float
@@ -49,7 +60,6 @@ class Way:
     traffic: int = 0
     refused: str = ""
     promise: str = ""
-    call: str = ""
 
     def multiplier(self, mu: float, steps: int) -> float:
         """The noise on a sum over its sensitivity, for all that components may spend of `mu` after so many steps for the mean."""
@@ -65,19 +75,20 @@ def way_of(facts: Facts, method: str) -> Way:
     >>> way_of(facts, "site/covariance").louder, round(way_of(facts, "masked/covariance").louder, 3)
     (4.0, 1.0...)
     """
-    require(method in METHODS, f"method must be one of {', '.join(METHODS)}, got {method!r}")
-    setting, _, name = method.partition("/")
+    setting, name = parts_of(method)
     way = _stream(facts, name) if setting == "stream" else _sums(facts, setting, name)
     way = replace(way, noise=_noise(way, facts))
-    return replace(
-        way,
-        refused=_refused(way, facts),
-        promise=promise_of(setting, facts, way.neighbours),
-        call=call_of(method, way.plan, facts),
-    )
+    return replace(way, refused=_refused(way, facts), promise=_promise(setting, facts, way.neighbours))
 
 
-def _sums(facts: Facts, setting: str, name: str) -> Way:
+def _promise(setting: Setting, facts: Facts, neighbours: Neighbours) -> str:
+    """Against whom each person is protected."""
+    against = _SEES[setting].format(colluders=facts.colluders)
+    budget = f"epsilon = {facts.budget.epsilon:g}, delta = {facts.budget.delta:g} ({neighbours.value})"
+    return f"each person, {against}: {budget}"
+
+
+def _sums(facts: Facts, setting: Setting, name: str) -> Way:
     """A method whose rows are at one place, at sites or at peers."""
     split = split_budget(
         mean=facts.center == "private",
@@ -101,14 +112,18 @@ def _sums(facts: Facts, setting: str, name: str) -> Way:
         held = _held(facts.dim, plan)
     around = len(split.mean) + (split.extra > 0)
     sent = 8 * (len(split.mean) * (facts.dim + 1) + rounds * size + 2) if setting != "curator" else 0
-    if setting.startswith("peers"):
+    if setting in ("peers", "peers-independent"):
         # Up a spanning tree, and the sum down again.
         sent *= 2
     louder, refused = _louder(
         facts, setting, name, split, Extent.of(split, dim=facts.dim, shares=plan.shares, rounds=rounds, size=size)
     )
+    method = f"{setting}/{name}"
+    params = params_of(facts, method, plan, facts.neighbours)
     return Way(
-        f"{setting}/{name}",
+        method,
+        params,
+        unknown_of(facts, params),
         plan,
         split,
         louder,
@@ -120,7 +135,7 @@ def _sums(facts: Facts, setting: str, name: str) -> Way:
     )
 
 
-def _sites_plan(facts: Facts, setting: str, name: str, split: Split) -> SitesPlan:
+def _sites_plan(facts: Facts, setting: Setting, name: str, split: Split) -> SitesPlan:
     if setting == "curator":
         mechanism = predict(dim=facts.dim, rank=facts.rank, budget=facts.budget, mechanism=cast("Any", name)).chosen
         turns = len(mechanism.shares)
@@ -167,7 +182,7 @@ def _held(dim: int, plan: SitesPlan) -> int:
     return (_WORKING + kept) * dim * plan.width
 
 
-def _louder(facts: Facts, setting: str, name: str, split: Split, extent: Extent) -> tuple[float, str]:
+def _louder(facts: Facts, setting: Setting, name: str, split: Split, extent: Extent) -> tuple[float, str]:
     """How many times louder the noise is than one curator's, and why it cannot be, if that is so."""
     match setting:
         case "site" if name == "merge":
@@ -227,8 +242,11 @@ def _stream(facts: Facts, name: str) -> Way:
         louder *= math.sqrt(blocks.bit_length() * blocks.bit_count())
     if name == "sync" and plan.way == "slices":
         refused = refused or "all pairs of columns do not fit in memory, so it would be released block by block"
+    params = params_of(facts, f"stream/{name}", plan, near)
     return Way(
         f"stream/{name}",
+        params,
+        unknown_of(facts, params),
         plan,
         split,
         louder,
@@ -264,7 +282,7 @@ def _noise(way: Way, facts: Facts) -> float:
 
 
 def _refused(way: Way, facts: Facts) -> str:
-    setting = way.method.partition("/")[0]
+    setting, _ = parts_of(way.method)
     if setting not in facts.settings:
         alone = facts.sites == 1 and setting not in ("curator", "stream")
         return "it needs several sites, and there is one" if alone else f"trust leaves out {setting!r}"
