@@ -78,7 +78,7 @@ class NodeAgent:
     async def run(self, *, listen: str, address: str | None = None) -> None:
         """Pass on until the answer has been; `address` is where to find who stands above, unless the study file is right."""
         above = self.study.place(self.parties.above[self.place.name])
-        limit = self.study.network.largest
+        limit = self.study.params.largest
         board = self.board = Switchboard(
             self.place.name,
             credentials=credentials_of(self.study, self._keys),

@@ -148,7 +148,7 @@ class PeerAgent:
                 self.parties,
                 self._book,
                 study=self.study.digest,
-                limit=self.study.network.largest,
+                limit=self.study.params.largest,
                 tell=self._tell,
             )
             return await self._carry(desk, deliver, listen, ready)

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from eigenveil.params.declare import Limit, param, parameters
+from eigenveil.params.declare import param, parameters
 from eigenveil.params.groups import (
+    DELTA_IN_FILE,
     DELTA_LIMIT,
     EPSILON,
+    EPSILON_IN_FILE,
     EPSILON_LIMIT,
+    LARGEST_COUNT,
+    METHOD_LIMIT,
     NO_PRIVACY,
     OFFLINE,
+    SHARE_IN_FILE,
+    TRUST_LIMIT,
     Bounds,
     Places,
     Protection,
@@ -84,6 +90,7 @@ class PairBudget:
         "With {trust=both} a pair: against the hub, and against everybody else.",
         more="{epsilon=None} must be written out and gives exact PCA with no privacy.",
         check=pair_of(EPSILON),
+        strict=pair_of(EPSILON_IN_FILE),
         said="float, pair of float or None",
         parse=numbers_from,
         metavar="NUMBER",
@@ -95,6 +102,7 @@ class PairBudget:
         "be a pair, too.",
         default=None,
         check=pair_of(fraction),
+        strict=pair_of(DELTA_IN_FILE),
         said="float, pair of float or None",
         parse=numbers_from,
         metavar="NUMBER",
@@ -126,12 +134,13 @@ class Hub:
         metavar="WHO",
         panel="Privacy",
         section="privacy",
-        limit=Limit("limits", "trust", "among", "Where the noise may be."),
+        limit=TRUST_LIMIT,
     )
     survivors: int | float | None = param(
         "How many sites must be in each sum, such as 8, or which share of them, such as 0.8. With fewer nothing is unmasked.",
         default=None,
         check=number_or_share,
+        strict=SHARE_IN_FILE,
         parse=share_from,
         metavar="NUMBER",
         unset="all",
@@ -144,6 +153,8 @@ class Hub:
         more="Noise is for the others.",
         default=1,
         check=whole(1),
+        strict=whole(1, LARGEST_COUNT),
+        quiet=True,
         only="trust=masked",
         metavar="NUMBER",
         panel="Privacy",
@@ -153,6 +164,8 @@ class Hub:
         "At how many sites at most one person has rows.",
         default=1,
         check=whole(1),
+        strict=whole(1, LARGEST_COUNT),
+        quiet=True,
         metavar="NUMBER",
         panel="Privacy",
         section="privacy",
@@ -168,7 +181,7 @@ class Rounds(Stopping):
         "else noisy products.",
         default="auto",
         metavar="WHICH",
-        limit=Limit("limits", "tasks", "among", "Which methods may run."),
+        limit=METHOD_LIMIT,
     )
     # Not only="method=fedpower": auto is fedpower with calibration="paper", and the plan sees to it.
     local_steps: Any = param(
@@ -177,6 +190,7 @@ class Rounds(Stopping):
         more="With epsilon each is charged, and sites must add the noise.",
         default=1,
         check=local_steps_of,
+        quiet=True,
         said='int, list of int or ("decay", int)',
         parse=local_steps_from,
         metavar="STEPS",
@@ -184,6 +198,7 @@ class Rounds(Stopping):
     align: Literal["procrustes", "sign", "none"] = param(
         "For fedpower: how sites turn their products towards the last basis: procrustes, sign or none.",
         default="procrustes",
+        quiet=True,
         metavar="WHICH",
     )
     participation: Any = param(
@@ -206,6 +221,7 @@ class FederatedParams(Waiting, Rounds, Hub, Places, Protection, Bounds, PairBudg
         "How many components.",
         kw_only=False,
         check=whole(1),
+        strict=whole(1, LARGEST_COUNT),
         called="components",
         short="-k",
         metavar="K",

@@ -4,11 +4,26 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from eigenveil.params.declare import Limit, param, parameters
-from eigenveil.params.groups import OFFLINE, Bounds, Budget, Places, Protection, Stopping, Waiting
-from eigenveil.params.values import whole
+from eigenveil.params.declare import param, parameters
+from eigenveil.params.groups import (
+    LARGEST_COUNT,
+    METHOD_LIMIT,
+    NAME,
+    OFFLINE,
+    TRUST_LIMIT,
+    Bounds,
+    Budget,
+    Places,
+    Protection,
+    Stopping,
+    Waiting,
+)
+from eigenveil.params.values import listed, whole
 
-__all__ = ["GossipParams", "Peers"]
+__all__ = ["MOST_EDGES", "GossipParams", "Peers"]
+
+MOST_EDGES = 20_000
+EDGES_IN_FILE = listed(listed(NAME, least=2, most=2), least=1, most=MOST_EDGES)
 
 _PEERS = "Peers with no hub"
 _GRAPHS = (
@@ -26,6 +41,7 @@ class Peers:
         more="Or pairs of names or numbers; neighbours by name; a symmetric, doubly stochastic matrix of weights, (m, m); a "
         "networkx graph.",
         said="str, path, edges, dict, array or Graph",
+        strict=EDGES_IN_FILE,
         parse=str,
         metavar="WHICH",
         key="edges",
@@ -50,12 +66,13 @@ class Peers:
         default="pairwise",
         metavar="WHICH",
         section="privacy",
-        limit=Limit("limits", "trust", "among", "Where the noise may be."),
+        limit=TRUST_LIMIT,
     )
     noise_graph: Any = param(
         "Which pairs share noise, said as for {graph}. It must hold together without any {colluders} peers.",
         default=None,
         said="as graph, or None",
+        strict=EDGES_IN_FILE,
         parse=str,
         metavar="WHICH",
         key="noise_edges",
@@ -66,6 +83,8 @@ class Peers:
         "How many peers may tell each other all they know.",
         default=1,
         check=whole(1),
+        strict=whole(1, LARGEST_COUNT),
+        quiet=True,
         metavar="NUMBER",
         panel="Privacy",
         section="privacy",
@@ -75,6 +94,8 @@ class Peers:
         "For how many rounds that are begun again, each at its full price, when peers vanish, to keep some of the budget.",
         default=0,
         check=whole(0),
+        strict=whole(0, 1000),
+        quiet=True,
         metavar="NUMBER",
         section="privacy",
     )
@@ -88,6 +109,7 @@ class GossipParams(Waiting, Stopping, Peers, Places, Protection, Bounds, Budget)
         "How many components.",
         kw_only=False,
         check=whole(1),
+        strict=whole(1, LARGEST_COUNT),
         called="components",
         short="-k",
         metavar="K",
@@ -98,7 +120,7 @@ class GossipParams(Waiting, Stopping, Peers, Places, Protection, Bounds, Budget)
         "segments: one direction at a time (D-DP-PM).",
         default="power",
         metavar="WHICH",
-        limit=Limit("limits", "tasks", "among", "Which methods may run."),
+        limit=METHOD_LIMIT,
     )
     people: int | None = param(
         "A public guess at how many people there are, for the starts of segments alone.",

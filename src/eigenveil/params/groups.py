@@ -6,16 +6,35 @@ from typing import Any, Final, Literal
 
 from eigenveil.params.declare import Aloud, Limit, param, parameters
 from eigenveil.params.texts import center_from, numbers_from, pair_from, share_from
-from eigenveil.params.values import Numbers, fraction, length, number_or_share, real, whole
+from eigenveil.params.values import (
+    Numbers,
+    bounds_in_file,
+    center_in_file,
+    finite_numbers,
+    fraction,
+    length,
+    line,
+    number_or_share,
+    real,
+    share_of_at_most,
+    whole,
+)
 
 __all__ = [
     "BOUNDS",
+    "DELTA_IN_FILE",
     "DELTA_LIMIT",
     "EPSILON",
+    "EPSILON_IN_FILE",
     "EPSILON_LIMIT",
     "HERE",
+    "LARGEST_COUNT",
+    "METHOD_LIMIT",
+    "NAME",
     "NO_PRIVACY",
     "OFFLINE",
+    "SHARE_IN_FILE",
+    "TRUST_LIMIT",
     "Bounds",
     "Budget",
     "Places",
@@ -32,8 +51,41 @@ HERE: Final = frozenset({"python"})
 BOUNDS: Final = "Where rows lie (public knowledge, never read from the data)"
 NO_PRIVACY: Final = Aloud("--no-privacy", "none", "Exact PCA. Nobody is protected, and the model says so.")
 EPSILON: Final = real("positive", lambda number: number > 0, finite="finite; {epsilon=None} asks for an exact answer")
-EPSILON_LIMIT: Final = Limit("budget", "study_epsilon", "most", "The most that one study may cost, as epsilon.")
-DELTA_LIMIT: Final = Limit("budget", "study_delta", "most", "The largest delta of one study.")
+# What a study file may say, which comes from somebody else: nothing that arithmetic runs over with.
+LARGEST_COUNT: Final = 1_000_000
+EPSILON_IN_FILE: Final = real("a number above 0 and at most 1e6", lambda number: 0 < number <= 1e6)
+DELTA_IN_FILE: Final = real("a number between 0 and 1, at least 1e-300", lambda number: 1e-300 <= number < 1)
+SHARE_IN_FILE: Final = share_of_at_most(LARGEST_COUNT)
+NAME: Final = line(200)  # As long as names in messages may be.
+
+EPSILON_LIMIT: Final = Limit(
+    "budget",
+    "study_epsilon",
+    "most",
+    "The largest epsilon of one study.",
+    default=1.0,
+    check=real("a positive number, or inf", lambda number: number > 0, infinite=True),
+)
+DELTA_LIMIT: Final = Limit(
+    "budget", "study_delta", "most", "The largest delta of one study.", default=1e-5, check=DELTA_IN_FILE
+)
+TRUST_LIMIT: Final = Limit(
+    "limits",
+    "trust",
+    "among",
+    "Who may add the noise; curator and both leave some of it to the hub, and none is no noise at all.",
+    default=("masked", "site", "pairwise", "independent"),
+    also=("none",),
+    but=("published",),
+)
+METHOD_LIMIT: Final = Limit(
+    "limits",
+    "tasks",
+    "among",
+    "The methods that may run.",
+    default=("krylov", "power", "fedpower", "covariance", "merge", "uda", "wda"),
+    but=("auto", "segments"),
+)
 
 
 @parameters(panel="Privacy", section="privacy")
@@ -44,6 +96,7 @@ class Budget:
         "How much the result may depend on one person: smaller is more private. 0.1 is strict, 1 usual, 10 lax.",
         more="{epsilon=None} must be written out and gives exact PCA with no privacy.",
         check=EPSILON,
+        strict=EPSILON_IN_FILE,
         aloud=NO_PRIVACY,
         limit=EPSILON_LIMIT,
     )
@@ -51,6 +104,7 @@ class Budget:
         "The chance that the guarantee of epsilon fails; well below one over the number of people.",
         default=None,
         check=fraction,
+        strict=DELTA_IN_FILE,
         beside="epsilon",
         limit=DELTA_LIMIT,
     )
@@ -99,6 +153,7 @@ class Bounds:
         more="Low and high are each a number, or one per column.",
         default=None,
         said="(low, high) or None",
+        strict=bounds_in_file,
         parse=pair_from,
         metavar="LOW,HIGH",
     )
@@ -106,6 +161,7 @@ class Bounds:
         "private: find the mean, for a tenth to a quarter of the budget. {center=None}: leave rows where they are. "
         "Or public numbers, one per column.",
         default="private",
+        strict=center_in_file,
         parse=center_from,
         none="none",
         metavar="WHICH",
@@ -113,6 +169,7 @@ class Bounds:
     origin: Numbers | None = param(
         "Where to look for the mean: one number, or one per column.",
         default=None,
+        strict=finite_numbers,
         parse=numbers_from,
         metavar="NUMBERS",
         unset="zero, or the middle of the column bounds",
@@ -126,6 +183,7 @@ class Bounds:
     scale: Numbers | None = param(
         "Public units: columns are divided by this before {row_bound} and {mean_bound} apply. One number, or one per column.",
         default=None,
+        strict=finite_numbers,
         parse=numbers_from,
         metavar="NUMBERS",
     )
@@ -139,6 +197,7 @@ class Places:
         "The column, at every place, that says whose row it is. A person's rows there are averaged and count as one row, and "
         "all of them are protected together. Without it each row is taken for a person of its own.",
         default=None,
+        strict=NAME,
         metavar="COLUMN",
     )
 
@@ -173,6 +232,7 @@ class Waiting:
         "How many must answer, such as 4, or which share of them, such as 0.8. Others are left out from there on.",
         default=None,
         check=number_or_share,
+        strict=SHARE_IN_FILE,
         parse=share_from,
         metavar="NUMBER",
         unset="all",
