@@ -17,14 +17,14 @@ __all__ = ["with_options"]
 
 
 def with_options(
-    params: type, *, leave: Collection[str] = (), rows: str = "the table"
+    params: type, *, leave: Collection[str] = (), rows: str = "the table", words: Words | None = None
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command an option for each parameter of `params` but those in `leave`.
 
     The command is called with `settings`, their values by name. A `ParameterError` in it is said in the words of its
-    options, and X, the rows of an estimator, as `rows`.
+    options, and X, the rows of an estimator, as `rows`; or all of it in other `words`.
     """
-    words = in_options(params, X=rows)
+    words = words or in_options(params, X=rows)
     known = {name: one for name, one in declared(params).items() if "cli" in one.param.surfaces and name not in leave}
 
     def made(command: Callable[..., None]) -> Callable[..., None]:

@@ -18,7 +18,7 @@ from eigenveil.params.declare import Limit
 from eigenveil.params.groups import DELTA_IN_FILE, EPSILON_LIMIT, METHOD_LIMIT, NAME
 from eigenveil.params.limits import limited, limiting, words_allowed
 from eigenveil.params.tables import refuse_unknown, shown_in_file, values_in
-from eigenveil.params.values import Expected, hex_digits, listed, real, truth, whole
+from eigenveil.params.values import Expected, hex_digits, listed, real, whole
 from eigenveil.params.words import in_study
 from eigenveil.privacy import Budget
 
@@ -51,6 +51,12 @@ def _peers(value: Any) -> dict[str, str]:
         except Expected as error:
             raise Expected(str(error), at=f"that of {name!r}", given=pin) from None
     return found
+
+
+def _truth(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise Expected("true or false")
+    return value
 
 
 @final
@@ -104,7 +110,7 @@ class Agent:
         check=real("a number of seconds from 0 to 3600", lambda number: 0 <= number <= 3600),
     )
     rehearsals: bool = param(
-        "Whether studies with a test seed, which protect nobody, are taken part in.", default=False, check=truth
+        "Whether studies with a test seed, which protect nobody, are taken part in.", default=False, check=_truth
     )
 
 
@@ -263,7 +269,7 @@ class Policy:
             value, allowed = found.get(one.name, getattr(study.params, one.name)), self.limit(limit)
             where = f"[{limit.section}] {limit.key}"
             if limit.kind == "among" and value not in allowed:
-                what = "a study without noise" if value == "none" else f"{one.called} {value!r}"
+                what = "a study without noise" if value == "none" else value
                 yield f"{where}: {what} is not among {', '.join(allowed) or 'those allowed, which are none'}"
             elif limit.kind == "most" and value > allowed:
                 # An exact answer has no epsilon, so only those who set no limit can give one.

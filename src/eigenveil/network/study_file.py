@@ -268,7 +268,7 @@ class StudyFile:
             if place.name == name:
                 return place
         names = ", ".join(place.name for place in self.places[:10]) + (" and more" if len(self.places) > 10 else "")
-        raise ValueError(f"there is no {shown(name)} in the study {self.name!r}; there are {names}")
+        raise ValueError(f"there is no {shown_in_file(name)} in the study {self.name!r}; there are {names}")
 
     def layout(self) -> "Layout":
         """Who stands above whom in a star or tree; a `ValueError` for gossip."""

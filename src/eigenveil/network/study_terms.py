@@ -17,17 +17,15 @@ if TYPE_CHECKING:
     from eigenveil.network.study_file import StudyFile
     from eigenveil.protocols import Layout
 
-__all__ = ["check_terms", "fewest_of", "layout_of", "method_of", "request_of", "require_own", "require_said", "require_together"]
+__all__ = ["check_terms", "fewest_of", "layout_of", "method_of", "named_parameters", "request_of", "require_own", "require_said", "require_together"]
 
 
 def require_own(kind: type[HubStudy] | type[PeerStudy], given: Mapping[str, Any]) -> None:
     """Refuse parameters that only studies of another carrier have."""
-    other = "topology=gossip" if kind is HubStudy else "topology=star"
+    where = "{topology=gossip}, got" if kind is HubStudy else "studies around a hub, and {topology=gossip} has none; got"
     for name in given:
         if name not in declared(kind):
-            raise ParameterError(
-                f"{{{name}}} is for {{{other}}}, and this study has {{topology=}}", topology=given["topology"]
-            )
+            raise ParameterError(f"{{{name}}} is for {where} {{@given}}", given=given[name])
 
 
 def require_said(params: HubStudy | PeerStudy, given: Collection[str]) -> None:
@@ -61,7 +59,7 @@ def require_together(study: "StudyFile") -> None:
     require(len(study.holders) > 0, f"[[{word}]] is missing: nobody holds rows")
     require_param(
         params.person not in params.columns,
-        "{person} must not be among {columns}, got {@person}",
+        "{person} {@person} must not be among {columns}",
         person=params.person,
     )
     _require_sizes(study)
@@ -162,7 +160,7 @@ def request_of(study: "StudyFile") -> "SitesRequest | PeersRequest":
     names = tuple(place.name for place in study.holders)
     sizes = None if study.sizes is None else {name: float(study.sizes[name]) for name in names}
     grouped, dim = study.params.person is not None, len(study.columns)
-    with _plain_errors():
+    with named_parameters():
         if isinstance(pca, GossipPCA):
             return pca.request_for(dim=dim, peers=names, sizes=sizes, grouped=grouped)
         return pca.request_for(dim=dim, sites=names, sizes=sizes, grouped=grouped)
@@ -177,7 +175,7 @@ def _require_mixing(study: "StudyFile") -> None:
     assert isinstance(params, PeerStudy)
     graph = read_graph("graph", params.graph, names)[0]
     noisy = graph if params.noise_graph is None else read_graph("noise_graph", params.noise_graph, names)[0]
-    with _plain_errors():
+    with named_parameters():
         GossipTerms(
             graph,
             params.consensus,
@@ -197,7 +195,7 @@ _UNMISTAKABLE: Final = frozenset(name for name in _NAMES if "_" in name)
 
 
 @contextmanager
-def _plain_errors() -> Iterator[None]:
+def named_parameters() -> Iterator[None]:
     """Make a `ParameterError` of a plain sentence that names parameters."""
     try:
         yield

@@ -20,24 +20,24 @@ from eigenveil.params.groups import (
 )
 from eigenveil.params.values import listed, whole
 
-__all__ = ["MOST_EDGES", "GossipParams", "Peers"]
+__all__ = ["GRAPHS", "MOST_EDGES", "PEERS", "GossipParams", "Peers"]
 
 MOST_EDGES = 20_000
 EDGES_IN_FILE = listed(listed(NAME, least=2, most=2), least=1, most=MOST_EDGES)
 
-_PEERS = "Peers with no hub"
-_GRAPHS = (
+PEERS = "Peers with no hub"
+GRAPHS = (
     "ring, path, grid, star, complete, random-regular:4 (four neighbours each), or a file with an edge on each line: two "
     "names or numbers with a comma between"
 )
 
 
-@parameters(panel=_PEERS, section="graph")
+@parameters(panel=PEERS, section="graph")
 class Peers:
     """Who talks to whom, how sums come about, and which noise cancels."""
 
     graph: Any = param(
-        f"Who talks to whom: {_GRAPHS}.",
+        f"Who talks to whom: {GRAPHS}.",
         more="Or pairs of names or numbers; neighbours by name; a symmetric, doubly stochastic matrix of weights, (m, m); a "
         "networkx graph.",
         said="str, path, edges, dict, array or Graph",

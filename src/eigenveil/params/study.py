@@ -8,10 +8,10 @@ from typing import Any, Final, Literal
 from eigenveil.errors import ParameterError, Words
 from eigenveil.params.declare import MISSING, altered, composed, declared, param, parameters
 from eigenveil.params.federated import FederatedParams
-from eigenveil.params.gossip import GossipParams
-from eigenveil.params.groups import NAME, Seed, Waiting
+from eigenveil.params.gossip import GRAPHS, PEERS, GossipParams
+from eigenveil.params.groups import NAME, Budget, Seed, Waiting
 from eigenveil.params.tables import shown_in_file
-from eigenveil.params.texts import bytes_from
+from eigenveil.params.texts import bytes_from, text_of
 from eigenveil.params.values import hex_digits, line, listed, real, whole
 from eigenveil.params.words import in_options, in_study
 
@@ -118,49 +118,62 @@ class PeerStudy(StudyTerms, GossipParams):
     )
 
 
-def _open(unset: str, **facts: Any) -> Mapping[str, Any]:
-    return {"default": None, "unset": unset, **facts}
+def _open(**changes: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Changes by which no parameter has a default but --help tells it, so that what is given is known."""
+    found: dict[str, dict[str, Any]] = {}
+    for kind in (PeerStudy, HubStudy):
+        for name, one in declared(kind).items():
+            # None as a default would say what the word for None says, and a switch is given or not anyway.
+            if one.default not in (None, MISSING) and one.param.none is None and one.type is not bool:
+                found[name] = {"default": None, "unset": one.param.unset or text_of(one.default)}
+            if one.param.panel == PEERS:
+                found.setdefault(name, {})["panel"] = f"{PEERS} (all but the first only with --graph)"
+    return found | {name: found.get(name, {}) | dict(change) for name, change in changes.items()}
 
 
-# `eigenveil study new` knows who carries the study from what is given, and what is given in vain is refused.
+# `eigenveil study new` finds out who carries the study from what is given, and what is given in vain is refused.
 NewStudy: Final = composed(
     "NewStudy",
     (HubStudy, PeerStudy),
-    leave=("columns", "id", "topology", "kind", "participation", "calibration", "people"),
-    name=_open("as the file is"),
-    fanout=_open(
-        "a star, all below the hub",
-        help="A tree: at most so many below the hub and below each node between it and the sites.",
-        only=None,
-        panel="Who takes part",
+    leave=("columns", "id", "topology", "kind"),
+    **_open(
+        name={"default": None, "unset": "as the file is"},
+        fanout={
+            "help": "A tree: at most so many below the hub and below each node between it and the sites.",
+            "unset": "a star, all below the hub",
+            "only": None,
+            "panel": "Who takes part",
+        },
+        trust={
+            "help": declared(FederatedParams)["trust"].param.help + " With {epsilon=None}: masked, or left out.",
+            "unset": "masked; site with --fanout",
+        },
+        colluders={
+            "help": "For {trust=masked}: how many sites may tell the hub all they know. For {noise=pairwise}: how many peers may "
+            "tell each other.",
+            "only": None,
+        },
+        method={
+            "help": "auto, krylov, power, fedpower, covariance, merge, uda, wda or dr-svd; under masks krylov, power, covariance "
+            "or dr-svd. With {graph}: power, which auto is then, krylov or covariance."
+        },
+        local_steps={
+            "help": "For fedpower: power steps at a site in each round: 4, or 4,3,2,1 round by round (the last one is repeated), "
+            "or decay:4 (FedPower (3.15))."
+        },
+        epsilon={
+            "help": declared(Budget)["epsilon"].param.help + " A pair such as 3,1 with {trust=both}: against the hub, and "
+            "against everybody else.",
+        },
+        graph={"help": f"Peers talk to their neighbours on this graph, with no hub: {GRAPHS}.", "unset": "a hub"},
+        noise={"unset": "pairwise with --epsilon"},
+        quorum={
+            "help": "How many must answer, such as 4, or which share of them, such as 0.8. Others are left out from there on. "
+            "Under masks there is {survivors}.",
+            "unset": "all; more than half with --graph",
+        },
+        largest={"help": "The largest message that is taken, such as 64MB.", "unset": "1 GiB"},
     ),
-    trust=_open(
-        "masked; site with --fanout",
-        help=declared(FederatedParams)["trust"].param.help + " With {epsilon=None}: masked, or left out.",
-    ),
-    colluders=_open(
-        "1",
-        help="For {trust=masked}: how many sites may tell the hub all they know. For {noise=pairwise}: how many peers may tell "
-        "each other.",
-        only=None,
-    ),
-    local_steps=_open("1"),
-    align=_open("procrustes"),
-    method={
-        "help": "auto, krylov, power, fedpower, covariance, merge, uda, wda or dr-svd; under masks krylov, power, covariance or "
-        "dr-svd. With {graph}: power, which auto is then, krylov or covariance."
-    },
-    graph=_open("a hub", help=declared(GossipParams)["graph"].param.help),
-    noise=_open("pairwise with --epsilon"),
-    noise_graph=_open("those that talk"),
-    consensus=_open("metropolis"),
-    restarts=_open("0"),
-    quorum=_open(
-        "all; more than half with --graph",
-        help="How many must answer, such as 4, or which share of them, such as 0.8. Others are left out from there on. Under "
-        "masks there is {survivors}.",
-    ),
-    largest=_open("1 GiB", help="The largest message that is taken, such as 64MB."),
 )
 
 
