@@ -122,7 +122,9 @@ def test_the_estimator_has_what_is_written(study: StudyFile) -> None:
         assert getattr(pca, name) is value or getattr(pca, name) == value
     tables = study.document()
     task, privacy = tables["task"], tables["privacy"]
-    assert pca.n_components == task["components"] and pca.person == task.get("person") and pca.random_state == study.seed
+    assert (
+        pca.n_components == task["components"] and pca.person == task.get("person") and pca.random_state == study.seed
+    )
     assert pca.epsilon == privacy.get("epsilon") and pca.delta == privacy.get("delta")
     assert (pca.epsilon is None) == privacy["none"]
     assert (pca.row_bound, pca.scale, pca.neighbours) == (task["row_bound"], task.get("scale"), task["neighbours"])

@@ -91,7 +91,12 @@ CASES: list[Case] = [
         {"task": {"components": 1.5}},
         (r"\[task\] components must be an integer", "1.5"),
     ),
-    ("a true component", document, {"task": {"components": True}}, (r"\[task\] components must be an integer", "got true")),
+    (
+        "a true component",
+        document,
+        {"task": {"components": True}},
+        (r"\[task\] components must be an integer", "got true"),
+    ),
     (
         "too many components",
         document,
@@ -103,7 +108,12 @@ CASES: list[Case] = [
     ("columns as text", document, {"task": {"columns": "a,b"}}, (r"\[task\] columns must be a list", "'a,b'")),
     ("a person who is a column", document, {"task": {"person": "age"}}, (r"\[task\] person 'age'", "columns")),
     ("another method", document, {"task": {"method": "magic"}}, (r"\[task\] method must be one of auto", "'magic'")),
-    ("segments at a hub", document, {"task": {"method": "segments"}}, (r"\[task\] method must be one of auto", "'segments'")),
+    (
+        "segments at a hub",
+        document,
+        {"task": {"method": "segments"}},
+        (r"\[task\] method must be one of auto", "'segments'"),
+    ),
     (
         "segments between peers",
         gossip_document,
@@ -193,12 +203,22 @@ CASES: list[Case] = [
         (r"\[privacy\] epsilon is missing", r"\[privacy\] none = true"),
     ),
     ("no delta", document, {"privacy": {"delta": None}}, (r"\[privacy\] delta is missing",)),
-    ("epsilon and none", document, {"privacy": {"none": True}}, (r"\[privacy\] epsilon and \[privacy\] none = true contradict",)),
+    (
+        "epsilon and none",
+        document,
+        {"privacy": {"none": True}},
+        (r"\[privacy\] epsilon and \[privacy\] none = true contradict",),
+    ),
     ("epsilon zero", document, {"privacy": {"epsilon": 0}}, (r"\[privacy\] epsilon must be a number above 0", "got 0")),
     ("epsilon infinite", document, {"privacy": {"epsilon": float("inf")}}, (r"\[privacy\] epsilon must be", "got inf")),
     ("epsilon NaN", document, {"privacy": {"epsilon": float("nan")}}, (r"\[privacy\] epsilon must be", "got nan")),
     ("epsilon in words", document, {"privacy": {"epsilon": "one"}}, (r"\[privacy\] epsilon must be", "'one'")),
-    ("a pair of epsilons", document, {"privacy": {"epsilon": [1, 1]}}, (r"\[privacy\] epsilon is a pair for \[privacy\] trust = \"both\" alone",)),
+    (
+        "a pair of epsilons",
+        document,
+        {"privacy": {"epsilon": [1, 1]}},
+        (r"\[privacy\] epsilon is a pair for \[privacy\] trust = \"both\" alone",),
+    ),
     (
         "three epsilons",
         document,

@@ -76,7 +76,10 @@ def new(
     """
     _require_new(file, force=force)
     given = {name: value for name, value in settings.items() if value is not None or name in ("epsilon", "center")}
-    given |= {"columns": choice.columns_of(columns, columns_from, person=settings["person"]), "id": secrets.token_hex(16)}
+    given |= {
+        "columns": choice.columns_of(columns, columns_from, person=settings["person"]),
+        "id": secrets.token_hex(16),
+    }
     given |= {"name": file.stem} | given | _carried(given)
     sizes = choice.pairs_from("--size", size)
     parties: dict[str, Any] = {"sizes": {who: _people(who, text) for who, text in sizes.items()}} if sizes else {}
@@ -201,7 +204,9 @@ def _between_peers(
     peers = _chosen(certificates, "peer", site, keys)
     names = tuple(one.name for one in peers)
     with named_parameters():
-        given |= {name: read_graph(name, given[name], names)[0].edges for name in ("graph", "noise_graph") if name in given}
+        given |= {
+            name: read_graph(name, given[name], names)[0].edges for name in ("graph", "noise_graph") if name in given
+        }
     return {"authority": {"certificate": authority}, "peer": _listening(peers, "--peer-address", peer_address)}
 
 

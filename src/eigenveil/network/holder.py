@@ -102,7 +102,9 @@ class Holding:
 
 def _require_sparse(study: StudyFile) -> None:
     """Refuse bounds that a sparse table could only be brought into by filling it."""
-    given = {name: getattr(study.params, name) for name in ("row_bound", "column_bounds", "origin", "mean_bound", "scale")}
+    given = {
+        name: getattr(study.params, name) for name in ("row_bound", "column_bounds", "origin", "mean_bound", "scale")
+    }
     try:
         RowBounds.check(len(study.columns), private=study.private, sparse=True, **given)
     except ValueError as error:

@@ -74,7 +74,7 @@ class HubAgent:
                 await self._carry(runner)
             model = self.model()
             deliver(model)
-            network = self.study.network
+            network = self.study.params
             await runner.linger(seconds=network.deadline * (1 + network.retries), over=self._all_thanked)
             return model
         finally:

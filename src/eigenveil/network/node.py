@@ -108,7 +108,7 @@ class NodeAgent:
         try:
             seen = [self.study.place(name).certificate for name in self.below]
             await board.listen(listen, recognise=recogniser(seen))
-            network, where = self.study.network, address or above.address
+            network, where = self.study.params, address or above.address
             assert where is not None
             self._tell(
                 Happening("waiting", "", f"for {len(self.below)} to join below, then for {above.name} at {where}")

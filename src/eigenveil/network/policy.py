@@ -65,7 +65,9 @@ class Pins:
     """[pins]: whose keys this site has compared with their owners, not with the coordinator."""
 
     hub: tuple[str, ...] = param(
-        "The pins of hubs that may gather, 64 hex digits each.", default=(), check=listed(_PIN, most=1000, distinct=True)
+        "The pins of hubs that may gather, 64 hex digits each.",
+        default=(),
+        check=listed(_PIN, most=1000, distinct=True),
     )
     peers: Mapping[str, str] = param(
         "The pin of each other site, peer or node, by name.", default_factory=dict, check=_peers
@@ -275,7 +277,9 @@ class Policy:
                 # An exact answer has no epsilon, so only those who set no limit can give one.
                 exact = f"a study without noise costs more than any {one.called}, and the limit is {allowed:g}"
                 yield f"{where}: " + (
-                    exact if math.isinf(value) else f"the study has {one.called} = {value:g}, and {allowed:g} is allowed"
+                    exact
+                    if math.isinf(value)
+                    else f"the study has {one.called} = {value:g}, and {allowed:g} is allowed"
                 )
 
 

@@ -123,7 +123,9 @@ class StudyFile:
             kind = _kind_of(document)
             other = PeerStudy if kind is HubStudy else HubStudy
             given = values_in(document, kind, explained=_EXPLAINED, others=(other,))
-            require("rehearsal" not in document or "random_state" in given, "[rehearsal] seed is missing: a whole number")
+            require(
+                "rehearsal" not in document or "random_state" in given, "[rehearsal] seed is missing: a whole number"
+            )
             return cls.made(given, document)
         except ParameterError as error:
             raise ValueError(said_in_file(error)) from error
@@ -353,7 +355,8 @@ def _plain(error: ValueError) -> str:
 
 def _sizes(table: Any) -> dict[str, int]:
     require(
-        isinstance(table, dict) and len(table) <= MOST, f"[sizes] must be a table of numbers, got {shown_in_file(table)}"
+        isinstance(table, dict) and len(table) <= MOST,
+        f"[sizes] must be a table of numbers, got {shown_in_file(table)}",
     )
     check, found = whole(0, 1 << 53), {}
     for name, size in table.items():

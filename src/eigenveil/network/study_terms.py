@@ -17,12 +17,24 @@ if TYPE_CHECKING:
     from eigenveil.network.study_file import StudyFile
     from eigenveil.protocols import Layout
 
-__all__ = ["check_terms", "fewest_of", "layout_of", "method_of", "named_parameters", "request_of", "require_own", "require_said", "require_together"]
+__all__ = [
+    "check_terms",
+    "fewest_of",
+    "layout_of",
+    "method_of",
+    "named_parameters",
+    "request_of",
+    "require_own",
+    "require_said",
+    "require_together",
+]
 
 
 def require_own(kind: type[HubStudy] | type[PeerStudy], given: Mapping[str, Any]) -> None:
     """Refuse parameters that only studies of another carrier have."""
-    where = "{topology=gossip}, got" if kind is HubStudy else "studies around a hub, and {topology=gossip} has none; got"
+    where = (
+        "{topology=gossip}, got" if kind is HubStudy else "studies around a hub, and {topology=gossip} has none; got"
+    )
     for name in given:
         if name not in declared(kind):
             raise ParameterError(f"{{{name}}} is for {where} {{@given}}", given=given[name])
@@ -66,7 +78,8 @@ def require_together(study: "StudyFile") -> None:
     if isinstance(params, PeerStudy):
         require_param(params.graph is not None, "{graph} is missing: who talks to whom")
         require_param(
-            (params.noise is not None) == study.private, "{noise} goes with {epsilon}, and there is none with {epsilon=None}"
+            (params.noise is not None) == study.private,
+            "{noise} goes with {epsilon}, and there is none with {epsilon=None}",
         )
     else:
         _require_hub(study, params)

@@ -37,7 +37,9 @@ def words_of(study: "StudyFile") -> Iterator[str]:
 
 def _task(study: "StudyFile") -> Iterator[str]:
     task = study.params
-    several = "first principal component" if task.n_components == 1 else f"first {task.n_components} principal components"
+    several = (
+        "first principal component" if task.n_components == 1 else f"first {task.n_components} principal components"
+    )
     how = "a method that is decided from public numbers" if task.method == "auto" else task.method
     yield f"Computed: the {several} of all rows together, by {how}."
     yield f"Columns, {len(task.columns)} of them: {_some(task.columns)}."

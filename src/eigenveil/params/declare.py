@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, replace
 from types import MappingProxyType, NoneType, UnionType
-from typing import Any, Final, Literal, Optional, TypeVar, Union, dataclass_transform, get_args, get_origin, overload
+from typing import Any, Final, Literal, TypeVar, Union, dataclass_transform, get_args, get_origin, overload
 
 from eigenveil.errors import ParameterError
 from eigenveil.params.values import Check, Expected, one_of
@@ -163,7 +163,7 @@ def composed(
             change = dict(changes.get(own, {}))
             positional = not kind.__dataclass_fields__[own].kw_only  # type: ignore[attr-defined]
             found[own] = altered(kind, own, default=change.pop("default", ...), kw_only=not positional, **change)
-            types[own] = one.type if found[own].default is not None else Optional[one.type]
+            types[own] = one.type if found[own].default is not None else one.type | None
     return parameters()(type(title, (), {**found, "__annotations__": types}))
 
 

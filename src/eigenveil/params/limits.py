@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
@@ -32,10 +33,10 @@ def limiting(
 
     def made(cls: type[Kind]) -> type[Kind]:
         limits = {limit.key: limit for kind in every for _, limit in limited(kind, section)}
-        own = dict(cls.__dict__.get("__annotations__", {}))
+        own = inspect.get_annotations(cls)
         for key, limit in limits.items():
             setattr(cls, key, param(limit.help, default=limit.default, check=_check(limit, every)))
-        cls.__annotations__ = {**{key: Any for key in limits}, **own}
+        cls.__annotations__ = {**dict.fromkeys(limits, Any), **own}
         return cls
 
     return made

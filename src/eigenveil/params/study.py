@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import MISSING
 from typing import Any, Final, Literal
 
 from eigenveil.errors import ParameterError, Words
-from eigenveil.params.declare import MISSING, altered, composed, declared, param, parameters
+from eigenveil.params.declare import altered, composed, declared, param, parameters
 from eigenveil.params.federated import FederatedParams
 from eigenveil.params.gossip import GRAPHS, PEERS, GossipParams
 from eigenveil.params.groups import NAME, Budget, Seed, Waiting
@@ -162,7 +163,8 @@ NewStudy: Final = composed(
             "or decay:4 (FedPower (3.15))."
         },
         epsilon={
-            "help": declared(Budget)["epsilon"].param.help + " A pair such as 3,1 with {trust=both}: against the hub, and "
+            "help": declared(Budget)["epsilon"].param.help
+            + " A pair such as 3,1 with {trust=both}: against the hub, and "
             "against everybody else.",
         },
         graph={"help": f"Peers talk to their neighbours on this graph, with no hub: {GRAPHS}.", "unset": "a hub"},

@@ -10,10 +10,9 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import MISSING
 from typing import Any, Final, NamedTuple, TypeVar
 
-from eigenveil.errors import ParameterError, Words, require, shown
-from eigenveil.params.declare import Declared, checked, declared, refusal, require_only
-from eigenveil.params.values import Expected
-from eigenveil.params.words import help_of, in_study, toml_value
+from eigenveil.errors import ParameterError, require, shown
+from eigenveil.params.declare import Declared, checked, declared, require_only
+from eigenveil.params.words import help_of, in_study
 
 __all__ = [
     "Line",
@@ -180,4 +179,6 @@ def shown_in_file(value: Any) -> str:
     >>> shown_in_file(True), shown_in_file(None), shown_in_file("masked")
     ('true', 'null', "'masked'")
     """
-    return {True: "true", False: "false", None: "null"}[value] if value is None or value is True or value is False else shown(value)
+    if value is None:
+        return "null"
+    return str(value).lower() if isinstance(value, bool) else shown(value)
