@@ -39,9 +39,12 @@ class StudyTerms:
         section="task",
         surfaces=_FILE,
     )
-    name: str = param("What the study is called.", check=NAME, metavar="TEXT", surfaces=_WRITTEN)
+    name: str = param("What the study is called.", kw_only=False, check=NAME, metavar="TEXT", surfaces=_WRITTEN)
     id: str = param(
-        "32 random hex digits, so that two studies on the same terms are two.", check=hex_digits(32), surfaces=_FILE
+        "32 random hex digits, so that two studies on the same terms are two.",
+        kw_only=False,
+        check=hex_digits(32),
+        surfaces=_FILE,
     )
     purpose: str | None = param(
         "What it is for, for those at the sites who decide. One line.",
