@@ -20,7 +20,7 @@ from eigenveil.params import (
     param,
     parameters,
 )
-from eigenveil.params.docs import DOCUMENTED, current
+from eigenveil.params.docs import DOCUMENTED, KEYS_PAGE, current, keys_page
 from eigenveil.params.words import as_call, as_options, flag, in_options, in_study
 
 # What must be given, besides the number of components and epsilon.
@@ -37,6 +37,10 @@ EACH = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_docstrings_are_current(name: str) -> None:
     path, text, wanted = current(name)
     assert text == wanted, f"{path}: run python -m eigenveil.params.docs"
+
+
+def test_the_page_of_keys_is_current() -> None:
+    assert KEYS_PAGE.read_text(encoding="utf-8") == keys_page(), "run python -m eigenveil.params.docs"
 
 
 @EACH

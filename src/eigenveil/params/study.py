@@ -22,6 +22,7 @@ __all__ = ["LARGEST_MESSAGE", "HubStudy", "NewStudy", "PeerStudy", "StudyTerms",
 LARGEST_MESSAGE: Final = 1 << 30
 _FILE: Final = frozenset({"study"})
 _WRITTEN: Final = frozenset({"study", "cli"})
+_WITH_EPSILON: Final = "must be given with epsilon"
 _REHEARSAL: Final = (
     "A test run with this seed: reproducible, NOT PRIVATE. Whoever has the study file can subtract the noise, and sites refuse "
     "it unless their policy allows rehearsals. For test data only."
@@ -92,6 +93,9 @@ class HubStudy(StudyTerms, FederatedParams):
     """The parameters of a study around a hub, or in a tree."""
 
     topology: Literal["star", "tree"] = altered(FederatedParams, "topology", default=MISSING)
+    # Whoever reads the file should see who adds the noise, and how large the tree is.
+    trust: Literal["curator", "site", "both", "masked"] = altered(FederatedParams, "trust", unset=_WITH_EPSILON)
+    fanout: int = altered(FederatedParams, "fanout", unset="must be given in a tree")
 
 
 @parameters(section="study", panel="Who takes part")
@@ -101,7 +105,10 @@ class PeerStudy(StudyTerms, GossipParams):
     topology: Literal["gossip"] = param(
         "gossip: peers talk to their neighbours, with no hub.", key="carrier", metavar="WHICH"
     )
-    graph: Any = altered(GossipParams, "graph", default=None, help="Who talks to whom.")
+    graph: Any = altered(
+        GossipParams, "graph", default=None, help="Who talks to whom: pairs of names.", more=None, unset="that of kind"
+    )
+    quorum: int | float | None = altered(GossipParams, "quorum", unset="more than half")
     kind: str | None = param(
         "Or the name of a graph, such as ring.", default=None, check=line(40), section="graph", surfaces=_FILE
     )
@@ -117,6 +124,7 @@ class PeerStudy(StudyTerms, GossipParams):
         GossipParams,
         "noise",
         default=None,
+        unset=_WITH_EPSILON,
         help="pairwise: noise that cancels between pairs of peers, for little more than that of a curator in the sum, against "
         "{colluders} of them. independent: all the noise at every peer, against all others, for sqrt(M) times as much.",
     )

@@ -12,11 +12,12 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from eigenveil.errors import ParameterError, require, shown
 from eigenveil.params.declare import Declared, checked, declared, require_only
-from eigenveil.params.words import help_of, in_study
+from eigenveil.params.words import help_of, in_study, toml_value
 
 __all__ = [
     "Line",
     "keys_of",
+    "keys_table",
     "lines_of",
     "missing",
     "refuse_unknown",
@@ -171,6 +172,27 @@ def lines_of(asked: Any, section: str, *, leave: Collection[str] = ()) -> Iterat
 def _holds(asked: Any, one: Declared) -> bool:
     other, _, word = (one.param.only or "").partition("=")
     return not other or getattr(asked, other) == word
+
+
+def keys_table(cls: type) -> str:
+    """The keys of `cls` as a table in Markdown: where each stands, its default, and what it means."""
+    rows = ["| key | default | |", "|---|---|---|"]
+    for one in sorted(_in_files(cls), key=lambda one: _sections(cls).index(str(one.param.section))):
+        words = in_study(cls, inside=one.param.section)
+        rows.append(f"| `[{one.param.section}] {one.key}` | {_default_of(one)} | {help_of(one, words, more=True)} |")
+        if one.param.aloud is not None:
+            rows.append(f"| `[{one.param.section}] {one.param.aloud.key}` | `false` | true: {one.param.aloud.help} |")
+    return "\n".join(rows)
+
+
+def _default_of(one: Declared) -> str:
+    if one.default is MISSING:
+        return ""
+    if one.param.beside is not None:
+        return f"must be given with {one.param.beside}"
+    if one.param.unset is not None or one.default is None or isinstance(one.default, Mapping):
+        return one.param.unset or "none"
+    return f"`{toml_value(one.default)}`"
 
 
 def shown_in_file(value: Any) -> str:
