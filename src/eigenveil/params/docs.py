@@ -31,9 +31,12 @@ _KEYS: Final = (
 )
 _KEYS_HEAD: Final = """# Keys of a study file and of a policy
 
-What `eigenveil study new` and `eigenveil policy new` write, and what you may write into those files yourself. Keys with no default must be given. A study file also says who takes part,
-in `[authority]`, `[hub]`, `[[site]]`, `[[node]]` and `[[peer]]`, each with a `certificate` and, where somebody listens, an `address`; and in `[sizes]` how many people each site has, where
-`neighbours` declares that public. [Across organisations](network.md) tells how all of it is used. This page is written by `python -m eigenveil.params.docs`.
+What `eigenveil study new` and `eigenveil policy new` write, and what you may write into those files yourself.
+Keys with no default must be given. A study file also says who takes part, in `[authority]`, `[hub]`,
+`[[site]]`, `[[node]]` and `[[peer]]`, each with a `certificate` and, where somebody listens, an `address`;
+and in `[sizes]` how many people each site has, where `neighbours` declares that public. [Across
+organisations](network.md) tells how all of it is used. This page is written by `python -m
+eigenveil.params.docs`.
 """
 
 
