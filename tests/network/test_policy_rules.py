@@ -218,8 +218,8 @@ def test_all_reasons_come_at_once() -> None:
     assert keys == [
         "[pins] hub",
         "[limits] organisations",
-        "[limits] trust",
         "[limits] tasks",
+        "[limits] trust",
         "[agent] rehearsals",
         "[budget] study_epsilon",
         "[budget] life_epsilon",

@@ -265,7 +265,7 @@ class Policy:
             )
 
     def _of_limits(self, study: StudyFile, section: str, method: str | None) -> Iterator[str]:
-        """What of the parameters of a study is beyond the limits of a section, in the order in which they are declared."""
+        """What of the parameters of a study is beyond the limits of a section."""
         found = _decided(study) | ({} if method is None else {"method": method})
         for one, limit in limited(type(study.params), section):
             value, allowed = found.get(one.name, getattr(study.params, one.name)), self.limit(limit)

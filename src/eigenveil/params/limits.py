@@ -17,12 +17,9 @@ Kind = TypeVar("Kind")
 
 
 def limited(cls: type, section: str) -> list[tuple[Declared, Limit]]:
-    """The parameters of `cls` that this section of a policy limits, each with its limit."""
-    return [
-        (one, one.param.limit)
-        for one in declared(cls).values()
-        if one.param.limit is not None and one.param.limit.section == section
-    ]
+    """The parameters of `cls` that this section of a policy limits, each with its limit, in the order of the keys."""
+    found = [(one, one.param.limit) for one in declared(cls).values() if one.param.limit is not None]
+    return sorted((pair for pair in found if pair[1].section == section), key=lambda pair: pair[1].key)
 
 
 def limiting(
