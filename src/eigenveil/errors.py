@@ -104,9 +104,9 @@ class _Templated(Exception):
         self.message, self.values = message, values
         super().__init__(self.said(in_python))
 
-    def said(self, words: Words) -> str:
-        """The message, with its parameters said in these words."""
-        return "".join(_said(self.message, self.values, words))
+    def said(self, words: Words, *, show: Callable[[Any], str] | None = None) -> str:
+        """The message, with its parameters said in these words, and plain values as `show` writes them, by default `shown`."""
+        return "".join(_said(self.message, self.values, words, show or shown))
 
     def __reduce__(self) -> Any:
         # Python rebuilds exceptions from their text, where the template is gone: joblib sends them between processes.
@@ -195,14 +195,14 @@ def shown(value: Any) -> str:
             return ascii(value)[:_LONGEST_SHOWN]
 
 
-def _said(message: str, values: Mapping[str, Any], words: Words) -> Iterator[str]:
+def _said(message: str, values: Mapping[str, Any], words: Words, show: Callable[[Any], str]) -> Iterator[str]:
     for text, hole, _, _ in Formatter().parse(message):
         yield text
         if hole is None:
             continue
         name, equals, word = hole.partition("=")
         if name.startswith("@"):
-            yield shown(values[name[1:]])
+            yield show(values[name[1:]])
         elif not equals:
             yield words(name, ...)
         else:

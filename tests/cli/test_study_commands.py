@@ -14,6 +14,7 @@ from eigenveil.cli.study import study
 from eigenveil.network.authority import Authority, file_stem, new_request
 from eigenveil.network.identity import Role, pin_words
 from eigenveil.network.study_file import StudyFile
+from eigenveil.params.study import PeerStudy
 from network.study_parties import authority, certificate
 
 TASK = ("-k", "2", "--columns", "age,weight,pulse", "--row-bound", "3")
@@ -98,7 +99,7 @@ def test_every_option_reaches_the_estimator(tmp_path: Path, keys: Path) -> None:
     found = StudyFile.read(file)
     assert [place.name for place in found.sites] == ["site 2", "site 0", "site 1"]
     assert found.sizes == {"site 2": 500, "site 0": 500, "site 1": 500}
-    assert (found.network.join, found.network.largest) == (60.0, 64_000_000)
+    assert (found.params.join, found.params.largest) == (60.0, 64_000_000)
     expected: dict[str, Any] = {
         "n_components": 2,
         "epsilon": (3.0, 1.0),
@@ -168,8 +169,8 @@ def test_peers_need_no_hub(tmp_path: Path, keys: Path) -> None:
     assert result.exit_code == 0, result.output
     found = StudyFile.read(file)
     assert found.carrier == "gossip" and found.hub is None and found.trust == "pairwise"
-    assert found.graph is not None and found.graph.edges == (("peer 0", "peer 1"), ("peer 1", "peer 2"))
-    assert found.graph.noise_edges is not None and len(found.graph.noise_edges) == 3
+    assert isinstance(found.params, PeerStudy) and found.params.graph == (("peer 0", "peer 1"), ("peer 1", "peer 2"))
+    assert len(found.params.noise_graph) == 3
     assert found.parameters()["restarts"] == 1 and found.parameters()["consensus"] == "tree"
 
 
@@ -190,7 +191,7 @@ def test_names_of_columns_come_from_a_file(tmp_path: Path, keys: Path, kind: str
 
 
 REFUSED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "no privacy said": ((*ADDRESS, *TASK), ("--epsilon is required",)),
+    "no privacy said": ((*ADDRESS, *TASK), ("--epsilon is missing", "--no-privacy")),
     "both said": ((*ADDRESS, *TASK, *PRIVATE, "--no-privacy"), ("contradict",)),
     "no address": ((*TASK, *PRIVATE), ("--address is missing",)),
     "a bad address": (("--address", "hub", *TASK, *PRIVATE), ("[hub] address must be HOST:PORT",)),
@@ -210,7 +211,7 @@ REFUSED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "a graph and an address": ((*ADDRESS, *TASK, *PRIVATE, "--graph", "ring"), ("--graph has none",)),
     "peers nowhere": ((*TASK, *PRIVATE, "--graph", "ring"), ('--peer-address "peer 0=HOST:PORT" is missing',)),
     "another graph": ((*TASK, *PRIVATE, "--graph", "rung"), ("--graph: must be one of ring",)),
-    "steps at a hub": ((*ADDRESS, *TASK, *PRIVATE, "--steps", "3"), ("--steps", "are for --graph")),
+    "steps at a hub": ((*ADDRESS, *TASK, *PRIVATE, "--steps", "3"), ("--steps is for --graph", "3")),
     "noise at a hub": ((*ADDRESS, *TASK, *PRIVATE, "--noise", "pairwise"), ("--noise is for",)),
     "sizes in words": ((*ADDRESS, *TASK, *PRIVATE, "--size", "site 0=many"), ("--size site 0 must be a whole number",)),
     "no sizes": ((*ADDRESS, *TASK, *PRIVATE, "--neighbours", "zero-out"), ("[sizes] is missing",)),

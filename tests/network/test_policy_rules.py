@@ -140,7 +140,7 @@ def test_trust_that_is_not_listed_is_refused() -> None:
     independent = StudyFile.of(gossip_document(4, privacy={"noise": "independent"}))
     assert refusals(independent, policy_for(independent)) == []
     (reason,) = refusals(independent, policy_for(independent, limits={"trust": ["pairwise"]}))
-    assert reason.startswith("[limits] trust: trust 'independent'")
+    assert reason.startswith("[limits] trust: independent is not among pairwise")
 
 
 def test_a_study_without_noise_needs_no_limit_at_all() -> None:
@@ -269,13 +269,13 @@ WRONG: list[tuple[str, str]] = [
     ('[pins]\nhub = "abc"', r"\[pins\] hub must be a list"),
     ('[pins]\nhub = ["abc"]', r"\[pins\] hub, entry 1, must be 64 lower-case hex digits, got 'abc'"),
     (f'[pins]\nhub = ["{"A" * 64}"]', r"\[pins\] hub, entry 1, must be 64 lower-case"),
-    ('[pins.peers]\nnorth = "abc"', r"\[pins\] peers 'north' must be 64 lower-case hex digits"),
+    ('[pins.peers]\nnorth = "abc"', r"\[pins\] peers, that of 'north', must be 64 lower-case hex digits"),
     ('[pins.peers]\n"a\\u001b" = "abc"', r"\[pins\] peers, a name, must be one line of printable"),
     ("[pins]\npeers = 3", r"\[pins\] peers must be a table"),
-    ("[limits]\norganisations = 0", r"\[limits\] organisations must be a whole number from 1"),
+    ("[limits]\norganisations = 0", r"\[limits\] organisations must be an integer from 1"),
     ('[limits]\ntasks = ["magic"]', r"\[limits\] tasks, entry 1, must be one of krylov.*'magic'"),
-    ('[limits]\ntrust = ["me"]', r"\[limits\] trust, entry 1, must be one of masked.*'me'"),
-    ("[limits]\nrows = -1", r"\[limits\] rows must be a whole number from 0"),
+    ('[limits]\ntrust = ["me"]', r"\[limits\] trust, entry 1, must be one of curator, .*masked.*'me'"),
+    ("[limits]\nrows = -1", r"\[limits\] rows must be an integer from 0"),
     ("[limits]\ncolumns = 3", r"\[limits\] columns must be a list"),
     ("[budget]\nstudy_epsilon = 0", r"\[budget\] study_epsilon must be a positive number, or inf, got 0"),
     ("[budget]\nstudy_epsilon = nan", r"\[budget\] study_epsilon must be"),

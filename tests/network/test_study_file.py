@@ -12,11 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eigenveil.errors import ParameterError
 from eigenveil.estimators import FederatedPCA, GossipPCA
+from eigenveil.graphs import Graph
 from eigenveil.network.identity_binding import checked_name
 from eigenveil.network.study_file import StudyFile
 from eigenveil.network.study_terms import method_of
 from eigenveil.network.study_toml import toml_value
+from eigenveil.params.study import PeerStudy, said_in_file
 from network.study_parties import ID, certificate, document, gossip_document, tree_document
 
 NUMBER = st.floats(-1e6, 1e6, allow_subnormal=False)
@@ -117,12 +120,16 @@ def test_the_estimator_has_what_is_written(study: StudyFile) -> None:
     assert isinstance(pca, GossipPCA if study.carrier == "gossip" else FederatedPCA)
     for name, value in parameters.items():
         assert getattr(pca, name) is value or getattr(pca, name) == value
-    task = study.task
-    assert pca.n_components == task.components and pca.person == task.person and pca.random_state == study.seed
-    assert pca.epsilon == study.privacy.epsilon and pca.delta == study.privacy.delta
-    assert (pca.row_bound, pca.scale, pca.neighbours) == (task.row_bound, task.scale, task.neighbours)
-    assert pca.center == (None if task.center == "none" else task.center)
-    assert pca.deadline == study.network.deadline
+    tables = study.document()
+    task, privacy = tables["task"], tables["privacy"]
+    assert (
+        pca.n_components == task["components"] and pca.person == task.get("person") and pca.random_state == study.seed
+    )
+    assert pca.epsilon == privacy.get("epsilon") and pca.delta == privacy.get("delta")
+    assert (pca.epsilon is None) == privacy["none"]
+    assert (pca.row_bound, pca.scale, pca.neighbours) == (task["row_bound"], task.get("scale"), task["neighbours"])
+    assert pca.center == (None if task["center"] == "none" else task["center"])
+    assert pca.deadline == tables["network"]["deadline"]
     assert 1 <= study.fewest <= len(study.holders)
     assert study.words() and all(sentence.isprintable() for sentence in study.words())
 
@@ -215,8 +222,8 @@ def test_the_name_of_a_graph_stands_for_its_edges() -> None:
     edges = [["peer 3", "peer 0"], ["peer 0", "peer 1"], ["peer 2", "peer 1"], ["peer 2", "peer 3"]]
     listed = StudyFile.of(gossip_document(4, graph={"kind": None, "edges": edges}))
     assert ring == listed and ring.digest == listed.digest
-    assert ring.graph is not None and ring.graph.kind is None
-    assert ring.graph.edges == (("peer 0", "peer 1"), ("peer 0", "peer 3"), ("peer 1", "peer 2"), ("peer 2", "peer 3"))
+    assert isinstance(ring.params, PeerStudy) and ring.params.kind is None
+    assert ring.params.graph == (("peer 0", "peer 1"), ("peer 0", "peer 3"), ("peer 1", "peer 2"), ("peer 2", "peer 3"))
 
 
 @pytest.mark.parametrize(
@@ -254,7 +261,8 @@ def test_peers_have_what_is_written_of_their_graph() -> None:
     study = StudyFile.of(gossip_document(4, graph=graph, privacy={"colluders": 2, "restarts": 3}))
     parameters = study.parameters()
     assert [parameters[name] for name in ("consensus", "steps", "colluders", "restarts")] == ["chebyshev", 90, 2, 3]
-    assert study.graph is not None and parameters["graph"] == list(study.graph.edges or ())
+    assert isinstance(study.params, PeerStudy) and parameters["graph"] == study.params.graph
+    assert parameters["graph"] == Graph.named("ring", [f"peer {at}" for at in range(4)]).edges
     assert sorted(map(sorted, parameters["noise_graph"])) == sorted(map(sorted, graph["noise_edges"]))
 
 
@@ -291,8 +299,11 @@ def test_what_is_said_names_who_learns_what() -> None:
 
 def test_a_changed_study_is_checked_again() -> None:
     study = StudyFile.of(document())
-    with pytest.raises(ValueError, match=r"\[task\] row_bound"):
-        replace(study, task=replace(study.task, row_bound=None))
+    with pytest.raises(ParameterError, match="row_bound") as caught:
+        replace(study, params=replace(study.params, row_bound=None))
+    assert "[task] row_bound" in said_in_file(caught.value)
+    with pytest.raises(ParameterError, match="row_bound must be"):
+        replace(study, params=replace(study.params, row_bound=-1.0))
 
 
 def test_a_file_that_others_can_change_is_not_read(tmp_path: Path) -> None:

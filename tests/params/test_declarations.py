@@ -27,7 +27,7 @@ from eigenveil.params import (
     param,
     parameters,
 )
-from eigenveil.params.docs import DOCUMENTED, current
+from eigenveil.params.docs import DOCUMENTED, KEYS_PAGE, current, keys_page
 from eigenveil.params.words import as_call, as_options, flag, in_options, in_study
 
 # What must be given, besides the number of components and epsilon.
@@ -64,6 +64,10 @@ def first(kind: Any) -> tuple[int, ...]:
 def test_docstrings_are_current(name: str) -> None:
     path, text, wanted = current(name)
     assert text == wanted, f"{path}: run python -m eigenveil.params.docs"
+
+
+def test_the_page_of_keys_is_current() -> None:
+    assert KEYS_PAGE.read_text(encoding="utf-8") == keys_page(), "run python -m eigenveil.params.docs"
 
 
 @EACH

@@ -25,6 +25,7 @@ def with_options(
     rows: str = "the table",
     panels: Mapping[str, str] | None = None,
     unless: str | None = None,
+    words: Words | None = None,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command an option for each parameter of `params` but those in `leave`.
 
@@ -32,25 +33,27 @@ def with_options(
     command imports anything heavy. A `ParameterError` in it is said in the words of its options, and X, the rows of an
     estimator, as `rows`. `panels` are other headings for those of the declarations, and `ahead` are options of the
     command's own that come first. With the command's own switch `unless`, such as --resume, no option is needed, and
-    `settings` is None; `written_out` says which were given all the same.
+    `settings` is None; `written_out` says which were given all the same. A command that has its own `words` for parameters
+    settles what its options mean together, and checks them itself.
     """
     known = {name: one for name, one in declared(params).items() if "cli" in one.param.surfaces and name not in leave}
 
     def made(command: Callable[..., None]) -> Callable[..., None]:
         own = [one for one in inspect.signature(command).parameters.values() if one.name != "settings"]
-        words = in_options(params, X=rows, **{one.name: f"--{one.name.replace('_', '-')}" for one in own})
+        said = words or in_options(params, X=rows, **{one.name: f"--{one.name.replace('_', '-')}" for one in own})
         # Options come behind the arguments, and before the command's own options.
         first = [one for one in own if one.default is inspect.Parameter.empty or one.name in ahead]
         rest = [one for one in own if one not in first]
         shown = [_under(one, panels or {}) for one in known.values()]
-        options = [option for one in shown for option in _options(one, words, needed=unless is None)]
+        options = [option for one in shown for option in _options(one, said, needed=unless is None)]
 
         @wraps(command)
         def run(**given: Any) -> None:
             try:
-                command(settings=_settings(params, known, given, words, unless), **given)
+                settings = _settings(known, given, said, unless)
+                command(settings=settings if words or settings is None else _checked(params, settings), **given)
             except ParameterError as error:
-                raise ValueError(error.said(words)) from error
+                raise ValueError(error.said(said)) from error
 
         whole = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in (*first, *options, *rest)]
         run.__signature__ = inspect.Signature(whole)  # type: ignore[attr-defined]
@@ -61,20 +64,24 @@ def with_options(
 
 
 def _settings(
-    params: type, known: Mapping[str, Declared], options: dict[str, Any], words: Words, unless: str | None
+    known: Mapping[str, Declared], options: dict[str, Any], words: Words, unless: str | None
 ) -> dict[str, Any] | None:
-    """The checked values of parameters, whose options are taken out of `options`."""
+    """The values of parameters, whose options are taken out of `options`."""
     taken = {name: (options.pop(name), options.pop(_switch(one), False)) for name, one in known.items()}
     if unless is not None and options[unless]:
         return None
     settings = {name: _value(one, *taken[name], words) for name, one in known.items()}
     _require_together(known, settings)
-    others = {name: one.default for name, one in declared(params).items() if name not in known}
+    return settings
+
+
+def _checked(params: type, settings: dict[str, Any]) -> dict[str, Any]:
+    others = {name: one.default for name, one in declared(params).items() if name not in settings}
     # Values of a class of which the command itself sees to a required one can only be checked by the command.
     if MISSING in others.values():
         return settings
     found = vars(checked(params, SimpleNamespace(**settings, **others)))
-    return {name: found[name] for name in known}
+    return {name: found[name] for name in settings}
 
 
 def written_out(context: typer.Context, params: type) -> list[str]:

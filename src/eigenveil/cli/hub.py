@@ -102,7 +102,7 @@ def hub(
 
 
 def _patience(agent: "HubAgent") -> float:
-    network = agent.study.network
+    network = agent.study.params
     return network.deadline * (1 + network.retries)
 
 

@@ -277,7 +277,7 @@ class HubView:
                 over = agent is not None and agent.desk.party.result is not None
                 words = f"{happening.who} has left" if over else words + self._missing()
             case "waiting" if agent is not None:
-                seconds = agent.study.network.join
+                seconds = agent.study.params.join
                 self._now, self._until = "for all to join", self._clock() + seconds
                 words += f", for at most {seconds:g} seconds"
             case "began":

@@ -117,7 +117,7 @@ def _covered(study: "StudyFile") -> str:
 
 
 def _covered_between_peers(study: "StudyFile") -> str:
-    few = study.privacy.colluders or 1
+    few = study.params.colluders
     match study.trust:
         case "pairwise":
             told = "one peer that tells them" if few == 1 else f"{few} peers that tell them"

@@ -32,7 +32,7 @@ def node(
     require_grpc()
     from eigenveil.network.node import NodeAgent
     from eigenveil.network.study_file import StudyFile
-    from eigenveil.network.study_keys import address
+    from eigenveil.network.study_places import address
 
     option.require_listen(listen)
     found = StudyFile.read(study)

@@ -13,6 +13,7 @@ from eigenveil.cli.network_run import require_grpc
 from eigenveil.cli.network_view import Voice
 from eigenveil.cli.terminal import errors_as_lines
 from eigenveil.errors import PeersLost, ProtocolError
+from eigenveil.params.study import PeerStudy
 
 if TYPE_CHECKING:
     from eigenveil.model import Model
@@ -162,6 +163,7 @@ class _Peer(Kind["PeerAgent"]):
 
 
 def _neighbours(agent: "PeerAgent") -> str:
-    if agent.study.private and not agent.study.privacy.restarts:
+    params = agent.study.params
+    if agent.study.private and isinstance(params, PeerStudy) and not params.restarts:
         return "its neighbours must stop too, as [privacy] restarts leaves no room to begin a round again without it"
     return "its neighbours go on without it"

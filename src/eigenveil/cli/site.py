@@ -64,7 +64,7 @@ def site(
     suffice, 2 if the policy refuses, 130 after Ctrl-C, 143 after SIGTERM.
     """
     require_grpc()
-    from eigenveil.network.study_keys import address
+    from eigenveil.network.study_places import address
 
     given = Given(study, data, keys, policy, ledger, dataset, yes, model, scores, rehearsal, dry_run, force)
     take_part(given, _Site(None if connect is None else address("--connect", connect)))

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from eigenveil.cli import options as option
-from eigenveil.cli import simulate_options as simulating
 from eigenveil.cli import study_options as choice
+from eigenveil.cli.derived import with_options
 from eigenveil.cli.terminal import errors_as_lines, output, wrote
-from eigenveil.errors import require
+from eigenveil.errors import require, require_param
+from eigenveil.params.study import NewStudy, in_new
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -38,53 +38,18 @@ def group() -> None:
 
 @study.command()
 @errors_as_lines
+@with_options(NewStudy, words=in_new(columns="--columns"))
 def new(
     file: choice.File,
-    components: simulating.Components,
+    settings: dict[str, Any],
     columns: choice.Columns = None,
     columns_from: choice.ColumnsFrom = None,
-    name: choice.Name = None,
-    purpose: choice.Purpose = None,
     keys: choice.Keys = Path(),
     site: choice.Site = None,
     address: choice.Address = None,
-    fanout: choice.Fanout = None,
     node_address: choice.NodeAddress = None,
-    epsilon: simulating.Epsilon = None,
-    delta: simulating.Delta = None,
-    no_privacy: option.NoPrivacy = False,
-    trust: choice.Trust = None,
-    survivors: simulating.Survivors = None,
-    colluders: simulating.Colluders = None,
-    neighbours: option.NeighboursName = "add-remove",
     size: choice.Size = None,
-    person: choice.Person = None,
-    person_sites: simulating.PersonSites = 1,
-    rehearsal_seed: choice.RehearsalSeed = None,
-    row_bound: option.RowBound = None,
-    column_bounds: option.ColumnBounds = None,
-    center: option.Center = "private",
-    origin: option.Origin = None,
-    mean_bound: option.MeanBound = None,
-    scale: option.Scale = None,
-    method: choice.Method = "auto",
-    rounds: simulating.Rounds = None,
-    tolerance: simulating.Tolerance = None,
-    oversample: simulating.Oversample = None,
-    local_steps: choice.LocalSteps = None,
-    align: choice.Align = None,
-    graph: choice.GraphOfPeers = None,
     peer_address: choice.PeerAddress = None,
-    noise: choice.NoiseName = None,
-    noise_graph: simulating.NoiseGraph = None,
-    consensus: simulating.Consensus = None,
-    steps: simulating.Steps = None,
-    restarts: simulating.Restarts = None,
-    quorum: choice.Quorum = None,
-    deadline: choice.Deadline = 30.0,
-    retries: choice.Retries = 4,
-    join: choice.Join = 900.0,
-    largest: choice.Largest = None,
     force: choice.Force = False,
 ) -> None:
     """Write the file of a study, from certificates and public numbers.
@@ -110,73 +75,36 @@ def new(
     must hold the same, and a change of one key makes it another study.
     """
     _require_new(file, force=force)
-    option.require_choice(epsilon, delta, no_privacy=no_privacy)
-    carrier = "gossip" if graph is not None else "star" if fanout is None else "tree"
-    require(
-        graph is None or fanout is None, "--graph has no hub, and --fanout is for a tree below one; give one of them"
-    )
-    if graph is None and not no_privacy and trust is None:
-        trust = "masked" if fanout is None else "site"
-    if graph is not None and not no_privacy and noise is None:
-        noise = "pairwise"
-    local = None if local_steps is None else simulating.local_steps_from(local_steps)
-    bytes_given = option.bytes_from("--largest", largest)
-    document: dict[str, Any] = {
-        "eigenveil_study": 1,
-        "study": {"name": file.stem if name is None else name, "id": secrets.token_hex(16), "carrier": carrier},
-        "task": {
-            "components": components,
-            "columns": choice.columns_of(columns, columns_from, person=person),
-            "method": method,
-            "rounds": rounds,
-            "tolerance": tolerance,
-            "oversample": oversample,
-            "center": center,
-            "row_bound": row_bound,
-            "column_bounds": option.pair_from("--column-bounds", column_bounds),
-            "origin": option.numbers_from("--origin", origin),
-            "mean_bound": mean_bound,
-            "scale": option.numbers_from("--scale", scale),
-            "neighbours": neighbours,
-            "person": person,
-            "local_steps": local,
-            "align": align,
-        },
-        "privacy": {
-            "epsilon": option.numbers_from("--epsilon", epsilon),
-            "delta": option.numbers_from("--delta", delta),
-            "none": no_privacy,
-            "trust": trust,
-            "survivors": simulating.number_or_share("--survivors", survivors),
-            "colluders": colluders,
-            "person_sites": None if person_sites == 1 else person_sites,
-            "noise": noise,
-            "restarts": restarts,
-        },
-        "network": {
-            "quorum": simulating.number_or_share("--quorum", quorum),
-            "deadline": deadline,
-            "retries": retries,
-            "join": join,
-            "largest": bytes_given,
-        },
+    given = {name: value for name, value in settings.items() if value is not None or name in ("epsilon", "center")}
+    given |= {
+        "columns": choice.columns_of(columns, columns_from, person=settings["person"]),
+        "id": secrets.token_hex(16),
     }
-    document["study"]["purpose"] = purpose
-    if rehearsal_seed is not None:
-        document["rehearsal"] = {"seed": rehearsal_seed}
-    if size:
-        sizes = choice.pairs_from("--size", size)
-        document["sizes"] = {who: _people(who, text) for who, text in sizes.items()}
-    if graph is None:
-        given = (consensus, steps, noise_graph, peer_address)
-        require(given == (None,) * 4, "--consensus, --steps, --noise-graph and --peer-address are for --graph")
-        document |= _around_hub(keys, site, address, fanout, node_address)
-    else:
+    given |= {"name": file.stem} | given | _carried(given)
+    sizes = choice.pairs_from("--size", size)
+    parties: dict[str, Any] = {"sizes": {who: _people(who, text) for who, text in sizes.items()}} if sizes else {}
+    if given["topology"] == "gossip":
         require(
             address is None and not node_address, "--address and --node-address are for a hub, and --graph has none"
         )
-        document |= _between_peers(keys, site, graph, noise_graph, peer_address, consensus=consensus, steps=steps)
-    _write(file, {part: _given(table) for part, table in document.items()})
+        parties |= _between_peers(keys, site, peer_address, given)
+    else:
+        require(not peer_address, "--peer-address is for --graph: peers with no hub")
+        parties |= _around_hub(keys, site, address, given.get("fanout"), node_address)
+    _write(file, given, parties)
+
+
+def _carried(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Who carries the study, as what was given says, and who adds the noise unless that was given."""
+    require_param(
+        "graph" not in given or "fanout" not in given,
+        "{graph} has no hub, and {fanout} is for a tree below one; give one of them",
+    )
+    private = given["epsilon"] is not None
+    if "graph" in given:
+        return {"topology": "gossip"} | ({"noise": given.get("noise", "pairwise")} if private else {})
+    carrier, trust = ("tree", "site") if "fanout" in given else ("star", "masked")
+    return {"topology": carrier} | ({"trust": given.get("trust", trust)} if private else {})
 
 
 @study.command()
@@ -204,11 +132,6 @@ def _require_new(file: Path, *, force: bool) -> None:
     require(file.parent.is_dir(), f"{file}: the folder {file.parent} does not exist")
     require(not file.is_dir(), f"{file} is a folder")
     require(force or not file.exists(), f"{file} already exists; --force overwrites it")
-
-
-def _given(table: Any) -> Any:
-    """A section without what was not given."""
-    return {key: value for key, value in table.items() if value is not None} if isinstance(table, dict) else table
 
 
 def _people(name: str, text: str) -> int:
@@ -267,47 +190,33 @@ def _around_hub(
         there = name in certificates and certificates[name].role == "node"
         require(there, f"--keys {keys}: the tree has a node called {name!r}, and there is no certificate of it")
     nodes = _listening([certificates[name] for name in names], "--node-address", node_address)
-    return found | {"tree": {"fanout": fanout}} | ({"node": nodes} if nodes else {})
+    return found | ({"node": nodes} if nodes else {})
 
 
 def _between_peers(
-    keys: Path,
-    site: list[str] | None,
-    graph: str,
-    noise_graph: str | None,
-    peer_address: list[str] | None,
-    *,
-    consensus: str | None,
-    steps: int | None,
+    keys: Path, site: list[str] | None, peer_address: list[str] | None, given: dict[str, Any]
 ) -> dict[str, Any]:
+    """The parties, and in `given` the graphs as edges between them."""
     from eigenveil.estimators.gossip_graphs import read_graph
+    from eigenveil.network.study_terms import named_parameters
 
     authority, certificates = choice.certificates_in(keys)
     peers = _chosen(certificates, "peer", site, keys)
     names = tuple(one.name for one in peers)
-    terms: dict[str, Any] = {"consensus": consensus, "steps": steps}
-    try:
-        terms["edges"] = read_graph("graph", graph, names)[0].edges
-        terms["noise_edges"] = None if noise_graph is None else read_graph("noise_graph", noise_graph, names)[0].edges
-    except ValueError as error:
-        raise ValueError(option.in_option_words(str(error))) from error
-    return {
-        "authority": {"certificate": authority},
-        "graph": terms,
-        "peer": _listening(peers, "--peer-address", peer_address),
-    }
+    with named_parameters():
+        given |= {
+            name: read_graph(name, given[name], names)[0].edges for name in ("graph", "noise_graph") if name in given
+        }
+    return {"authority": {"certificate": authority}, "peer": _listening(peers, "--peer-address", peer_address)}
 
 
-def _write(file: Path, document: dict[str, Any]) -> None:
+def _write(file: Path, given: Mapping[str, Any], parties: Mapping[str, Any]) -> None:
     from eigenveil.files import whole_file
     from eigenveil.network.fits import require_possible
     from eigenveil.network.study_file import StudyFile
 
-    try:
-        found = StudyFile.of(document)
-        require_possible(found)
-    except ValueError as error:
-        raise ValueError(choice.in_new_words(str(error))) from error
+    found = StudyFile.made(given, parties)
+    require_possible(found)
     # Read back before it is there: a file that nobody could read is no study.
     text = found.text()
     require(StudyFile.parse(text) == found, "the study does not read back as it was written")

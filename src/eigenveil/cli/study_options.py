@@ -1,39 +1,28 @@
-"""The options of `eigenveil study new`, each with the words its --help shows, and how their texts become sections of a study."""
+"""The options of `eigenveil study new` that are no parameters of a study, and how their texts become its parties."""
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
 import typer
 
 from eigenveil.cli.files import column_names
 from eigenveil.errors import require
+from eigenveil.params.gossip import PEERS
 
 if TYPE_CHECKING:
     from eigenveil.network.identity import Certificate
 
-__all__ = ["certificates_in", "columns_of", "in_new_words", "pairs_from"]
+__all__ = ["certificates_in", "columns_of", "pairs_from"]
 
 _WHO: Final = "Who takes part"
 _PRIVACY: Final = "Privacy"
-_METHOD: Final = "Method"
-_PEERS: Final = "Peers with no hub (all but the first only with --graph)"
-_NETWORK: Final = "Waiting"
+_PEERS: Final = f"{PEERS} (all but the first only with --graph)"
 # A file with a name on each line is no larger, or it is something else.
 _LARGEST: Final = 4 << 20
 
 File: TypeAlias = Annotated[Path, typer.Argument(metavar="FILE", help="The study file, a .toml.", show_default=False)]
 Force: TypeAlias = Annotated[bool, typer.Option("--force", help="Overwrite the file if it exists.")]
-Name: TypeAlias = Annotated[
-    str | None, typer.Option(metavar="TEXT", help="What the study is called.", show_default="as the file is")
-]
-Purpose: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        metavar="TEXT", help="What it is for, for those at the sites who decide. One line.", show_default=False
-    ),
-]
 Keys: TypeAlias = Annotated[
     Path,
     typer.Option(
@@ -58,15 +47,6 @@ Address: TypeAlias = Annotated[
         metavar="HOST:PORT", help="Where sites reach the hub.", rich_help_panel=_WHO, show_default="none with --graph"
     ),
 ]
-Fanout: TypeAlias = Annotated[
-    int | None,
-    typer.Option(
-        metavar="NUMBER",
-        help="A tree: at most so many below the hub and below each node between it and the sites.",
-        rich_help_panel=_WHO,
-        show_default="a star, all below the hub",
-    ),
-]
 NodeAddress: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
@@ -88,26 +68,6 @@ ColumnsFrom: TypeAlias = Annotated[
         show_default=False,
     ),
 ]
-Person: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        metavar="COLUMN",
-        help="The column at every site that says whose row it is. A person's rows then count as one.",
-        rich_help_panel=_PRIVACY,
-        show_default=False,
-    ),
-]
-Trust: TypeAlias = Annotated[
-    Literal["masked", "site", "curator", "both"] | None,
-    typer.Option(
-        metavar="WHO",
-        help="Who adds the noise. masked: the sites together, under masks that come off the sum alone, and the hub sees no "
-        "site's part. site: every site, against the hub too, for sqrt(M) times the noise. curator: the hub, WHICH SEES RAW "
-        "PARTS. both: sites and hub, for two budgets. With --no-privacy: masked, or left out.",
-        rich_help_panel=_PRIVACY,
-        show_default="masked; site with --fanout",
-    ),
-]
 Size: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
@@ -117,53 +77,6 @@ Size: TypeAlias = Annotated[
         show_default=False,
     ),
 ]
-RehearsalSeed: TypeAlias = Annotated[
-    int | None,
-    typer.Option(
-        help="A test run with this seed: reproducible, NOT PRIVATE, and sites refuse it unless their policy allows "
-        "rehearsals.",
-        rich_help_panel=_PRIVACY,
-        show_default=False,
-    ),
-]
-Method: TypeAlias = Annotated[
-    Literal["auto", "krylov", "power", "fedpower", "covariance", "merge", "uda", "wda", "dr-svd"],
-    typer.Option(
-        metavar="WHICH",
-        help="auto, krylov, power, fedpower, covariance, merge, uda, wda or dr-svd; under masks krylov, power, covariance or "
-        "dr-svd. With --graph: power, which auto is then, krylov or covariance.",
-        rich_help_panel=_METHOD,
-    ),
-]
-LocalSteps: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        metavar="STEPS",
-        help="For fedpower: power steps at a site in each round: 4, or 4,3,2,1 round by round, or decay:4.",
-        rich_help_panel=_METHOD,
-        show_default="1",
-    ),
-]
-Align: TypeAlias = Annotated[
-    Literal["procrustes", "sign", "none"] | None,
-    typer.Option(
-        metavar="WHICH",
-        help="For fedpower: how sites turn their products: procrustes, sign or none.",
-        rich_help_panel=_METHOD,
-        show_default="procrustes",
-    ),
-]
-GraphOfPeers: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        "--graph",
-        metavar="WHICH",
-        help="Peers talk to their neighbours on this graph, with no hub: ring, path, grid, star, complete, random-regular:4, or "
-        "a file with an edge on each line, two names with a comma between.",
-        rich_help_panel=_PEERS,
-        show_default="a hub",
-    ),
-]
 PeerAddress: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
@@ -171,46 +84,6 @@ PeerAddress: TypeAlias = Annotated[
         help="Where a peer listens; repeat it for each.",
         rich_help_panel=_PEERS,
         show_default=False,
-    ),
-]
-NoiseName: TypeAlias = Annotated[
-    Literal["pairwise", "independent"] | None,
-    typer.Option(
-        "--noise",
-        metavar="WHICH",
-        help="pairwise: noise that cancels between pairs of peers, against --colluders of them. independent: all of it at every "
-        "peer, for sqrt(M) times as much.",
-        rich_help_panel=_PEERS,
-        show_default="pairwise with --epsilon",
-    ),
-]
-Quorum: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NUMBER",
-        help="How many must answer, such as 4, or which share of them, such as 0.8. Under masks there is --survivors.",
-        rich_help_panel=_NETWORK,
-        show_default="all; more than half with --graph",
-    ),
-]
-Deadline: TypeAlias = Annotated[
-    float,
-    typer.Option(metavar="SECONDS", help="How long to wait for an answer.", rich_help_panel=_NETWORK),
-]
-Retries: TypeAlias = Annotated[
-    int, typer.Option(metavar="NUMBER", help="How often to ask again.", rich_help_panel=_NETWORK)
-]
-Join: TypeAlias = Annotated[
-    float,
-    typer.Option(metavar="SECONDS", help="How long to wait until all have joined.", rich_help_panel=_NETWORK),
-]
-Largest: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        metavar="BYTES",
-        help="The largest message that is taken, such as 64MB.",
-        rich_help_panel=_NETWORK,
-        show_default="1 GiB",
     ),
 ]
 
@@ -273,30 +146,3 @@ def certificates_in(folder: Path) -> tuple[str, dict[str, "Certificate"]]:
         )
         found[certificate.name] = certificate
     return contents(authority).decode(errors="replace"), found
-
-
-_OPTIONS: Final[Mapping[str, str]] = {
-    "none = true": "--no-privacy",
-    "noise_edges": "--noise-graph",
-    "edges": "--graph",
-    "kind": "--graph",
-    "seed": "--rehearsal-seed",
-}
-
-
-def in_new_words(message: str) -> str:
-    """A message about a study file with its keys replaced by the options that write them.
-
-    >>> in_new_words("[task] row_bound must be positive, or [privacy] none = true")
-    '--row-bound must be positive, or --no-privacy'
-    >>> in_new_words('[task] components = 9 is too much for [privacy] trust = "masked"')
-    '--components 9 is too much for --trust masked'
-    """
-
-    def option(found: re.Match[str]) -> str:
-        key = found[1]
-        return _OPTIONS.get(key, f"--{key.replace('_', '-')}") + (" " if found[2] else "")
-
-    sections = r"\[(?:study|task|privacy|network|tree|graph|rehearsal)\] "
-    message = re.sub(rf"{sections}(none = true|\w+)( = )?", option, message)
-    return re.sub(r'(--[\w-]+ )"([\w-]+)"', r"\1\2", message)

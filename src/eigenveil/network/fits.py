@@ -1,9 +1,11 @@
 """From a study file to its parties: every organisation makes the same terms from it, and its own party. And back, to a model."""
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from eigenveil.errors import require
+from eigenveil.errors import ParameterError, require, require_param
 from eigenveil.estimators import FederatedPCA, GossipPCA
 from eigenveil.estimators.federated_promise import federated_promise
 from eigenveil.estimators.fitted import model_of
@@ -11,6 +13,7 @@ from eigenveil.estimators.gossip_parties import PeerParties
 from eigenveil.estimators.parties import Parties
 from eigenveil.model import Model
 from eigenveil.network.study_file import StudyFile
+from eigenveil.params.study import said_in_file
 from eigenveil.tasks.fit.task import Found, Study
 
 __all__ = ["federated_model", "found_in", "parties_of", "peer_parties_of", "require_possible", "title_of"]
@@ -28,13 +31,41 @@ def title_of(study: StudyFile) -> str:
 
 
 def parties_of(study: StudyFile) -> Parties:
-    """The parties of a study around a hub or in a tree."""
+    """The parties of a study around a hub or in a tree; what is wrong with it is said in the words of its file."""
+    with _in_words_of_file():
+        return _parties_of(study)
+
+
+def peer_parties_of(study: StudyFile) -> PeerParties:
+    """The peers of a study without a hub; likewise."""
+    with _in_words_of_file():
+        return _peer_parties_of(study)
+
+
+def require_possible(study: StudyFile) -> None:
+    """Refuse a study whose parties cannot be made, with a `ParameterError` where a parameter is to blame: before its file goes
+    to everybody."""
+    if study.carrier == "gossip":
+        _peer_parties_of(study)
+    else:
+        _parties_of(study)
+
+
+@contextmanager
+def _in_words_of_file() -> Iterator[None]:
+    try:
+        yield
+    except ParameterError as error:
+        raise ValueError(said_in_file(error)) from error
+
+
+def _parties_of(study: StudyFile) -> Parties:
     estimator = study.estimator()
     require(isinstance(estimator, FederatedPCA), f"{study.name} is a study between peers, and has no hub")
     assert isinstance(estimator, FederatedPCA)
     names = [place.name for place in study.sites]
     request = estimator.request_for(
-        dim=len(study.columns), sites=names, sizes=study.sizes, grouped=study.task.person is not None
+        dim=len(study.columns), sites=names, sizes=study.sizes, grouped=study.params.person is not None
     )
     parties = Parties(
         request,
@@ -57,21 +88,22 @@ def _require_room(study: StudyFile, parties: Parties) -> None:
     # Cards and letters of masks are a few hundred bytes for each site and turn.
     turns = 0 if parties.masked is None else parties.masked.turns
     needed = 8 * numbers + 256 * (1 + turns) * len(parties.names) + 2**14
-    largest = study.network.largest
-    require(
+    largest = study.params.largest
+    require_param(
         needed <= largest,
-        f"[network] largest must be at least {needed} for this study, whose messages are that long, got {largest}",
+        "{largest} must be at least {@needed} for this study, whose messages are that long, got {@given}",
+        needed=needed,
+        given=largest,
     )
 
 
-def peer_parties_of(study: StudyFile) -> PeerParties:
-    """The peers of a study without a hub."""
+def _peer_parties_of(study: StudyFile) -> PeerParties:
     estimator = study.estimator()
     require(isinstance(estimator, GossipPCA), f"{study.name} has a hub: run `eigenveil site`")
     assert isinstance(estimator, GossipPCA)
     names = [place.name for place in study.peers]
     request = estimator.request_for(
-        dim=len(study.columns), peers=names, sizes=study.sizes, grouped=study.task.person is not None
+        dim=len(study.columns), peers=names, sizes=study.sizes, grouped=study.params.person is not None
     )
     return PeerParties(
         request,
@@ -82,14 +114,6 @@ def peer_parties_of(study: StudyFile) -> PeerParties:
         start=_first_seed(study) if request.seed is None else request.seed,
         apart=True,
     )
-
-
-def require_possible(study: StudyFile) -> None:
-    """Refuse a study whose parties cannot be made, in the words of who cannot: before its file goes to everybody."""
-    if study.carrier == "gossip":
-        peer_parties_of(study)
-    else:
-        parties_of(study)
 
 
 def found_in(parties: Parties, arrays: tuple[Any, ...]) -> Found:

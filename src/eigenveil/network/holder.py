@@ -12,12 +12,13 @@ from typing import final
 import numpy as np
 
 from eigenveil.data import read_table
-from eigenveil.errors import require
+from eigenveil.errors import ParameterError, require
 from eigenveil.estimators.sites import people_at
 from eigenveil.network.book import Account
 from eigenveil.network.identity import Keys
 from eigenveil.network.policy import Policy, PolicyRefusal
 from eigenveil.network.study_file import Place, StudyFile
+from eigenveil.params.study import said_in_file
 from eigenveil.privacy import Budget
 from eigenveil.rows import CheckedRows, Rows, block_size
 from eigenveil.runtimes.network import Credentials
@@ -66,7 +67,7 @@ class Holding:
     def read(cls, path: Path, study: StudyFile) -> "Holding":
         """The columns that the study names, from a file that may have others; the error names the file and no value."""
         try:
-            table = read_table(path, person=study.task.person, columns=study.columns)
+            table = read_table(path, person=study.params.person, columns=study.columns)
         except UnicodeDecodeError:
             # Its own words would quote a byte of the table.
             raise ValueError(f"{path} is not UTF-8 text") from None
@@ -101,12 +102,14 @@ class Holding:
 
 def _require_sparse(study: StudyFile) -> None:
     """Refuse bounds that a sparse table could only be brought into by filling it."""
-    given = study.parameters()
-    names = ("row_bound", "column_bounds", "origin", "mean_bound", "scale")
+    given = {
+        name: getattr(study.params, name) for name in ("row_bound", "column_bounds", "origin", "mean_bound", "scale")
+    }
     try:
-        RowBounds.check(len(study.columns), private=study.private, sparse=True, **{name: given[name] for name in names})
+        RowBounds.check(len(study.columns), private=study.private, sparse=True, **given)
     except ValueError as error:
-        raise ValueError(f"the table is sparse, and the study does not go with that: {error}") from error
+        why = said_in_file(error) if isinstance(error, ParameterError) else error
+        raise ValueError(f"the table is sparse, and the study does not go with that: {why}") from error
 
 
 def require_policy(policy: Policy | None, study: StudyFile, holding: Holding, *, me: str, method: str) -> None:

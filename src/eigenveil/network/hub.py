@@ -39,7 +39,7 @@ class HubAgent:
         self._ready: set[str] = set()
         # The connections, while there are any.
         self.board: Switchboard | None = None
-        self.desk = HubDesk(self.parties, transcript, limit=study.network.largest, tell=tell)
+        self.desk = HubDesk(self.parties, transcript, limit=study.params.largest, tell=tell)
 
     @classmethod
     def transcript_for(cls, path: Any, study: StudyFile) -> Transcript:
@@ -62,7 +62,7 @@ class HubAgent:
             self.place.name,
             credentials=credentials_of(self.study, self._keys),
             greeting=self.study.greeting,
-            limit=self.study.network.largest,
+            limit=self.study.params.largest,
         )
         runner = Runner(self.desk, board, tell=self._tell, notes=self._noted, there=self._there)
         try:
@@ -74,7 +74,7 @@ class HubAgent:
                 await self._carry(runner)
             model = self.model()
             deliver(model)
-            network = self.study.network
+            network = self.study.params
             await runner.linger(seconds=network.deadline * (1 + network.retries), over=self._all_thanked)
             return model
         finally:
@@ -85,7 +85,7 @@ class HubAgent:
         enough = self._enough()
         if not self.desk.begun:
             self._tell(Happening("waiting", "", f"for {len(self.below)} to join"))
-            await runner.gather(self.below, seconds=self.study.network.join, enough=enough)
+            await runner.gather(self.below, seconds=self.study.params.join, enough=enough)
             self._tell(Happening("began"))
         await runner.begin()
         await runner.run(lambda: self.desk.over)

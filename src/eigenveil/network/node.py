@@ -78,7 +78,7 @@ class NodeAgent:
     async def run(self, *, listen: str, address: str | None = None) -> None:
         """Pass on until the answer has been; `address` is where to find who stands above, unless the study file is right."""
         above = self.study.place(self.parties.above[self.place.name])
-        limit = self.study.network.largest
+        limit = self.study.params.largest
         board = self.board = Switchboard(
             self.place.name,
             credentials=credentials_of(self.study, self._keys),
@@ -108,7 +108,7 @@ class NodeAgent:
         try:
             seen = [self.study.place(name).certificate for name in self.below]
             await board.listen(listen, recognise=recogniser(seen))
-            network, where = self.study.network, address or above.address
+            network, where = self.study.params, address or above.address
             assert where is not None
             self._tell(
                 Happening("waiting", "", f"for {len(self.below)} to join below, then for {above.name} at {where}")

@@ -148,7 +148,7 @@ class PeerAgent:
                 self.parties,
                 self._book,
                 study=self.study.digest,
-                limit=self.study.network.largest,
+                limit=self.study.params.largest,
                 tell=self._tell,
             )
             return await self._carry(desk, deliver, listen, ready)
@@ -165,7 +165,7 @@ class PeerAgent:
     async def _carry(
         self, desk: _PeerDesk, deliver: Callable[[Model], None], listen: str, ready: Callable[[int], None]
     ) -> Model:
-        network = self.study.network
+        network = self.study.params
         board = self.board = Switchboard(
             self.place.name,
             credentials=credentials_of(self.study, self._keys),

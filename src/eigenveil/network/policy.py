@@ -10,38 +10,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, final
 
-from eigenveil.errors import EigenveilError, require
+from eigenveil.errors import EigenveilError, ParameterError, require
 from eigenveil.network.study_file import Place, StudyFile
-from eigenveil.network.study_keys import (
-    check_fields,
-    hex_digits,
-    key,
-    line,
-    listed,
-    one_of,
-    optional,
-    real,
-    refuse_unknown,
-    section_from,
-    shown,
-    truth,
-    whole,
-)
 from eigenveil.network.study_toml import load_toml, written_by_owner
+from eigenveil.params import param, parameters
+from eigenveil.params.declare import Limit
+from eigenveil.params.groups import DELTA_IN_FILE, EPSILON_LIMIT, METHOD_LIMIT, NAME
+from eigenveil.params.limits import limited, limiting, words_allowed
+from eigenveil.params.tables import refuse_unknown, shown_in_file, values_in
+from eigenveil.params.values import Expected, hex_digits, listed, real, whole
+from eigenveil.params.words import in_study
 from eigenveil.privacy import Budget
-from eigenveil.protocols.messages import LONGEST_NAME
 
-__all__ = ["METHODS", "TRUSTS", "Agent", "Limits", "Pins", "Policy", "PolicyRefusal", "Spending"]
+__all__ = ["METHODS", "Agent", "Limits", "Pins", "Policy", "PolicyRefusal", "Spending"]
 
-METHODS: Final = ("krylov", "power", "fedpower", "covariance", "merge", "uda", "wda", "dr-svd")
-TRUSTS: Final = ("masked", "site", "both", "curator", "pairwise", "independent", "none")
-_SAFE_METHODS: Final = METHODS[:-1]
-_SAFE_TRUSTS: Final = ("masked", "site", "pairwise", "independent")
+METHODS: Final = words_allowed(METHOD_LIMIT)
 _MOST_PINS: Final = 20_000
-
 _PIN: Final = hex_digits(64)
-_EPSILON: Final = real("a positive number, or inf", lambda number: number > 0, infinite=True)
-_DELTA: Final = real("a number between 0 and 1, at least 1e-300", lambda number: 1e-300 <= number < 1)
 
 
 class PolicyRefusal(EigenveilError):
@@ -52,79 +37,83 @@ class PolicyRefusal(EigenveilError):
         self.reasons = tuple(reasons)
 
 
-def _peers(where: str, value: Any) -> dict[str, str]:
-    require(isinstance(value, dict) and len(value) <= _MOST_PINS, f"{where} must be a table, got {shown(value)}")
-    name = line(LONGEST_NAME)
-    return {name(f"{where}, a name,", who): _PIN(f"{where} {shown(who)}", pin) for who, pin in value.items()}
+def _peers(value: Any) -> dict[str, str]:
+    if not isinstance(value, dict) or len(value) > _MOST_PINS:
+        raise Expected(f"a table of at most {_MOST_PINS} pins by name")
+    found: dict[str, str] = {}
+    for who, pin in value.items():
+        try:
+            name = NAME(who)
+        except Expected as error:
+            raise Expected(str(error), at="a name", given=who) from None
+        try:
+            found[name] = _PIN(pin)
+        except Expected as error:
+            raise Expected(str(error), at=f"that of {name!r}", given=pin) from None
+    return found
+
+
+def _truth(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise Expected("true or false")
+    return value
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@parameters(section="pins", frozen=True)
 class Pins:
     """[pins]: whose keys this site has compared with their owners, not with the coordinator."""
 
-    hub: tuple[str, ...] = key(listed(_PIN, most=1000, distinct=True), "The pins of hubs that may gather.", default=())
-    peers: Mapping[str, str] = key(_peers, "The pin of each other site, peer or node, by name.", default_factory=dict)
-
-    def __post_init__(self) -> None:
-        check_fields(self, "pins")
+    hub: tuple[str, ...] = param(
+        "The pins of hubs that may gather, 64 hex digits each.",
+        default=(),
+        check=listed(_PIN, most=1000, distinct=True),
+    )
+    peers: Mapping[str, str] = param(
+        "The pin of each other site, peer or node, by name.", default_factory=dict, check=_peers
+    )
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@parameters(section="limits", frozen=True)
+@limiting("limits")
 class Limits:
-    """[limits]: which studies are taken part in at all."""
+    """[limits]: which studies are taken part in at all. Parameters that have limits here declare them themselves."""
 
-    organisations: int = key(whole(1, 1_000_000), "Over how many organisations a sum must be at least.", default=3)
-    tasks: tuple[str, ...] = key(listed(one_of(*METHODS)), "The methods that may run.", default=_SAFE_METHODS)
-    trust: tuple[str, ...] = key(
-        listed(one_of(*TRUSTS)),
-        "Who may add the noise; curator and both leave some of it to the hub, and none is no noise at all.",
-        default=_SAFE_TRUSTS,
+    organisations: int = param(
+        "Over how many organisations a sum must be at least.", default=3, check=whole(1, 1_000_000)
     )
-    rows: int = key(whole(0, 1 << 53), "How many people my table must have at least.", default=100)
-    columns: tuple[str, ...] | None = key(
-        optional(listed(line(LONGEST_NAME))), "The columns that may be used; unless given, all.", default=None
+    rows: int = param("How many people my table must have at least.", default=100, check=whole(0, 1 << 53))
+    columns: tuple[str, ...] | None = param(
+        "The columns that may be used; unless given, all.", default=None, check=listed(NAME)
     )
-
-    def __post_init__(self) -> None:
-        check_fields(self, "limits")
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@parameters(section="budget", frozen=True)
+@limiting("budget")
 class Spending:
     """[budget]: how much of a person's privacy one study may cost, and all studies together for the life of a dataset."""
 
-    study_epsilon: float = key(_EPSILON, "The largest epsilon of one study.", default=1.0)
-    study_delta: float = key(_DELTA, "The largest delta of one study.", default=1e-5)
-    life_epsilon: float = key(_EPSILON, "The largest epsilon of all studies on a dataset together.", default=3.0)
-    life_delta: float = key(_DELTA, "The delta at which that is reckoned.", default=1e-5)
-
-    def __post_init__(self) -> None:
-        check_fields(self, "budget")
-        require(
-            self.study_epsilon <= self.life_epsilon,
-            f"[budget] study_epsilon must be at most life_epsilon, {self.life_epsilon:g}, got {self.study_epsilon:g}",
-        )
+    life_epsilon: float = param(
+        "The largest epsilon of all studies on a dataset together.", default=3.0, check=EPSILON_LIMIT.check
+    )
+    life_delta: float = param("The delta at which that is reckoned.", default=1e-5, check=DELTA_IN_FILE)
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@parameters(section="agent", frozen=True)
 class Agent:
     """[agent]: how the site's program behaves."""
 
-    reply_seconds: float = key(
-        real("a number of seconds from 0 to 3600", lambda number: 0 <= number <= 3600),
+    reply_seconds: float = param(
         "Every answer takes this long, so that its time says nothing about the rows; 0 is as fast as it goes.",
         default=0.0,
+        check=real("a number of seconds from 0 to 3600", lambda number: 0 <= number <= 3600),
     )
-    rehearsals: bool = key(
-        truth, "Whether studies with a test seed, which protect nobody, are taken part in.", default=False
+    rehearsals: bool = param(
+        "Whether studies with a test seed, which protect nobody, are taken part in.", default=False, check=_truth
     )
-
-    def __post_init__(self) -> None:
-        check_fields(self, "agent")
 
 
 _SECTIONS: Final = {"pins": Pins, "limits": Limits, "budget": Spending, "agent": Agent}
@@ -144,6 +133,10 @@ class Policy:
     budget: Spending = field(default_factory=Spending)
     agent: Agent = field(default_factory=Agent)
 
+    def __post_init__(self) -> None:
+        most, life = self.limit(EPSILON_LIMIT), self.budget.life_epsilon
+        require(most <= life, f"[budget] study_epsilon must be at most life_epsilon, {life:g}, got {most:g}")
+
     @classmethod
     def read(cls, path: Path) -> "Policy":
         """The policy in a file that nobody but its owner may change; a `ValueError` that says what is wrong with it."""
@@ -158,10 +151,11 @@ class Policy:
         """The policy that a TOML text says; what it leaves out has its safe default."""
         document = load_toml(text)
         refuse_unknown("the policy", document, list(_SECTIONS), explained={})
-        found: dict[str, Any] = {}
-        for name, table in document.items():
-            found[name] = section_from(_SECTIONS[name], name, table, explained={})
-        return cls(**found)
+        return cls(**{name: _section(_SECTIONS[name], document) for name in document})
+
+    def limit(self, limit: Limit) -> Any:
+        """What the policy says of a limit on some parameter."""
+        return getattr(getattr(self, limit.section), limit.key)
 
     @property
     def life(self) -> Budget | None:
@@ -194,9 +188,9 @@ class Policy:
         ]
 
     def _of_time(self, study: StudyFile) -> Iterator[str]:
-        if self.reply_seconds >= study.network.deadline:
+        if self.reply_seconds >= study.params.deadline:
             yield (
-                f"[agent] reply_seconds = {self.reply_seconds:g}: every answer would come after the {study.network.deadline:g} "
+                f"[agent] reply_seconds = {self.reply_seconds:g}: every answer would come after the {study.params.deadline:g} "
                 "seconds that the study waits for one"
             )
 
@@ -242,18 +236,14 @@ class Policy:
                 f"[limits] organisations: a sum must be over at least {limits.organisations}, and in this study it may be over "
                 f"{study.fewest}"
             )
-        if method not in limits.tasks:
-            yield f"[limits] tasks: {method} is not among {', '.join(limits.tasks) or 'those allowed, which are none'}"
-        if study.trust not in limits.trust:
-            what = "a study without noise" if study.trust == "none" else f"trust {study.trust!r}"
-            yield f"[limits] trust: {what} is not among {', '.join(limits.trust) or 'those allowed, which are none'}"
+        yield from self._of_limits(study, "limits", method)
         if study.seed is not None and not self.agent.rehearsals:
             yield "[agent] rehearsals: the study has a test seed, so its noise protects nobody, and rehearsals are not allowed"
 
     def _of_columns(self, study: StudyFile) -> Iterator[str]:
         if self.limits.columns is None:
             return
-        person = () if study.task.person is None else (study.task.person,)
+        person = () if study.params.person is None else (study.params.person,)
         allowed = set(self.limits.columns)
         others = [name for name in (*study.columns, *person) if name not in allowed]
         if others:
@@ -262,19 +252,50 @@ class Policy:
 
     def _of_budget(self, study: StudyFile) -> Iterator[str]:
         asked, most = study.budget, self.budget
-        if asked is None:
-            # An exact answer has no epsilon, so only those who set no limit can give one.
-            for name in ("study_epsilon", "life_epsilon"):
-                limit = getattr(most, name)
-                if math.isfinite(limit):
-                    yield f"[budget] {name}: a study without noise costs more than any epsilon, and the limit is {limit:g}"
-            return
-        if asked.epsilon > most.study_epsilon:
-            yield f"[budget] study_epsilon: the study costs epsilon = {asked.epsilon:g}, and {most.study_epsilon:g} is allowed"
-        if asked.delta > most.study_delta:
-            yield f"[budget] study_delta: the study has delta = {asked.delta:g}, and {most.study_delta:g} is allowed"
-        if self.life is not None and asked.mu > self.life.mu:
+        yield from self._of_limits(study, "budget", None)
+        if asked is None and math.isfinite(most.life_epsilon):
+            yield (
+                f"[budget] life_epsilon: a study without noise costs more than any epsilon, and the limit is "
+                f"{most.life_epsilon:g}"
+            )
+        if asked is not None and self.life is not None and asked.mu > self.life.mu:
             yield (
                 f"[budget] life_epsilon: the study costs ({asked.epsilon:g}, {asked.delta:g}), more than ({most.life_epsilon:g}, "
                 f"{most.life_delta:g}), which is for all studies on a dataset together"
             )
+
+    def _of_limits(self, study: StudyFile, section: str, method: str | None) -> Iterator[str]:
+        """What of the parameters of a study is beyond the limits of a section."""
+        found = _decided(study) | ({} if method is None else {"method": method})
+        for one, limit in limited(type(study.params), section):
+            value, allowed = found.get(one.name, getattr(study.params, one.name)), self.limit(limit)
+            where = f"[{limit.section}] {limit.key}"
+            if limit.kind == "among" and value not in allowed:
+                what = "a study without noise" if value == "none" else value
+                yield f"{where}: {what} is not among {', '.join(allowed) or 'those allowed, which are none'}"
+            elif limit.kind == "most" and value > allowed:
+                # An exact answer has no epsilon, so only those who set no limit can give one.
+                exact = f"a study without noise costs more than any {one.called}, and the limit is {allowed:g}"
+                yield f"{where}: " + (
+                    exact
+                    if math.isinf(value)
+                    else f"the study has {one.called} = {value:g}, and {allowed:g} is allowed"
+                )
+
+
+def _section(kind: type, document: Mapping[str, Any]) -> Any:
+    try:
+        return kind(**values_in(document, kind, explained={}))
+    except ParameterError as error:
+        raise ValueError(error.said(in_study(kind), show=shown_in_file)) from None
+
+
+def _decided(study: StudyFile) -> dict[str, Any]:
+    """What limits go by, where that is not the parameter itself: who adds the noise, and what whoever sees most gets."""
+    budget = study.budget
+    return {
+        "trust": study.trust,
+        "noise": study.trust,
+        "epsilon": math.inf if budget is None else budget.epsilon,
+        "delta": 0.0 if budget is None else budget.delta,
+    }

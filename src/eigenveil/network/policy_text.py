@@ -1,13 +1,14 @@
 """A policy for a site to begin with: every key with its safe default, and what it means."""
 
 from collections.abc import Iterator
-from dataclasses import fields
-from typing import Any, Final
+from typing import Final
 
-from eigenveil.network.policy import Policy
+from eigenveil.network.policy import Limits, Pins, Policy
 from eigenveil.network.study_file import StudyFile
-from eigenveil.network.study_text import comment
+from eigenveil.network.study_text import comment, section
 from eigenveil.network.study_toml import toml_value
+from eigenveil.params import declared
+from eigenveil.params.tables import lines_of
 
 __all__ = ["template"]
 
@@ -33,15 +34,11 @@ def _lines(study: StudyFile | None) -> Iterator[str]:
         yield from comment(words)
     yield from _pins(study)
     for name in ("limits", "budget", "agent"):
-        yield f"\n[{name}]"
-        yield from _keys(getattr(policy, name))
-
-
-def _keys(section: Any) -> Iterator[str]:
-    for one in fields(section):
-        yield from comment(one.metadata["words"])
-        value = getattr(section, one.name)
-        yield f'# {one.name} = ["age", "weight"]' if value is None else f"{one.name} = {toml_value(value)}"
+        yield from section(name, lines_of(getattr(policy, name), name))
+        if name == "limits":
+            # All columns unless they are listed, which nobody can for somebody else.
+            yield from comment(declared(Limits)["columns"].param.help)
+            yield '# columns = ["age", "weight"]'
 
 
 def _pins(study: StudyFile | None) -> Iterator[str]:
@@ -49,7 +46,7 @@ def _pins(study: StudyFile | None) -> Iterator[str]:
     for words in _PINS:
         yield from comment(words)
     yield "[pins]"
-    yield from comment("The pins of hubs that may gather, 64 hex digits each.")
+    yield from comment(declared(Pins)["hub"].param.help)
     if study is not None and study.hub is not None:
         yield from comment(f"In the study {study.name!r}, NOT COMPARED YET; take away the # when you have:")
         yield f"# hub = {toml_value([study.hub.pin])}"

@@ -125,7 +125,7 @@ class SiteAgent:
             entered,
             study=self.study.digest,
             above=self.above,
-            limit=self.study.network.largest,
+            limit=self.study.params.largest,
             whole=whole,
             stretch=stretch,
             tell=self._tell,
@@ -137,7 +137,7 @@ class SiteAgent:
             self.place.name,
             credentials=credentials_of(self.study, self._keys),
             greeting=self.study.greeting,
-            limit=self.study.network.largest,
+            limit=self.study.params.largest,
         )
         reply = 0.0 if self.policy is None else self.policy.reply_seconds
         runner = Runner(desk, board, tell=self._tell, notes=self._noted, reply=reply)

@@ -7,31 +7,32 @@ cannot be kept is an error that names it.
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
 
-from eigenveil.errors import require
+from eigenveil.errors import ParameterError, require
 from eigenveil.graphs import Graph
-from eigenveil.network.study_keys import refuse_unknown, section_from, shown, whole
 from eigenveil.network.study_places import MOST, Place, authority_from, place_from, places_from, require_apart
-from eigenveil.network.study_sections import (
-    EXPLAINED,
-    MOST_EDGES,
-    MOST_PEERS,
-    About,
-    GraphTerms,
-    NetworkTerms,
-    PrivacyTerms,
-    Rehearsal,
-    TaskTerms,
-    TreeTerms,
-)
-from eigenveil.network.study_terms import check_terms, fewest_of, layout_of, parameters_of, require_together
+from eigenveil.network.study_terms import check_terms, fewest_of, layout_of, require_own, require_said, require_together
 from eigenveil.network.study_text import text_of
 from eigenveil.network.study_toml import load_toml, written_by_owner
 from eigenveil.network.study_words import words_of
+from eigenveil.params import FederatedParams, GossipParams, checked, declared
+from eigenveil.params.gossip import MOST_EDGES
+from eigenveil.params.study import HubStudy, PeerStudy, said_in_file
+from eigenveil.params.tables import (
+    Line,
+    lines_of,
+    refuse_unknown,
+    settled,
+    shown_in_file,
+    table_in,
+    tables_of,
+    values_in,
+)
+from eigenveil.params.values import Expected, whole
 from eigenveil.privacy import Budget
 
 if TYPE_CHECKING:
@@ -41,41 +42,55 @@ if TYPE_CHECKING:
 __all__ = ["VERSION", "Place", "StudyFile"]
 
 VERSION: Final = 1
+_MOST_PEERS: Final = 1000
 _VERSION_KEY: Final = "eigenveil_study"
 _TABLES: Final = ("study", "task", "privacy", "network", "tree", "graph", "sizes", "rehearsal", "authority", "hub")
 _LISTS: Final = ("site", "node", "peer")
 # What each carrier has of its own, and must not have.
 _OWN: Final = {"star": ("hub", "site"), "tree": ("hub", "site", "tree", "node"), "gossip": ("peer", "graph")}
 
+_SEEDED: Final = "a seed makes noise that can be computed again, so a study has none; a test run says [rehearsal] seed"
+# Keys that somebody who knows the estimators would look for, and why a study has none.
+_EXPLAINED: Final = {
+    "seed": _SEEDED,
+    "random_state": _SEEDED,
+    "participation": "every site takes part in every round of a study across organisations",
+    "calibration": "noise in a study is by exact accounting, and nothing else is promised",
+    "faults": "a study runs on a real network",
+    "n_components": "it is called components here",
+    "topology": "it is called carrier here, and stands in [study]",
+    "private": "privacy is said in [privacy]: epsilon and delta, or none = true",
+}
+
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class StudyFile:
     """A study: who takes part, what is computed of which columns, and what is promised. Public, and no secret is in it.
 
-    `about`, `task`, `privacy` and `network` are its sections. `sites` or `peers` hold rows, in order; `hub` and `nodes` gather.
-    `sizes` are the people of each, where `task.neighbours` declares them public. A study with a `seed` is a rehearsal that
-    protects nobody. Made by `read`, `parse` or `of`; whether certificates are current is a question for the day it runs.
+    `params` are the parameters of its estimator and its own, such as its columns. `sites` or `peers` hold rows, in order; `hub`
+    and `nodes` gather. `sizes` are the people of each, where `params.neighbours` declares them public. A study with a `seed` is a
+    rehearsal that protects nobody. Made by `read`, `parse`, `of` or `made`; whether certificates are current is a question for
+    the day it runs. What is wrong is a `ParameterError`, which the first three say in the words of the file.
     """
 
-    about: About
-    task: TaskTerms
-    privacy: PrivacyTerms
-    network: NetworkTerms
+    params: HubStudy | PeerStudy
     authority: str
     hub: Place | None = None
     sites: tuple[Place, ...] = ()
     nodes: tuple[Place, ...] = ()
     peers: tuple[Place, ...] = ()
-    fanout: int | None = None
-    graph: GraphTerms | None = None
     sizes: Mapping[str, int] | None = None
-    seed: int | None = None
 
     def __post_init__(self) -> None:
+        kind = HubStudy if isinstance(self.params, HubStudy) else PeerStudy
+        object.__setattr__(self, "params", checked(kind, self.params, strict=True))
         require_apart(self.places, self.authority)
         require_together(self)
         check_terms(self)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, StudyFile) and self.document() == other.document()
 
     def __hash__(self) -> int:
         return hash(self.digest)
@@ -100,48 +115,63 @@ class StudyFile:
         version = document.get(_VERSION_KEY)
         require(
             type(version) is int and version == VERSION,
-            f"{_VERSION_KEY} must be {VERSION}, the version of the format that this program reads, got {shown(version)}",
+            f"{_VERSION_KEY} must be {VERSION}, the version of the format that this program reads, got "
+            f"{shown_in_file(version)}",
         )
-        refuse_unknown("the study", document, [_VERSION_KEY, *_TABLES, *_LISTS], explained=EXPLAINED)
-        about = _section(About, "study", document)
-        _require_own(about.carrier, document)
-        hub = None
-        if "hub" in document:
-            hub = place_from("[hub]", document["hub"], role="hub", listens=True)
-        peers = places_from("peer", document.get("peer", []), role="peer", listens=True)
-        graph = None
-        if about.carrier == "gossip":
-            graph = _explicit(_section(GraphTerms, "graph", document), tuple(place.name for place in peers))
-        require("authority" in document, "[authority] is missing: the certificate that signed all others")
+        refuse_unknown("the study", document, [_VERSION_KEY, *_TABLES, *_LISTS], explained=_EXPLAINED)
+        try:
+            kind = _kind_of(document)
+            other = PeerStudy if kind is HubStudy else HubStudy
+            given = values_in(document, kind, explained=_EXPLAINED, others=(other,))
+            require(
+                "rehearsal" not in document or "random_state" in given, "[rehearsal] seed is missing: a whole number"
+            )
+            return cls.made(given, document)
+        except ParameterError as error:
+            raise ValueError(said_in_file(error)) from error
+
+    @classmethod
+    def made(cls, given: Mapping[str, Any], parties: Mapping[str, Any]) -> "StudyFile":
+        """The study in which these parameters were given, by name, between the parties of these tables."""
+        kind: type[HubStudy] | type[PeerStudy] = PeerStudy if given["topology"] == "gossip" else HubStudy
+        require_own(kind, given)
+        params = settled(kind, given)
+        require_said(params, given)
+        peers = places_from("peer", parties.get("peer", []), role="peer", listens=True)
+        if isinstance(params, PeerStudy):
+            params = _explicit(params, tuple(place.name for place in peers))
+        require("authority" in parties, "[authority] is missing: the certificate that signed all others")
         return cls(
-            about=about,
-            task=_section(TaskTerms, "task", document),
-            privacy=_section(PrivacyTerms, "privacy", document),
-            network=_section(NetworkTerms, "network", document),
-            authority=authority_from(document["authority"]),
-            hub=hub,
-            sites=places_from("site", document.get("site", []), role="site", listens=False),
-            nodes=places_from("node", document.get("node", []), role="node", listens=True),
+            params=params,
+            authority=authority_from(parties["authority"]),
+            hub=place_from("[hub]", parties["hub"], role="hub", listens=True) if "hub" in parties else None,
+            sites=places_from("site", parties.get("site", []), role="site", listens=False),
+            nodes=places_from("node", parties.get("node", []), role="node", listens=True),
             peers=peers,
-            fanout=_section(TreeTerms, "tree", document).fanout if about.carrier == "tree" else None,
-            graph=graph,
-            sizes=_sizes(document["sizes"]) if "sizes" in document else None,
-            seed=_section(Rehearsal, "rehearsal", document).seed if "rehearsal" in document else None,
+            sizes=_sizes(parties["sizes"]) if "sizes" in parties else None,
         )
 
     def document(self) -> dict[str, Any]:
-        """All of it as tables, without the keys that are left open: `of(document())` is this study."""
-        found: dict[str, Any] = {_VERSION_KEY: VERSION, "study": _table(self.about), "task": _table(self.task)}
-        found |= {"privacy": _table(self.privacy), "network": _table(self.network)}
-        found |= {} if self.fanout is None else {"tree": {"fanout": self.fanout}}
-        found |= {} if self.graph is None else {"graph": _table(self.graph)}
+        """All of it as tables, in its one normal form: `of(document())` is this study.
+
+        Keys that are left open are left out, and so are those that are at their defaults and concern few studies.
+        """
+        found: dict[str, Any] = {_VERSION_KEY: VERSION, **tables_of(self.params, leave=self._unsaid)}
         found |= {} if self.sizes is None else {"sizes": {place.name: self.sizes[place.name] for place in self.holders}}
-        found |= {} if self.seed is None else {"rehearsal": {"seed": self.seed}}
         found["authority"] = {"certificate": self.authority}
         found |= {} if self.hub is None else {"hub": _entry(self.hub)}
         for name, places in zip(_LISTS, (self.sites, self.nodes, self.peers), strict=True):
             found |= {name: [_entry(place) for place in places]} if places else {}
         return found
+
+    def lines(self, section: str) -> Iterator[Line]:
+        """The keys of a table of parameters, with their values and what they mean."""
+        return lines_of(self.params, section, leave=self._unsaid)
+
+    @property
+    def _unsaid(self) -> tuple[str, ...]:
+        # Where nothing is promised nobody adds noise, and only masks have a meaning.
+        return ("trust",) if not self.private and not self.masked else ()
 
     def text(self) -> str:
         """The study as TOML with comments: `parse(text())` is this study."""
@@ -161,49 +191,59 @@ class StudyFile:
     @property
     def name(self) -> str:
         """What the study is called."""
-        return self.about.name
+        return self.params.name
 
     @property
     def id(self) -> str:
         """32 random hex digits of its own."""
-        return self.about.id
+        return self.params.id
 
     @property
     def purpose(self) -> str | None:
         """What it is for."""
-        return self.about.purpose
+        return self.params.purpose
 
     @property
     def carrier(self) -> str:
         """ "star", "tree" or "gossip"."""
-        return self.about.carrier
+        return self.params.topology
 
     @property
     def columns(self) -> tuple[str, ...]:
         """The names of the columns, in order."""
-        return self.task.columns
+        return self.params.columns
+
+    @property
+    def seed(self) -> int | None:
+        """The test seed of a rehearsal."""
+        return self.params.random_state
+
+    @property
+    def fanout(self) -> int | None:
+        """How many stand below the hub and below each node at most, in a tree."""
+        return self.params.fanout if isinstance(self.params, HubStudy) and self.carrier == "tree" else None
 
     @property
     def private(self) -> bool:
         """Whether anything is promised, as far as it is no rehearsal."""
-        return not self.privacy.none
+        return self.params.epsilon is not None
 
     @property
     def trust(self) -> str:
         """Where the noise is: "curator", "site", "both" or "masked"; between peers "pairwise" or "independent"; or "none"."""
         if not self.private:
             return "none"
-        return str(self.privacy.noise if self.carrier == "gossip" else self.privacy.trust)
+        return str(self.params.noise if isinstance(self.params, PeerStudy) else self.params.trust)
 
     @property
     def masked(self) -> bool:
         """Whether the hub sees sums only."""
-        return self.privacy.trust == "masked"
+        return isinstance(self.params, HubStudy) and self.params.trust == "masked"
 
     @property
     def budget(self) -> Budget | None:
         """What one person at a site pays at most, to whoever sees most: with trust both the first of the two, against the hub."""
-        epsilon, delta = self.privacy.epsilon, self.privacy.delta
+        epsilon, delta = self.params.epsilon, self.params.delta
         if epsilon is None or delta is None:
             return None
         epsilon, delta = (value[0] if isinstance(value, tuple) else value for value in (epsilon, delta))
@@ -230,7 +270,7 @@ class StudyFile:
             if place.name == name:
                 return place
         names = ", ".join(place.name for place in self.places[:10]) + (" and more" if len(self.places) > 10 else "")
-        raise ValueError(f"there is no {shown(name)} in the study {self.name!r}; there are {names}")
+        raise ValueError(f"there is no {shown_in_file(name)} in the study {self.name!r}; there are {names}")
 
     def layout(self) -> "Layout":
         """Who stands above whom in a star or tree; a `ValueError` for gossip."""
@@ -238,26 +278,32 @@ class StudyFile:
 
     def parameters(self) -> dict[str, Any]:
         """All parameters of the estimator that a simulation of this study is."""
-        return parameters_of(self)
+        found: dict[str, Any] = dict(self.estimator().get_params(deep=False))  # type: ignore[no-untyped-call]
+        return found
 
     def estimator(self) -> "FederatedPCA | GossipPCA":
         """That estimator, not fitted; it needs no rows to be made."""
         from eigenveil.estimators import FederatedPCA, GossipPCA
 
-        parameters = self.parameters()
-        return GossipPCA(**parameters) if self.carrier == "gossip" else FederatedPCA(**parameters)
+        if isinstance(self.params, HubStudy):
+            return FederatedPCA(**{name: getattr(self.params, name) for name in declared(FederatedParams)})
+        given = {name: getattr(self.params, name) for name in declared(GossipParams)}
+        return GossipPCA(**given | {"method": "power" if self.params.method == "auto" else self.params.method})
 
     def words(self) -> list[str]:
         """What it is, in plain sentences: what is computed, who takes part, who learns what, and at what cost."""
         return list(words_of(self))
 
 
-def _section(kind: Any, name: str, document: Mapping[str, Any]) -> Any:
-    # All keys of [network] have defaults, and so it may be left out.
-    table = document.get(name, {} if name == "network" else None)
-    require(table is not None, f"[{name}] is missing")
-    explained = {word: why for word, why in EXPLAINED.items() if (name, word) != ("rehearsal", "seed")}
-    return section_from(kind, name, table, explained=explained)
+def _kind_of(document: Mapping[str, Any]) -> type[HubStudy] | type[PeerStudy]:
+    """Whose parameters a document has: who carries the study says it."""
+    require("study" in document, "[study] is missing")
+    carrier, whom = table_in(document, "study").get("carrier"), "star, tree, gossip"
+    require(carrier is not None, f"[study] carrier is missing: who talks to whom, one of {whom}")
+    if not isinstance(carrier, str) or carrier not in _OWN:
+        raise ValueError(f"[study] carrier must be one of {whom}, got {shown_in_file(carrier)}")
+    _require_own(carrier, document)
+    return PeerStudy if carrier == "gossip" else HubStudy
 
 
 def _require_own(carrier: str, document: Mapping[str, Any]) -> None:
@@ -275,46 +321,50 @@ def _require_own(carrier: str, document: Mapping[str, Any]) -> None:
         )
 
 
-def _explicit(graph: GraphTerms, names: tuple[str, ...]) -> GraphTerms:
+def _explicit(params: PeerStudy, names: tuple[str, ...]) -> PeerStudy:
     """The graph with its edges in the order of names: what a kind stands for may change with versions, edges do not."""
-    require(2 <= len(names) <= MOST_PEERS, f"there must be 2 to {MOST_PEERS} [[peer]] tables, got {len(names)}")
-    require((graph.edges is None) != (graph.kind is None), "[graph] must have either edges or kind, and not both")
-    if graph.kind is None:
-        edges = _ordered("edges", graph.edges, names)
+    require(2 <= len(names) <= _MOST_PEERS, f"there must be 2 to {_MOST_PEERS} [[peer]] tables, got {len(names)}")
+    given, kind = params.graph, params.kind
+    require((given is None) != (kind is None), "[graph] must have either edges or kind, and not both")
+    if kind is None:
+        edges = _ordered("graph", given, names)
     else:
         try:
-            edges = Graph.named(graph.kind, names).edges
+            edges = Graph.named(kind, names).edges
         except ValueError as error:
-            raise ValueError(f"[graph] kind = {shown(graph.kind)}: {error}") from None
-    noisy = None if graph.noise_edges is None else _ordered("noise_edges", graph.noise_edges, names)
-    require(len(edges) <= MOST_EDGES, f"[graph] may have {MOST_EDGES} edges, and {graph.kind} has {len(edges)}")
-    return replace(graph, edges=edges, kind=None, noise_edges=noisy)
+            raise ValueError(f"[graph] kind = {shown_in_file(kind)}: {error}") from None
+    noisy = None if params.noise_graph is None else _ordered("noise_graph", params.noise_graph, names)
+    require(len(edges) <= MOST_EDGES, f"[graph] may have {MOST_EDGES} edges, and {kind} has {len(edges)}")
+    return replace(params, graph=edges, kind=None, noise_graph=noisy)
 
 
 def _ordered(name: str, edges: Any, names: tuple[str, ...]) -> Any:
     try:
         found = Graph.of(names, edges).edges
     except ValueError as error:
-        raise ValueError(f"[graph] {name}: {error}") from None
-    require(len(found) == len(edges), f"[graph] {name} has an edge twice")
+        raise ParameterError(f"{{{name}}}: {_plain(error)}") from None
+    if len(found) != len(edges):
+        raise ParameterError(f"{{{name}}} has an edge twice")
     return found
 
 
+def _plain(error: ValueError) -> str:
+    """A message in which nothing is a parameter."""
+    return str(error).replace("{", "{{").replace("}", "}}")
+
+
 def _sizes(table: Any) -> dict[str, int]:
-    require(isinstance(table, dict) and len(table) <= MOST, f"[sizes] must be a table of numbers, got {shown(table)}")
-    check = whole(0, 1 << 53)
-    return {name: check(f"[sizes] {shown(name)}", size) for name, size in table.items()}
-
-
-def _table(section: Any) -> dict[str, Any]:
-    return dict(_given(section))
-
-
-def _given(section: Any) -> Iterator[tuple[str, Any]]:
-    for one in fields(section):
-        value = getattr(section, one.name)
-        if value is not None:
-            yield one.name, value
+    require(
+        isinstance(table, dict) and len(table) <= MOST,
+        f"[sizes] must be a table of numbers, got {shown_in_file(table)}",
+    )
+    check, found = whole(0, 1 << 53), {}
+    for name, size in table.items():
+        try:
+            found[name] = check(size)
+        except Expected as error:
+            raise ValueError(f"[sizes] {shown_in_file(name)} must be {error}, got {shown_in_file(size)}") from None
+    return found
 
 
 def _entry(place: Place) -> dict[str, Any]:

@@ -1,10 +1,14 @@
 """What the sections of a study mean together: what is refused, which estimator it is, and over how many a sum is at least."""
 
 import re
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from eigenveil.errors import require
-from eigenveil.network.study_sections import HUB_METHODS, PEER_METHODS
+from eigenveil.errors import ParameterError, require, require_param
+from eigenveil.params import declared
+from eigenveil.params.study import HubStudy, PeerStudy
+from eigenveil.params.tables import missing
 from eigenveil.protocols.tree import star, tree
 
 if TYPE_CHECKING:
@@ -16,56 +20,87 @@ if TYPE_CHECKING:
 __all__ = [
     "check_terms",
     "fewest_of",
-    "in_study_words",
     "layout_of",
     "method_of",
-    "parameters_of",
+    "named_parameters",
     "request_of",
+    "require_own",
+    "require_said",
     "require_together",
 ]
 
 
-def require_together(study: "StudyFile") -> None:
-    """Refuse sections that contradict each other, before any of it is taken to an estimator."""
-    task, privacy = study.task, study.privacy
-    holders, word = study.holders, "peer" if study.carrier == "gossip" else "site"
-    require(len(holders) > 0, f"[[{word}]] is missing: nobody holds rows")
-    require(
-        privacy.none != (privacy.epsilon is not None),
-        "[privacy] must have either epsilon and delta, or none = true, which promises nothing",
+def require_own(kind: type[HubStudy] | type[PeerStudy], given: Mapping[str, Any]) -> None:
+    """Refuse parameters that only studies of another carrier have."""
+    where = (
+        "{topology=gossip}, got" if kind is HubStudy else "studies around a hub, and {topology=gossip} has none; got"
     )
-    require(
-        (privacy.epsilon is None) == (privacy.delta is None), "[privacy] epsilon and delta belong together: give both"
+    for name in given:
+        if name not in declared(kind):
+            raise ParameterError(f"{{{name}}} is for {where} {{@given}}", given=given[name])
+
+
+def require_said(params: HubStudy | PeerStudy, given: Collection[str]) -> None:
+    """Refuse what a study must say and does not, and what it says in vain: whoever reads it should know who adds the noise."""
+    private = params.epsilon is not None
+    if isinstance(params, PeerStudy):
+        if private and "noise" not in given:
+            raise missing(declared(PeerStudy)["noise"])
+        for name in ("noise", "restarts"):
+            if name in given and not private:
+                raise ParameterError(f"{{{name}}} is for a budget, and {{epsilon=None}} asks for none")
+        return
+    if params.topology == "tree" and "fanout" not in given:
+        raise missing(declared(HubStudy)["fanout"])
+    if private and "trust" not in given:
+        raise missing(declared(HubStudy)["trust"])
+    require_param(
+        private or "trust" not in given or params.trust == "masked",
+        "{trust=} says who adds the noise, and with {epsilon=None} nobody does; only {trust=masked} has a meaning",
+        trust=params.trust,
     )
-    require(
-        privacy.trust == "both" or not (isinstance(privacy.epsilon, tuple) or isinstance(privacy.delta, tuple)),
-        '[privacy] epsilon and delta are pairs for trust = "both" alone: against the hub, and against all others',
-    )
-    require(task.person not in task.columns, f"[task] person {task.person!r} must not be among [task] columns")
     for name in ("local_steps", "align"):
-        given = getattr(task, name)
-        require(given is None or task.method == "fedpower", f'[task] {name} is for method = "fedpower", got {given!r}')
+        if name in given and params.method != "fedpower":
+            raise ParameterError(f"{{{name}}} is for {{method=fedpower}}, got {{@given}}", given=getattr(params, name))
+
+
+def require_together(study: "StudyFile") -> None:
+    """Refuse parameters and parties that contradict each other, before any of it is taken to an estimator."""
+    params = study.params
+    word = "peer" if study.carrier == "gossip" else "site"
+    require(len(study.holders) > 0, f"[[{word}]] is missing: nobody holds rows")
+    require_param(
+        params.person not in params.columns,
+        "{person} {@person} must not be among {columns}",
+        person=params.person,
+    )
     _require_sizes(study)
-    if study.carrier == "gossip":
-        _require_peers(study)
+    if isinstance(params, PeerStudy):
+        require_param(params.graph is not None, "{graph} is missing: who talks to whom")
+        require_param(
+            (params.noise is not None) == study.private,
+            "{noise} goes with {epsilon}, and there is none with {epsilon=None}",
+        )
     else:
-        _require_hub(study)
+        _require_hub(study, params)
 
 
 def _require_sizes(study: "StudyFile") -> None:
-    neighbours, sizes = study.task.neighbours, study.sizes
-    require(
+    neighbours, sizes = study.params.neighbours, study.sizes
+    require_param(
         study.private or neighbours == "add-remove",
-        f"[task] neighbours = {neighbours!r} says what must be hard to tell apart, and [privacy] none = true promises nothing",
+        "{neighbours=} says what must be hard to tell apart, and {epsilon=None} promises nothing",
+        neighbours=neighbours,
     )
     public = neighbours != "add-remove"
-    require(
+    require_param(
         public or sizes is None,
-        "[sizes] is for [task] neighbours that declare the number of people public: zero-out and replace-one",
+        "[sizes] is for {neighbours} that declare the number of people public: zero-out and replace-one",
     )
-    require(
+    require_param(
         not public or sizes is not None,
-        f"[sizes] is missing: [task] neighbours = {neighbours!r} declares the number of people at each site public, so say it",
+        "[sizes] is missing: {neighbours=} declares the number of people at each site public, so say it",
+        neighbours=neighbours,
     )
     if sizes is None:
         return
@@ -76,33 +111,17 @@ def _require_sizes(study: "StudyFile") -> None:
         require(name in sizes, f"[sizes] {name!r} is missing: how many people there are at {name}")
 
 
-def _require_hub(study: "StudyFile") -> None:
-    privacy, task = study.privacy, study.task
+def _require_hub(study: "StudyFile", params: HubStudy) -> None:
     require(study.hub is not None, "[hub] is missing: who gathers")
-    require(
-        task.method in HUB_METHODS, f"[task] method = {task.method!r} is not for a network: take one of {HUB_METHODS}"
-    )
-    for name in ("noise", "restarts"):
-        given = getattr(privacy, name)
-        require(
-            given is None, f'[privacy] {name} is for carrier = "gossip"; around a hub there is trust; got {given!r}'
+    for name, value in (("epsilon", params.epsilon), ("delta", params.delta)):
+        require_param(
+            params.trust == "both" or not isinstance(value, tuple),
+            f"{{{name}}} is a pair for {{trust=both}} alone: against the hub, and against all others",
         )
-    trust = privacy.trust
-    require(
-        trust is not None or not study.private,
-        '[privacy] trust is missing: who adds the noise, "masked", "site", "curator" or "both"',
-    )
-    require(
-        study.private or trust in (None, "masked"),
-        f'[privacy] trust = {trust!r} says who adds the noise, and with none = true nobody does; only "masked" has a meaning',
-    )
-    for name in ("survivors", "colluders"):
-        given = getattr(privacy, name)
-        require(given is None or trust == "masked", f'[privacy] {name} is for trust = "masked" here, got {given!r}')
-    require(
-        trust != "masked" or study.private or task.row_bound is not None or task.column_bounds is not None,
-        "[task] row_bound (or column_bounds) is required under masks, also with [privacy] none = true: masked sums are sums of "
-        "integers, and a bound cannot be read from rows that nobody sees; `eigenveil bounds` at one site finds one privately",
+    require_param(
+        not study.masked or study.private or params.row_bound is not None or params.column_bounds is not None,
+        "{row_bound} (or {column_bounds}) is required under masks, also with {epsilon=None}: masked sums are sums of integers, "
+        "and a bound cannot be read from rows that nobody sees; `eigenveil bounds` at one site finds one privately",
     )
     nodes = layout_of(study).nodes
     given_nodes = tuple(place.name for place in study.nodes)
@@ -110,35 +129,6 @@ def _require_hub(study: "StudyFile") -> None:
     fanout = f"{len(study.sites)} sites with fanout = {study.fanout}"
     require(not lacking, f"[[node]] {', '.join(lacking[:5])} is missing: {fanout} have {len(nodes)} nodes")
     require(not extra, f"[[node]] {', '.join(extra[:5])} has no place in the tree: {fanout} have {len(nodes)} nodes")
-
-
-def _require_peers(study: "StudyFile") -> None:
-    privacy, task = study.privacy, study.task
-    require(study.graph is not None and study.graph.edges is not None, "[graph] edges is missing: who talks to whom")
-    require(
-        task.method in PEER_METHODS, f"[task] method = {task.method!r} is not for gossip: take one of {PEER_METHODS}"
-    )
-    for name in ("trust", "survivors", "person_sites"):
-        given = getattr(privacy, name)
-        require(given is None, f"[privacy] {name} is for studies around a hub, and this is gossip; got {given!r}")
-    noise = privacy.noise
-    require(
-        noise != "published",
-        '[privacy] noise = "published" keeps no promise and is for comparisons on one machine: take "pairwise" or "independent"',
-    )
-    require(
-        (noise is not None) == study.private,
-        f'[privacy] noise is {"missing" if study.private else "for a budget"}: with epsilon it is "pairwise" or "independent", '
-        "and with none = true there is none",
-    )
-    pairwise = noise == "pairwise"
-    require(
-        privacy.colluders is None or pairwise,
-        f'[privacy] colluders is for noise = "pairwise" here, got {privacy.colluders!r}',
-    )
-    require(privacy.restarts is None or study.private, f"[privacy] restarts is for a budget, got {privacy.restarts!r}")
-    noisy = study.graph is not None and study.graph.noise_edges is not None
-    require(not noisy or pairwise, '[graph] noise_edges is for [privacy] noise = "pairwise"')
 
 
 def layout_of(study: "StudyFile") -> "Layout":
@@ -154,61 +144,12 @@ def fewest_of(study: "StudyFile") -> int:
     from eigenveil.estimators.federated_rules import share_of
     from eigenveil.estimators.gossip_rules import quorum_of
 
-    if study.carrier == "gossip":
-        return quorum_of(study.network, len(study.peers))
-    name, given = ("survivors", study.privacy.survivors) if study.masked else ("quorum", study.network.quorum)
+    params = study.params
+    if isinstance(params, PeerStudy):
+        return quorum_of(params, len(study.peers))
+    name, given = ("survivors", params.survivors) if study.masked else ("quorum", params.quorum)
     found = share_of(name, given, len(study.sites))
     return len(study.sites) if found is None else found
-
-
-def parameters_of(study: "StudyFile") -> dict[str, Any]:
-    """Every parameter of the estimator, none left to a default that another version might change."""
-    task, privacy, network = study.task, study.privacy, study.network
-    both = {
-        "n_components": task.components,
-        "epsilon": privacy.epsilon,
-        "delta": privacy.delta,
-        "row_bound": task.row_bound,
-        "column_bounds": task.column_bounds,
-        "rounds": task.rounds,
-        "tolerance": task.tolerance,
-        "oversample": task.oversample,
-        "center": None if task.center == "none" else task.center,
-        "origin": task.origin,
-        "mean_bound": task.mean_bound,
-        "scale": task.scale,
-        "neighbours": task.neighbours,
-        "person": task.person,
-        "colluders": 1 if privacy.colluders is None else privacy.colluders,
-        "quorum": network.quorum,
-        "deadline": network.deadline,
-        "retries": network.retries,
-        "faults": None,
-        "random_state": study.seed,
-    }
-    if study.graph is not None:
-        return both | {
-            "graph": list(study.graph.edges or ()),
-            "noise_graph": None if study.graph.noise_edges is None else list(study.graph.noise_edges),
-            "consensus": study.graph.consensus,
-            "steps": study.graph.steps,
-            "method": "power" if task.method == "auto" else task.method,
-            "noise": privacy.noise,
-            "restarts": 0 if privacy.restarts is None else privacy.restarts,
-            "people": None,
-        }
-    return both | {
-        "method": task.method,
-        "topology": study.carrier,
-        "fanout": 8 if study.fanout is None else study.fanout,
-        "trust": "curator" if privacy.trust is None else privacy.trust,
-        "survivors": privacy.survivors,
-        "local_steps": 1 if task.local_steps is None else task.local_steps,
-        "align": "procrustes" if task.align is None else task.align,
-        "participation": "full",
-        "person_sites": 1 if privacy.person_sites is None else privacy.person_sites,
-        "calibration": "exact",
-    }
 
 
 def check_terms(study: "StudyFile") -> None:
@@ -231,13 +172,11 @@ def request_of(study: "StudyFile") -> "SitesRequest | PeersRequest":
     pca = study.estimator()
     names = tuple(place.name for place in study.holders)
     sizes = None if study.sizes is None else {name: float(study.sizes[name]) for name in names}
-    grouped, dim = study.task.person is not None, len(study.columns)
-    try:
+    grouped, dim = study.params.person is not None, len(study.columns)
+    with named_parameters():
         if isinstance(pca, GossipPCA):
             return pca.request_for(dim=dim, peers=names, sizes=sizes, grouped=grouped)
         return pca.request_for(dim=dim, sites=names, sizes=sizes, grouped=grouped)
-    except ValueError as error:
-        raise ValueError(in_study_words(str(error))) from error
 
 
 def _require_mixing(study: "StudyFile") -> None:
@@ -245,68 +184,52 @@ def _require_mixing(study: "StudyFile") -> None:
     from eigenveil.estimators.gossip_graphs import read_graph
     from eigenveil.protocols.gossip import GossipTerms
 
-    assert study.graph is not None
-    terms, names = study.graph, tuple(place.name for place in study.peers)
-    graph = read_graph("graph", terms.edges, names)[0]
-    noisy = graph if terms.noise_edges is None else read_graph("noise_graph", terms.noise_edges, names)[0]
-    try:
+    params, names = study.params, tuple(place.name for place in study.peers)
+    assert isinstance(params, PeerStudy)
+    graph = read_graph("graph", params.graph, names)[0]
+    noisy = graph if params.noise_graph is None else read_graph("noise_graph", params.noise_graph, names)[0]
+    with named_parameters():
         GossipTerms(
             graph,
-            terms.consensus,  # type: ignore[arg-type]
-            steps=terms.steps,
-            noise=study.privacy.noise or "none",  # type: ignore[arg-type]
-            noise_graph=noisy if study.privacy.noise == "pairwise" else None,
-            colluders=study.privacy.colluders or 1,
+            params.consensus,
+            steps=params.steps,
+            noise=params.noise or "none",
+            noise_graph=noisy if params.noise == "pairwise" else None,
+            colluders=params.colluders,
             quorum=fewest_of(study),
             roster={place.name: place.certificate.public for place in study.peers},
         ).among(())
-    except ValueError as error:
-        raise ValueError(in_study_words(str(error))) from error
 
 
-_SECTIONS: Final = {
-    "task": "components columns method rounds tolerance oversample center row_bound column_bounds origin mean_bound scale "
-    "neighbours person local_steps align",
-    "privacy": "epsilon delta trust survivors colluders person_sites noise restarts",
-    "network": "quorum deadline retries",
-    "graph": "noise_edges consensus steps",
-    "tree": "fanout",
-    "study": "carrier",
-}
-_PLACES: Final = {name: section for section, names in _SECTIONS.items() for name in names.split()}
-# Names of parameters that are called otherwise in a study.
-_RENAMED: Final = {"n_components": "components", "noise_graph": "noise_edges", "topology": "carrier"}
+# Until every refusal of an estimator is a `ParameterError`: the names of parameters in those that are plain sentences.
+_NAMES: Final = frozenset(declared(HubStudy)) | frozenset(declared(PeerStudy))
 # These occur in messages as names of parameters only; others where a message opens with them or gives them a value.
-_UNMISTAKABLE: Final = {
-    "n_components",
-    "row_bound",
-    "column_bounds",
-    "mean_bound",
-    "local_steps",
-    "person_sites",
-    "noise_graph",
-}
+_UNMISTAKABLE: Final = frozenset(name for name in _NAMES if "_" in name)
 
 
-def in_study_words(message: str) -> str:
-    """A message of an estimator with the names of its parameters replaced by those of sections and keys.
+@contextmanager
+def named_parameters() -> Iterator[None]:
+    """Make a `ParameterError` of a plain sentence that names parameters."""
+    try:
+        yield
+    except ParameterError:
+        raise
+    except ValueError as error:
+        raise _as_template(str(error)) from error
 
-    >>> in_study_words("row_bound must be positive, got 0")
-    '[task] row_bound must be positive, got 0'
-    >>> in_study_words("n_components=9 must be at most the number of columns, 4; trust='masked' is for a star")
-    '[task] components = 9 must be at most the number of columns, 4; [privacy] trust = "masked" is for a star'
-    >>> in_study_words("method='dr-svd' has no private form; take 'auto', or epsilon=None")
-    '[task] method = "dr-svd" has no private form; take "auto", or [privacy] none = true'
+
+def _as_template(message: str) -> ParameterError:
+    """The template of a sentence in which parameters stand as in Python.
+
+    >>> print(_as_template("n_components=9 is too much for trust='masked'").message)
+    {n_components=9} is too much for {trust=masked}
     """
-    message = message.replace("epsilon=None", "[privacy] none = true").replace("center=None", '[task] center = "none"')
+    pattern = re.compile(r"""\b([a-z_]+)\b(?:=(?:'([\w-]+)'|(None|\d+)))?""")
 
     def named(found: re.Match[str]) -> str:
-        word, given = found[1], found[2]
-        key = _RENAMED.get(word, word)
-        if key not in _PLACES or not (given or word in _UNMISTAKABLE or found.start() == 0):
+        name, value = found[1], found[2] or found[3]
+        if name not in _NAMES or not (value or name in _UNMISTAKABLE or found.start() == 0):
             return found[0]
-        return f"[{_PLACES[key]}] {key}" + (" = " if given else "")
+        return f"{{{name}={value}}}" if value else f"{{{name}}}"
 
-    # What is behind a section has its name already.
-    message = re.sub(r"(?<!\] )\b([a-z_]+)\b(=?)", named, message)
-    return re.sub(r"'([\w-]+)'", r'"\1"', message)
+    return ParameterError(pattern.sub(named, message.replace("{", "{{").replace("}", "}}")))

@@ -1,15 +1,15 @@
 """A study as TOML, with a comment above each key: for people, and to be read back."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import fields
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from eigenveil.network.study_toml import toml_value
+from eigenveil.params.tables import Line
 
 if TYPE_CHECKING:
     from eigenveil.network.study_file import StudyFile
 
-__all__ = ["comment", "text_of"]
+__all__ = ["comment", "section", "text_of"]
 
 _WIDTH: Final = 100
 _HEAD: Final = (
@@ -30,21 +30,13 @@ def _lines(study: "StudyFile") -> Iterator[str]:
     for words in _HEAD:
         yield from comment(words)
     yield f"eigenveil_study = {document['eigenveil_study']}"
-    yield from _section("study", study.about)
-    yield from _section("task", study.task)
-    yield from _section("privacy", study.privacy)
-    yield from _section("network", study.network)
-    if study.fanout is not None:
-        yield from _table("tree", {"fanout": study.fanout}, "At most so many stand below the hub and below each node.")
-    if study.graph is not None:
-        yield from _section("graph", study.graph)
+    for name in ("study", "task", "privacy", "network", "tree", "graph"):
+        yield from section(name, study.lines(name))
     if study.sizes is not None:
         yield from _table(
             "sizes", document["sizes"], "How many people each site has, which this study declares public."
         )
-    if study.seed is not None:
-        words = "A TEST RUN: whoever has this file can subtract the noise. It protects nobody; use it on test data."
-        yield from _table("rehearsal", document["rehearsal"], words)
+    yield from section("rehearsal", study.lines("rehearsal"))
     yield from _table("authority", document["authority"], "Signed the certificates of all parties.")
     if study.hub is not None:
         yield from _table("hub", document["hub"], "Gathers what sites send, and listens here.")
@@ -55,13 +47,12 @@ def _lines(study: "StudyFile") -> Iterator[str]:
             yield from _table(name, entry, f"{place.name}, pin {place.pin}", several=True)
 
 
-def _section(name: str, section: Any) -> Iterator[str]:
-    yield f"\n[{name}]"
-    for one in fields(section):
-        value = getattr(section, one.name)
-        if value is not None:
-            yield from comment(one.metadata["words"])
-            yield f"{one.name} = {toml_value(value)}"
+def section(name: str, lines: Iterable[Line]) -> Iterator[str]:
+    """A table, with a comment above each key; nothing where it has none."""
+    for at, one in enumerate(lines):
+        yield from (f"\n[{name}]",) if at == 0 else ()
+        yield from comment(one.comment)
+        yield f"{one.key} = {toml_value(one.value)}"
 
 
 def _table(name: str, table: Mapping[str, Any], words: str, *, several: bool = False) -> Iterator[str]:

@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
+from eigenveil.params.study import PeerStudy
+
 if TYPE_CHECKING:
     from eigenveil.network.study_file import StudyFile
 
@@ -34,8 +36,10 @@ def words_of(study: "StudyFile") -> Iterator[str]:
 
 
 def _task(study: "StudyFile") -> Iterator[str]:
-    task = study.task
-    several = "first principal component" if task.components == 1 else f"first {task.components} principal components"
+    task = study.params
+    several = (
+        "first principal component" if task.n_components == 1 else f"first {task.n_components} principal components"
+    )
     how = "a method that is decided from public numbers" if task.method == "auto" else task.method
     yield f"Computed: the {several} of all rows together, by {how}."
     yield f"Columns, {len(task.columns)} of them: {_some(task.columns)}."
@@ -47,14 +51,14 @@ def _task(study: "StudyFile") -> Iterator[str]:
         yield "Entries outside of the column bounds are cut to them."
     if task.center == "private":
         yield "The mean of all rows is found, too, and everybody learns it."
-    elif task.center != "none":
+    elif task.center is not None:
         yield "Rows are centered on numbers that stand in the study."
 
 
 def _parties(study: "StudyFile") -> Iterator[str]:
     names = [place.name for place in study.holders]
-    if study.graph is not None:
-        edges = len(study.graph.edges or ())
+    if isinstance(study.params, PeerStudy):
+        edges = len(study.params.graph)
         yield f"Peers, {len(names)} of them: {_some(names)}. Each talks to its neighbours on a graph of {edges} edges."
         return
     assert study.hub is not None
@@ -67,7 +71,7 @@ def _learnt(study: "StudyFile") -> Iterator[str]:
     yield "Everybody who takes part learns the components and the variance along each. Rows and scores stay where they are."
     hub = "The hub and the nodes learn" if study.nodes else "The hub learns"
     raw = f"{hub.upper()} THE RAW PARTS OF EACH SITE"
-    few = study.privacy.colluders or 1
+    few = study.params.colluders
     told = "one other site tells it all that it knows" if few == 1 else f"{few} other sites tell it all that they know"
     match study.trust:
         case "masked":
@@ -85,33 +89,35 @@ def _learnt(study: "StudyFile") -> Iterator[str]:
             yield "Neighbours learn a peer's part with so much noise of its own that the promise holds against everybody."
         case _ if study.masked:
             yield f"The hub learns EXACT sums over at least {study.fewest} sites, and no site's part, even if {told}."
-        case _ if study.graph is not None:
+        case _ if study.carrier == "gossip":
             yield "NEIGHBOURS LEARN WHAT A PEER ADDS, and nothing hides it."
         case _:
             yield f"{raw}, and nothing hides them."
 
 
 def _cost(study: "StudyFile") -> Iterator[str]:
-    privacy, budget = study.privacy, study.budget
+    params, budget = study.params, study.budget
     if budget is None:
         yield "NOTHING IS PROMISED: the answer is exact, nobody is protected, and no budget could pay for it."
         return
     yield (
         f"It costs each person at most epsilon = {budget.epsilon:g} at delta = {budget.delta:g}, against whoever sees most. Hard "
-        f"to tell from a site's table is {_NEAR[study.task.neighbours]}."
+        f"to tell from a site's table is {_NEAR[params.neighbours]}."
     )
-    if privacy.trust == "both":
-        second = [value[1] if isinstance(value, tuple) else value for value in (privacy.epsilon, privacy.delta)]
+    if isinstance(params, PeerStudy):
+        if params.restarts:
+            yield f"The budget has room to begin {params.restarts} rounds again when peers vanish."
+        return
+    if params.trust == "both":
+        second = [value[1] if isinstance(value, tuple) else value for value in (params.epsilon, params.delta)]
         yield f"Against everybody but the hub it is epsilon = {second[0]:g} at delta = {second[1]:g}."
-    if (privacy.person_sites or 1) > 1:
-        yield f"That is for people who have rows at no more than {privacy.person_sites} sites."
-    if privacy.restarts:
-        yield f"The budget has room to begin {privacy.restarts} rounds again when peers vanish."
+    if params.person_sites > 1:
+        yield f"That is for people who have rows at no more than {params.person_sites} sites."
 
 
 def _waiting(study: "StudyFile") -> Iterator[str]:
-    network, names = study.network, len(study.holders)
-    word = "peers" if study.graph is not None else "sites"
+    network, names = study.params, len(study.holders)
+    word = "peers" if study.carrier == "gossip" else "sites"
     yield f"At least {study.fewest} of {names} {word} must take part to the end, or it stops."
     yield (
         f"Everybody has {network.join:g} seconds to join; then an answer is waited for {network.deadline:g} seconds, and asked "

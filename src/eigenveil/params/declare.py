@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, replace
 from functools import wraps
 from types import MappingProxyType, NoneType, UnionType
@@ -38,6 +38,7 @@ __all__ = [
     "Param",
     "again",
     "checked",
+    "composed",
     "declared",
     "param",
     "parameters",
@@ -65,12 +66,19 @@ class Aloud:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """The key of a site's policy that limits a parameter: it must be `among` those listed, or `most` that number."""
+    """The key of a site's policy that limits a parameter: it must be `among` those listed, or `most` that number.
+
+    What may be listed are the words of all parameters with this limit, `also` others, `but` those that no study has.
+    """
 
     section: str
     key: str
     kind: Literal["among", "most"]
     help: str
+    default: Any  # What a policy allows that does not say.
+    check: Check | None = None  # For `most`: which numbers it may be.
+    also: tuple[str, ...] = ()
+    but: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +88,7 @@ class Param:
     help: str  # One or two sentences. {trust=masked} in them is said in the words of each surface.
     more: str | None = None  # What only the docs have room for.
     check: Check | None = None  # Gives the plain form of a valid value, or raises `Expected`. A Literal needs none.
+    strict: Check | None = None  # In a study file, which may be hostile: what is checked before that.
     parse: Callable[[str], Any] | None = None  # Command-line text to value, where the type alone does not say how.
     metavar: str | None = None
     short: str | None = None  # A flag of one letter.
@@ -94,10 +103,11 @@ class Param:
         None  # An option without a value, and what it stands for, in place of one with a value.
     )
     only: str | None = None  # "trust=masked": refused, unless left at its default, where that does not hold.
-    quiet: bool = False  # Refused there only where it was written out: calls in Python may share settings.
+    lenient: bool = False  # Refused there only where it was written out: calls in Python may share settings.
     instead: str | None = None  # What to do where `only` does not hold.
     written: str | None = None  # Its forms on a command line, where neither the help nor the metavar shows them.
     beside: str | None = None  # Outside Python: given where this other parameter is, and only there.
+    quiet: bool = False  # A study file has it only where it is not at its default.
     limit: Limit | None = None  # The key of a policy that limits it.
     panel: str | None = None  # Heading in --help and in the docs; by default that of the class that declares it.
     section: str | None = None  # Table of a study file; likewise.
@@ -148,10 +158,15 @@ class Declared:
 @overload
 def param(text: str, *, default: Value, kw_only: bool = True, **facts: Any) -> Value: ...
 @overload
+def param(text: str, *, default_factory: Callable[[], Value], kw_only: bool = True, **facts: Any) -> Value: ...
+@overload
 def param(text: str, *, kw_only: bool = True, **facts: Any) -> Any: ...
-def param(text: str, *, default: Any = MISSING, kw_only: bool = True, **facts: Any) -> Any:
+def param(
+    text: str, *, default: Any = MISSING, default_factory: Any = MISSING, kw_only: bool = True, **facts: Any
+) -> Any:
     """A field of a class of parameters: its help, and other fields of `Param` as `facts`."""
-    return field(default=default, kw_only=kw_only, metadata={"param": Param(help=text, **facts)})
+    metadata = {"param": Param(help=text, **facts)}
+    return field(default=default, default_factory=default_factory, kw_only=kw_only, metadata=metadata)
 
 
 def again(cls: type, name: str, **changes: Any) -> Any:
@@ -162,14 +177,32 @@ def again(cls: type, name: str, **changes: Any) -> Any:
     return field(default=default, kw_only=kw_only, metadata={"param": replace(one.param, **changes)})
 
 
-@dataclass_transform(eq_default=False, kw_only_default=True, field_specifiers=(param,))
+def composed(
+    title: str, kinds: Sequence[type], /, *, leave: Collection[str] = (), **changes: Mapping[str, Any]
+) -> type:
+    """A class with the parameters of all these classes but those in `leave`; of those that several have, the first one's.
+
+    `changes` are other defaults, and other fields of `Param`, by the name of the parameter.
+    """
+    found: dict[str, Any] = {}
+    types: dict[str, Any] = {}
+    for kind in kinds:
+        for own, one in declared(kind).items():
+            if own in found or own in leave:
+                continue
+            found[own] = again(kind, own, **changes.get(own, {}))
+            types[own] = one.type if found[own].default is not None else one.type | None
+    return parameters()(type(title, (), {**found, "__annotations__": types}))
+
+
+@dataclass_transform(eq_default=False, kw_only_default=True, field_specifiers=(param, again))
 def parameters(
     *, panel: str | None = None, section: str | None = None, frozen: bool = False
 ) -> Callable[[type[Kind]], type[Kind]]:
     """Make a class one of parameters. Its constructor only assigns, which is what scikit-learn asks for.
 
     `panel` and `section` hold for those of its own parameters that name no other. What no estimator inherits, such as a
-    section of a policy, may be `frozen`.
+    section of a policy, may be `frozen`: it is then checked when it is made.
     """
 
     def made(cls: type[Kind]) -> type[Kind]:
@@ -181,6 +214,8 @@ def parameters(
             own: Param = one.metadata["param"]
             filled = replace(own, panel=panel if own.panel is None else own.panel, section=own.section or section)
             one.metadata = MappingProxyType({"param": filled, "type": kind})
+        if frozen:
+            cls.__post_init__ = _checked_at_once  # type: ignore[attr-defined]
         return dataclass(eq=frozen, repr=frozen, frozen=frozen, kw_only=True, match_args=False)(cls)
 
     return made
@@ -191,21 +226,26 @@ def declared(cls: type) -> dict[str, Declared]:
     own = [one for one in dataclasses.fields(cls) if "param" in one.metadata]
     own.sort(key=lambda one: bool(one.kw_only))
     return {
-        one.name: Declared(one.name, one.metadata["type"], one.default, one.metadata["param"])
+        one.name: Declared(one.name, one.metadata["type"], _default(one), one.metadata["param"])
         for one in own
         if one.init
     }
 
 
-def checked(kind: type[Kind], asked: Any, *, given: Collection[str] = ()) -> Kind:
+def _default(one: dataclasses.Field[Any]) -> Any:
+    return one.default if one.default_factory is MISSING else one.default_factory()
+
+
+def checked(kind: type[Kind], asked: Any, *, given: Collection[str] = (), strict: bool = False) -> Kind:
     """The parameters of `asked`, checked and in their plain form, as a `kind`; a `ParameterError` for the first bad one.
 
     Those named in `given` were written out, on a command line or in a file: they are refused wherever they mean nothing.
+    With `strict` all are also within the limits of a study file.
     """
     known = declared(kind)
-    found = {name: _checked(one, getattr(asked, name)) for name, one in known.items()}
+    found = {name: _checked(one, getattr(asked, name), strict=strict) for name, one in known.items()}
     for name, one in known.items():
-        idle = one.param.quiet or one.at_default(found[name])
+        idle = one.param.lenient or one.at_default(found[name])
         if one.param.only is None or (idle and name not in given):
             continue
         other, _, word = one.param.only.partition("=")
@@ -215,21 +255,28 @@ def checked(kind: type[Kind], asked: Any, *, given: Collection[str] = ()) -> Kin
     return kind(**found)
 
 
-def _checked(one: Declared, value: Any) -> Any:
+def _checked(one: Declared, value: Any, *, strict: bool = False) -> Any:
     if value is None and one.optional:
         return None
     check = one.param.check or (one_of(*one.words) if one.words else None)
-    if check is None:
-        return value
     try:
-        return check(value)
+        if strict and one.param.strict is not None:
+            value = one.param.strict(value)
+        return value if check is None else check(value)
     except Expected as error:
         raise refusal(one, error, value) from None
 
 
+def _checked_at_once(self: Any) -> None:
+    for name, one in declared(type(self)).items():
+        object.__setattr__(self, name, _checked(one, getattr(self, name)))
+
+
 def refusal(one: Declared, expected: Expected, value: Any) -> ParameterError:
     """The error for a value that is not what was expected."""
-    return ParameterError(f"{{{one.name}}} must be {expected}, got {{@given}}", given=value)
+    where = "" if expected.at is None else f", {expected.at},"
+    given = value if expected.given is ... else expected.given
+    return ParameterError(f"{{{one.name}}}{where} must be {expected}, got {{@given}}", given=given)
 
 
 def takes(

@@ -1,7 +1,7 @@
 """The Parameters section of docstrings, of estimators and of functions that `takes` made, written into their source.
 
-Editors that run no code show it too. `python -m eigenveil.params.docs` rewrites the sections that are not current, and a test
-says which they are.
+Editors that run no code show it too. The page that lists the keys of study files and policies is written here as well.
+`python -m eigenveil.params.docs` rewrites what is not current, and a test says what that is.
 """
 
 import importlib
@@ -9,11 +9,12 @@ import inspect
 import re
 import sys
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from eigenveil.params.tables import keys_table
 from eigenveil.params.words import parameters_section
 
-__all__ = ["DOCUMENTED", "current", "main"]
+__all__ = ["DOCUMENTED", "KEYS_PAGE", "current", "keys_page", "main"]
 
 DOCUMENTED: Final = (
     "eigenveil.estimators.private_pca:PrivatePCA",
@@ -22,18 +23,47 @@ DOCUMENTED: Final = (
     "eigenveil.estimators.streaming_pca:StreamingPCA",
     "eigenveil.estimators.find_bounds:find_bounds",
     "eigenveil.estimators.find_column_bounds:find_column_bounds",
-    "eigenveil.estimators.private_pca:PrivatePCA",
     "eigenveil.estimators.released_spectrum:released_spectrum",
     "eigenveil.recommend.reading:read_interactions",
     "eigenveil.recommend.recommender:PrivateRecommender",
 )
 _SECTION: Final = re.compile(r"    Parameters\n    -{10}\n.*?(?=\n\n    \w+\n    -{4,}\n)", re.DOTALL)
 
+# In a checkout; where only the package is there are no pages.
+KEYS_PAGE: Final = Path(__file__).parents[3] / "docs" / "study-keys.md"
+_KEYS: Final = (
+    ("A study around a hub, or in a tree", "eigenveil.params.study:HubStudy"),
+    ("A study between peers", "eigenveil.params.study:PeerStudy"),
+    ("A policy: pins", "eigenveil.network.policy:Pins"),
+    ("A policy: limits", "eigenveil.network.policy:Limits"),
+    ("A policy: budget", "eigenveil.network.policy:Spending"),
+    ("A policy: the site's program", "eigenveil.network.policy:Agent"),
+)
+_KEYS_HEAD: Final = """# Keys of a study file and of a policy
+
+What `eigenveil study new` and `eigenveil policy new` write, and what you may write into those files yourself.
+Keys with no default must be given. A study file also says who takes part, in `[authority]`, `[hub]`,
+`[[site]]`, `[[node]]` and `[[peer]]`, each with a `certificate` and, where somebody listens, an `address`;
+and in `[sizes]` how many people each site has, where `neighbours` declares that public. [Across
+organisations](network.md) tells how all of it is used. This page is written by `python -m
+eigenveil.params.docs`.
+"""
+
+
+def _found(name: str) -> Any:
+    module, _, own = name.partition(":")
+    return getattr(importlib.import_module(module), own)
+
+
+def keys_page() -> str:
+    """The page that lists the keys of study files and policies, as they are declared now."""
+    tables = [f"## {title}\n\n{keys_table(_found(name))}\n" for title, name in _KEYS]
+    return "\n".join([_KEYS_HEAD, *tables])
+
 
 def current(name: str) -> tuple[Path, str, str]:
     """The file of a class or function, its text, and the text with the section as its parameters are declared now."""
-    module, _, own = name.partition(":")
-    documented = getattr(importlib.import_module(module), own)
+    own, documented = name.partition(":")[2], _found(name)
     path = Path(inspect.getfile(inspect.unwrap(documented)))
     text = path.read_text(encoding="utf-8")
     start = text.index(f"\n{'class' if isinstance(documented, type) else 'def'} {own}(")
@@ -51,6 +81,8 @@ def main() -> None:
         if text != wanted:
             path.write_text(wanted, encoding="utf-8")
             sys.stdout.write(f"{path}\n")
+    if KEYS_PAGE.parent.is_dir():
+        KEYS_PAGE.write_text(keys_page(), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from eigenveil.params.declare import Limit, again, param, parameters
+from eigenveil.params.declare import again, param, parameters
 from eigenveil.params.groups import (
+    DELTA_IN_FILE,
     DELTA_LIMIT,
     EPSILON,
+    EPSILON_IN_FILE,
     EPSILON_LIMIT,
+    LARGEST_COUNT,
+    METHOD_LIMIT,
     NO_PRIVACY,
     OFFLINE,
+    SHARE_IN_FILE,
+    TRUST_LIMIT,
     Places,
     PooledBounds,
     Protection,
@@ -87,6 +93,7 @@ class PairBudget:
         "With {trust=both} a pair, such as 3,1: against the hub, and against everybody else.",
         more="{epsilon=None} must be written out and gives exact PCA with no privacy.",
         check=pair_of(EPSILON),
+        strict=pair_of(EPSILON_IN_FILE),
         said="float, pair of float or None",
         parse=numbers_from,
         metavar="NUMBER",
@@ -98,6 +105,7 @@ class PairBudget:
         "be a pair, too.",
         default=None,
         check=pair_of(fraction),
+        strict=pair_of(DELTA_IN_FILE),
         said="float, pair of float or None",
         parse=numbers_from,
         metavar="NUMBER",
@@ -122,7 +130,7 @@ class Hub:
         default=8,
         check=whole(2, 10_000),
         only="topology=tree",
-        quiet=True,
+        lenient=True,
         metavar="NUMBER",
     )
     trust: Literal["curator", "site", "both", "masked"] = param(
@@ -134,12 +142,13 @@ class Hub:
         metavar="WHO",
         panel="Privacy",
         section="privacy",
-        limit=Limit("limits", "trust", "among", "Where the noise may be."),
+        limit=TRUST_LIMIT,
     )
     survivors: int | float | None = param(
         "How many sites must be in each sum, such as 8, or which share of them, such as 0.8. With fewer nothing is unmasked.",
         default=None,
         check=number_or_share,
+        strict=SHARE_IN_FILE,
         parse=share_from,
         metavar="NUMBER",
         unset="all",
@@ -153,6 +162,8 @@ class Hub:
         more="Noise is for the others.",
         default=1,
         check=whole(1),
+        strict=whole(1, LARGEST_COUNT),
+        quiet=True,
         only="trust=masked",
         metavar="NUMBER",
         panel="Privacy",
@@ -162,6 +173,8 @@ class Hub:
         "At how many sites at most one person has rows.",
         default=1,
         check=whole(1),
+        strict=whole(1, LARGEST_COUNT),
+        quiet=True,
         metavar="NUMBER",
         panel="Privacy",
         section="privacy",
@@ -177,7 +190,7 @@ class HubMethod:
         "else noisy products.",
         default="auto",
         metavar="WHICH",
-        limit=Limit("limits", "tasks", "among", "Which methods may run."),
+        limit=METHOD_LIMIT,
     )
 
 
@@ -192,6 +205,7 @@ class Rounds(Stopping):
         written="4, 4,3,2,1 or decay:4",
         default=1,
         check=local_steps_of,
+        quiet=True,
         said='int, list of int or ("decay", int)',
         parse=local_steps_from,
         metavar="STEPS",
@@ -199,6 +213,7 @@ class Rounds(Stopping):
     align: Literal["procrustes", "sign", "none"] = param(
         "For fedpower: how sites turn their products towards the last basis: procrustes, sign or none.",
         default="procrustes",
+        quiet=True,
         metavar="WHICH",
     )
     participation: Any = param(
@@ -222,6 +237,7 @@ class FederatedParams(Waiting, Rounds, HubMethod, Hub, Places, Protection, Poole
         "How many components.",
         kw_only=False,
         check=whole(1),
+        strict=whole(1, LARGEST_COUNT),
         called="components",
         short="-k",
         metavar="K",

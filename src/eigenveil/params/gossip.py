@@ -4,28 +4,44 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from eigenveil.params.declare import Limit, again, param, parameters
-from eigenveil.params.groups import OFFLINE, Budget, Places, PooledBounds, Protection, Stopping, Waiting
-from eigenveil.params.values import whole
+from eigenveil.params.declare import again, param, parameters
+from eigenveil.params.groups import (
+    LARGEST_COUNT,
+    METHOD_LIMIT,
+    NAME,
+    OFFLINE,
+    TRUST_LIMIT,
+    Budget,
+    Places,
+    PooledBounds,
+    Protection,
+    Stopping,
+    Waiting,
+)
+from eigenveil.params.values import listed, whole
 
-__all__ = ["GossipParams", "Peers"]
+__all__ = ["GRAPHS", "MOST_EDGES", "PEERS", "GossipParams", "Peers"]
 
-_PEERS = "Peers with no hub"
-_GRAPHS = (
+MOST_EDGES = 20_000
+EDGES_IN_FILE = listed(listed(NAME, least=2, most=2), least=1, most=MOST_EDGES)
+
+PEERS = "Peers with no hub"
+GRAPHS = (
     "ring, path, grid, star, complete, random-regular:4 (four neighbours each), or a file with an edge on each line: two "
     "names or numbers with a comma between"
 )
 
 
-@parameters(panel=_PEERS, section="graph")
+@parameters(panel=PEERS, section="graph")
 class Peers:
     """Who talks to whom, how sums come about, and which noise cancels."""
 
     graph: Any = param(
-        f"Who talks to whom: {_GRAPHS}.",
+        f"Who talks to whom: {GRAPHS}.",
         more="Or pairs of names or numbers; neighbours by name; a symmetric, doubly stochastic matrix of weights, (m, m); a "
         "networkx graph.",
         said="str, path, edges, dict, array or Graph",
+        strict=EDGES_IN_FILE,
         parse=str,
         metavar="WHICH",
         key="edges",
@@ -51,12 +67,13 @@ class Peers:
         default="pairwise",
         metavar="WHICH",
         section="privacy",
-        limit=Limit("limits", "trust", "among", "Where the noise may be."),
+        limit=TRUST_LIMIT,
     )
     noise_graph: Any = param(
         "Which pairs share noise, said as for {graph}. It must hold together without any {colluders} peers.",
         default=None,
         said="as graph, or None",
+        strict=EDGES_IN_FILE,
         parse=str,
         metavar="WHICH",
         key="noise_edges",
@@ -67,16 +84,19 @@ class Peers:
         "How many peers may tell each other all they know.",
         default=1,
         check=whole(1),
+        strict=whole(1, LARGEST_COUNT),
+        quiet=True,
         metavar="NUMBER",
         panel="Privacy",
         section="privacy",
         only="noise=pairwise",
-        quiet=True,
+        lenient=True,
     )
     restarts: int = param(
         "For how many rounds that are begun again, each at its full price, when peers vanish, to keep some of the budget.",
         default=0,
         check=whole(0, 1000),
+        quiet=True,
         metavar="NUMBER",
         section="privacy",
     )
@@ -90,6 +110,7 @@ class GossipParams(Waiting, Stopping, Peers, Places, Protection, PooledBounds, B
         "How many components.",
         kw_only=False,
         check=whole(1),
+        strict=whole(1, LARGEST_COUNT),
         called="components",
         short="-k",
         metavar="K",
@@ -100,7 +121,7 @@ class GossipParams(Waiting, Stopping, Peers, Places, Protection, PooledBounds, B
         "segments: one direction at a time (D-DP-PM).",
         default="power",
         metavar="WHICH",
-        limit=Limit("limits", "tasks", "among", "Which methods may run."),
+        limit=METHOD_LIMIT,
     )
     quorum: int | float | None = again(
         Waiting,

@@ -4,28 +4,40 @@ from __future__ import annotations
 
 from typing import Any, Final, Literal
 
-from eigenveil.params.declare import Aloud, Limit, param, parameters
+from eigenveil.params.declare import Aloud, Limit, again, param, parameters
 from eigenveil.params.texts import center_from, numbers_from, pair_from, share_from
 from eigenveil.params.values import (
     Numbers,
+    bounds_in_file,
+    center_in_file,
+    finite_numbers,
     fraction,
     length,
+    line,
     mean_or_numbers,
     name_of_column,
     number_or_share,
     real,
+    share_of_at_most,
     whole,
 )
 
 __all__ = [
     "BOUNDS",
+    "DELTA_IN_FILE",
     "DELTA_LIMIT",
     "EPSILON",
     "EPSILON_HELP",
+    "EPSILON_IN_FILE",
     "EPSILON_LIMIT",
     "HERE",
+    "LARGEST_COUNT",
+    "METHOD_LIMIT",
+    "NAME",
     "NO_PRIVACY",
     "OFFLINE",
+    "SHARE_IN_FILE",
+    "TRUST_LIMIT",
     "Bounds",
     "Budget",
     "Person",
@@ -49,8 +61,41 @@ EPSILON: Final = real("positive", lambda number: number > 0, finite="finite; {ep
 EPSILON_HELP: Final = (
     "How much the result may depend on one person: smaller is more private. 0.1 is strict, 1 usual, 10 lax."
 )
-EPSILON_LIMIT: Final = Limit("budget", "study_epsilon", "most", "The most that one study may cost, as epsilon.")
-DELTA_LIMIT: Final = Limit("budget", "study_delta", "most", "The largest delta of one study.")
+# What a study file may say, which comes from somebody else: nothing that arithmetic runs over with.
+LARGEST_COUNT: Final = 1_000_000
+EPSILON_IN_FILE: Final = real("a number above 0 and at most 1e6", lambda number: 0 < number <= 1e6)
+DELTA_IN_FILE: Final = real("a number between 0 and 1, at least 1e-300", lambda number: 1e-300 <= number < 1)
+SHARE_IN_FILE: Final = share_of_at_most(LARGEST_COUNT)
+NAME: Final = line(200)  # As long as names in messages may be.
+
+EPSILON_LIMIT: Final = Limit(
+    "budget",
+    "study_epsilon",
+    "most",
+    "The largest epsilon of one study.",
+    default=1.0,
+    check=real("a positive number, or inf", lambda number: number > 0, infinite=True),
+)
+DELTA_LIMIT: Final = Limit(
+    "budget", "study_delta", "most", "The largest delta of one study.", default=1e-5, check=DELTA_IN_FILE
+)
+TRUST_LIMIT: Final = Limit(
+    "limits",
+    "trust",
+    "among",
+    "Who may add the noise; curator and both leave some of it to the hub, and none is no noise at all.",
+    default=("masked", "site", "pairwise", "independent"),
+    also=("none",),
+    but=("published",),
+)
+METHOD_LIMIT: Final = Limit(
+    "limits",
+    "tasks",
+    "among",
+    "The methods that may run.",
+    default=("krylov", "power", "fedpower", "covariance", "merge", "uda", "wda"),
+    but=("auto", "segments"),
+)
 
 
 @parameters(panel="Privacy", section="privacy")
@@ -61,6 +106,7 @@ class Budget:
         EPSILON_HELP,
         more="{epsilon=None} must be written out and gives exact PCA with no privacy.",
         check=EPSILON,
+        strict=EPSILON_IN_FILE,
         aloud=NO_PRIVACY,
         limit=EPSILON_LIMIT,
     )
@@ -68,6 +114,7 @@ class Budget:
         "The chance that the guarantee of epsilon fails; well below one over the number of people.",
         default=None,
         check=fraction,
+        strict=DELTA_IN_FILE,
         beside="epsilon",
         limit=DELTA_LIMIT,
     )
@@ -130,6 +177,7 @@ class Units:
     scale: Numbers | None = param(
         "Public units: columns are divided by this before norms are taken and bounded. One number, or one per column.",
         default=None,
+        strict=finite_numbers,
         parse=numbers_from,
         metavar="NUMBERS",
         written="2 or 1,2.5,3",
@@ -151,6 +199,7 @@ class Clipping:
         more="Low and high are each a number, or one per column.",
         default=None,
         said="(low, high) or None",
+        strict=bounds_in_file,
         parse=pair_from,
         metavar="LOW,HIGH",
     )
@@ -158,6 +207,7 @@ class Clipping:
         "private: find the mean, for a tenth to a quarter of the budget. {center=None}: leave rows where they are. "
         "Or public numbers, one per column.",
         default="private",
+        strict=center_in_file,
         parse=center_from,
         none="none",
         metavar="WHICH",
@@ -165,6 +215,7 @@ class Clipping:
     origin: Numbers | None = param(
         "Where to look for the mean: one number, or one per column.",
         default=None,
+        strict=finite_numbers,
         parse=numbers_from,
         metavar="NUMBERS",
         written="2 or 1,2.5,3",
@@ -187,16 +238,14 @@ class Bounds(Units, Clipping):
 class PooledBounds(Bounds):
     """Where rows lie that are at many places."""
 
-    center: Literal["private"] | Numbers | None = param(
-        "private: find the mean over all places, for a tenth to a quarter of the budget. {center=None}: leave rows where they "
-        "are. Or public numbers, one per column.",
+    center: Literal["private"] | Numbers | None = again(
+        Clipping,
+        "center",
+        help="private: find the mean over all places, for a tenth to a quarter of the budget. {center=None}: leave rows where "
+        "they are. Or public numbers, one per column.",
         more="True is private, too. It is never a place's own mean.",
-        default="private",
         check=mean_or_numbers,
         said='"private", True, float, list, array or None',
-        parse=center_from,
-        none="none",
-        metavar="WHICH",
     )
 
 
@@ -209,6 +258,7 @@ class Places:
         "all of them are protected together. Without it each row is taken for a person of its own.",
         default=None,
         check=name_of_column,
+        strict=NAME,
         metavar="COLUMN",
     )
 
@@ -243,6 +293,7 @@ class Waiting:
         "How many must answer, such as 4, or which share of them, such as 0.8. Others are left out from there on.",
         default=None,
         check=number_or_share,
+        strict=SHARE_IN_FILE,
         parse=share_from,
         metavar="NUMBER",
         unset="all",

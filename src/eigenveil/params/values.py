@@ -13,9 +13,15 @@ __all__ = [
     "HasArray",
     "Numbers",
     "as_float",
+    "bounds_in_file",
+    "center_in_file",
+    "finite",
+    "finite_numbers",
     "fraction",
+    "hex_digits",
     "instance_of",
     "length",
+    "line",
     "listed",
     "mean_or_numbers",
     "name_of_column",
@@ -24,6 +30,7 @@ __all__ = [
     "pair_of",
     "positive",
     "real",
+    "share_of_at_most",
     "truth",
     "whole",
 ]
@@ -41,7 +48,14 @@ Numbers = float | Sequence[float] | HasArray
 
 
 class Expected(Exception):
-    """A value is not what was expected. The text ends the sentence "it must be ...", as a template of `ParameterError`."""
+    """A value is not what was expected. The text ends the sentence "it must be ...", as a template of `ParameterError`.
+
+    In a list, `at` says which of its entries is meant, and `given` is that entry.
+    """
+
+    def __init__(self, text: str, *, at: str | None = None, given: Any = ...) -> None:
+        super().__init__(text)
+        self.at, self.given = at, given
 
 
 def one_of(*allowed: str) -> Check:
@@ -112,18 +126,49 @@ def as_float(value: Any) -> float:
         return math.nan
 
 
-def listed(check: Check, *, least: int = 0, most: int = 1_000_000) -> Check:
-    """A list, as a tuple, of what `check` takes."""
+def listed(check: Check, *, least: int = 0, most: int = 1_000_000, distinct: bool = False) -> Check:
+    """A list, as a tuple, of what `check` takes; `distinct` ones are all different."""
 
     def every(value: Any) -> tuple[Any, ...]:
         if not isinstance(value, list | tuple) or not least <= len(value) <= most:
             raise Expected(f"a list of {least} to {most} entries")
-        try:
-            return tuple(check(one) for one in value)
-        except Expected as error:
-            raise Expected(f"a list of entries, each {error}") from None
+        found: list[Any] = []
+        seen: set[Any] = set()
+        for place, one in enumerate(value, start=1):
+            try:
+                found.append(check(one))
+            except Expected as error:
+                raise Expected(str(error), at=f"entry {place}", given=one) from None
+            if distinct and found[-1] in seen:
+                raise Expected("another than those before it", at=f"entry {place}", given=one)
+            seen.update(found[-1:] if distinct else ())
+        return tuple(found)
 
     return every
+
+
+def line(longest: int) -> Check:
+    """One line of printable text of 1 to `longest` characters, with no blanks around it."""
+
+    def check(value: Any) -> str:
+        if not isinstance(value, str) or not 0 < len(value) <= longest:
+            raise Expected(f"a text of 1 to {longest} characters")
+        if not value.isprintable() or value != value.strip():
+            raise Expected("one line of printable characters, with no blanks before or after it")
+        return value
+
+    return check
+
+
+def hex_digits(count: int) -> Check:
+    """So many lower-case hex digits."""
+
+    def check(value: Any) -> str:
+        if not isinstance(value, str) or len(value) != count or not set(value) <= set("0123456789abcdef"):
+            raise Expected(f"{count} lower-case hex digits")
+        return value
+
+    return check
 
 
 def pair_of(check: Check) -> Check:
@@ -172,6 +217,7 @@ def truth(value: Any) -> bool:
     return bool(value)
 
 
+finite = real("a number", lambda _: True)
 positive = real("positive", lambda number: number > 0)
 length = real("positive", lambda number: number > 0, least=1e-100, most=1e100)
 fraction = real("in (0, 1)", lambda number: 0 < number < 1)
@@ -184,3 +230,38 @@ def number_or_share(value: Any) -> int | float:
     if not _is_whole(value) and 0 < as_float(value) <= 1:
         return float(value)
     raise Expected("a whole number from 1, written without a point, or a share in (0, 1], such as 0.8")
+
+
+def share_of_at_most(most: int) -> Check:
+    """The same, where a number may be at most that large."""
+
+    def check(value: Any) -> int | float:
+        found = number_or_share(value)
+        if found > most:
+            raise Expected(
+                f"a whole number from 1 to {most}, written without a point, or a share in (0, 1], such as 0.8"
+            )
+        return found
+
+    return check
+
+
+def finite_numbers(value: Any) -> Any:
+    """One finite number, or a list of one per column."""
+    return listed(finite, least=1)(value) if isinstance(value, list | tuple) else finite(value)
+
+
+def center_in_file(value: Any) -> Any:
+    """The word private, or a list of one number per column."""
+    if isinstance(value, str) and value == "private":
+        return value
+    if not isinstance(value, list | tuple):
+        raise Expected('"private", "none" or a list of numbers, one per column')
+    return finite_numbers(value)
+
+
+def bounds_in_file(value: Any) -> Any:
+    """Low and high, each a number or a list of one per column."""
+    if not isinstance(value, list | tuple) or len(value) != 2:
+        raise Expected("[low, high], each a number or a list of one per column")
+    return tuple(finite_numbers(side) for side in value)

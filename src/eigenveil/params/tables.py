@@ -1,0 +1,205 @@
+"""Parameters as tables of a file that people write, such as a study or a policy: read, checked, and written with comments.
+
+There is one normal form, whatever the file looks like: `tables_of` of what was read. A digest of it is a digest of its meaning.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import MISSING
+from typing import Any, Final, NamedTuple, TypeVar
+
+from eigenveil.errors import ParameterError, require, shown
+from eigenveil.params.declare import Declared, checked, declared
+from eigenveil.params.words import help_of, in_study, toml_value
+
+__all__ = [
+    "Line",
+    "keys_of",
+    "keys_table",
+    "lines_of",
+    "missing",
+    "refuse_unknown",
+    "settled",
+    "shown_in_file",
+    "table_in",
+    "tables_of",
+    "values_in",
+]
+
+Kind = TypeVar("Kind")
+_LONGEST_NAME: Final = 60
+
+
+class Line(NamedTuple):
+    """A key of a table, its value, and what it means."""
+
+    key: str
+    value: Any
+    comment: str
+
+
+def keys_of(cls: type, section: str) -> dict[str, Declared]:
+    """The parameters that stand in this table, by their keys."""
+    return {one.key: one for one in _in_files(cls) if one.param.section == section}
+
+
+def _in_files(cls: type) -> Iterator[Declared]:
+    return (one for one in declared(cls).values() if "study" in one.param.surfaces and one.param.section is not None)
+
+
+def _sections(cls: type) -> list[str]:
+    return list(dict.fromkeys(str(one.param.section) for one in _in_files(cls)))
+
+
+def values_in(
+    document: Mapping[str, Any], cls: type, *, explained: Mapping[str, str], others: Collection[type] = ()
+) -> dict[str, Any]:
+    """What the tables of a document say of the parameters of `cls`, by name and not checked yet.
+
+    Keys that only `others` have are read too, for their values to be refused with a reason. `explained` are keys that no
+    table has, and why.
+    """
+    found: dict[str, Any] = {}
+    for section in _sections(cls):
+        known = keys_of(cls, section)
+        if section not in document:
+            needed = any(one.default is MISSING for one in known.values())
+            require(not needed, f"[{section}] is missing")
+            continue
+        table = table_in(document, section)
+        foreign = {key: one for other in others for key, one in keys_of(other, section).items() if key not in known}
+        switches = {one.param.aloud.key: one for one in known.values() if one.param.aloud is not None}
+        refuse_unknown(f"[{section}]", table, [*known, *switches], explained=explained, but=foreign)
+        found |= {one.name: _read(one, table[key]) for key, one in (known | foreign).items() if key in table}
+        for key, one in switches.items():
+            _switch(one, f"[{section}] {key}", table.get(key, False), found)
+    return found
+
+
+def table_in(document: Mapping[str, Any], section: str) -> dict[str, Any]:
+    """A table of a document. What is null in it, which TOML cannot say, is left out."""
+    table = document[section]
+    require(isinstance(table, dict), f"[{section}] must be a table, got {shown_in_file(table)}")
+    return {key: value for key, value in table.items() if value is not None}
+
+
+def _read(one: Declared, value: Any) -> Any:
+    return None if one.param.none is not None and isinstance(value, str) and value == one.param.none else value
+
+
+def _switch(one: Declared, where: str, said: Any, found: dict[str, Any]) -> None:
+    """Take the key that says None aloud, and refuse it beside a value."""
+    require(isinstance(said, bool), f"{where} must be true or false, got {shown_in_file(said)}")
+    if not said:
+        return
+    if one.name in found:
+        raise ParameterError(f"{{{one.name}}} and {{{one.name}=None}} contradict each other; give one of them")
+    found[one.name] = None
+
+
+def refuse_unknown(
+    where: str,
+    table: Mapping[str, Any],
+    known: Collection[str],
+    *,
+    explained: Mapping[str, str],
+    but: Collection[str] = (),
+) -> None:
+    """A `ValueError` for the first key that nobody knows, with the nearest that somebody does."""
+    for name in table:
+        if name in known or name in but:
+            continue
+        if name in explained:
+            raise ValueError(f"{where} {name} = {shown_in_file(table[name])}: {explained[name]}")
+        near = difflib.get_close_matches(name[:_LONGEST_NAME], list(known), n=1)
+        meant = f": did you mean {near[0]}?" if near else "."
+        raise ValueError(f"{where} has an unknown key {shown(name)}{meant} It may have {', '.join(known)}")
+
+
+def settled(kind: type[Kind], given: Mapping[str, Any]) -> Kind:
+    """The parameters of which these were given, by name: checked as those of a file, and the others at their defaults.
+
+    What is for another value of some other parameter is refused even at its default: whoever gave it expects something of it.
+    """
+    known = declared(kind)
+    for name, one in known.items():
+        if one.default is MISSING and name not in given:
+            raise missing(one)
+        beside = one.param.beside
+        if beside is None:
+            continue
+        if given.get(beside) is None and name in given:
+            raise ParameterError(f"{{{name}}} means nothing with {{{beside}=None}}; leave it out")
+        if given.get(beside) is not None and name not in given:
+            raise missing(one)
+    written = [name for name in given if given[name] is not None]
+    return checked(kind, kind(**given), given=written, strict=True)
+
+
+def missing(one: Declared) -> ParameterError:
+    """The error for a parameter that must be given and was not: leaving something out never takes protection away."""
+    if one.param.aloud is None:
+        return ParameterError(f"{{{one.name}}} is missing: {one.param.help}")
+    return ParameterError(f"{{{one.name}}} is missing. Give it, or say {{{one.name}=None}}: {one.param.aloud.help}")
+
+
+def tables_of(asked: Any, *, leave: Collection[str] = ()) -> dict[str, dict[str, Any]]:
+    """The parameters as tables, in their normal form: what is open, or for another choice, is left out."""
+    return {
+        section: {line.key: line.value for line in lines}
+        for section in _sections(type(asked))
+        if (lines := list(lines_of(asked, section, leave=leave)))
+    }
+
+
+def lines_of(asked: Any, section: str, *, leave: Collection[str] = ()) -> Iterator[Line]:
+    """The keys of one table, in order, with their values and comments."""
+    words = in_study(type(asked), inside=section)
+    for key, one in keys_of(type(asked), section).items():
+        value = getattr(asked, one.name)
+        if one.name in leave or not _holds(asked, one) or (one.param.quiet and value == one.default):
+            continue
+        if value is not None or one.param.none is not None:
+            yield Line(key, one.param.none if value is None else value, help_of(one, words))
+        if one.param.aloud is not None:
+            about = one.param.aloud.help
+            yield Line(one.param.aloud.key, value is None, f"true: {about[0].lower()}{about[1:]}")
+
+
+def _holds(asked: Any, one: Declared) -> bool:
+    other, _, word = (one.param.only or "").partition("=")
+    return not other or getattr(asked, other) == word
+
+
+def keys_table(cls: type) -> str:
+    """The keys of `cls` as a table in Markdown: where each stands, its default, and what it means."""
+    rows = ["| key | default | |", "|---|---|---|"]
+    for one in sorted(_in_files(cls), key=lambda one: _sections(cls).index(str(one.param.section))):
+        words = in_study(cls, inside=one.param.section)
+        rows.append(f"| `[{one.param.section}] {one.key}` | {_default_of(one)} | {help_of(one, words, more=True)} |")
+        if one.param.aloud is not None:
+            rows.append(f"| `[{one.param.section}] {one.param.aloud.key}` | `false` | true: {one.param.aloud.help} |")
+    return "\n".join(rows)
+
+
+def _default_of(one: Declared) -> str:
+    if one.default is MISSING:
+        return ""
+    if one.param.beside is not None:
+        return f"must be given with {one.param.beside}"
+    if one.param.unset is not None or one.default is None or isinstance(one.default, Mapping):
+        return one.param.unset or "none"
+    return f"`{toml_value(one.default)}`"
+
+
+def shown_in_file(value: Any) -> str:
+    """A value for a message about a file: as `shown`, with truth values and null as files have them.
+
+    >>> shown_in_file(True), shown_in_file(None), shown_in_file("masked")
+    ('true', 'null', "'masked'")
+    """
+    if value is None:
+        return "null"
+    return str(value).lower() if isinstance(value, bool) else shown(value)
