@@ -9,7 +9,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from eigenveil.data import as_rows, is_arrow_like, person_ids
-from eigenveil.errors import require
+from eigenveil.errors import require, require_param
 from eigenveil.estimators.checks import checked_array, with_names
 from eigenveil.linalg import Array, Subspace
 from eigenveil.model import Model
@@ -190,7 +190,7 @@ def without_person(X: Any, person: Any, *, fitting: bool) -> tuple[Any, Any]:
         return X, identifiers(person) if fitting else None
     names = column_names(X) or []
     if person not in names:
-        require(not fitting, f"person names the column {person!r}, which X does not have")
+        require_param(not fitting, "{person} names the column {@column}, which {X} does not have", column=person)
         return X, None
     ids = person_ids(X, person)
     rest = [name for name in names if name != person]
