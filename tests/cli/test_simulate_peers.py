@@ -11,16 +11,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
-from cli.cli_tables import COUNT, NAMES, PRIVATE, eigenveil, files_in, refusal, rows, written
+from cli.cli_tables import COUNT, NAMES, PRIVATE, arrow_table, eigenveil, files_in, refusal, rows, written
 from cli.test_process import QUIET, run
 from cli.test_simulate import lines, visits
 from cli.test_simulate_process import _read
 from eigenveil import GossipPCA, Model, PrivatePCA
+from eigenveil.cli.simulate_options import _WITHOUT_HUB
 from eigenveil.errors import BudgetExceeded
 from eigenveil.estimators.rounds import Unfinished
 from eigenveil.linalg import sines
+from eigenveil.params.simulate import FOR_HUBS
 from eigenveil.privacy import Ledger
 
 EXACT = ("-k", 2, "--no-privacy", "--graph")
@@ -357,6 +360,22 @@ MISTAKES: dict[str, tuple[object, ...]] = {
     "--dead 7: there is no such site": (*RING, "--dead", 7),
     "--sites is required": (*EXACT, "ring"),
 }
+
+
+def test_every_option_of_a_hub_alone_has_a_reason_against_it() -> None:
+    assert set(_WITHOUT_HUB) == FOR_HUBS
+
+
+def test_a_site_is_called_as_it_is_called(tmp_path: Path) -> None:
+    """Its name may look like a parameter, a table or a part of a message."""
+    broken = rows()
+    broken[3, 1] = np.nan
+    source = tmp_path / "people.parquet"
+    pq.write_table(arrow_table(broken, X=["{noise=} --steps: X"] * 600 + ["graph"] * (COUNT - 600)), source)
+    for graph in (("--graph", "complete"), ()):
+        line = refusal("simulate", source, "-k", 2, "--no-privacy", *graph, "--split", "by:X")
+        reason = "the table contains NaN or infinity; fill or drop such rows first"
+        assert line == f"error: X {{noise=}} --steps: X: {reason}"
 
 
 @pytest.mark.parametrize("words", MISTAKES)

@@ -1,16 +1,18 @@
 """Parameters are declared once: declarations make sense, and what is derived from them is current."""
 
+import dataclasses
 import pickle
 from string import Formatter
 from typing import Any
 
+import numpy as np
 import pytest
 import typer
 from typer.testing import CliRunner
 
 import eigenveil
 from eigenveil.cli.derived import with_options, written_out
-from eigenveil.errors import ParameterError
+from eigenveil.errors import ParameterError, at_place
 from eigenveil.params import (
     BoundsParams,
     ColumnBoundsParams,
@@ -188,3 +190,41 @@ def test_only_params_may_be_annotated() -> None:
         class _Wrong:
             good: int = param("Good.", default=1)
             fitted_: float
+
+
+def test_what_was_written_out_is_refused_where_it_means_nothing() -> None:
+    """In Python one set of settings may serve a star and a tree; on a command line each option was meant."""
+    asked = FederatedParams(2, epsilon=None, fanout=8)
+    assert checked(FederatedParams, asked).fanout == 8
+    assert checked(FederatedParams, FederatedParams(2, epsilon=None, fanout=3)).fanout == 3
+    with pytest.raises(ParameterError, match="fanout is for topology='tree', got 8"):
+        checked(FederatedParams, asked, given=("fanout",))
+
+
+def test_an_array_is_never_a_default() -> None:
+    weights = np.eye(3)
+    found = checked(GossipParams, GossipParams(2, graph=weights, epsilon=1.0, noise_graph=weights))
+    assert found.noise_graph is weights
+    with pytest.raises(ParameterError, match=r"noise_graph is for noise='pairwise', got an array of shape \(3, 3\)"):
+        checked(GossipParams, GossipParams(2, graph="ring", epsilon=1.0, noise="independent", noise_graph=weights))
+
+
+@pytest.mark.parametrize("kind", [FederatedParams, GossipParams])
+def test_identifiers_of_people_are_not_shown(kind: Any) -> None:
+    with pytest.raises(ParameterError, match="person must be the name of a column") as caught:
+        checked(kind, kind(2, epsilon=None, person=["ann 8675309"], **KINDS[kind]))
+    assert "ann" not in str(caught.value)
+
+
+def test_a_parameter_can_be_declared_again_with_other_facts() -> None:
+    plain, wider = declared(GossipParams)["graph"], declared(SimulateParams)["graph"]
+    assert (plain.default, wider.default) == (dataclasses.MISSING, None)
+    assert (plain.param.section, plain.key, plain.param.panel) == (wider.param.section, wider.key, wider.param.panel)
+    assert plain.param.help != wider.param.help
+
+
+def test_an_error_at_a_place_keeps_its_parameters_and_the_name_of_the_place() -> None:
+    error = at_place("ward {noise=}", ParameterError("{row_bound} must be positive, got {@value}", value=0))
+    assert isinstance(error, ParameterError)
+    assert str(error) == "ward {noise=}: row_bound must be positive, got 0"
+    assert error.said(in_options(SimulateParams)) == "ward {noise=}: --row-bound must be positive, got 0"

@@ -87,8 +87,8 @@ class FederatedPCA(FederatedParams, FittedPCA):
     person_sites : int, default 1
         At how many sites at most one person has rows.
     method : "auto", "krylov", "power", "fedpower", "covariance", "merge", "uda", "wda" or "dr-svd", default 'auto'
-        How they are found. auto is krylov without privacy, and with it one noisy covariance while that fits in
-        memory, else noisy products.
+        How the components are found. auto is krylov without privacy, and with it one noisy covariance while that fits
+        in memory, else noisy products.
     rounds : int or None, default None: planned
         For krylov, power, fedpower, and for each component of segments: the most rounds. A budget is reserved for all
         of them.

@@ -190,7 +190,7 @@ def without_person(X: Any, person: Any, *, fitting: bool) -> tuple[Any, Any]:
         return X, identifiers(person) if fitting else None
     names = column_names(X) or []
     if person not in names:
-        require_param(not fitting, "{person} names the column {@name}, which {X} does not have", name=person)
+        require_param(not fitting, "{person} names the column {@column}, which {X} does not have", column=person)
         return X, None
     ids = person_ids(X, person)
     rest = [name for name in names if name != person]

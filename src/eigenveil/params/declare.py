@@ -195,7 +195,7 @@ def composed(
     return parameters()(type(title, (), {**found, "__annotations__": types}))
 
 
-@dataclass_transform(eq_default=False, kw_only_default=True, field_specifiers=(param, again))
+@dataclass_transform(eq_default=False, kw_only_default=True, field_specifiers=(param,))
 def parameters(
     *, panel: str | None = None, section: str | None = None, frozen: bool = False
 ) -> Callable[[type[Kind]], type[Kind]]:

@@ -101,7 +101,7 @@ def real(
         if math.isinf(number) and not infinite:
             raise Expected(finite)
         if not least <= number <= most:
-            raise Expected(f"between {least:g} and {most:g}")
+            raise Expected(f"between {least:g} and {most:g}" if math.isfinite(least) else f"at most {most:g}")
         return number
 
     return check
