@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from functools import cache
 from itertools import cycle
 from os import cpu_count
-from typing import Any, TypeVar, final
+from typing import Any, ParamSpec, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,9 +24,12 @@ __all__ = [
     "Array",
     "blas_threads",
     "complement",
+    "csr_piece",
     "orthonormal",
     "shared_work",
+    "side_by_side",
     "signed",
+    "sparse_times",
     "spectral_norm",
     "thin_svd",
     "top_eigen",
@@ -36,6 +39,7 @@ Array = NDArray[np.float64]
 
 _Item = TypeVar("_Item")
 _Worker = TypeVar("_Worker")
+_Given = ParamSpec("_Given")
 
 # Below this dimension one full eigendecomposition by numpy beats a partial one by scipy, pool change included.
 _SMALL = 300
@@ -45,6 +49,9 @@ _TINY = 64
 _WELL_CONDITIONED = 1e-5
 _ORTHONORMAL = 1e-14
 _SLICE = 4096
+# Numbers of a sparse product that are made at a time, so that they are still in the cache when they are used; and the number of
+# multiplications from which on a second thread pays.
+_PIECE, _WORTH_A_THREAD = 1 << 17, 1 << 20
 # How many items each worker may have in hand or waiting: enough to keep it busy, few enough that a stream stays a stream.
 _AHEAD = 2
 _NEARLY_ORTHONORMAL = 0.5
@@ -124,20 +131,67 @@ def shared_work(items: Iterable[_Item], *, workers: Sequence[_Worker], take: Cal
         stack.enter_context(blas_threads(threads))
         # One thread per worker, so that each takes its items in order; a slow one does not hold up the others at once.
         pools = [stack.enter_context(ThreadPoolExecutor(1)) for _ in workers]
-        # What this thread has asked numpy to do about overflow and the like holds in the others, too.
-        asked: Any = np.geterr()
-
-        def take_alike(worker: _Worker, item: _Item) -> None:
-            with np.errstate(**asked):
-                take(worker, item)
-
         waiting: deque[Future[None]] = deque()
+        take = _as_asked_here(take)
         for worker, pool, item in zip(cycle(workers), cycle(pools), items, strict=False):
-            waiting.append(pool.submit(take_alike, worker, item))
+            waiting.append(pool.submit(take, worker, item))
             if len(waiting) > _AHEAD * len(workers):
                 waiting.popleft().result()
         for future in waiting:
             future.result()
+
+
+def side_by_side(items: Iterable[_Item], act: Callable[[_Item], None], *, threads: int = 2) -> None:
+    """Call `act` for each item, in as many threads as there are processors for it: for items whose results do not touch.
+
+    BLAS keeps its threads: this is for what numpy and scipy do without it, and without Python's lock.
+
+    >>> squares = np.zeros(3)
+    >>> side_by_side(range(3), lambda place: squares.__setitem__(place, place**2))
+    >>> squares.tolist()
+    [0.0, 1.0, 4.0]
+    """
+    threads = min(threads, cpu_count() or 1)
+    if threads == 1:
+        for item in items:
+            act(item)
+        return
+    with ThreadPoolExecutor(threads) as pool:
+        # Reading all answers raises what was raised there.
+        deque(pool.map(_as_asked_here(act), items), maxlen=0)
+
+
+def _as_asked_here(act: Callable[_Given, None]) -> Callable[_Given, None]:
+    """`act` for other threads: what this thread has asked numpy to do about overflow and the like holds in them, too."""
+    asked: Any = np.geterr()
+
+    def alike(*given: _Given.args, **more: _Given.kwargs) -> None:
+        with np.errstate(**asked):
+            act(*given, **more)
+
+    return alike
+
+
+def sparse_times(matrix: Any, right: NDArray[Any], take: Callable[[slice, NDArray[Any]], None]) -> None:
+    """Hand the product of a CSR matrix, (m, d), and `right`, (d, p), to `take`, some rows at a time and in any order.
+
+    `take` is called in several threads, with a slice of the rows and the product there, which is its own to change. Each row is
+    added up by itself, in the order in which its entries are stored: the rows beside it make no difference to the last bit.
+    """
+    size = max(1, _PIECE // max(right.shape[1], 1))
+    pieces = (slice(start, min(start + size, matrix.shape[0])) for start in range(0, matrix.shape[0], size))
+    worth = matrix.nnz * right.shape[1] >= _WORTH_A_THREAD
+    side_by_side(pieces, lambda here: take(here, csr_piece(matrix, here) @ right), threads=2 if worth else 1)
+
+
+def csr_piece(matrix: Any, here: slice) -> Any:
+    """Consecutive rows of a CSR matrix, as a CSR matrix that shares the data of the whole."""
+    low, high = matrix.indptr[here.start], matrix.indptr[here.stop]
+    # Set one by one, because the constructor copies slices of much larger arrays.
+    piece = type(matrix)((here.stop - here.start, matrix.shape[1]), dtype=matrix.dtype)
+    piece.data, piece.indices = matrix.data[low:high], matrix.indices[low:high]
+    piece.indptr = matrix.indptr[here.start : here.stop + 1] - low
+    return piece
 
 
 def orthonormal(matrix: Array) -> Array:
@@ -237,8 +291,12 @@ def signed(vectors: Array) -> Array:
     """
     if vectors.size == 0:
         return vectors
-    largest = np.take_along_axis(vectors, np.abs(vectors).argmax(axis=0)[None, :], axis=0)
-    return vectors * np.where(largest < 0, -1.0, 1.0)
+    lowest, highest = vectors.min(axis=0), vectors.max(axis=0)
+    turned = -lowest > highest
+    for column in np.flatnonzero(-lowest == highest):
+        # Of two entries of the same size the first one counts.
+        turned[column] = vectors[np.abs(vectors[:, column]).argmax(), column] < 0
+    return vectors * np.where(turned, -1.0, 1.0)
 
 
 def top_eigen(symmetric: Array, *, rank: int, overwrite: bool = False) -> tuple[Array, Array]:
