@@ -16,7 +16,7 @@ import scipy.sparse as sp
 
 from eigenveil.errors import require
 from eigenveil.linalg import Array
-from eigenveil.linalg.kernel import csr_piece
+from eigenveil.linalg.sparse import csr_piece
 from eigenveil.people import identifiers
 
 __all__ = [

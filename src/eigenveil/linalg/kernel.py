@@ -24,12 +24,10 @@ __all__ = [
     "Array",
     "blas_threads",
     "complement",
-    "csr_piece",
     "orthonormal",
     "shared_work",
     "side_by_side",
     "signed",
-    "sparse_times",
     "spectral_norm",
     "thin_svd",
     "top_eigen",
@@ -49,9 +47,6 @@ _TINY = 64
 _WELL_CONDITIONED = 1e-5
 _ORTHONORMAL = 1e-14
 _SLICE = 4096
-# Numbers of a sparse product that are made at a time, so that they are still in the cache when they are used; and the number of
-# multiplications from which on a second thread pays.
-_PIECE, _WORTH_A_THREAD = 1 << 17, 1 << 20
 # How many items each worker may have in hand or waiting: enough to keep it busy, few enough that a stream stays a stream.
 _AHEAD = 2
 _NEARLY_ORTHONORMAL = 0.5
@@ -141,8 +136,8 @@ def shared_work(items: Iterable[_Item], *, workers: Sequence[_Worker], take: Cal
             future.result()
 
 
-def side_by_side(items: Iterable[_Item], act: Callable[[_Item], None], *, threads: int = 2) -> None:
-    """Call `act` for each item, in as many threads as there are processors for it: for items whose results do not touch.
+def side_by_side(items: Sequence[_Item], act: Callable[[_Item], None], *, most: int = 2) -> None:
+    """Call `act` for each item, in up to `most` threads: for items whose results are kept apart, so that no order matters.
 
     BLAS keeps its threads: this is for what numpy and scipy do without it, and without Python's lock.
 
@@ -151,8 +146,8 @@ def side_by_side(items: Iterable[_Item], act: Callable[[_Item], None], *, thread
     >>> squares.tolist()
     [0.0, 1.0, 4.0]
     """
-    threads = min(threads, cpu_count() or 1)
-    if threads == 1:
+    threads = min(most, len(items), cpu_count() or 1)
+    if threads <= 1:
         for item in items:
             act(item)
         return
@@ -170,28 +165,6 @@ def _as_asked_here(act: Callable[_Given, None]) -> Callable[_Given, None]:
             act(*given, **more)
 
     return alike
-
-
-def sparse_times(matrix: Any, right: NDArray[Any], take: Callable[[slice, NDArray[Any]], None]) -> None:
-    """Hand the product of a CSR matrix, (m, d), and `right`, (d, p), to `take`, some rows at a time and in any order.
-
-    `take` is called in several threads, with a slice of the rows and the product there, which is its own to change. Each row is
-    added up by itself, in the order in which its entries are stored: the rows beside it make no difference to the last bit.
-    """
-    size = max(1, _PIECE // max(right.shape[1], 1))
-    pieces = (slice(start, min(start + size, matrix.shape[0])) for start in range(0, matrix.shape[0], size))
-    worth = matrix.nnz * right.shape[1] >= _WORTH_A_THREAD
-    side_by_side(pieces, lambda here: take(here, csr_piece(matrix, here) @ right), threads=2 if worth else 1)
-
-
-def csr_piece(matrix: Any, here: slice) -> Any:
-    """Consecutive rows of a CSR matrix, as a CSR matrix that shares the data of the whole."""
-    low, high = matrix.indptr[here.start], matrix.indptr[here.stop]
-    # Set one by one, because the constructor copies slices of much larger arrays.
-    piece = type(matrix)((here.stop - here.start, matrix.shape[1]), dtype=matrix.dtype)
-    piece.data, piece.indices = matrix.data[low:high], matrix.indices[low:high]
-    piece.indptr = matrix.indptr[here.start : here.stop + 1] - low
-    return piece
 
 
 def orthonormal(matrix: Array) -> Array:

@@ -20,7 +20,7 @@ import scipy.sparse as sp
 
 from eigenveil.errors import require
 from eigenveil.linalg import Array
-from eigenveil.linalg.kernel import sparse_times
+from eigenveil.linalg.sparse import sparse_times
 from eigenveil.privacy.sensitivity import (
     Neighbours,
     gram_sensitivity,

@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 from eigenveil.errors import require
 from eigenveil.linalg import Array
 from eigenveil.linalg.exact import DoubleDouble, exact_product, joined, less_outer, minus_outer, two_sum
-from eigenveil.linalg.kernel import shared_work, side_by_side, sparse_times
+from eigenveil.linalg.kernel import shared_work, side_by_side
+from eigenveil.linalg.sparse import sparse_times
 from eigenveil.privacy.domain import SCORE_BITS, SHIFT, Domain, Region, center_scores, row_sums
 from eigenveil.privacy.steps import step_of, steps_of
 from eigenveil.rows import Block, Rows, block_size
@@ -148,13 +149,13 @@ class Total:
 
     def pair(self, here: slice = slice(None)) -> DoubleDouble:
         """The sum, or some rows of it, as a pair of floats, without loss."""
-        if self.high is None:
-            low = self.low[here]
-            if low.size == 0 or max(int(low.max()), -int(low.min())) <= _EXACT:
-                return low.astype(np.float64), np.zeros(low.shape)
-            return joined(low >> CARRY, low & ((1 << CARRY) - 1), bits=CARRY)
-        self._carry()
-        return joined(self.high[here], self.low[here], bits=CARRY)
+        low = self.low[here]
+        if self.high is None and (low.size == 0 or max(int(low.max()), -int(low.min())) <= _EXACT):
+            return low.astype(np.float64), np.zeros(low.shape)
+        high = low >> CARRY
+        if self.high is not None:
+            high += self.high[here]
+        return joined(high, low & ((1 << CARRY) - 1), bits=CARRY)
 
     def value(self, unit: float) -> Array:
         """The sum times `unit`, rounded once to float64. Nothing may be added after this."""
@@ -597,21 +598,22 @@ class _Products:
         sparse_times(across, scores, add)
 
     def finish(self) -> Array:
-        """The product, (d, p): R^T S - c (s^T S), the last step in double-doubles, as the two may nearly cancel."""
+        """The product, (d, p): R^T S - c (s^T S), the last step in double-doubles, as the two may nearly cancel.
+
+        Nothing may be added after this: it is in the memory of the sum.
+        """
         center = self._region.shifted_center
         if center is None or self._drag is None or self._drag.empty:
             return self.total.value(self._unit)
         (hi,), (lo,) = self._drag.pair()
-        scale, low = SHIFT / _unit(self._region), self.total.low
+        scale, found = SHIFT / _unit(self._region), self.total.low.view(np.float64)
         drag = hi * scale, lo * scale
-        # In the memory of the sum itself, unless carrying over works on all of it.
-        found = low.view(np.float64) if self.total.high is None else np.empty(low.shape)
 
         def put(here: slice) -> None:
             found[here] = less_outer(self.total.pair(here), center[here], drag) * self._unit
 
         # A strip at a time: double-doubles take ten times the room of what they make.
-        side_by_side((slice(start, start + _STRIP) for start in range(0, len(found), _STRIP)), put)
+        side_by_side([slice(start, start + _STRIP) for start in range(0, len(found), _STRIP)], put)
         return found
 
 
