@@ -1,5 +1,7 @@
 """Sparse products in pieces are the sparse products, to the last bit, whatever the pieces and threads."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -18,7 +20,7 @@ from eigenveil.linalg.sparse import csr_piece, sparse_times
     width=st.integers(1, 5),
     piece=st.sampled_from([1, 7, 1 << 17]),
 )
-def test_pieces_are_the_product_to_the_last_bit(kind: type, seed: int, count: int, width: int, piece: int) -> None:
+def test_pieces_are_the_product_to_the_last_bit(kind: Any, seed: int, count: int, width: int, piece: int) -> None:
     rng = np.random.default_rng(seed)
     values = rng.standard_normal((count, 6)) * 1e3 * (rng.random((count, 6)) < 0.4)
     matrix, right = sp.csr_array(values).astype(kind), (rng.standard_normal((6, width)) * 1e3).astype(kind)
