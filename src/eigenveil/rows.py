@@ -16,6 +16,7 @@ import scipy.sparse as sp
 
 from eigenveil.errors import require, require_param
 from eigenveil.linalg import Array
+from eigenveil.linalg.sparse import csr_piece
 from eigenveil.people import identifiers
 
 __all__ = [
@@ -206,13 +207,7 @@ class SparseRows:
         """CSR matrices of `size` rows that share the data of the whole."""
         matrix = self.values
         for start in range(0, matrix.shape[0], size):
-            stop = min(start + size, matrix.shape[0])
-            low, high = matrix.indptr[start], matrix.indptr[stop]
-            # Set one by one, because the constructor copies slices of much larger arrays.
-            piece = sp.csr_array((stop - start, matrix.shape[1]), dtype=matrix.dtype)
-            piece.data, piece.indices = matrix.data[low:high], matrix.indices[low:high]
-            piece.indptr = matrix.indptr[start : stop + 1] - low
-            yield Block(piece)
+            yield Block(csr_piece(matrix, slice(start, min(start + size, matrix.shape[0]))))
 
 
 def require_weights(weights: Array) -> None:

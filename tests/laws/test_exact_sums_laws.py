@@ -19,6 +19,7 @@ from eigenveil import rows as rows_module
 from eigenveil.estimators.find_bounds import find_bounds
 from eigenveil.estimators.released_spectrum import bounded_spectrum, released_spectrum
 from eigenveil.linalg import Array, orthonormal
+from eigenveil.linalg import sparse as sparse_module
 from eigenveil.linalg.exact import exact_product
 from eigenveil.linalg.kernel import blas_threads
 from eigenveil.privacy import (
@@ -191,6 +192,11 @@ def test_order_blocks_workers_and_threads_change_no_bit(name: str, case: tuple[T
         assert alike(here, release(table.rows(), domain))
         with blas_threads(2):
             assert alike(here, release(Cut(table.rows(), (3, 61)), domain))
+        # Products of sparse rows one row at a time, in two threads; and a center taken off one row at a time.
+        patch.setattr(sparse_module, "_PIECE", 1)
+        patch.setattr(sparse_module, "_WORTH_A_THREAD", 0)
+        patch.setattr(whole, "_STRIP", 1)
+        assert alike(here, release(table.rows(), domain))
 
 
 def elsewhere(values: Array, rng: np.random.Generator) -> Iterator[Array]:
@@ -702,6 +708,27 @@ def test_totals_beyond_what_a_float_holds_are_rounded_once() -> None:
     hi, lo = (half.ravel() for half in total.pair())
     assert [Fraction(float(h)) + Fraction(float(low)) for h, low in zip(hi, lo, strict=True)] == exact
     assert total.value(1.0).ravel().tolist() == [float(number) for number in exact]
+
+
+@pytest.mark.parametrize("far", [0.0, 0.3])
+def test_products_of_rows_with_entries_in_few_columns_are_those_of_all_columns(far: float) -> None:
+    """One column in ten has entries. With a row that has a zero stored in each column, all of them have."""
+    rng, dim = np.random.default_rng(4), 400
+    values = np.zeros((61, dim))
+    values[:-1, 5:-5:10] = rng.standard_normal((60, 39)) / 9
+    few = sp.csr_array(values)
+    places = np.concatenate([few.indices, np.arange(dim, dtype=few.indices.dtype)])
+    ends = np.append(few.indptr[:-1], len(places))
+    full = sp.csr_array((np.concatenate([few.data, np.zeros(dim)]), places, ends), shape=few.shape)
+    assert full.nnz == few.nnz + dim
+    domain = Domain(dim, 1.0, center=np.full(dim, far / dim) if far else None)
+    basis = orthonormal(rng.standard_normal((dim, 3)))
+    found = whole.whole_gram_times(SparseRows(few), basis=basis, region=domain)
+    if not far:
+        # Around a center a stored zero makes a row's rounding another one.
+        assert alike(found, whole.whole_gram_times(SparseRows(full), basis=basis, region=domain))
+    near = (values - far / dim) / np.maximum(1.0, np.linalg.norm(values - far / dim, axis=1))[:, None]
+    np.testing.assert_allclose(found, near.T @ near @ basis, atol=1e-3)
 
 
 def test_more_rows_at_a_time_than_are_safe_are_refused() -> None:

@@ -114,6 +114,14 @@ def test_signed_makes_the_largest_entry_positive_and_forgets_signs(rng: Generato
     assert np.array_equal(signed(vectors * rng.choice([-1.0, 1.0], rank)), turned)
 
 
+@given(generators(), st.integers(1, 9), st.integers(1, 6))
+def test_signed_goes_by_the_first_of_several_entries_of_the_same_size(rng: Generator, dim: int, rank: int) -> None:
+    vectors = rng.integers(-2, 3, (dim, rank)).astype(np.float64)
+    first = np.abs(vectors).argmax(axis=0)
+    flipped = vectors[first, np.arange(rank)] < 0
+    assert np.array_equal(signed(vectors), vectors * np.where(flipped, -1.0, 1.0))
+
+
 def test_signed_leaves_nothing_as_it_is() -> None:
     assert signed(np.zeros((0, 3))).shape == (0, 3)
     assert signed(np.zeros((3, 0))).shape == (3, 0)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info
 
-from eigenveil.linalg.kernel import blas_threads, shared_work
+from eigenveil.linalg.kernel import blas_threads, shared_work, side_by_side
 
 
 def blas() -> list[int]:
@@ -60,3 +60,17 @@ def test_workers_ask_of_numpy_what_their_caller_does() -> None:
     assert np.isinf(sums[0]).all() and np.isinf(sums[1]).all()
     with np.errstate(over="raise"), pytest.raises(FloatingPointError):
         shared_work([1e300, 1e300], workers=sums, take=take)
+
+
+def test_threads_side_by_side_ask_of_numpy_what_their_caller_does_and_raise_what_they_meet() -> None:
+    found = np.zeros(9)
+
+    def put(place: int) -> None:
+        found[place] = np.square(np.float64(1e300))
+
+    with np.errstate(all="ignore"):
+        side_by_side(range(9), put)
+    assert np.isinf(found).all()
+    with np.errstate(over="raise"), pytest.raises(FloatingPointError):
+        side_by_side(range(9), put)
+    side_by_side([], put)

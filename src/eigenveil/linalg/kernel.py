@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from functools import cache
 from itertools import cycle
 from os import cpu_count
-from typing import Any, TypeVar, final
+from typing import Any, ParamSpec, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,7 @@ __all__ = [
     "complement",
     "orthonormal",
     "shared_work",
+    "side_by_side",
     "signed",
     "spectral_norm",
     "thin_svd",
@@ -36,6 +37,7 @@ Array = NDArray[np.float64]
 
 _Item = TypeVar("_Item")
 _Worker = TypeVar("_Worker")
+_Given = ParamSpec("_Given")
 
 # Below this dimension one full eigendecomposition by numpy beats a partial one by scipy, pool change included.
 _SMALL = 300
@@ -124,20 +126,45 @@ def shared_work(items: Iterable[_Item], *, workers: Sequence[_Worker], take: Cal
         stack.enter_context(blas_threads(threads))
         # One thread per worker, so that each takes its items in order; a slow one does not hold up the others at once.
         pools = [stack.enter_context(ThreadPoolExecutor(1)) for _ in workers]
-        # What this thread has asked numpy to do about overflow and the like holds in the others, too.
-        asked: Any = np.geterr()
-
-        def take_alike(worker: _Worker, item: _Item) -> None:
-            with np.errstate(**asked):
-                take(worker, item)
-
         waiting: deque[Future[None]] = deque()
+        take = _as_asked_here(take)
         for worker, pool, item in zip(cycle(workers), cycle(pools), items, strict=False):
-            waiting.append(pool.submit(take_alike, worker, item))
+            waiting.append(pool.submit(take, worker, item))
             if len(waiting) > _AHEAD * len(workers):
                 waiting.popleft().result()
         for future in waiting:
             future.result()
+
+
+def side_by_side(items: Sequence[_Item], act: Callable[[_Item], None], *, most: int = 2) -> None:
+    """Call `act` for each item, in up to `most` threads: for items whose results are kept apart, so that no order matters.
+
+    BLAS keeps its threads: this is for what numpy and scipy do without it, and without Python's lock.
+
+    >>> squares = np.zeros(3)
+    >>> side_by_side(range(3), lambda place: squares.__setitem__(place, place**2))
+    >>> squares.tolist()
+    [0.0, 1.0, 4.0]
+    """
+    threads = min(most, len(items), cpu_count() or 1)
+    if threads <= 1:
+        for item in items:
+            act(item)
+        return
+    with ThreadPoolExecutor(threads) as pool:
+        # Reading all answers raises what was raised there.
+        deque(pool.map(_as_asked_here(act), items), maxlen=0)
+
+
+def _as_asked_here(act: Callable[_Given, None]) -> Callable[_Given, None]:
+    """`act` for other threads: what this thread has asked numpy to do about overflow and the like holds in them, too."""
+    asked: Any = np.geterr()
+
+    def alike(*given: _Given.args, **more: _Given.kwargs) -> None:
+        with np.errstate(**asked):
+            act(*given, **more)
+
+    return alike
 
 
 def orthonormal(matrix: Array) -> Array:
@@ -237,8 +264,12 @@ def signed(vectors: Array) -> Array:
     """
     if vectors.size == 0:
         return vectors
-    largest = np.take_along_axis(vectors, np.abs(vectors).argmax(axis=0)[None, :], axis=0)
-    return vectors * np.where(largest < 0, -1.0, 1.0)
+    lowest, highest = vectors.min(axis=0), vectors.max(axis=0)
+    turned = -lowest > highest
+    for column in np.flatnonzero(-lowest == highest):
+        # Of two entries of the same size the first one counts.
+        turned[column] = vectors[np.abs(vectors[:, column]).argmax(), column] < 0
+    return vectors * np.where(turned, -1.0, 1.0)
 
 
 def top_eigen(symmetric: Array, *, rank: int, overwrite: bool = False) -> tuple[Array, Array]:

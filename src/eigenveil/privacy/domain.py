@@ -20,6 +20,7 @@ import scipy.sparse as sp
 
 from eigenveil.errors import require
 from eigenveil.linalg import Array
+from eigenveil.linalg.sparse import sparse_times
 from eigenveil.privacy.sensitivity import (
     Neighbours,
     gram_sensitivity,
@@ -384,13 +385,17 @@ class Domain(Region):
             scores *= _SCORE
             return Scored(rows, np.trunc(scores, out=scores), unit * (unit / _SCORE))
         part, center = self.whole_sparse(block, unit=unit, squared=True), self.shifted_center
-        # Row by row, in the order in which entries are stored: what rows are beside it makes no difference.
-        scores = part.rows @ basis
-        if center is not None:
-            scores -= np.outer(part.shift * (SHIFT / unit), center_scores(center, basis))
-        scores *= _SCORE
-        shift = None if center is None else part.shift
-        return Scored(part.rows, np.trunc(scores, out=scores), unit * (unit / _SCORE), shift)
+        shift, scores = None if center is None else part.shift, np.empty((len(block), basis.shape[1]))
+        drag = None if center is None else center_scores(center, basis)
+
+        def put(here: slice, found: Array) -> None:
+            if drag is not None:
+                found -= np.outer(part.shift[here] * (SHIFT / unit), drag)
+            found *= _SCORE
+            np.trunc(found, out=scores[here])
+
+        sparse_times(part.rows, basis, put)
+        return Scored(part.rows, scores, unit * (unit / _SCORE), shift)
 
     def require_near(self) -> None:
         """Refuse to center sparse rows on a point far outside their ball.

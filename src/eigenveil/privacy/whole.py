@@ -17,13 +17,15 @@ from fractions import Fraction
 from typing import Any, final
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from eigenveil.errors import require
 from eigenveil.linalg import Array
 from eigenveil.linalg.exact import DoubleDouble, exact_product, joined, less_outer, minus_outer, two_sum
-from eigenveil.linalg.kernel import shared_work
-from eigenveil.privacy.domain import SCORE_BITS, SHIFT, Domain, Region, center_scores
+from eigenveil.linalg.kernel import shared_work, side_by_side
+from eigenveil.linalg.sparse import sparse_times
+from eigenveil.privacy.domain import SCORE_BITS, SHIFT, Domain, Region, center_scores, row_sums
 from eigenveil.privacy.steps import step_of, steps_of
 from eigenveil.rows import Block, Rows, block_size
 
@@ -114,9 +116,9 @@ class Total:
         self._rows += rows
         return self.low
 
-    def add(self, values: Array | Integers, rows: int, *, sure: bool = False) -> None:
-        """Add what so many rows add up to: whole numbers, as floats or int64. Who is `sure` knows that floats were exact."""
-        exact = sure or values.dtype.kind != "f" or rows * self.each <= _EXACT
+    def add(self, values: Array | Integers, rows: int) -> None:
+        """Add what so many rows add up to: whole numbers, as floats or int64."""
+        exact = values.dtype.kind != "f" or rows * self.each <= _EXACT
         require(exact, "floating point cannot add up so many rows at a time exactly: add them up in smaller blocks")
         into = self.room(rows).reshape(-1, values.shape[-1]) if values.ndim > 1 else self.room(rows)
         for start in range(0, len(into), _CACHED_ROWS if values.ndim > 1 else len(into) or 1):
@@ -147,13 +149,13 @@ class Total:
 
     def pair(self, here: slice = slice(None)) -> DoubleDouble:
         """The sum, or some rows of it, as a pair of floats, without loss."""
-        if self.high is None:
-            low = self.low[here]
-            if low.size == 0 or max(int(low.max()), -int(low.min())) <= _EXACT:
-                return low.astype(np.float64), np.zeros(low.shape)
-            return joined(low >> CARRY, low & ((1 << CARRY) - 1), bits=CARRY)
-        self._carry()
-        return joined(self.high[here], self.low[here], bits=CARRY)
+        low = self.low[here]
+        if self.high is None and (low.size == 0 or max(int(low.max()), -int(low.min())) <= _EXACT):
+            return low.astype(np.float64), np.zeros(low.shape)
+        high = low >> CARRY
+        if self.high is not None:
+            high += self.high[here]
+        return joined(high, low & ((1 << CARRY) - 1), bits=CARRY)
 
     def value(self, unit: float) -> Array:
         """The sum times `unit`, rounded once to float64. Nothing may be added after this."""
@@ -569,35 +571,49 @@ class _Products:
             self._add_sparse(rows, scores)
         if self._drag is None or part.shift is None:
             return
-        scores = part.scores.astype(np.int64)
         # Shifts have 24 bits, more than rows near zero: fewer of them at a time.
         shift, most = part.shift.astype(np.int64)[None, :], 1 << (62 - 24 - SCORE_BITS)
         for start in range(0, len(block), most):
-            here = slice(start, start + most)
-            self._drag.add(shift[:, here] @ scores[here], len(scores[here]))
+            scores = part.scores[start : start + most].astype(np.int64)
+            self._drag.add(shift[:, start : start + most] @ scores, len(scores))
 
     def _add_sparse(self, rows: Any, scores: Array) -> None:
         """Add rows^T scores: in floats where none of its sums can pass 2^53, in int64 otherwise. Both give the same numbers."""
-        heaviest = np.bincount(rows.indices, weights=np.abs(rows.data), minlength=1).max()
+        # Sorted by column first: twice as fast as scattering the rows' products.
+        across, into = rows.T.tocsr(), self.total.room(len(scores))
+        heaviest = float(row_sums(np.abs(across.data), across.indptr).max(initial=0.0))
         largest = max(float(scores.max(initial=0.0)), -float(scores.min(initial=0.0)))
-        if float(heaviest) * largest <= _EXACT // 2:
-            # Sorted by column first: twice as fast as scattering the rows' products.
-            self.total.add(rows.T.tocsr() @ scores, len(scores), sure=True)
-        else:
-            self.total.add(rows.astype(np.int64).T.tocsr() @ scores.astype(np.int64), len(scores))
+        if heaviest * largest > _EXACT // 2:
+            across, scores = across.astype(np.int64), scores.astype(np.int64)
+        filled = np.flatnonzero(np.diff(across.indptr))
+        # Where a block has entries in few columns, the others are left alone: there may be a million of them.
+        few = 2 * len(filled) < len(into)
+        if few:
+            ends = np.append(across.indptr[filled], across.indptr[-1])
+            across = sp.csr_array((across.data, across.indices, ends), shape=(len(filled), len(scores)))
+
+        def add(here: slice, found: Array | Integers) -> None:
+            into[filled[here] if few else here] += found.astype(np.int64, copy=False)
+
+        sparse_times(across, scores, add)
 
     def finish(self) -> Array:
-        """The product, (d, p): R^T S - c (s^T S), the last step in double-doubles, as the two may nearly cancel."""
+        """The product, (d, p): R^T S - c (s^T S), the last step in double-doubles, as the two may nearly cancel.
+
+        Nothing may be added after this: it is in the memory of the sum.
+        """
         center = self._region.shifted_center
         if center is None or self._drag is None or self._drag.empty:
             return self.total.value(self._unit)
         (hi,), (lo,) = self._drag.pair()
-        scale, found = SHIFT / _unit(self._region), np.empty(self._basis.shape)
+        scale, found = SHIFT / _unit(self._region), self.total.low.view(np.float64)
+        drag = hi * scale, lo * scale
+
+        def put(here: slice) -> None:
+            found[here] = less_outer(self.total.pair(here), center[here], drag) * self._unit
+
         # A strip at a time: double-doubles take ten times the room of what they make.
-        for start in range(0, len(found), _STRIP):
-            here = slice(start, start + _STRIP)
-            value = self.total.pair(here)
-            found[here] = less_outer((value[0].T, value[1].T), (hi * scale, lo * scale), center[here]).T * self._unit
+        side_by_side([slice(start, start + _STRIP) for start in range(0, len(found), _STRIP)], put)
         return found
 
 

@@ -152,4 +152,6 @@ def ritz(basis: Array, product: Array, *, rank: int) -> Subspace:
     values, vectors = top_eigen(small, rank=rank)
     turned: Array = basis @ vectors[:width]
     turned += rest @ vectors[width:]
+    # Dropped as soon as it is used: a subspace takes a copy of what it is made of.
+    del rest
     return Subspace(signed(turned), np.sqrt(np.maximum(values, 0.0)))

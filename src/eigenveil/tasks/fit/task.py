@@ -229,6 +229,8 @@ class Study(WholeFit[StudyState, Any, Found]):
         task = self._task(state.stage, state.center.center)
         through = self._portion(self.ask(state), mechanism)
         inner = task.advance(state.inner, total, through, stretch=stretch * (1 + self.rounding))
+        # Of no use any more, and as large as what is needed next.
+        del total
         result = task.result(inner)
         state = replace(state, spread=task.spread(inner))
         if result is None:
