@@ -143,7 +143,7 @@ def agreement(peers: Sequence[int], messages: int) -> bool:
     for kind, graph in graphs(peers):
         steps, began = steps_of(graph), time.perf_counter()
         most = messages / (2 * len(graph.edges) * TURNS)
-        way = next((one for one in WAYS[:2] if steps.get(one, np.inf) <= most), "tree")
+        way: Any = next((one for one in WAYS[:2] if steps.get(one, np.inf) <= most), "tree")
         rows = {name: rng.standard_normal((20, 8)) * np.linspace(3, 1, 8) for name in graph.names}
         pca = GossipPCA(2, graph=graph, epsilon=None, consensus=way, center=None, rounds=3, random_state=0).fit(rows)
         good &= pca.disagreement_ < 1e-8

@@ -158,7 +158,7 @@ def _stream(publish: Any) -> Fit:
     return fit
 
 
-def _federated(trust: Any, method: str) -> Fit:
+def _federated(trust: Any, method: Any) -> Fit:
     def fit(table: Table, epsilon: float, seed: int, look: bool) -> Any:
         terms = {**_mean(look), **_terms(epsilon, seed)}
         return FederatedPCA(table.rank, trust=trust, method=method, **terms).fit(table.sites)
@@ -166,7 +166,7 @@ def _federated(trust: Any, method: str) -> Fit:
     return fit
 
 
-def _peers(noise: str, method: str) -> Fit:
+def _peers(noise: Any, method: Any) -> Fit:
     def fit(table: Table, epsilon: float, seed: int, look: bool) -> Any:
         # Sums come out the same on every graph that is connected, and soonest where all talk to all.
         terms = {**_mean(look), **_terms(epsilon, seed), "people": len(table.rows)}

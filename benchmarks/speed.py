@@ -11,7 +11,7 @@ import statistics
 import time
 import tracemalloc
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from sklearn.decomposition import PCA, TruncatedSVD
@@ -101,7 +101,7 @@ def power() -> None:
     dim, rank = matrix.shape[1], 32
     width = 2 * rank
 
-    def fit(center: str | None) -> Callable[[], object]:
+    def fit(center: Literal["private"] | None) -> Callable[[], object]:
         settings: dict[str, Any] = {
             "mechanism": "power",
             "oversample": width - rank,

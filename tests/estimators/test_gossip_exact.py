@@ -127,7 +127,7 @@ def test_without_a_peer_the_answer_is_that_of_the_others() -> None:
 
 
 @pytest.mark.parametrize("consensus", WAYS)
-def test_traffic_of_a_peer_does_not_depend_on_how_many_there_are(consensus: str) -> None:
+def test_traffic_of_a_peer_does_not_depend_on_how_many_there_are(consensus: Any) -> None:
     def bytes_of(peers: int) -> float:
         steps = None if consensus == "tree" else 12
         rows = np.array_split(pooled_rows(480), peers)
@@ -151,7 +151,7 @@ def test_traffic_of_a_peer_does_not_depend_on_how_many_there_are(consensus: str)
 
 @pytest.mark.parametrize("consensus", WAYS)
 @pytest.mark.parametrize("method", METHODS)
-def test_directions_that_tie_leave_no_peer_behind(method: str, consensus: str) -> None:
+def test_directions_that_tie_leave_no_peer_behind(method: Any, consensus: Any) -> None:
     """Rounding decides which of four like directions come first; it must decide the same at all peers."""
     balanced = np.eye(4)[np.random.default_rng(0).permutation(np.arange(400) % 4)]
     for seed in range(4):
@@ -165,7 +165,7 @@ def test_directions_that_tie_leave_no_peer_behind(method: str, consensus: str) -
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_fewer_directions_than_were_asked_for_are_the_same_at_all_peers(method: str) -> None:
+def test_fewer_directions_than_were_asked_for_are_the_same_at_all_peers(method: Any) -> None:
     rng = np.random.default_rng(1)
     flat = rng.standard_normal((100, 3)) @ rng.standard_normal((3, 8))
     with warnings.catch_warnings():

@@ -245,7 +245,7 @@ def test_numbers_too_large_to_square_end_with_the_peer_and_no_number() -> None:
 
 
 @pytest.mark.parametrize("noise", ["pairwise", "independent"])
-def test_what_a_run_that_fails_says_quotes_no_rows_and_names_who_is_gone(noise: str) -> None:
+def test_what_a_run_that_fails_says_quotes_no_rows_and_names_who_is_gone(noise: Any) -> None:
     rows = {name: np.where(part > 0, SECRET, part) for name, part in PEERS.items()}
     pca = GossipPCA(2, graph="complete", noise=noise, faults=Faults(dies={"c": 5}), random_state=0, **PRIVATE)
     from eigenveil.errors import EigenveilError
