@@ -6,6 +6,7 @@ Each function is given the estimator, whose parameters are still as the caller w
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final, cast
 
 import numpy as np
@@ -22,7 +23,8 @@ from eigenveil.estimators.checks import (
 )
 from eigenveil.estimators.federated_masks import Declared
 from eigenveil.estimators.federated_request import SitesRequest
-from eigenveil.estimators.federated_rules import masks_of, require_enough, require_legal
+from eigenveil.estimators.federated_rules import masks_of, require_enough, require_legal, require_maskable
+from eigenveil.estimators.federated_study import pca_study
 from eigenveil.estimators.federated_terms import local_steps_of, participation_of, share_of, tolerance_of
 from eigenveil.estimators.sites import Held
 from eigenveil.plan import Method, plan_sites
@@ -98,7 +100,8 @@ def request_of(pca: Any, held: Held) -> SitesRequest:
     if participation is not None:
         # Rounds with other sites differ, however near the answer is.
         plan = replace(plan, tolerance=0.0)
-    masks = masks_of(pca, plan, count)
+    require_maskable(pca, plan, count)
+    masks = masks_of(pca, count)
     require_legal(pca, plan, participation, at_sites, at_hub, private=private)
     center = mean_or_numbers(pca.center, dim)
     public = not private or near.count_is_public or published
@@ -115,22 +118,25 @@ def request_of(pca: Any, held: Held) -> SitesRequest:
         assert held.rows is not None
         declared = Declared.of(held.rows, scale=pca.scale, origin=pca.origin, center=center, mean_bound=pca.mean_bound)
     return SitesRequest(
-        rank=rank,
-        bounds=_bounds(pca, dim, private=private and not published, sparse=held.sparse, declared=declared),
-        center=center,
+        design=partial(
+            pca_study,
+            rank=rank,
+            bounds=_bounds(pca, dim, private=private and not published, sparse=held.sparse, declared=declared),
+            center=center,
+            align=pca.align,
+            # Without privacy the number is gathered like any other sum: the hub has no rows to count.
+            people=sum(sizes.values()) if sizes is not None and private else None,
+        ),
         neighbours=near,
         plan=plan,
         at_sites=at_sites,
         at_hub=at_hub,
         published=published,
         fanout=int(pca.fanout) if pca.topology == "tree" else None,
-        align=pca.align,
         participation=participation,
         terms=_terms(pca, count),
         person_sites=int(pca.person_sites),
         grouped=held.grouped,
-        # Without privacy the number is gathered like any other sum: the hub has no rows to count.
-        people=sum(sizes.values()) if sizes is not None and private else None,
         sizes=sizes,
         seed=seed_of(pca.random_state),
         masks=masks,

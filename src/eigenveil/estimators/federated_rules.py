@@ -15,17 +15,30 @@ from eigenveil.plan import SitesPlan
 from eigenveil.privacy import Budget, Neighbours
 from eigenveil.protocols.masked import require_survivors
 
-__all__ = ["masks_of", "require_enough", "require_legal"]
+__all__ = ["masks_of", "require_enough", "require_legal", "require_maskable"]
 
 
-def masks_of(pca: Any, plan: SitesPlan, sites: int) -> tuple[int, int] | None:
-    """How many sites must survive and how many may collude, where parts are masked."""
-    if pca.trust != "masked":
-        require(pca.survivors is None, "survivors is for trust='masked'; for other trust there is quorum")
-        require(pca.colluders == 1, "colluders is for trust='masked'")
+def masks_of(asked: Any, sites: int, *, few: str = "a sum over one site is that site's part") -> tuple[int, int] | None:
+    """How many sites must survive and how many may collude, where parts are masked. `few` says why one site will not do."""
+    if asked.trust != "masked":
+        require(asked.survivors is None, "survivors is for trust='masked'; for other trust there is quorum")
+        require(asked.colluders == 1, "colluders is for trust='masked'")
         return None
-    require(sites >= 2, "trust='masked' needs at least 2 sites: a sum over one site is that site's part")
-    require(pca.quorum is None, "quorum is not for trust='masked': give survivors, how many sites must be in each sum")
+    require(sites >= 2, f"trust='masked' needs at least 2 sites: {few}")
+    require(
+        asked.quorum is None, "quorum is not for trust='masked': give survivors, how many sites must be in each sum"
+    )
+    require_integer("colluders", asked.colluders, least=1, most=max(1, sites - 1), optional=False)
+    survivors = share_of("survivors", asked.survivors, sites)
+    survivors = sites if survivors is None else survivors
+    require_survivors(sites, survivors=survivors, colluders=int(asked.colluders))
+    return survivors, int(asked.colluders)
+
+
+def require_maskable(pca: Any, plan: SitesPlan, sites: int) -> None:
+    """Refuse under masks what is more than sums over enough sites."""
+    if pca.trust != "masked":
+        return
     require(pca.topology == "star", "trust='masked' is for a star: nodes of a tree would see sums over few sites")
     require(pca.calibration == "exact", "trust='masked' has exact accounting only: leave calibration='exact'")
     require(
@@ -36,11 +49,6 @@ def masks_of(pca: Any, plan: SitesPlan, sites: int) -> tuple[int, int] | None:
         participation_of(pca.participation, sites) is None,
         "participation with trust='masked' would make sums over few sites: leave it 'full'",
     )
-    require_integer("colluders", pca.colluders, least=1, most=max(1, sites - 1), optional=False)
-    survivors = share_of("survivors", pca.survivors, sites)
-    survivors = sites if survivors is None else survivors
-    require_survivors(sites, survivors=survivors, colluders=int(pca.colluders))
-    return survivors, int(pca.colluders)
 
 
 def require_legal(

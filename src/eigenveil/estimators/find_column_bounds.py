@@ -17,6 +17,7 @@ from eigenveil.estimators.find_bounds import SURE, numbers_of_range, quantile_of
 from eigenveil.estimators.small_release import SmallRelease
 from eigenveil.linalg import Array
 from eigenveil.privacy import Domain, Guarantee, Ledger, Neighbours
+from eigenveil.privacy.facts import COLUMN_TAILS, TableRows
 from eigenveil.privacy.quantiles import Cells, Tails, bounded_column_tails, read_tails, tails_sensitivity
 from eigenveil.rows import in_silence
 from eigenveil.tasks.fit.bounds import RowBounds
@@ -208,10 +209,7 @@ def _found(
         people=people,
         people_error=first.people_error,
         why=why,
-        guarantee=release.guarantee(
-            ("how many people have entries beyond each of many public numbers, in each column",),
-            ("origin, scale and the range of sizes are public",),
-        ),
+        guarantee=release.guarantee(COLUMN_TAILS, TableRows(given=("the origin", "the scale", "the range of sizes"))),
         ledger=release.ledger,
     )
 

@@ -14,8 +14,9 @@ from eigenveil.estimators.checks import (
     require_one_of,
     seed_of,
 )
-from eigenveil.estimators.curator import Curator, Request, settings_of
+from eigenveil.estimators.curator import Curator, Request
 from eigenveil.estimators.fitted import FittedPCA, read_rows, without_person
+from eigenveil.estimators.settings import curator_settings
 from eigenveil.privacy import Ledger, Neighbours, Noise
 from eigenveil.rows import Rows, WeightedRows, counts_people, in_silence
 from eigenveil.tasks.fit.bounds import RowBounds
@@ -151,7 +152,7 @@ class PrivatePCA(FittedPCA):
             noise_floor=found.noise_floor,
             guarantee=found.guarantee,
             scale=request.bounds.scale,
-            settings=settings_of(request, found.plan),
+            settings=curator_settings(request, found.plan, private=budget is not None),
         )
         return self
 
