@@ -233,7 +233,7 @@ def test_a_persons_rows_stay_together_or_are_counted(tmp_path: Path) -> None:
         arguments = ("-k", 2, *PRIVATE, *split, *drop, "--person", "patient", "-o", target, "--force")
         result = eigenveil("simulate", source, *arguments)
         assert result.exit_code == 0, result.output
-        assert "all the rows that name them" in Model.load(target).guarantee.unit
+        assert "with all of their rows" in Model.load(target).guarantee.unit
     spread = tmp_path / "spread.csv"
     pc.write_csv(arrow_table(rows(), ward=[i % 3 for i in range(COUNT)], who=[i // 2 for i in range(COUNT)]), spread)
     arguments = ("simulate", spread, "-k", 2, *PRIVATE, "--split", "by:ward", "--person", "who")

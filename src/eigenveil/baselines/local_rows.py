@@ -124,5 +124,5 @@ def _promise(
 
 
 def _as_printed(budget: Budget) -> str:
-    because = ("it is proved for epsilon < 1 only", "and for rows that one person moves by at most one")
-    return unproven("D-DP-PM section IV.A", [("every peer", budget)], because)
+    because = "it is proved for epsilon < 1 only, and for rows that one person moves by at most one"
+    return unproven("D-DP-PM section IV.A", [("every peer", budget)], [because])

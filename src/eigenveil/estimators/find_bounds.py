@@ -277,7 +277,7 @@ class _Search:
             why="; ".join(filter(None, said)),
             guarantee=self.release.guarantee(
                 (*ROW_TAILS, "the mean") if center is not None and searched else ROW_TAILS,
-                TableRows(given=("the origin", "the scale", "a given center", "the range of lengths")),
+                TableRows(given=("the origin", "the scale", "the center", "the range of lengths")),
             ),
             ledger=self.release.ledger,
         )

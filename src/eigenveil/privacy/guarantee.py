@@ -89,7 +89,7 @@ class Guarantee:
             f"What that means: {self._meaning()}.",
             f"Neighbouring tables: {self.neighbours}.",
             f"Protected from: {self.against}.",
-            f"Covers: {', '.join(self.released)}.",
+            f"Covers: {'; '.join(self.released)}.",
             *(f"Assumes: {assumption}." for assumption in self.assumptions),
             f"Calibration: {self.calibration}.",
             *(f"Caveat: {caveat}." for caveat in self.caveats),
@@ -118,13 +118,13 @@ class Guarantee:
     def _meaning(self) -> str:
         """A number that people can feel, beside epsilon."""
         if not self.private:
-            return "nothing for whoever knows the seed"
+            return "nothing: whoever knows the seed can subtract the noise"
         percent = 100 * self.best_guess
         # Rounded up, with more digits only where it would read as certainty.
         digits = next((digits for digits in range(16) if _rounded_up(percent, digits) < 100), 0)
         return (
-            "an attacker who knows everything else, and to whom two neighbouring tables are equally likely, names the right one "
-            f"at most {_rounded_up(percent, digits):.{digits}f} times in 100"
+            "an attacker whom it protects from, even one who knows everything else, names the right one of two equally likely "
+            f"neighbouring tables at most {_rounded_up(percent, digits):.{digits}f} times in 100"
         )
 
     @property
@@ -144,6 +144,7 @@ class Guarantee:
         True
         """
         known = set(cls.__dataclass_fields__)
+        require(isinstance(values, Mapping), "a guarantee is a table of its fields")
         given = _old_facts(values) | dict(values)
         require(set(given) == known, f"a guarantee has the fields {sorted(known)}, got {sorted(values)}")
         try:

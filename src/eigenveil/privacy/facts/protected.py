@@ -144,7 +144,7 @@ class TableRows:
         if self.least is not None:
             yield f"it is public that the table has at least {self.least} rows"
         if self.given:
-            yield f"{_listed(self.given)} are public"
+            yield f"where they were given, {_listed(self.given)} are public"
 
 
 @final
@@ -203,8 +203,8 @@ class UserHistories:
     def assumptions(self) -> Iterator[str]:
         """What is assumed of the histories, and public about them."""
         yield (
-            f"a history is divided by the root of its number of items, or of {self.least} if it has fewer. That number was not "
-            "read from these histories"
+            f"a history is divided by the root of its number of items, or of {self.least} if it has fewer. That least number was "
+            "not read from these histories"
         )
         yield "it is public which items there are" + (", and which of them are used" if self.listed else "")
         yield "it is public that all entries are zeros and ones"

@@ -161,10 +161,9 @@ class MaskedSites(SeenBy):
     def assumptions(self) -> Iterator[str]:
         """What is assumed of parties, channels and keys."""
         yield _SITES
-        yield (
-            f"at most {self.colluders} of the sites tell the hub what they know. That at least {self.survivors} sites are in "
-            "every sum, the sites check themselves"
-        )
+        one = "one of the sites tells the hub what it knows"
+        few = one if self.colluders == 1 else f"{self.colluders} of the sites tell the hub what they know"
+        yield (f"at most {few}. That at least {self.survivors} sites are in every sum, the sites check themselves")
         yield "every site knows the public identity of every other site, from a source other than the hub"
         yield _unbroken("X25519, Ed25519, SHA-256, HKDF, AES-256 and ChaCha20-Poly1305")
 
@@ -229,8 +228,9 @@ class PeersAlone(SeenBy):
         yield "it is public which peers there are, who talks to whom, and which peers were counted in each round"
         yield self._who_counted()
         if self.colluders is not None:
-            few = "one peer tells" if self.colluders == 1 else f"{self.colluders} peers tell"
-            yield f"no more than {few} others what they know, whatever else they say"
+            one = "one peer tells others what it knows, whatever else it says"
+            several = f"{self.colluders} peers tell others what they know, whatever else they say"
+            yield f"no more than {one if self.colluders == 1 else several}"
             yield (
                 "every peer knows the public identity of every other peer that it shares noise with, from a source other than "
                 "these messages"

@@ -142,7 +142,7 @@ class RowBounds:
             around="the mean" if searched else "zero" if center is None else "the given center",
             trace=trace,
             least=least,
-            given=("the origin", "the scale", "the column bounds", "a given center") if given else (),
+            given=("the origin", "the scale", "the column bounds", "the center") if given else (),
         )
 
     def center_from(self, start: Array | None, total: Array, count: float, *, noise: float) -> tuple[Array, bool]:
