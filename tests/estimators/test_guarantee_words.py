@@ -55,7 +55,7 @@ def stream(**choices: Any) -> StreamingPCA:
 
 
 def items(users: Any = USERS, **choices: Any) -> Guarantee:
-    given = {"epsilon": 3.0, "delta": 1e-4, "on_noise": "warn"} | choices
+    given: dict[str, Any] = {"epsilon": 3.0, "delta": 1e-4, "on_noise": "warn"} | choices
     return PrivateRecommender(2, **given).fit(users).guarantee_
 
 

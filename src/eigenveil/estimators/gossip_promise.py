@@ -12,7 +12,7 @@ __all__ = ["gossip_promise"]
 _UNPROVEN = (
     "its leakage is computed for the data at hand and one neighbour of it, not for all",
     "a row that alone spans a direction is revealed with certainty",
-    "sums are sent without noise. eigenveil.diagnostics has the paper's estimate, which depends on the rows and must stay private",
+    "sums are sent without noise. eigenveil.diagnostics has its estimate, which depends on the rows and must stay private",
 )
 
 

@@ -108,12 +108,10 @@ def found_in(parties: Parties, arrays: tuple[Any, ...]) -> Found:
     return parties.study.found(arrays)
 
 
-def federated_model(
-    study: StudyFile, parties: Parties, found: Found, *, sites: int, rounds: int | None, sent: int | None
-) -> Model:
+def federated_model(study: StudyFile, parties: Parties, found: Found, *, sites: int, rounds: int | None) -> Model:
     """The model of a finished study, with the guarantee as the party that makes it can vouch for it.
 
-    A site knows neither the number of rounds nor how many bytes were sent in them.
+    Nobody knows all bytes that were sent, and a site does not know the number of rounds.
     """
     assert isinstance(parties.study, Study)
     weights = (1.0, math.sqrt(sites))
@@ -126,7 +124,7 @@ def federated_model(
         guarantee=federated_promise(parties, found),
         scale=parties.study.bounds.scale,
         columns=study.columns,
-        settings=study_settings(study, sites_settings(parties, sites=sites, rounds=rounds, sent=sent)),
+        settings=study_settings(study, sites_settings(parties, sites=sites, rounds=rounds, sent=None)),
     )
 
 

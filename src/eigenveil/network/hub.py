@@ -122,12 +122,7 @@ class HubAgent:
         found = self.desk.party.result
         assert found is not None
         return federated_model(
-            self.study,
-            self.parties,
-            found,
-            sites=len(self.desk.party.sites),
-            rounds=len(self.desk.rounds),
-            sent=sum(done.bytes_down + done.bytes_up for done in self.desk.rounds),
+            self.study, self.parties, found, sites=len(self.desk.party.sites), rounds=len(self.desk.rounds)
         )
 
     def report(self) -> str:

@@ -104,9 +104,7 @@ class SiteAgent:
                 await self._carry(desk, address)
             assert desk.party.result is not None
             found = found_in(self.parties, desk.party.result)
-            model = federated_model(
-                self.study, self.parties, found, sites=len(self.parties.names), rounds=None, sent=None
-            )
+            model = federated_model(self.study, self.parties, found, sites=len(self.parties.names), rounds=None)
             deliver(model)
             self._book.finish(self.study.digest)
             return model

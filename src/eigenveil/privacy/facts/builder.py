@@ -134,8 +134,8 @@ def items_released(*, degrees: bool, kept: int | None, parts: bool) -> tuple[str
 def unproven(source: str, budgets: Sequence[tuple[str, Budget]], because: Sequence[str]) -> str:
     """Why noise as `source` prints it comes with no guarantee. `budgets` are the paper's, with who adds the noise for each.
 
-    >>> unproven("a paper", [("the hub", Budget(1.0, 1e-5))], ["it is for one entry"])
-    "noise as published in a paper, from the hub at the paper's (1, 1e-05). That guarantee is not established: it is for one entry"
+    >>> unproven("a paper", [("the hub", Budget(1.0, 1e-5))], ["it is for an entry"])
+    "noise as published in a paper, from the hub at the paper's (1, 1e-05). That guarantee is not established: it is for an entry"
     """
     places = [f"from {who} at the paper's ({plain(budget.epsilon)}, {plain(budget.delta)})" for who, budget in budgets]
     what = f"{source}, {' and '.join(places)}. That guarantee is not" if places else f"{source}. No guarantee is"
