@@ -263,7 +263,7 @@ class PeersAlone(SeenBy):
         shown = ", ".join(gone[:10]) + (f" and {len(gone) - 10} more" if len(gone) > 10 else "")
         return (
             f"counted from round {self.since + 1} on were {len(self.counted)} of {len(self.names)} peers, without {shown}. What "
-            "those had sent before is covered by the same guarantee"
+            "they had sent before is covered by the same guarantee"
         )
 
 
