@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, final
 
-from scipy.special import ndtr
+from scipy.special import expit, ndtr
 
 from eigenveil.errors import require
 from eigenveil.privacy.accounting import Budget
@@ -20,6 +20,7 @@ __all__ = ["SEEDED", "Guarantee", "plain"]
 SEEDED: Final = (
     "reproducible, not private: the noise came from a known seed, and whoever knows the seed can subtract it"
 )
+_SMALL, _LARGE = 1e-9, 1e6
 # How files without the fields `relation` and `reproducible` say the same in their sentences.
 _OLD_SEEDED: Final = "reproducible, not private"
 _OLD_RELATIONS: Final = {
@@ -106,13 +107,17 @@ class Guarantee:
         """How often, at most, an attacker names the right one of two neighbouring tables that are equally likely; 1 for none.
 
         All noise here is Gaussian and accounted for exactly, so the guarantee is that of one Gaussian mechanism with the mu of
-        its budget, and the best test between its two outcomes is right with probability Phi(mu / 2).
+        its budget, and the best test between its two outcomes is right with probability Phi(mu / 2). Beyond any budget that
+        is in use, it is what (epsilon, delta) allow whatever the noise, (exp(epsilon) + delta) / (1 + exp(epsilon)).
 
         >>> round(Guarantee(1.0, 1e-6).best_guess, 4)
         0.5471
         """
         if not self.private or self.epsilon is None or self.delta is None:
             return 1.0
+        if not _SMALL <= self.epsilon <= _LARGE:
+            # Files may say anything, and the mu of such numbers takes forever.
+            return float(min(1.0, expit(self.epsilon) + self.delta * expit(-self.epsilon)))
         return float(ndtr(Budget(self.epsilon, self.delta).mu / 2))
 
     def _meaning(self) -> str:

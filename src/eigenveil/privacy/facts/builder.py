@@ -6,7 +6,7 @@ from typing import Final, final
 
 from eigenveil.privacy.accounting import Budget
 from eigenveil.privacy.facts.protected import Person, StreamRows, TableRows, User, UserHistories
-from eigenveil.privacy.facts.seen_by import NoisyRows, OneDevice, OneHolder, SeenBy
+from eigenveil.privacy.facts.seen_by import SeenBy
 from eigenveil.privacy.guarantee import SEEDED, Guarantee, plain
 from eigenveil.privacy.ledger import Charge
 from eigenveil.privacy.sensitivity import Neighbours
@@ -84,7 +84,7 @@ class GuaranteeFacts:
                 *self.protects.assumptions(),
                 *self.rows.assumptions(),
                 *self.seen_by.assumptions(),
-                self._alone(),
+                self.seen_by.alone(self.protects),
             ),
             calibration=self.seen_by.calibration() if self.published is None else self._as_published(self.published),
             caveats=(
@@ -96,23 +96,6 @@ class GuaranteeFacts:
             relation=self.neighbours.value,
             reproducible=self.reproducible,
         )
-
-    def _alone(self) -> str:
-        """That other releases cost more, and where a caller's own ledger may add them up."""
-        match self.protects, self.seen_by:
-            case User(), _:
-                return "the guarantee is for this fit alone. Another fit on the same users costs more"
-            case _, OneDevice():
-                alone = "the guarantee is for this stream alone. The same people in another stream or fit cost more"
-            case _, OneHolder(releases="less"):
-                alone = "the guarantee is for these releases alone. A fit on the same people costs more"
-            case _, OneHolder():
-                alone = "the guarantee is for this fit alone. Another fit on the same people costs more"
-            case _, NoisyRows():
-                return "the guarantee is for this release alone. Another release about the same people costs more"
-            case _:
-                return "the guarantee is for this fit alone. Another fit on the same people costs more"
-        return f"{alone}; a shared ledger adds up what they cost"
 
     def _as_published(self, noise: PublishedNoise) -> str:
         return (

@@ -67,6 +67,11 @@ class Person:
         return "each person, who holds one row" + ("" if self.place == "table" else f" at one {self.place}")
 
     @property
+    def plural(self) -> str:
+        """Several of them."""
+        return "people"
+
+    @property
     def secret(self) -> str:
         """What an attacker does not know."""
         return "one person's rows"
@@ -101,6 +106,11 @@ class User:
         if self.interaction:
             return "each single interaction of a user with an item (not a user's whole history)"
         return "each user, with their whole history"
+
+    @property
+    def plural(self) -> str:
+        """Several of them."""
+        return "users"
 
     @property
     def secret(self) -> str:

@@ -21,6 +21,7 @@ __all__ = [
 
 _SITES: Final = "it is public which sites there are, and which of them answered in each round"
 _EXACT: Final = "exact Gaussian composition (Balle and Wang 2018)"
+_SHARED: Final = "a shared ledger adds up what they cost"
 _IN_ROUNDS: Final = f"{_EXACT}. epsilon is the budget fixed before the fit, reserved for the largest number of rounds"
 
 
@@ -45,6 +46,10 @@ class SeenBy(ABC):
     def assumptions(self) -> Iterator[str]:
         """What is assumed of parties, channels and keys."""
         return iter(())
+
+    def alone(self, protects: Person | User) -> str:
+        """That other releases about the same people cost more."""
+        return f"the guarantee is for this fit alone. Another fit on the same {protects.plural} costs more"
 
     def caveats(self) -> Iterator[str]:
         """What the guarantee does not cover."""
@@ -75,6 +80,16 @@ class OneHolder(SeenBy):
     def released(self) -> tuple[str, ...]:
         """What is covered beside the result."""
         return ("the transcript",) if self.releases == "a fit in rounds" else ()
+
+    def alone(self, protects: Person | User) -> str:
+        """That other releases about the same people cost more."""
+        if self.releases == "a fit in rounds":
+            return SeenBy.alone(self, protects)
+        if self.releases == "less":
+            return (
+                f"the guarantee is for these releases alone. A fit on the same {protects.plural} costs more; {_SHARED}"
+            )
+        return f"{SeenBy.alone(self, protects)}; {_SHARED}"
 
 
 @final
@@ -291,6 +306,11 @@ class OneDevice(SeenBy):
             "fixed before the stream began"
         )
 
+    def alone(self, protects: Person | User) -> str:
+        """That other releases about the same people cost more."""
+        more = f"The same {protects.plural} in another stream or fit cost more; {_SHARED}"
+        return f"the guarantee is for this stream alone. {more}"
+
 
 @final
 @dataclass(frozen=True, slots=True)
@@ -305,6 +325,10 @@ class NoisyRows(SeenBy):
     def calibration(self) -> str:
         """What the budget was fixed for, and how noise is made up."""
         return "exact Gaussian mechanism (Balle and Wang 2018)"
+
+    def alone(self, protects: Person | User) -> str:
+        """That other releases about the same people cost more."""
+        return f"the guarantee is for this release alone. Another release about the same {protects.plural} costs more"
 
 
 def _anyone(protects: Person | User, including: str = "", *, sees: str = "the released numbers") -> str:
