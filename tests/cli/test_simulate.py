@@ -122,7 +122,7 @@ def test_masks_show_charges_dropouts_and_their_promise(tmp_path: Path) -> None:
     assert "7 of 9" in result.stdout
     assert "charge, mu" in result.stdout
     words = " ".join(re.sub(r"[│\n]", " ", result.stdout).split())
-    assert "the hub, even one that does not keep to the protocol, together with up to 2 other sites" in words
+    assert "the hub, even if it breaks the protocol, together with up to 2 other sites" in words
     assert Model.load(target).settings["trust"] == "masked, 7 survivors of whom 2 may collude"
 
 

@@ -105,7 +105,7 @@ def test_the_table_has_one_column_of_bytes(tmp_path: Path) -> None:
             math.sqrt(5 / 3),
             "together with up to 2 peers that tell",
         ),
-        (("--noise", "independent"), "independent", math.sqrt(5), "all other peers together among them"),
+        (("--noise", "independent"), "independent", math.sqrt(5), "including all other peers together"),
     ],
     ids=["pairwise", "colluders", "independent"],
 )
