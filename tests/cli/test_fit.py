@@ -56,7 +56,7 @@ def test_a_person_with_several_rows_is_protected_whole(tmp_path: Path, ending: s
     eigenveil("fit", source, "-k", 2, *PRIVATE, "--person", "patient", "--drop", "remark", "-o", target)
     model = Model.load(target)
     assert model.columns == NAMES
-    assert "all the rows that name them" in model.guarantee.unit
+    assert "with all of their rows" in model.guarantee.unit
 
 
 def test_options_reach_the_estimator(tmp_path: Path) -> None:

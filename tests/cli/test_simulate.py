@@ -122,7 +122,7 @@ def test_masks_show_charges_dropouts_and_their_promise(tmp_path: Path) -> None:
     assert "7 of 9" in result.stdout
     assert "charge, mu" in result.stdout
     words = " ".join(re.sub(r"[│\n]", " ", result.stdout).split())
-    assert "the hub, even one that does not keep to the protocol, together with up to 2 other sites" in words
+    assert "the hub, even if it breaks the protocol, together with up to 2 other sites" in words
     assert Model.load(target).settings["trust"] == "masked, 7 survivors of whom 2 may collude"
 
 
@@ -233,7 +233,7 @@ def test_a_persons_rows_stay_together_or_are_counted(tmp_path: Path) -> None:
         arguments = ("-k", 2, *PRIVATE, *split, *drop, "--person", "patient", "-o", target, "--force")
         result = eigenveil("simulate", source, *arguments)
         assert result.exit_code == 0, result.output
-        assert "all the rows that name them" in Model.load(target).guarantee.unit
+        assert "with all of their rows" in Model.load(target).guarantee.unit
     spread = tmp_path / "spread.csv"
     pc.write_csv(arrow_table(rows(), ward=[i % 3 for i in range(COUNT)], who=[i // 2 for i in range(COUNT)]), spread)
     arguments = ("simulate", spread, "-k", 2, *PRIVATE, "--split", "by:ward", "--person", "who")

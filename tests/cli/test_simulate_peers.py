@@ -108,7 +108,7 @@ def test_the_table_has_one_column_of_bytes(tmp_path: Path) -> None:
             math.sqrt(5 / 3),
             "together with up to 2 peers that tell",
         ),
-        (("--noise", "independent"), "independent", math.sqrt(5), "all other peers together among them"),
+        (("--noise", "independent"), "independent", math.sqrt(5), "including all other peers together"),
     ],
     ids=["pairwise", "colluders", "independent"],
 )
@@ -149,7 +149,7 @@ def test_published_noise_promises_nothing(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     said = flat(result.stdout)
     assert "noise as published in D-DP-PM, with nothing promised" in said
-    assert "No privacy: none established: noise is as published in D-DP-PM Alg. 1" in said
+    assert "No privacy: noise as published in D-DP-PM Alg. 1. No guarantee is established" in said
     assert "noise floor" not in said
 
 
@@ -223,7 +223,7 @@ def test_a_persons_rows_are_one(tmp_path: Path) -> None:
     arguments = ("complete", "--sites", 4, "--person", "patient", "--drop", "hospital", "-o", target)
     result = eigenveil("simulate", visits(tmp_path), *SECRET, *arguments)
     assert result.exit_code == 0, result.output
-    assert "all the rows that name them" in Model.load(target).guarantee.unit
+    assert "with all of their rows" in Model.load(target).guarantee.unit
 
 
 def test_no_private_number_is_in_what_a_private_run_says_or_writes(tmp_path: Path) -> None:

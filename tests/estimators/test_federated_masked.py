@@ -77,7 +77,7 @@ def test_matrices_given_directly_are_added_up_under_masks(method: str) -> None:
     assert off(hidden, plain.subspace_.basis) < 1e-7
     noisy = private_masked(method=method if method != "dr-svd" else "power", center=None).fit(sites)
     assert noisy.guarantee_.epsilon == 1.0
-    assert "the site vouches" in noisy.guarantee_.words()
+    assert "The site vouches" in noisy.guarantee_.words()
 
 
 @pytest.mark.parametrize("count", [2, 3, 12])
@@ -120,8 +120,8 @@ def test_the_promise_is_against_the_hub_and_colluding_sites(method: str) -> None
     words = promise.words()
     assert (promise.epsilon, promise.delta) == (1.0, 1e-6)
     assert promise.private
-    assert "the hub, even one that does not keep to the protocol, together with up to 2 other sites" in words
-    assert "noisy sums, each over at least 3 sites that are not on its side" in words
+    assert "the hub, even if it breaks the protocol, together with up to 2 other sites" in words
+    assert "noisy sums, each over at least 3 sites that do not collude with it" in words
     assert "X25519" in words
     assert "raw parts" not in words
     assert "every number that leaves a site" not in words

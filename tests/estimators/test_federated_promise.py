@@ -37,7 +37,7 @@ def test_a_curator_is_named_as_one_who_sees_raw_parts() -> None:
     assert (promise.epsilon, promise.delta) == (1.0, 1e-6)
     assert promise.private
     words = promise.words()
-    assert "the hub sees the raw parts of each site and must be trusted" in words
+    assert "The hub sees the raw parts of each site and must be trusted" in words
     assert "nobody but the hub reads what sites send" in words
     assert "inner node" not in words
     assert "no person has rows at more than one site" in words
@@ -46,7 +46,8 @@ def test_a_curator_is_named_as_one_who_sees_raw_parts() -> None:
 
 def test_inner_nodes_of_a_tree_see_raw_parts_too() -> None:
     words = private_federated(topology="tree", fanout=2).fit(SITES).guarantee_.words()
-    assert "the hub and the inner nodes of the tree see the raw parts of each site" in words
+    assert "The hub and the inner nodes of the tree see the raw parts of each site" in words
+    assert "nobody but the hub and the inner nodes of the tree read what sites send" in words
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -54,7 +55,8 @@ def test_noise_at_the_sites_needs_no_trust_in_the_hub(method: str) -> None:
     pca = private_federated(method=method, trust="site", random_state=None).fit(SITES)
     words = pca.guarantee_.words()
     assert pca.guarantee_.epsilon == 1.0
-    assert "the hub and the other sites among them; only a person's own site sees their rows" in words
+    assert "including the hub and the other sites" in words
+    assert "Only a person's own site sees their rows" in words
     assert "raw parts" not in words
     assert "every number that leaves a site" in words
     assert set(pca.ledgers_) == set(pca.sites_)
@@ -64,7 +66,7 @@ def test_noise_at_the_sites_needs_no_trust_in_the_hub(method: str) -> None:
 def test_averages_put_the_noise_at_the_sites_whoever_is_trusted_and_say_so(method: str) -> None:
     pca = private_federated(method=method, trust="curator").fit(SITES)
     assert set(pca.ledgers_) == set(pca.sites_)
-    assert "only a person's own site sees their rows" in pca.guarantee_.words()
+    assert "Only a person's own site sees their rows" in pca.guarantee_.words()
     assert pca.model_.settings["trust"] == "site"
 
 
@@ -73,13 +75,16 @@ def test_noise_in_both_places_makes_two_promises(method: str) -> None:
     pca = private_federated(method=method, random_state=None, **PAIR).fit(SITES)
     promise = pca.guarantee_
     assert promise.epsilon == 0.5
-    assert "the promise is (4, 1e-06)" in promise.words()
+    assert "the guarantee is (4, 1e-06)" in promise.words()
     assert "Against the hub" in promise.words()
-    assert "nobody but the hub reads what sites send, or the promise against the hub is all there is" in promise.words()
+    assert (
+        "nobody but the hub reads what sites send. Against anyone else who does, only the guarantee against"
+        in promise.words()
+    )
     assert set(pca.ledgers_) == {"hub", *pca.sites_}
     pair = private_federated(trust="both", epsilon=[4.0, 0.5], delta=(1e-5, 1e-7)).fit(SITES).guarantee_
     assert (pair.epsilon, pair.delta) == (0.5, 1e-7)
-    assert "the promise is (4, 1e-05)" in pair.words()
+    assert "the guarantee is (4, 1e-05)" in pair.words()
 
 
 def test_two_promises_in_a_tree_are_readable() -> None:
@@ -124,7 +129,7 @@ def test_published_noise_promises_nothing(trust: dict[str, Any], local_steps: in
     assert promise.epsilon is None and promise.delta is None
     assert not promise.private
     assert promise.headline.startswith("No privacy: noise as published in FedPower Alg. 2")
-    assert "that promise is not established" in promise.headline
+    assert "That guarantee is not established" in promise.headline
     assert "one entry of a Gram matrix and not for a person" in promise.headline
     assert ("local steps read rows that no noise covers" in promise.headline) == (local_steps > 1)
     assert pca.plan_.method == "fedpower"
@@ -190,15 +195,15 @@ def test_words_for_people_and_draws() -> None:
     tables = [pd.DataFrame(rows, columns=COLUMNS).assign(who=np.arange(len(rows)) // 2) for rows in SITES]
     for several in (1, 2):
         words = private_federated(person="who", person_sites=several).fit(tables).guarantee_.words()
-        assert "all the rows that name them" in words
+        assert "with all of their rows" in words
         assert f"no person has rows at more than {'one site' if several == 1 else '2 sites'}" in words
         assert "no person has more than one row" not in words
     drawn = private_federated(method="power", participation=("without-replacement", 2)).fit(SITES).guarantee_.words()
-    assert "drawing the sites of a round is public and is not counted on for privacy" in drawn
+    assert "which sites are drawn for a round is public, and the guarantee does not count on it" in drawn
     for near, told in (("add-remove", "add/remove"), ("zero-out", "zero-out"), ("replace-one", "replace-one")):
         assert told in private_federated(neighbours=near).fit(SITES).guarantee_.words()
     given = private_federated(center=None).fit(SITES).guarantee_.words()
-    assert "a given center are public" in given
+    assert "the column bounds and the center are public" in given
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -187,7 +187,7 @@ def test_a_person_with_many_rows_counts_once() -> None:
     assert alone.row_bound == pytest.approx(1000.0, rel=0.05)
     assert grouped.row_bound == pytest.approx(true_quantile(normal(3000), 0.95, np.zeros(4)), rel=0.15)
     assert abs(grouped.people - 3000) < 6 * grouped.people_error
-    assert "all the rows that name them" in grouped.guarantee.unit
+    assert "with all of their rows" in grouped.guarantee.unit
     frame = pd.DataFrame(rows, columns=list("abcd")).assign(who=person)
     assert find_bounds(frame, person="who", **settings).row_bound == grouped.row_bound
 

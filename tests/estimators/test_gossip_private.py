@@ -115,7 +115,7 @@ def test_more_colluders_are_more_noise_or_a_refusal() -> None:
 def test_published_noise_promises_nothing_whatever_was_asked() -> None:
     found = private(method="segments", noise="published", center=None).fit(PEERS)
     assert found.guarantee_.epsilon is None
-    assert "none established" in found.guarantee_.words()
+    assert "No guarantee is established" in found.guarantee_.words()
     assert found.ledgers_ == {}
     assert [segment.shape for segment in found.segments_.values()] == [(100, 2)] * 4
 

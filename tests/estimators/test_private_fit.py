@@ -254,9 +254,9 @@ def test_the_guarantee_says_who_is_protected_and_how(neighbours: str, word: str)
     pca = private(2, neighbours=neighbours, random_state=None).fit(rows())
     words = pca.guarantee_.words()
     assert words.startswith("(1, 1e-06)-differential privacy for each person, who holds one row.")
-    for said in (word, "anybody who sees the released numbers", "cut to length 12", "no person has more than one row"):
+    for said in (word, "anyone who sees the released numbers", "clipped to norm 12", "no person has more than one row"):
         assert said in words
-    assert ("the number of people is itself protected" in words) == (neighbours == "add-remove")
+    assert ("The number of people is itself protected" in words) == (neighbours == "add-remove")
     assert all(charge.label in words for charge in pca.guarantee_.charges)
     assert Guarantee.from_dict(pca.guarantee_.to_dict()) == pca.guarantee_
 
@@ -267,7 +267,7 @@ def test_people_with_several_rows_are_named_as_such() -> None:
         private(2, person=people).fit(rows()),
         private(2).fit(WeightedRows.by_person(DenseRows(rows()), people)),
     ):
-        assert "each person, with all the rows that name them" in fitted.guarantee_.headline
+        assert "each person, with all of their rows" in fitted.guarantee_.headline
         assert "no person has more than one row" not in fitted.guarantee_.words()
 
 

@@ -108,12 +108,12 @@ def test_the_guarantee_says_how_and_on_what_it_rests(way: str) -> None:
     assert words.startswith(
         "(1, 1e-06)-differential privacy for each person, who has at most one row in a block and rows in"
     )
-    assert "rows in more than 3 blocks" in words and "a block is 60 rows" in words and "cut to length 12" in words
+    assert "rows in more than 3 blocks" in words and "a block is 60 rows" in words and "clipped to norm 12" in words
     assert {"products": "one release per synchronisation", "slices": "every block is released on its own"}.get(
         way, "binary tree"
     ) in words
     assert ("at most 480 rows, a public number" in words) == (way == "tree")
-    assert "zero-out" in words and "the same people in another stream or fit are a further cost" in words
+    assert "zero-out" in words and "The same people in another stream or fit cost more" in words
     one = real(**WAYS[way]).partial_fit(VALUES[:200]).sync()
     assert "no person has more than one row" in one.guarantee_.words()
     other = real(**WAYS[way], epsilon=2.0).partial_fit(VALUES[200:300]).sync()

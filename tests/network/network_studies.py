@@ -4,7 +4,8 @@ import asyncio
 import socket
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,17 @@ from eigenveil.network.study_file import StudyFile
 from eigenveil.protocols.tree import tree
 from eigenveil.rows import DenseRows
 
-__all__ = ["COLUMNS", "Company", "PeerCompany", "authority", "free_port", "keys_of", "table_of"]
+__all__ = [
+    "COLUMNS",
+    "Company",
+    "PeerCompany",
+    "authority",
+    "free_port",
+    "keys_of",
+    "same_words",
+    "settings_beside",
+    "table_of",
+]
 
 COLUMNS = ("age", "weight", "pulse", "mood", "sleep")
 
@@ -62,6 +73,23 @@ def put_over(found: dict[str, Any], sections: dict[str, dict[str, Any]]) -> dict
 def table_of(seed: int, people: int = 300) -> np.ndarray[Any, Any]:
     rng = np.random.default_rng(seed)
     return rng.standard_normal((people, len(COLUMNS))) * [1.5, 0.9, 0.4, 0.2, 0.1] + 0.3
+
+
+def settings_beside(
+    model: Model, study: StudyFile | None = None, *, unknown: AbstractSet[str] = frozenset()
+) -> dict[str, Any]:
+    """The settings of a model, but for what names its study, which must be there, and for what is `unknown` to the other."""
+    settings = dict(model.settings)
+    if study is not None:
+        assert (settings.pop("study"), settings.pop("study_digest")) == (study.name, study.digest)
+    return {name: value for name, value in settings.items() if name not in unknown}
+
+
+def same_words(model: Model, simulated: Model) -> bool:
+    """Whether both promise the same. In one process there is one caveat more, and each party knows its own ledger alone."""
+    one_process = [words for words in simulated.guarantee.caveats if "in one process" in words]
+    caveats = tuple(words for words in simulated.guarantee.caveats if words not in one_process)
+    return replace(model.guarantee, charges=()) == replace(simulated.guarantee, charges=(), caveats=caveats)
 
 
 @dataclass

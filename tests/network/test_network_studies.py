@@ -8,7 +8,7 @@ import pytest
 
 from eigenveil.estimators import FederatedPCA
 from eigenveil.network.book import Book
-from network.network_studies import Company
+from network.network_studies import Company, same_words, settings_beside
 
 SEED = {"seed": 7}
 
@@ -46,6 +46,10 @@ def test_with_a_test_seed_a_network_study_and_its_simulation_agree_to_the_last_b
         np.testing.assert_array_equal(model.explained_variance, simulated.explained_variance_)
         np.testing.assert_array_equal(model.explained_variance_ratio, simulated.explained_variance_ratio_)
         assert not model.guarantee.private
+        # How many bytes all parties sent, none of them knows, and a site does not know how many rounds there were.
+        unknown = {"bytes"} if name == "hub" else {"bytes", "rounds"}
+        assert settings_beside(model, company.study) == settings_beside(simulated.model_, unknown=unknown)
+        assert same_words(model, simulated.model_)
 
 
 def test_a_real_study_charges_each_site_once_and_closes_its_books(tmp_path: Path) -> None:

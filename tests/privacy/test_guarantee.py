@@ -1,11 +1,12 @@
 """The guarantee says what it must, survives a file, and never looks private when it is not."""
 
 import json
+import math
 from dataclasses import replace
 
 import pytest
 
-from eigenveil.privacy import Charge, Guarantee
+from eigenveil.privacy import Budget, Charge, Guarantee
 
 SOUND = Guarantee(
     epsilon=1.0,
@@ -45,9 +46,45 @@ def test_none_says_none_and_why() -> None:
 
 
 def test_a_seed_takes_privacy_away_in_the_first_words() -> None:
-    seeded = replace(SOUND, caveats=("reproducible, not private: seed",))
+    seeded = replace(SOUND, reproducible=True)
     assert not seeded.private
+    assert seeded.best_guess == 1.0
     assert seeded.words().startswith("NOT PRIVATE")
+
+
+OLD_CAVEAT = "reproducible, not private: the noise came from a known seed and can be subtracted"
+
+
+@pytest.mark.parametrize("caveats", [[], ["something else"], [OLD_CAVEAT], ["something else", OLD_CAVEAT]])
+def test_files_from_before_seeds_were_facts_are_read_right(caveats: list[str]) -> None:
+    """A seed stood in a caveat, and the relation in a sentence."""
+    old = json.loads(json.dumps(SOUND.to_dict()))
+    del old["reproducible"], old["relation"]
+    told = "one person's rows are blanked so that they contribute nothing, and the number of people, which is public, stays"
+    found = Guarantee.from_dict(old | {"caveats": caveats, "neighbours": f"{told} (zero-out)"})
+    assert found.reproducible == (OLD_CAVEAT in caveats) != found.private
+    assert found.relation == "zero-out"
+    assert found.caveats == tuple(caveats)
+    assert Guarantee.from_dict(found.to_dict()) == found
+
+
+@pytest.mark.parametrize(("epsilon", "times"), [(0.01, "51"), (1.0, "55"), (3.0, "63"), (100.0, "99.99999")])
+def test_the_best_guess_is_rounded_up_and_never_certainty(epsilon: float, times: str) -> None:
+    """An attacker sees N(0, 1) or N(mu, 1), and says which is nearer."""
+    found = replace(SOUND, epsilon=epsilon)
+    assert f"at most {times} times in 100" in found.words()
+    mu = Budget(epsilon, 1e-6).mu
+    assert found.best_guess == pytest.approx(0.5 * (1 + math.erf(mu / 2 / math.sqrt(2))), rel=1e-12)
+    # What any (epsilon, delta) promises is no less than that.
+    assert found.best_guess <= (math.exp(epsilon) + 1e-6) / (1 + math.exp(epsilon))
+
+
+@pytest.mark.parametrize("epsilon", [5e-324, 1e-300, 1e-8, 1e4, 1e8, 1e300, math.inf])
+@pytest.mark.parametrize("delta", [5e-324, 1e-300, 1e-12, 0.5, 1 - 1e-16])
+def test_numbers_that_nobody_would_ask_for_have_words_too(epsilon: float, delta: float) -> None:
+    found = replace(SOUND, epsilon=epsilon, delta=delta)
+    assert 0.5 <= found.best_guess <= 1.0
+    assert " times in 100" in found.words()
 
 
 @pytest.mark.parametrize("guarantee", [SOUND, Guarantee.none("x")])
@@ -64,6 +101,8 @@ def test_survives_json(guarantee: Guarantee) -> None:
         {"epsilon": "many"},
         {"delta": None},
         {"more": 1},
+        {"reproducible": "no"},
+        {"relation": 3},
     ],
 )
 def test_malformed_dictionaries_are_value_errors(change: dict[str, object]) -> None:

@@ -21,6 +21,7 @@ from eigenveil.privacy import (
     sum_sensitivity,
     trace_sensitivity,
 )
+from eigenveil.privacy.facts import User
 from eigenveil.privacy.histories import (
     interaction_gram_sensitivity,
     interaction_products_sensitivity,
@@ -181,9 +182,9 @@ def test_the_bound_of_products_is_sensible(least: int) -> None:
 
 
 def test_the_relation_says_in_words_what_it_protects() -> None:
-    words = Neighbours.INTERACTION.words
+    words = User(interaction=True).relation(Neighbours.INTERACTION)
     assert "one item more" in words
-    assert "number of users, which is public" in words
+    assert "number of users is public" in words
 
 
 @pytest.mark.parametrize("least", [1, 2, 5, 20])

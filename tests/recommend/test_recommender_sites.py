@@ -140,7 +140,7 @@ def test_ledgers_stand_where_the_noise_does(trust: str, unit: str) -> None:
     assert promise.charges == next(iter(model.ledgers_.values())).charges
     assert ("single interaction" in promise.unit) == (unit == "item")
     assert "joint differential privacy" in words
-    wanted = {"curator": "raw", "site": "every number that leaves a site", "masked": "does not keep to the protocol"}[
+    wanted = {"curator": "raw", "site": "every number that leaves a site", "masked": "even if it breaks the protocol"}[
         trust
     ]
     assert wanted in words

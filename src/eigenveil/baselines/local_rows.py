@@ -14,7 +14,7 @@ import numpy as np
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace, top_eigen
 from eigenveil.privacy import Bounded, Budget, Domain, Gaussian, Guarantee, Ledger, Neighbours, Noise, sum_sensitivity
-from eigenveil.privacy.guarantee import plain, rows_are_cut
+from eigenveil.privacy.facts import EVERY_ROW, GuaranteeFacts, NoisyRows, Person, TableRows, unproven
 from eigenveil.privacy.published import classical_multiplier
 from eigenveil.privacy.steps import distance_in_steps, step_of
 from eigenveil.rows import Block
@@ -111,29 +111,18 @@ def _on_grid(rows: Array, domain: Domain) -> Array:
 def _promise(
     budget: Budget, neighbours: Neighbours, row_bound: float, ledger: Ledger, *, reproducible: bool
 ) -> Guarantee:
-    known = "reproducible, not private: the noise came from a known seed and can be subtracted"
-    return Guarantee(
-        epsilon=budget.epsilon,
-        delta=budget.delta,
-        unit="each person, who holds one row at one peer",
-        neighbours=neighbours.words,
-        against="anybody, the other peers among them, who sees every noisy row and knows everything but one person's row; only "
-        "a person's own peer sees it",
-        released=("every row, with noise", "components", "spectrum", "the number of rows of each peer"),
-        assumptions=(
-            "no person has more than one row, or rows at more than one peer",
-            rows_are_cut(row_bound, around="zero"),
-            "that all entries are finite, and the number, names and types of the columns, are public",
-            "this release alone: another one of the same people is a further cost",
-        ),
-        calibration="exact Gaussian mechanism (Balle and Wang 2018)",
-        caveats=(known,) if reproducible else (),
+    return GuaranteeFacts(
+        budget=budget,
+        protects=Person(place="peer"),
+        neighbours=neighbours,
+        rows=TableRows(norm=row_bound, around="zero"),
+        seen_by=NoisyRows(),
+        released=EVERY_ROW,
         charges=ledger.charges,
-    )
+        reproducible=reproducible,
+    ).guarantee()
 
 
 def _as_printed(budget: Budget) -> str:
-    return (
-        f"noise as printed in D-DP-PM section IV.A at its ({plain(budget.epsilon)}, {plain(budget.delta)}); that promise is not "
-        "established: it is proved for epsilon < 1 only, and for rows that one person moves by at most one"
-    )
+    because = "it is proved for epsilon < 1 only, and for rows that one person moves by at most one"
+    return unproven("D-DP-PM section IV.A", [("every peer", budget)], [because])

@@ -132,10 +132,10 @@ class BoundsFile:
 
     def together(self, budget: "Budget", neighbours: str) -> str | None:
         """What the search and a fit on the same people cost together; None where their promises cannot be added up."""
-        from eigenveil.privacy import Budget, Neighbours, epsilon_of
+        from eigenveil.privacy import Budget, epsilon_of
 
         epsilon, delta = self.guarantee.epsilon, self.guarantee.delta
-        if epsilon is None or delta is None or self.guarantee.neighbours != Neighbours(neighbours).words:
+        if epsilon is None or delta is None or self.guarantee.relation != neighbours:
             return None
         both = epsilon_of(math.hypot(Budget(epsilon, delta).mu, budget.mu), budget.delta)
         digits = 3 - math.floor(math.log10(both))

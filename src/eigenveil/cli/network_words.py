@@ -41,11 +41,9 @@ def revealed_words(study: "StudyFile", parties: "Parties") -> Iterator[str]:
     covered."""
     from eigenveil.tasks.fit.task import Study
 
-    request, plan, task = parties.request, parties.request.plan, parties.study
+    plan, task = parties.request.plan, parties.study
     assert isinstance(task, Study)
-    sums = _sums(
-        "site", plan.method, plan.width, count=request.people is None, center=request.center, trace=task.needs_trace
-    )
+    sums = _sums("site", plan.method, plan.width, count=task.people is None, center=task.center, trace=task.needs_trace)
     yield _leaving("site", sums, rounds=parties.most_questions, numbers=task.extent().entries)
     yield _covered(study)
 

@@ -23,8 +23,8 @@ from eigenveil.privacy import (
     Reserve,
     bounded_count,
     gram_sensitivity,
-    rows_are_cut,
 )
+from eigenveil.privacy.facts import COMPONENTS, NO_PRIVACY, GuaranteeFacts, OneHolder, Person, PublishedNoise
 from eigenveil.privacy.published import fpca_scale, ppm_multiplier
 from eigenveil.protocols import run_pooled
 from eigenveil.rows import Rows
@@ -36,7 +36,6 @@ from eigenveil.tasks.fit.task import Found, Study
 __all__ = ["Curator", "Findings", "Request"]
 
 Calibration = Literal["exact", "paper"]
-_NOTHING_ASKED = "exact PCA was asked for"
 
 
 @final
@@ -114,7 +113,7 @@ class Curator:
             needs_trace=power,
         )
         if self.budget is None or self.ledger is None:
-            found = run_pooled(study, rows, Exact(because=_NOTHING_ASKED))
+            found = run_pooled(study, rows, Exact(because=NO_PRIVACY["fit"]))
         else:
             with self.ledger.reserve(self.budget.mu, label="this fit") as self._reserve:
                 found = run_pooled(study, rows, Gaussian(1.0 / self.budget.mu, self._reserve, self.noise))
@@ -181,51 +180,23 @@ class Curator:
     def _guarantee(self, domain: Domain, power: bool) -> Guarantee:
         request = self.request
         if self.budget is None or self._reserve is None:
-            return Guarantee.none(_NOTHING_ASKED)
-        unit = "each person, who holds one row"
-        if request.grouped:
-            unit = "each person, with all the rows that name them, which together count as one row"
-        return Guarantee(
-            epsilon=self.budget.epsilon,
-            delta=self.budget.delta,
-            unit=unit,
-            neighbours=request.neighbours.words,
-            against="anybody who sees the released numbers and knows everything but one person's rows; "
-            "the curator who runs this program sees the rows themselves",
-            released=("components", "mean", "spectrum", "explained variance and its ratio"),
-            assumptions=tuple(_assumptions(request, domain)),
-            calibration=self._calibration(power),
-            caveats=tuple(self._caveats()),
+            return Guarantee.none(NO_PRIVACY["fit"])
+        return GuaranteeFacts(
+            budget=self.budget,
+            protects=Person(grouped=request.grouped),
+            neighbours=request.neighbours,
+            rows=request.bounds.known(request.center, norm=domain.radius, least=request.least_rows),
+            seen_by=OneHolder(),
+            released=COMPONENTS,
             charges=self._reserve.charges,
-        )
+            reproducible=self.noise.reproducible,
+            published=self._published_noise(power),
+        ).guarantee()
 
-    def _calibration(self, power: bool) -> str:
+    def _published_noise(self, power: bool) -> PublishedNoise | None:
         if self.request.calibration == "exact":
-            return "exact Gaussian composition (Balle and Wang 2018); the epsilon is the budget fixed before the fit"
-        source = "PPM Alg. 1 (zero-concentrated DP)" if power else "FPCA (17)"
-        return (
-            f"noise as published in {source}, {self._overshoot:.3g} times what the promise needs; the promise rests on exact "
-            "accounting of the noise that was added, not on the paper's proof"
-        )
-
-    def _caveats(self) -> list[str]:
-        if self.noise.reproducible:
-            return ["reproducible, not private: the noise came from a known seed and can be subtracted"]
-        return []
-
-
-def _assumptions(request: Request, domain: Domain) -> list[str]:
-    found = [
-        rows_are_cut(domain.radius),
-        "that all entries are finite, and the number, names and types of the columns, are public",
-        f"that the table has at least {request.least_rows} rows is public",
-        "this fit alone: another fit on the same people is a further cost, which a shared ledger adds up",
-    ]
-    if not request.grouped:
-        found.insert(0, "no person has more than one row")
-    if request.bounds.scale is not None or request.bounds.origin is not None or not isinstance(request.center, str):
-        found.append("origin, scale, column bounds and a given center are public")
-    return found
+            return None
+        return PublishedNoise("PPM Alg. 1 (zero-concentrated DP)" if power else "FPCA (17)", self._overshoot)
 
 
 def noise_floor(found: Found, method: str, *, width: int, last: float) -> float:
@@ -249,15 +220,3 @@ def _rank_for(subspace: Subspace, trace: float, fraction: float, floor: float) -
     enough = np.flatnonzero(np.cumsum(eigenvalues) >= fraction * trace * (1 - 1e-12))
     wanted = int(enough[0]) + 1 if len(enough) else subspace.rank
     return max(1, min(wanted, above)) if floor > 0 else max(1, wanted)
-
-
-def settings_of(request: Request, plan: Plan) -> dict[str, Any]:
-    """The public choices of a fit, as plain values for the model file."""
-    return {
-        "mechanism": plan.chosen.mechanism,
-        "why": plan.reason,
-        "neighbours": request.neighbours.value,
-        "calibration": request.calibration,
-        "width": plan.chosen.width,
-        "iterations": len(plan.chosen.shares),
-    }

@@ -1,6 +1,7 @@
 """From the checked parameters of `FederatedPCA` to what is asked for. Rows are needed for what is `Held` alone."""
 
 from dataclasses import replace
+from functools import partial
 from typing import Final, cast
 
 from eigenveil.errors import ParameterError, require_param
@@ -13,8 +14,10 @@ from eigenveil.estimators.federated_rules import (
     require_enough,
     require_few_rounds,
     require_legal,
+    require_maskable,
     share_of,
 )
+from eigenveil.estimators.federated_study import pca_study
 from eigenveil.estimators.sites import Held
 from eigenveil.params import FederatedParams
 from eigenveil.plan import Method, plan_sites
@@ -91,7 +94,8 @@ def request_of(asked: FederatedParams, held: Held) -> SitesRequest:
     if participation is not None:
         # Rounds with other sites differ, however near the answer is.
         plan = replace(plan, tolerance=0.0)
-    masks = masks_of(asked, plan, count)
+    require_maskable(asked, plan, count)
+    masks = masks_of(asked, count)
     require_legal(asked, plan, participation, at_sites, at_hub, private=private)
     center = center_of(asked.center, dim)
     public = not private or near.count_is_public or published
@@ -109,22 +113,25 @@ def request_of(asked: FederatedParams, held: Held) -> SitesRequest:
             held.rows, scale=asked.scale, origin=asked.origin, center=center, mean_bound=asked.mean_bound
         )
     return SitesRequest(
-        rank=rank,
-        bounds=_bounds(asked, dim, private=private and not published, sparse=held.sparse, declared=declared),
-        center=center,
+        design=partial(
+            pca_study,
+            rank=rank,
+            bounds=_bounds(asked, dim, private=private and not published, sparse=held.sparse, declared=declared),
+            center=center,
+            align=asked.align,
+            # Without privacy the number is gathered like any other sum: the hub has no rows to count.
+            people=sum(sizes.values()) if sizes is not None and private else None,
+        ),
         neighbours=near,
         plan=plan,
         at_sites=at_sites,
         at_hub=at_hub,
         published=published,
         fanout=asked.fanout if asked.topology == "tree" else None,
-        align=asked.align,
         participation=participation,
         terms=_terms(asked, count),
         person_sites=asked.person_sites,
         grouped=held.grouped,
-        # Without privacy the number is gathered like any other sum: the hub has no rows to count.
-        people=sum(sizes.values()) if sizes is not None and private else None,
         sizes=sizes,
         seed=seed_of(asked.random_state),
         masks=masks,

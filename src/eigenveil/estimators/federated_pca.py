@@ -16,6 +16,7 @@ from eigenveil.estimators.federated_request import SitesRequest
 from eigenveil.estimators.federation import Federation
 from eigenveil.estimators.fitted import FittedPCA
 from eigenveil.estimators.rounds import Unfinished, Watch
+from eigenveil.estimators.settings import sites_settings
 from eigenveil.estimators.sites import Held, read_site, read_sites
 from eigenveil.linalg import Array
 from eigenveil.params import FederatedParams, checked, param, parameters
@@ -23,7 +24,7 @@ from eigenveil.params.groups import HERE
 from eigenveil.params.values import instance_of
 from eigenveil.rows import in_silence
 from eigenveil.runtimes import Faults
-from eigenveil.tasks.fit.task import Found
+from eigenveil.tasks.fit.task import Found, Study
 
 __all__ = ["FederatedPCA"]
 
@@ -232,7 +233,8 @@ class FederatedPCA(FederatedParams, FittedPCA):
         return hasattr(self, "model_")
 
     def _finish(self, federation: Federation, found: Found) -> "FederatedPCA":
-        request, plan = federation.request, federation.request.plan
+        request, plan, study = federation.request, federation.request.plan, federation.study
+        assert isinstance(study, Study) and study.rank is not None
         self.n_features_in_ = federation.columns.count
         self.__dict__.pop("feature_names_in_", None)
         if federation.columns.shown is not None:
@@ -252,8 +254,13 @@ class FederatedPCA(FederatedParams, FittedPCA):
             center=found.center,
             noise_floor=federation.noise_floor(found),
             guarantee=federated_promise(federation.parties, found),
-            scale=request.bounds.scale,
-            settings=self._settings(request),
+            scale=study.bounds.scale,
+            settings=sites_settings(
+                federation.parties,
+                sites=len(self.sites_),
+                rounds=len(self.transcript_),
+                sent=sum(done.bytes_down + done.bytes_up for done in self.transcript_),
+            ),
         )
         if self.converged_ is False and self.rounds is None:
             warnings.warn(
@@ -264,33 +271,9 @@ class FederatedPCA(FederatedParams, FittedPCA):
             )
         if found.tied:
             warnings.warn(
-                f"the variances of components {request.rank} and {request.rank + 1} are equal for all that can be told, so the "
+                f"the variances of components {study.rank} and {study.rank + 1} are equal for all that can be told, so the "
                 "answer is not the only one",
                 UserWarning,
                 stacklevel=3,
             )
         return self
-
-    def _settings(self, request: SitesRequest) -> dict[str, Any]:
-        plan = request.plan
-        return {
-            "mechanism": plan.method,
-            "why": plan.reason,
-            "trust": _place_of_noise(request),
-            "topology": self.topology if self.topology == "star" else f"tree of fan-out {self.fanout}",
-            "sites": len(self.sites_),
-            "rounds": len(self.transcript_),
-            "bytes": sum(r.bytes_down + r.bytes_up for r in self.transcript_),
-            "neighbours": self.neighbours,
-            "calibration": self.calibration,
-            "width": plan.width,
-        }
-
-
-def _place_of_noise(request: SitesRequest) -> str:
-    if request.masks is not None:
-        survivors, colluders = request.masks
-        return f"masked, {survivors} survivors of whom {colluders} may collude"
-    if request.at_sites is not None:
-        return "both" if request.at_hub is not None else "site"
-    return "curator" if request.at_hub is not None else "none"

@@ -7,16 +7,24 @@ import math
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
-from eigenveil.errors import ParameterError, require, require_param
+from eigenveil.errors import ParameterError, require, require_param, verbatim
 from eigenveil.estimators.federated_masks import MASKED_METHODS
 from eigenveil.estimators.federated_request import Participation
-from eigenveil.params import FederatedParams
+from eigenveil.params import FederatedParams, RecommenderParams
 from eigenveil.params.values import Expected, number_or_share
 from eigenveil.plan import SitesPlan
 from eigenveil.privacy import Budget, Neighbours
 from eigenveil.protocols.masked import require_survivors
 
-__all__ = ["drawn_of", "masks_of", "require_enough", "require_few_rounds", "require_legal", "share_of"]
+__all__ = [
+    "drawn_of",
+    "masks_of",
+    "require_enough",
+    "require_few_rounds",
+    "require_legal",
+    "require_maskable",
+    "share_of",
+]
 
 # With noise, shares grow from round to round, and the first of too many would be nothing.
 _MOST_NOISY_ROUNDS: Final = 200
@@ -49,15 +57,33 @@ def drawn_of(asked: FederatedParams, sites: int) -> Participation | None:
     return cast("Participation", (scheme, count))
 
 
-def masks_of(asked: FederatedParams, plan: SitesPlan, sites: int) -> tuple[int, int] | None:
-    """How many sites must survive and how many may collude, where parts are masked."""
+def masks_of(
+    asked: FederatedParams | RecommenderParams, sites: int, *, few: str = "a sum over one site is that site's part"
+) -> tuple[int, int] | None:
+    """How many sites must survive and how many may collude, where parts are masked. `few` says why one site will not do."""
     if asked.trust != "masked":
         return None
-    require_param(sites >= 2, "{trust=masked} needs at least 2 sites: a sum over one site is that site's part")
+    require_param(sites >= 2, f"{{trust=masked}} needs at least 2 sites: {verbatim(few)}")
     require_param(
         asked.quorum is None,
         "{quorum} is not for {trust=masked}: give {survivors}, how many sites must be in each sum",
     )
+    most = max(1, sites - 1)
+    require_param(
+        asked.colluders <= most,
+        f"{{colluders}} must be an integer from 1 to {most}, got {{@value}}",
+        value=asked.colluders,
+    )
+    survivors = share_of("survivors", asked.survivors, sites)
+    survivors = sites if survivors is None else survivors
+    require_survivors(sites, survivors=survivors, colluders=asked.colluders)
+    return survivors, asked.colluders
+
+
+def require_maskable(asked: FederatedParams, plan: SitesPlan, sites: int) -> None:
+    """Refuse under masks what is more than sums over enough sites."""
+    if asked.trust != "masked":
+        return
     require_param(
         asked.topology == "star", "{trust=masked} is for a star: nodes of a tree would see sums over few sites"
     )
@@ -71,16 +97,6 @@ def masks_of(asked: FederatedParams, plan: SitesPlan, sites: int) -> tuple[int, 
         asked.participation == "full",
         "{participation} with {trust=masked} would make sums over few sites: leave {participation=full}",
     )
-    most = max(1, sites - 1)
-    require_param(
-        asked.colluders <= most,
-        f"{{colluders}} must be an integer from 1 to {most}, got {{@value}}",
-        value=asked.colluders,
-    )
-    survivors = share_of("survivors", asked.survivors, sites)
-    survivors = sites if survivors is None else survivors
-    require_survivors(sites, survivors=survivors, colluders=asked.colluders)
-    return survivors, asked.colluders
 
 
 def require_legal(

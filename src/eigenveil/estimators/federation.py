@@ -8,7 +8,7 @@ from typing import Any, final
 from eigenveil.errors import BudgetExceeded, QuorumLost, at_place, require, require_param, verbatim
 from eigenveil.estimators.federated_masks import Declared
 from eigenveil.estimators.federated_request import SitesRequest
-from eigenveil.estimators.parties import Design, Parties
+from eigenveil.estimators.parties import Parties
 from eigenveil.estimators.rounds import Round, Watch, round_of
 from eigenveil.estimators.sites import Columns
 from eigenveil.privacy import (
@@ -19,7 +19,7 @@ from eigenveil.protocols import Hub, Member, Party, Turn
 from eigenveil.protocols.masked import Identity, MaskedMember, MaskedTerms
 from eigenveil.rows import Rows
 from eigenveil.runtimes import Faults, InProcess, Refusal
-from eigenveil.tasks.fit.task import Found, WholeFit
+from eigenveil.tasks.fit.task import Found, Study, WholeFit
 
 __all__ = ["Federation"]
 
@@ -28,8 +28,7 @@ __all__ = ["Federation"]
 class Federation:
     """The parties of one fit and what they have done. Changes in place: it spends.
 
-    After a lost quorum `run(resume=True)` goes on where it stopped, with sites that may have been put right (`repair`). `design`
-    makes the fit that is carried out, where that is another one than principal components of rows within bounds.
+    After a lost quorum `run(resume=True)` goes on where it stopped, with sites that may have been put right (`repair`).
     """
 
     def __init__(
@@ -39,14 +38,13 @@ class Federation:
         columns: Columns,
         *,
         watch: Watch | None = None,
-        design: Design | None = None,
     ) -> None:
         self.request, self.columns, self.watch = request, columns, watch
         self.rounds: list[Round] = []
         self._names, self._sites = tuple(sites), dict(sites)
         self._identities = {name: Identity.fresh() for name in self._names} if request.masks is not None else {}
         roster = {name: identity.public for name, identity in self._identities.items()}
-        self.parties = Parties(request, self._names, roster=roster, design=design)
+        self.parties = Parties(request, self._names, roster=roster)
         self._masking = self.parties.masking()
         self.members: dict[str, Member | MaskedMember] = {name: self._member(name, r) for name, r in sites.items()}
         self.hub: Hub[Any] = self.parties.hub(masking=self._masking, watch=self._note)
@@ -139,7 +137,8 @@ class Federation:
         request = self.request
         if request.declared is None:
             return
-        bounds, center = request.bounds, request.center
+        assert isinstance(self.study, Study)
+        bounds, center = self.study.bounds, self.study.center
         now = Declared.of(
             self._sites | {site: rows},
             scale=bounds.scale,

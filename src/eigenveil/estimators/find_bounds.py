@@ -19,6 +19,7 @@ from eigenveil.linalg import Array
 from eigenveil.params import BoundsParams, ColumnBoundsParams, parameters, takes
 from eigenveil.privacy import Domain, Neighbours
 from eigenveil.privacy.domain import FARTHEST
+from eigenveil.privacy.facts import ROW_TAILS, TableRows
 from eigenveil.privacy.quantiles import Cells, Tails, bounded_tails, read_tails, tails_sensitivity
 from eigenveil.rows import in_silence
 from eigenveil.tasks import Totals
@@ -263,7 +264,6 @@ class _Search:
         searched: bool = False,
     ) -> FoundBounds:
         """All that can be said of these releases."""
-        released = ("how many people have rows longer than each of many public lengths",)
         chosen = None if answer.edge is None else float(self.cells.edges[answer.edge])
         candidates = () if answer.edge is None else tuple(_candidates(tails, answer.edge))
         said = [answer.why]
@@ -286,8 +286,8 @@ class _Search:
             candidates=candidates,
             why="; ".join(filter(None, said)),
             guarantee=self.release.guarantee(
-                (*released, "the mean") if center is not None and searched else released,
-                ("origin, scale, a given center and the range of lengths are public",),
+                (*ROW_TAILS, "the mean") if center is not None and searched else ROW_TAILS,
+                TableRows(given=("the origin", "the scale", "the center", "the range of lengths")),
             ),
             ledger=self.release.ledger,
         )

@@ -17,6 +17,7 @@ from eigenveil.estimators.small_release import AskedOfRows, SmallRelease
 from eigenveil.linalg import Array
 from eigenveil.params import ColumnBoundsParams, parameters, takes
 from eigenveil.privacy import Domain, Guarantee, Ledger, Neighbours
+from eigenveil.privacy.facts import COLUMN_TAILS, TableRows
 from eigenveil.privacy.quantiles import Cells, Tails, bounded_column_tails, read_tails, tails_sensitivity
 from eigenveil.rows import in_silence
 
@@ -219,10 +220,7 @@ def _found(
         people=people,
         people_error=first.people_error,
         why=why,
-        guarantee=release.guarantee(
-            ("how many people have entries beyond each of many public numbers, in each column",),
-            ("origin, scale and the range of sizes are public",),
-        ),
+        guarantee=release.guarantee(COLUMN_TAILS, TableRows(given=("the origin", "the scale", "the range of sizes"))),
         ledger=release.ledger,
     )
 

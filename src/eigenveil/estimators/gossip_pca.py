@@ -21,13 +21,13 @@ from eigenveil.estimators.gossip_rules import NoiseKind, noise_of, peers_plan, q
 from eigenveil.estimators.gossip_scores import PublishedScores, ReadyScores
 from eigenveil.estimators.gossip_warnings import warnings_of
 from eigenveil.estimators.rounds import Unfinished, Watch
+from eigenveil.estimators.settings import peers_settings
 from eigenveil.estimators.sites import Held, read_sites
 from eigenveil.graphs import Graph
 from eigenveil.linalg import Array
 from eigenveil.params import GossipParams, checked, param, parameters
 from eigenveil.params.groups import HERE
 from eigenveil.params.values import instance_of
-from eigenveil.plan import SitesPlan
 from eigenveil.privacy import (
     Budget,
     Neighbours,
@@ -265,7 +265,12 @@ class GossipPCA(GossipParams, FittedPCA):
             noise_floor=gossip.noise_floor(found),
             guarantee=gossip_promise(gossip.parties, found, counted=self.peers_, since=gossip.since),
             scale=request.bounds.scale,
-            settings=self._settings(gossip),
+            settings=peers_settings(
+                gossip.parties,
+                peers=len(self.peers_),
+                rounds=len(self.transcript_),
+                sent=sum(self.traffic_.values()),
+            ),
         )
         self._keep_scores(gossip, found)
         for message, kind in warnings_of(self, gossip, found):
@@ -291,23 +296,6 @@ class GossipPCA(GossipParams, FittedPCA):
             else:
                 lengths = np.where(self.singular_values_ > 0, self.singular_values_, math.inf)
                 self.segments_[name] = self.scores_[name] / lengths
-
-    def _settings(self, gossip: Gossip) -> dict[str, Any]:
-        request, mixing = gossip.request, gossip.terms.among(()).mixing
-        plan = request.plan
-        return {
-            "mechanism": request.method,
-            "why": plan.reason,
-            "noise": request.noise,
-            "graph": f"{len(request.graph.names)} peers, {len(request.graph.edges)} edges",
-            "consensus": request.consensus,
-            "steps": mixing.steps,
-            "peers": len(self.peers_),
-            "rounds": len(self.transcript_),
-            "bytes": sum(self.traffic_.values()),
-            "neighbours": self.neighbours,
-            "width": plan.width if isinstance(plan, SitesPlan) else 1,
-        }
 
     def _request(self, held: Held) -> PeersRequest:
         (budget, noise), names, dim = self._budget(), held.names, held.dim

@@ -16,7 +16,6 @@ from eigenveil.errors import require
 from eigenveil.estimators.curator import noise_floor
 from eigenveil.estimators.federated_masks import masked_terms
 from eigenveil.estimators.federated_request import SitesRequest
-from eigenveil.estimators.federated_study import pca_study
 from eigenveil.privacy import (
     Budget,
     Charge,
@@ -29,6 +28,7 @@ from eigenveil.privacy import (
     delta_of,
     epsilon_of,
 )
+from eigenveil.privacy.facts import NO_PRIVACY
 from eigenveil.privacy.published import fedpower_multiplier
 from eigenveil.privacy.steps import ROUNDING_COST
 from eigenveil.protocols import Hub, Member, Node, Sampling, Terms, Turn, star, tree
@@ -37,10 +37,9 @@ from eigenveil.rows import Rows, Symmetric
 from eigenveil.tasks import Question
 from eigenveil.tasks.fit.task import Found, Setting, WholeFit
 
-__all__ = ["NOTHING_ASKED", "Design", "Parties"]
+__all__ = ["NOTHING_ASKED", "Parties"]
 
-Design = Callable[[Setting], WholeFit[Any, Any, Any]]
-NOTHING_ASKED: Final = "exact PCA was asked for"
+NOTHING_ASKED: Final = NO_PRIVACY["fit"]
 # What is spent stays this far below what may be, relatively, so that rounding in either account never refuses the last release.
 _MARGIN: Final = 1e-10
 
@@ -49,9 +48,8 @@ _MARGIN: Final = 1e-10
 class Parties:
     """Of the sites `names`, around a hub or in a tree. Changes in place: it keeps the ledgers of the parties it has made.
 
-    `design` makes the fit that is carried out, where that is another one than principal components of rows within bounds. Where
-    parties are `apart`, `roster` has the public identities of all sites, `title` is what signatures are bound to, and `start` the
-    public seed of the first basis, which all of them have. `hub` is what the hub is called.
+    Where parties are `apart`, `roster` has the public identities of all sites, `title` is what signatures are bound to, and
+    `start` the public seed of the first basis, which all of them have. `hub` is what the hub is called.
     """
 
     def __init__(
@@ -60,7 +58,6 @@ class Parties:
         names: Sequence[str],
         *,
         roster: Mapping[str, bytes],
-        design: Design | None = None,
         title: str | None = None,
         start: Any = None,
         apart: bool = False,
@@ -77,10 +74,8 @@ class Parties:
         )
         self.above = self.layout.above()
         self.masked: MaskedTerms | None = None
-        setting, begin = self._setting(), request.seed if start is None else start
-        self.study: WholeFit[Any, Any, Any] = (
-            pca_study(request, setting, start=begin) if design is None else design(setting)
-        )
+        begin = request.seed if start is None else start
+        self.study: WholeFit[Any, Any, Any] = request.design(request, self._setting(), begin)
         if request.masks is not None:
             self.masked = self._masked_terms(*request.masks, roster=roster, title=title)
             self.study = self.study.with_noise(self._total_noise(1.0, math.sqrt(len(self.names))))

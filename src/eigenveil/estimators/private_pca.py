@@ -6,8 +6,9 @@ import numpy as np
 
 from eigenveil.errors import require_param
 from eigenveil.estimators.checks import SharedLedger, budget_of, center_of, rank_and_fraction, seed_of
-from eigenveil.estimators.curator import Curator, Request, settings_of
+from eigenveil.estimators.curator import Curator, Request
 from eigenveil.estimators.fitted import FittedPCA, read_rows, without_person
+from eigenveil.estimators.settings import curator_settings
 from eigenveil.params import PrivateParams, checked, parameters
 from eigenveil.privacy import Ledger, Neighbours, Noise
 from eigenveil.rows import Rows, WeightedRows, counts_people, in_silence
@@ -119,7 +120,7 @@ class PrivatePCA(SharedLedger, PrivateParams, FittedPCA):
             noise_floor=found.noise_floor,
             guarantee=found.guarantee,
             scale=request.bounds.scale,
-            settings=settings_of(request, found.plan),
+            settings=curator_settings(request, found.plan, private=budget is not None),
         )
         return self
 

@@ -26,9 +26,9 @@ from eigenveil.privacy import (
     Neighbours,
     bounded_count,
     bounded_gram,
-    rows_are_cut,
     sum_sensitivity,
 )
+from eigenveil.privacy.facts import EIGENVALUES, TableRows
 from eigenveil.protocols import run_pooled
 from eigenveil.rows import Rows, in_silence
 from eigenveil.tasks.fit.bounds import RowBounds
@@ -184,6 +184,7 @@ def released_spectrum(X: Any, asked: ReleaseSpectrum) -> ReleasedSpectrum:
         doubt=doubt,
         # With a bound on the mean there is one step, and a mean far out in it is no sign of anything.
         lost=found.far and bounds.search,
+        known=bounds.known(where, norm=domain.radius),
     )
 
 
@@ -289,11 +290,12 @@ def _read(
     noise: float,
     doubt: float,
     lost: bool,
+    known: TableRows,
 ) -> ReleasedSpectrum:
     """The spectrum in units of the bound, from what was released with this noise on a sensitivity of one.
 
     `doubt` is the noise on the sum of rows that the center is from, and `lost` says that the mean was still further out when the
-    search for it ended."""
+    search for it ended. `known` is what the guarantee says of the rows."""
     dim, square = release.dim, domain.radius**2
     by_value, by_trace, by_count = _factors(domain, release.neighbours, counted=people is None)
     values, trace = released[:dim] / by_value, float(released[dim] / by_trace)
@@ -328,11 +330,8 @@ def _read(
         people_error=off,
         why=why,
         guarantee=release.guarantee(
-            ("eigenvalues", "their sum", *(("the number of people",) if people is None else ())),
-            (
-                rows_are_cut(domain.radius),
-                "origin, scale, column bounds and a given center are public",
-            ),
+            EIGENVALUES if people is not None else (*EIGENVALUES, "the number of people"),
+            known,
         ),
         ledger=release.ledger,
     )

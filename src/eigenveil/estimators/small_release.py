@@ -24,11 +24,10 @@ from eigenveil.privacy import (
     Reserve,
     bounded_count,
 )
+from eigenveil.privacy.facts import NO_PRIVACY, GuaranteeFacts, OneHolder, Person, TableRows
 from eigenveil.rows import Rows, WeightedRows, counts_people
 
 __all__ = ["AskedOfRows", "SmallRelease"]
-
-_NOTHING_ASKED = "exact numbers were asked for"
 
 
 @parameters()
@@ -89,7 +88,7 @@ class SmallRelease:
     def mechanism(self) -> Mechanism:
         """The only way out. Its whole share is the budget."""
         if self.budget is None:
-            return Exact(because=_NOTHING_ASKED)
+            return Exact(because=NO_PRIVACY["releases"])
         assert self.reserve is not None
         return Gaussian(self.multiplier, self.reserve, self.noise)
 
@@ -118,33 +117,18 @@ class SmallRelease:
         # Rounded to the whole number that it is: a sum of weights 1/m would tell about m in its last digits.
         return float(round(float(bounded_count(self.rows, neighbours=Neighbours.ZERO_OUT).value)))
 
-    def guarantee(self, released: Sequence[str], assumptions: Sequence[str]) -> Guarantee:
-        """What is promised of all that was released here."""
+    def guarantee(self, released: Sequence[str], rows: TableRows) -> Guarantee:
+        """What is promised of all that was released here, and what is known of the rows."""
         if self.budget is None:
-            return Guarantee.none(_NOTHING_ASKED)
+            return Guarantee.none(NO_PRIVACY["releases"])
         assert self.reserve is not None
-        grouped = counts_people(self.rows)
-        unit = "each person, who holds one row"
-        if grouped:
-            unit = "each person, with all the rows that name them, which together count as one row"
-        caveats = list[str]()
-        if self.noise.reproducible:
-            caveats.append("reproducible, not private: the noise came from a known seed and can be subtracted")
-        return Guarantee(
-            epsilon=self.budget.epsilon,
-            delta=self.budget.delta,
-            unit=unit,
-            neighbours=self.neighbours.words,
-            against="anybody who sees the released numbers and knows everything but one person's rows; "
-            "the curator who runs this program sees the rows themselves",
+        return GuaranteeFacts(
+            budget=self.budget,
+            protects=Person(grouped=counts_people(self.rows)),
+            neighbours=self.neighbours,
+            rows=rows,
+            seen_by=OneHolder("less"),
             released=tuple(released),
-            assumptions=(
-                *(() if grouped else ("no person has more than one row",)),
-                *assumptions,
-                "that all entries are finite, and the number, names and types of the columns, are public",
-                "these releases alone: a fit on the same people is a further cost, which a shared ledger adds up",
-            ),
-            calibration="exact Gaussian composition (Balle and Wang 2018); the epsilon is the budget fixed beforehand",
-            caveats=tuple(caveats),
             charges=self.reserve.charges,
-        )
+            reproducible=self.noise.reproducible,
+        ).guarantee()

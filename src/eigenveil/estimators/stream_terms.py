@@ -1,24 +1,25 @@
 """What a stream was asked for: the parameters of `StreamingPCA`, checked, and what is promised under them, in words."""
 
 from dataclasses import dataclass
-from typing import Final, final
+from typing import Final, Literal, final
 
 from eigenveil.errors import require_param
 from eigenveil.estimators.checks import budget_of, seed_of
 from eigenveil.estimators.merged import Merged
 from eigenveil.params import StreamingParams
 from eigenveil.plan import StreamPlan, plan_stream
-from eigenveil.privacy import Budget, Charge, Guarantee, Neighbours, rows_are_cut
+from eigenveil.privacy import Budget, Charge, Guarantee, GuaranteeFacts, Neighbours
+from eigenveil.privacy.facts import COMPONENTS, NO_PRIVACY, OneDevice, Person, StreamRows
 from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tracking import EnergyBounds
 
 __all__ = ["StreamTerms", "promise", "require_sense", "terms_of"]
 
-_WHEN: Final = {
+_ANEW: Final[dict[str, Literal["", "at every synchronisation", "after every block"]]] = {
     "sketch": "",
-    "products": "all of them anew at every synchronisation",
-    "slices": "all of them anew after every block",
-    "tree": "all of them anew after every block",
+    "products": "at every synchronisation",
+    "slices": "after every block",
+    "tree": "after every block",
 }
 
 
@@ -105,64 +106,28 @@ def terms_of(asked: StreamingParams, dim: int, *, sparse: bool, plan: StreamPlan
 def promise(terms: StreamTerms, charges: tuple[Charge, ...], merged: Merged | None) -> Guarantee:
     """What is promised of all that a stream on these terms has released, and of what it took over from others."""
     if terms.budget is None:
-        return Guarantee.none("a stream without privacy was asked for")
+        return Guarantee.none(NO_PRIVACY["stream"])
     epsilon, delta = terms.budget.epsilon, terms.budget.delta
     if merged is not None:
         # Whoever is in another stream is promised what that one promised.
         epsilon, delta = max(epsilon, merged.epsilon), max(delta, merged.delta)
-    most = terms.person_blocks
-    unit = "each person, who has one row of the stream"
-    if most > 1:
-        unit = f"each person, who has at most one row in a block and rows in at most {most} blocks"
-    return Guarantee(
-        epsilon=epsilon,
-        delta=delta,
-        unit=unit,
-        neighbours=terms.neighbours.words,
-        against="anybody who sees all that was released, at every time, and knows everything but one person's rows; "
-        "the device that follows the stream sees the rows, and its unreleased state is raw data",
-        released=(
-            "components",
-            "mean",
-            "spectrum",
-            "explained variance and its ratio",
-            "the rank",
-            _WHEN[terms.plan.way],
-        ),
-        assumptions=tuple(_assumptions(terms, merged)),
-        calibration="exact Gaussian composition (Balle and Wang 2018), over disjoint slots of the stream only those "
-        "that one person can be in; the epsilon is the budget fixed before the stream began",
-        caveats=tuple(_caveats(terms, merged)),
-        charges=charges,
-    )
-
-
-def _assumptions(terms: StreamTerms, merged: Merged | None) -> list[str]:
     plan = terms.plan
-    found = [
-        "no person has more than one row"
-        if terms.person_blocks == 1
-        else f"no person has two rows in one block, or rows in more than {terms.person_blocks} blocks",
-        rows_are_cut(terms.bounds.row_bound),
-        f"the number of rows, that a block is {plan.block} rows in the order they came (the first {plan.first_block}), "
-        "and when synchronisations happen are public and do not depend on anybody's row",
-        "that all entries are finite, and the number, names and types of the columns, are public",
-        f"how it is released: {plan.reason}",
-        "this stream alone: the same people in another stream or fit are a further cost, which a shared ledger adds up",
-    ]
-    if terms.horizon is not None:
-        found.append(f"the stream has at most {terms.horizon} rows, a public number")
-    if terms.bounds.origin is not None:
-        found.append("the origin is public")
-    if merged is not None:
-        found.append(
-            f"nobody is in two of the {len(merged.streams) + 1} streams that were merged, each of which cut rows to its own "
-            "bound and had its own blocks"
-        )
-    return found
-
-
-def _caveats(terms: StreamTerms, merged: Merged | None) -> list[str]:
-    if terms.seed is not None or (merged is not None and merged.seeded):
-        return ["reproducible, not private: the noise came from a known seed and can be subtracted"]
-    return []
+    return GuaranteeFacts(
+        budget=Budget(epsilon, delta),
+        protects=Person(place="stream", most=terms.person_blocks),
+        neighbours=terms.neighbours,
+        rows=StreamRows(
+            norm=terms.bounds.row_bound,
+            around="the mean" if terms.center else "zero",
+            block=plan.block,
+            first=plan.first_block,
+            reason=plan.reason,
+            horizon=terms.horizon,
+            origin=terms.bounds.origin is not None,
+            merged=1 if merged is None else len(merged.streams) + 1,
+        ),
+        seen_by=OneDevice(_ANEW[plan.way]),
+        released=COMPONENTS,
+        charges=charges,
+        reproducible=terms.seed is not None or (merged is not None and merged.seeded),
+    ).guarantee()

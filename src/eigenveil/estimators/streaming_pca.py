@@ -14,6 +14,7 @@ from sklearn.exceptions import NotFittedError
 
 from eigenveil.errors import EigenveilError, StateFileError, require, require_param
 from eigenveil.estimators.batches import as_kind, checked_batch
+from eigenveil.estimators.settings import settings_of
 from eigenveil.estimators.stream import Stream, UnfinishedStream, View
 from eigenveil.estimators.stream_file import resumed, taken_from, write_stream_file
 from eigenveil.estimators.stream_terms import require_sense, terms_of
@@ -468,16 +469,16 @@ class StreamingPCA(StreamingParams, TransformerMixin, BaseEstimator):
 
 def _settings(stream: Stream, view: View, divisor: float) -> dict[str, Any]:
     terms, plan = stream.terms, stream.terms.plan
-    return {
-        "mechanism": f"stream, {plan.way}",
-        "why": plan.reason,
-        "neighbours": terms.neighbours.value if stream.private else "none",
-        "block": plan.block,
-        "forget": terms.forget,
-        "rows": view.rows,
-        "releases": stream.releases,
-        "noise_floor": view.noise_floor / divisor,
-    }
+    return settings_of(
+        mechanism=f"stream, {plan.way}",
+        why=plan.reason,
+        neighbours=terms.neighbours if stream.private else None,
+        block=plan.block,
+        forget=terms.forget,
+        rows=view.rows,
+        releases=stream.releases,
+        noise_floor=view.noise_floor / divisor,
+    )
 
 
 def _plain(value: Any) -> Any:

@@ -11,12 +11,21 @@ from eigenveil.estimators.federated_promise import federated_promise
 from eigenveil.estimators.fitted import model_of
 from eigenveil.estimators.gossip_parties import PeerParties
 from eigenveil.estimators.parties import Parties
+from eigenveil.estimators.settings import sites_settings
 from eigenveil.model import Model
 from eigenveil.network.study_file import StudyFile
 from eigenveil.params.study import said_in_file
 from eigenveil.tasks.fit.task import Found, Study
 
-__all__ = ["federated_model", "found_in", "parties_of", "peer_parties_of", "require_possible", "title_of"]
+__all__ = [
+    "federated_model",
+    "found_in",
+    "parties_of",
+    "peer_parties_of",
+    "require_possible",
+    "study_settings",
+    "title_of",
+]
 
 
 def _first_seed(study: StudyFile) -> list[int]:
@@ -83,8 +92,9 @@ def _parties_of(study: StudyFile) -> Parties:
 
 def _require_room(study: StudyFile, parties: Parties) -> None:
     """Refuse a limit on messages that those of the study do not fit in: it would be found out when all have paid."""
+    assert isinstance(parties.study, Study)
     dim, width = len(study.columns), parties.request.plan.width
-    numbers = max(parties.study.extent().entries, dim * (max(width, parties.request.rank) + 2))
+    numbers = max(parties.study.extent().entries, dim * (max(width, parties.study.rank or 0) + 2))
     # Cards and letters of masks are a few hundred bytes for each site and turn.
     turns = 0 if parties.masked is None else parties.masked.turns
     needed = 8 * numbers + 256 * (1 + turns) * len(parties.names) + 2**14
@@ -123,8 +133,11 @@ def found_in(parties: Parties, arrays: tuple[Any, ...]) -> Found:
 
 
 def federated_model(study: StudyFile, parties: Parties, found: Found, *, sites: int, rounds: int | None) -> Model:
-    """The model of a finished study, with the guarantee as the party that makes it can vouch for it."""
-    request, plan = parties.request, parties.request.plan
+    """The model of a finished study, with the guarantee as the party that makes it can vouch for it.
+
+    Nobody knows all bytes that were sent, and a site does not know the number of rounds.
+    """
+    assert isinstance(parties.study, Study)
     weights = (1.0, math.sqrt(sites))
     return model_of(
         found.subspace,
@@ -133,18 +146,12 @@ def federated_model(study: StudyFile, parties: Parties, found: Found, *, sites: 
         center=found.center,
         noise_floor=parties.noise_floor(found, sites=sites, weights=weights),
         guarantee=federated_promise(parties, found),
-        scale=request.bounds.scale,
+        scale=parties.study.bounds.scale,
         columns=study.columns,
-        settings={
-            "study": study.name,
-            "study_digest": study.digest,
-            "mechanism": plan.method,
-            "why": plan.reason,
-            "trust": study.trust,
-            "topology": study.carrier,
-            "sites": sites,
-            "neighbours": request.neighbours.value,
-            "width": plan.width,
-        }
-        | ({} if rounds is None else {"rounds": rounds}),
+        settings=study_settings(study, sites_settings(parties, sites=sites, rounds=rounds, sent=None)),
     )
+
+
+def study_settings(study: StudyFile, settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a fit, with the name and digest of the study that it was."""
+    return {"study": study.name, "study_digest": study.digest} | settings

@@ -12,17 +12,17 @@ from eigenveil.errors import PeerError, ProtocolError, require
 from eigenveil.estimators.fitted import model_of
 from eigenveil.estimators.gossip_parties import PeerParties
 from eigenveil.estimators.gossip_promise import gossip_promise
+from eigenveil.estimators.settings import peers_settings
 from eigenveil.model import Model
 from eigenveil.network.book import Account, Book, Opened
 from eigenveil.network.desk import Desk, Happening, Letter, Tell, opened
-from eigenveil.network.fits import peer_parties_of
+from eigenveil.network.fits import peer_parties_of, study_settings
 from eigenveil.network.holder import Holding, account_of, credentials_of, place_of, require_policy
 from eigenveil.network.identity import Keys, recogniser
 from eigenveil.network.policy import Policy
 from eigenveil.network.refusals import Refusals
 from eigenveil.network.runner import NOTE, Runner
 from eigenveil.network.study_file import StudyFile
-from eigenveil.plan import SitesPlan
 from eigenveil.protocols import Envelope, Pass
 from eigenveil.protocols.gossip import Peer, PeerTurn
 from eigenveil.protocols.wire import encode
@@ -252,7 +252,6 @@ class PeerAgent:
     def _model(self, party: Peer) -> Model:
         request, found, counted = self.parties.request, party.result, party.counted
         since = next((turn.number for turn in party.turns if set(turn.counted) <= set(counted)), 0)
-        plan = request.plan
         return model_of(
             found.subspace,
             trace=found.trace,
@@ -262,16 +261,7 @@ class PeerAgent:
             guarantee=gossip_promise(self.parties, found, counted=counted, since=since),
             scale=request.bounds.scale,
             columns=self.study.columns,
-            settings={
-                "study": self.study.name,
-                "study_digest": self.study.digest,
-                "mechanism": request.method,
-                "why": plan.reason,
-                "noise": request.noise,
-                "consensus": request.consensus,
-                "peers": len(counted),
-                "rounds": len(party.turns),
-                "neighbours": request.neighbours.value,
-                "width": plan.width if isinstance(plan, SitesPlan) else 1,
-            },
+            settings=study_settings(
+                self.study, peers_settings(self.parties, peers=len(counted), rounds=len(party.turns), sent=None)
+            ),
         )

@@ -11,11 +11,6 @@ if TYPE_CHECKING:
 __all__ = ["words_of"]
 
 _SHOWN: Final = 20
-_NEAR: Final = {
-    "add-remove": "a table with one person more or less, so that not even their number is told",
-    "zero-out": "a table in which one person's row is zero; how many people each site has is public",
-    "replace-one": "a table in which one person is somebody else; how many people each site has is public",
-}
 
 
 def words_of(study: "StudyFile") -> Iterator[str]:
@@ -96,13 +91,22 @@ def _learnt(study: "StudyFile") -> Iterator[str]:
 
 
 def _cost(study: "StudyFile") -> Iterator[str]:
+    from eigenveil.privacy import Neighbours
+    from eigenveil.privacy.facts import Person
+
     params, budget = study.params, study.budget
     if budget is None:
         yield "NOTHING IS PROMISED: the answer is exact, nobody is protected, and no budget could pay for it."
         return
+    near = Neighbours(params.neighbours)
+    # In a study, where numbers of people are public, they are so for each party.
+    each = (
+        f" How many people each {'peer' if isinstance(params, PeerStudy) else 'site'} has is public."
+        * near.count_is_public
+    )
     yield (
-        f"It costs each person at most epsilon = {budget.epsilon:g} at delta = {budget.delta:g}, against whoever sees most. Hard "
-        f"to tell from a site's table is {_NEAR[params.neighbours]}."
+        f"It costs each person at most epsilon = {budget.epsilon:g} at delta = {budget.delta:g}, against whoever sees most. "
+        f"Neighbouring tables: {Person().relation(near)}.{each}"
     )
     if isinstance(params, PeerStudy):
         if params.restarts:

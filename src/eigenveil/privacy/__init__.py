@@ -14,7 +14,8 @@ from eigenveil.privacy.bounded import (
     require_contraction,
 )
 from eigenveil.privacy.domain import Domain, Region
-from eigenveil.privacy.guarantee import Guarantee, rows_are_cut
+from eigenveil.privacy.facts import GuaranteeFacts
+from eigenveil.privacy.guarantee import Guarantee
 from eigenveil.privacy.histories import Histories
 from eigenveil.privacy.lattice import Lattice
 from eigenveil.privacy.ledger import Charge, Ledger, Reserve, Slot
@@ -42,6 +43,7 @@ __all__ = [
     "Exact",
     "Gaussian",
     "Guarantee",
+    "GuaranteeFacts",
     "Histories",
     "Lattice",
     "Ledger",
@@ -76,7 +78,6 @@ __all__ = [
     "price",
     "read",
     "require_contraction",
-    "rows_are_cut",
     "sum_sensitivity",
     "sum_unit",
     "trace_sensitivity",

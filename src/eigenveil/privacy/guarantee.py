@@ -1,19 +1,34 @@
 """`Guarantee`: what a result promises, to whom and against whom, in words that can be signed.
 
 Every result carries one. A run without privacy says "none"; a published calibration says what it rests on; a run with a
-known seed says that it protects nobody.
+known seed says that it protects nobody. The sentences are composed from facts by `GuaranteeFacts`.
 """
 
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, final
+from typing import Any, Final, final
+
+from scipy.special import expit, ndtr
 
 from eigenveil.errors import require
 from eigenveil.privacy.accounting import Budget
 from eigenveil.privacy.ledger import Charge
 
-__all__ = ["Guarantee", "plain", "rows_are_cut"]
+__all__ = ["SEEDED", "Guarantee", "plain"]
+
+SEEDED: Final = (
+    "reproducible, not private: the noise came from a known seed, and whoever knows the seed can subtract it"
+)
+_SMALL, _LARGE = 1e-9, 1e6
+# How files without the fields `relation` and `reproducible` say the same in their sentences.
+_OLD_SEEDED: Final = "reproducible, not private"
+_OLD_RELATIONS: Final = {
+    "(add/remove)": "add-remove",
+    "(zero-out)": "zero-out",
+    "(replace-one)": "replace-one",
+    "(one interaction)": "interaction",
+}
 
 
 @final
@@ -21,7 +36,8 @@ __all__ = ["Guarantee", "plain", "rows_are_cut"]
 class Guarantee:
     """Who is protected (`unit`), between which tables (`neighbours`), how much, from whom, and on what it rests.
 
-    `epsilon` and `delta` are None where there is no promise. `released` lists what the promise covers.
+    `epsilon` and `delta` are None where there is no promise. `released` lists what the promise covers. `relation` is the value of
+    the `Neighbours` that `neighbours` describes. `reproducible` says that the noise came from a known seed: nobody is protected.
 
     >>> print(Guarantee.none("exact PCA was asked for").words())
     No privacy: exact PCA was asked for.
@@ -37,6 +53,8 @@ class Guarantee:
     calibration: str = ""
     caveats: tuple[str, ...] = ()
     charges: tuple[Charge, ...] = field(default=())
+    relation: str = ""
+    reproducible: bool = False
 
     def __post_init__(self) -> None:
         require((self.epsilon is None) == (self.delta is None), "epsilon and delta go together")
@@ -53,7 +71,7 @@ class Guarantee:
     @property
     def private(self) -> bool:
         """Whether anybody is protected: a promise was made and no known seed undoes it."""
-        return self.epsilon is not None and not any(c.startswith("reproducible, not private") for c in self.caveats)
+        return self.epsilon is not None and not self.reproducible
 
     @property
     def headline(self) -> str:
@@ -69,9 +87,10 @@ class Guarantee:
             return self.headline
         lines = [
             self.headline + ".",
+            f"What that means: {self._meaning()}.",
             f"Neighbouring tables: {self.neighbours}.",
-            f"Against: {self.against}.",
-            f"Covers: {', '.join(self.released)}.",
+            f"Protected from: {self.against}.",
+            f"Covers: {'; '.join(self.released)}.",
             *(f"Assumes: {assumption}." for assumption in self.assumptions),
             f"Calibration: {self.calibration}.",
             *(f"Caveat: {caveat}." for caveat in self.caveats),
@@ -82,6 +101,36 @@ class Guarantee:
 
     def __str__(self) -> str:
         return self.words()
+
+    @property
+    def best_guess(self) -> float:
+        """How often, at most, an attacker names the right one of two neighbouring tables that are equally likely; 1 for none.
+
+        All noise here is Gaussian and accounted for exactly, so the guarantee is that of one Gaussian mechanism with the mu of
+        its budget, and the best test between its two outcomes is right with probability Phi(mu / 2). Beyond any budget that
+        is in use, it is what (epsilon, delta) allow whatever the noise, (exp(epsilon) + delta) / (1 + exp(epsilon)).
+
+        >>> round(Guarantee(1.0, 1e-6).best_guess, 4)
+        0.5471
+        """
+        if not self.private or self.epsilon is None or self.delta is None:
+            return 1.0
+        if not _SMALL <= self.epsilon <= _LARGE:
+            # Files may say anything, and the mu of such numbers takes forever.
+            return float(min(1.0, expit(self.epsilon) + self.delta * expit(-self.epsilon)))
+        return float(ndtr(Budget(self.epsilon, self.delta).mu / 2))
+
+    def _meaning(self) -> str:
+        """A number that people can feel, beside epsilon."""
+        if not self.private:
+            return "nothing: whoever knows the seed can subtract the noise"
+        percent = 100 * self.best_guess
+        # Rounded up, with more digits only where it would read as certainty.
+        digits = next((digits for digits in range(16) if _rounded_up(percent, digits) < 100), 0)
+        return (
+            "an attacker whom it protects from, even one who knows everything else, names the right one of two equally likely "
+            f"neighbouring tables at most {_rounded_up(percent, digits):.{digits}f} times in 100"
+        )
 
     @property
     def mu(self) -> float:
@@ -100,16 +149,18 @@ class Guarantee:
         True
         """
         known = set(cls.__dataclass_fields__)
-        require(set(values) == known, f"a guarantee has the fields {sorted(known)}, got {sorted(values)}")
-        given = dict(values)
+        require(isinstance(values, Mapping), "a guarantee is a table of its fields")
+        given = _old_facts(values) | dict(values)
+        require(set(given) == known, f"a guarantee has the fields {sorted(known)}, got {sorted(values)}")
         try:
             for name in ("released", "assumptions", "caveats"):
                 given[name] = tuple(str(item) for item in given[name])
             given["charges"] = tuple(Charge(str(c["label"]), float(c["mu"])) for c in given["charges"])
             for name in ("epsilon", "delta"):
                 given[name] = None if given[name] is None else float(given[name])
-            for name in ("unit", "neighbours", "against", "calibration"):
+            for name in ("unit", "neighbours", "against", "calibration", "relation"):
                 require(isinstance(given[name], str), f"{name} of a guarantee must be text")
+            require(isinstance(given["reproducible"], bool), "reproducible of a guarantee must be true or false")
         except (TypeError, KeyError) as error:
             raise ValueError(f"a guarantee is malformed: {error}") from error
         return cls(**given)
@@ -121,10 +172,17 @@ def plain(number: float) -> str:
     return short if float(short) == number else repr(number)
 
 
-def rows_are_cut(length: float, *, around: str = "the center") -> str:
-    """The assumption that every promise about rows makes of its bound.
+def _rounded_up(number: float, digits: int) -> float:
+    scale = float(10**digits)
+    return math.ceil(number * scale) / scale
 
-    >>> rows_are_cut(2.0)
-    'rows are cut to length 2 around the center, a bound not read from these rows, or privately at its own cost'
-    """
-    return f"rows are cut to length {length:g} around {around}, a bound not read from these rows, or privately at its own cost"
+
+def _old_facts(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The facts that older files have in their sentences alone."""
+    caveats, relation = values.get("caveats"), values.get("neighbours")
+    seeded = isinstance(caveats, list | tuple) and any(str(caveat).startswith(_OLD_SEEDED) for caveat in caveats)
+    text = relation if isinstance(relation, str) else ""
+    return {
+        "reproducible": seeded,
+        "relation": next((value for mark, value in _OLD_RELATIONS.items() if mark in text), ""),
+    }

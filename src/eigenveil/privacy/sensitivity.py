@@ -25,8 +25,12 @@ __all__ = [
 
 
 class Neighbours(Enum):
-    """Which two tables must be hard to tell apart. Of the last three none protects a person: one item of a user's history
-    (`eigenveil.privacy.Histories`), and the papers' entry-level notions."""
+    """Which two tables must be hard to tell apart.
+
+    Of the last three none protects a person: one item of a user's history (`eigenveil.privacy.Histories`), and two notions of
+    papers. There Gram matrices differ by at most 1 in a single entry (PPM (6)), or by a symmetric C with
+    sqrt(sum_i ||C_i||_1^2) <= 1 (PPM (7)).
+    """
 
     ADD_REMOVE = "add-remove"
     ZERO_OUT = "zero-out"
@@ -44,26 +48,6 @@ class Neighbours(Enum):
     def protects_a_person(self) -> bool:
         """Whether all that a person contributed may change between neighbours."""
         return self in (Neighbours.ADD_REMOVE, Neighbours.ZERO_OUT, Neighbours.REPLACE_ONE)
-
-    @property
-    def words(self) -> str:
-        """The relation in words."""
-        return _WORDS[self]
-
-
-_WORDS = {
-    Neighbours.ADD_REMOVE: "one table holds all of one person's rows in addition to the other's (add/remove); "
-    "the number of people is itself protected",
-    Neighbours.ZERO_OUT: "one person's rows are blanked so that they contribute nothing, and the number of people, "
-    "which is public, stays (zero-out)",
-    Neighbours.REPLACE_ONE: "one person's rows are replaced by any other person's, and the number of people, "
-    "which is public, stays (replace-one)",
-    Neighbours.INTERACTION: "one user has one item more in one table than in the other, and all else is the same, the number of "
-    "users, which is public, among it (one interaction)",
-    Neighbours.ENTRY: "the Gram matrices differ by at most 1 in a single entry (PPM (6)); no person is protected",
-    Neighbours.SYMMETRIC_UPDATE: "the Gram matrices differ by a symmetric C with sqrt(sum_i ||C_i||_1^2) <= 1 (PPM (7)); "
-    "no person is protected",
-}
 
 
 def sum_sensitivity(row_bound: float, neighbours: Neighbours) -> float:

@@ -4,7 +4,7 @@ import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, final
+from typing import Any, Final, final
 
 import numpy as np
 import scipy.sparse as sp
@@ -12,11 +12,12 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from eigenveil.errors import ParameterError, ParameterWarning, ProtocolError, QuorumLost, require, require_param
-from eigenveil.estimators.checks import budget_of, rank_of, require_integer, seed_of
+from eigenveil.estimators.checks import budget_of, rank_of, seed_of
 from eigenveil.estimators.federated_request import SitesRequest
-from eigenveil.estimators.federated_rules import share_of
+from eigenveil.estimators.federated_rules import masks_of, share_of
 from eigenveil.estimators.federation import Federation
 from eigenveil.estimators.rounds import Unfinished, Watch
+from eigenveil.estimators.settings import place_of_noise, settings_of
 from eigenveil.estimators.sites import Columns
 from eigenveil.linalg import Array
 from eigenveil.params import RecommenderParams, checked, param, parameters
@@ -24,7 +25,6 @@ from eigenveil.params.groups import HERE
 from eigenveil.params.values import instance_of
 from eigenveil.privacy import Budget, Neighbours
 from eigenveil.protocols import Terms
-from eigenveil.protocols.masked import require_survivors
 from eigenveil.recommend.fitting import default_delta, directions, require_room
 from eigenveil.recommend.given import degrees_of, items_of, read_histories
 from eigenveil.recommend.item_space import ItemSpace
@@ -33,10 +33,11 @@ from eigenveil.recommend.plan import ASSUMED_HISTORY, ItemPlan, ItemTerms, plan_
 from eigenveil.recommend.promise import recommender_promise
 from eigenveil.rows import Rows, in_silence
 from eigenveil.runtimes import Faults
-from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tasks.fit.task import Setting
 
 __all__ = ["PrivateRecommender"]
+
+_FEW: Final = "give a list of matrices; where every user is one, [R[[u]] for u in range(n)]"
 
 
 @parameters(panel="Sites")
@@ -185,21 +186,21 @@ class PrivateRecommender(RecommenderParams, BaseEstimator):
         sites, dim, names = read_histories(R)
         columns, keep = items_of(self.items, dim, names)
         degrees = degrees_of(self.item_degrees, dim)
-        masks = self._masks(len(sites))
+        masks = masks_of(self, len(sites), few=_FEW)
         kept = keep if keep is not None else dim if columns is None else len(columns)
         terms = replace(self._terms(sites, dim, kept, masks), chosen=keep is not None)
         plan = plan_items(terms)
         self._require_use(plan)
         require_room(plan, kept)
-        request = self._request(terms, plan, sites, masks)
         both = self.normalise == "both"
-        begin = np.random.default_rng(request.seed).standard_normal((kept, plan.width))
+        seed = seed_of(self.random_state)
+        begin = np.random.default_rng(seed).standard_normal((kept, plan.width))
 
-        def design(setting: Setting) -> ItemStudy:
+        def design(request: SitesRequest, setting: Setting, start: Any) -> ItemStudy:
             return ItemStudy(
                 dim=dim,
                 least=terms.least,
-                neighbours=terms.neighbours,
+                neighbours=request.neighbours,
                 components=directions(plan, terms, begin),
                 rank=terms.rank,
                 releases=(
@@ -215,11 +216,22 @@ class PrivateRecommender(RecommenderParams, BaseEstimator):
                 columns=columns,
                 weights=None if not both or degrees is None else 1.0 / np.sqrt(degrees),
                 weigh=both and isinstance(self.item_degrees, str),
-                begins_again=terms.budget is None,
-                claimed=terms.budget is not None,
+                begins_again=not request.private,
+                claimed=request.private,
             )
 
-        federation = Federation(request, sites, Columns(dim, next(iter(sites))), watch=watch, design=design)
+        request = SitesRequest(
+            design=design,
+            neighbours=terms.neighbours,
+            plan=plan.for_sites(),
+            at_sites=terms.budget if self.trust != "curator" else None,
+            at_hub=terms.budget if self.trust == "curator" else None,
+            terms=Terms(share_of("quorum", self.quorum, len(sites)) if masks is None else masks[0]),
+            sizes={name: float(rows.shape[0]) for name, rows in sites.items()} if terms.users is not None else None,
+            seed=seed,
+            masks=masks,
+        )
+        federation = Federation(request, sites, Columns(dim, next(iter(sites))), watch=watch)
         return _Prepared(federation, plan, names, degrees)
 
     def _terms(self, sites: Mapping[str, Rows], dim: int, kept: int, masks: tuple[int, int] | None) -> ItemTerms:
@@ -293,54 +305,11 @@ class PrivateRecommender(RecommenderParams, BaseEstimator):
         taken = max(ASSUMED_HISTORY, self.min_degree)
         return f". This takes a user to have {taken} items or so; if you know better without looking, say it with {{history}}"
 
-    def _masks(self, count: int) -> tuple[int, int] | None:
-        """How many of the sites must survive and how many may collude, where parts are masked."""
-        if self.trust != "masked":
-            return None
-        require_param(
-            count >= 2,
-            "{trust=masked} needs at least 2 sites, a list of matrices; where every user is one, [R[[u]] for u in range(n)]",
-        )
-        require_param(
-            self.quorum is None, "{quorum} is not for {trust=masked}: give {survivors}, how many must be in each sum"
-        )
-        require_integer("colluders", self.colluders, least=1, most=max(1, count - 1), optional=False)
-        survivors = share_of("survivors", self.survivors, count)
-        survivors = count if survivors is None else survivors
-        require_survivors(count, survivors=survivors, colluders=self.colluders)
-        return survivors, self.colluders
-
     def _louder(self, count: int, masks: tuple[int, int] | None) -> float:
         """How many times a curator's noise there is on a sum, if all sites are in it."""
         if self.trust == "site":
             return math.sqrt(count)
         return 1.0 if masks is None else math.sqrt(count / (masks[0] - masks[1]))
-
-    def _request(
-        self, terms: ItemTerms, plan: ItemPlan, sites: Mapping[str, Rows], masks: tuple[int, int] | None
-    ) -> SitesRequest:
-        fewest = share_of("quorum", self.quorum, len(sites)) if masks is None else masks[0]
-        public = terms.users is not None
-        return SitesRequest(
-            rank=terms.rank,
-            bounds=RowBounds(terms.dim, 1.0, 1.0, False, None, None, None, None),
-            center=None,
-            neighbours=terms.neighbours,
-            plan=plan.for_sites(),
-            at_sites=terms.budget if self.trust != "curator" else None,
-            at_hub=terms.budget if self.trust == "curator" else None,
-            published=False,
-            fanout=None,
-            align="procrustes",
-            participation=None,
-            terms=Terms(fewest),
-            person_sites=1,
-            grouped=False,
-            people=None,
-            sizes={name: float(rows.shape[0]) for name, rows in sites.items()} if public else None,
-            seed=seed_of(self.random_state),
-            masks=masks,
-        )
 
     def _show(self, fit: "_Prepared", found: FoundItems) -> "PrivateRecommender":
         federation, study = fit.federation, fit.federation.study
@@ -359,7 +328,19 @@ class PrivateRecommender(RecommenderParams, BaseEstimator):
             columns=found.columns,
             degrees=degrees,
             items=fit.items,
-            settings=self._settings(federation),
+            settings=settings_of(
+                mechanism=fit.plan.method,
+                why=fit.plan.reason,
+                neighbours=federation.request.neighbours if federation.request.private else None,
+                unit=self.unit,
+                item_degrees=self._degrees_in_words(),
+                normalise=self.normalise,
+                trust=place_of_noise(federation.request),
+                min_degree=int(self.min_degree),
+                width=fit.plan.width,
+                rounds=len(federation.rounds),
+                sites=len(federation.hub.sites),
+            ),
         )
         self.components_, self.singular_values_ = self.space_.components, self.space_.values
         self.columns_, self.item_degrees_, self.items_ = columns, degrees, fit.items
@@ -372,22 +353,6 @@ class PrivateRecommender(RecommenderParams, BaseEstimator):
         if self.item_degrees is None:
             return "none"
         return "released" if isinstance(self.item_degrees, str) else "given as public"
-
-    def _settings(self, federation: Federation) -> dict[str, Any]:
-        plan = self.plan_
-        return {
-            "mechanism": plan.method,
-            "why": plan.reason,
-            "unit": self.unit,
-            "item_degrees": self._degrees_in_words(),
-            "normalise": self.normalise,
-            "trust": self.trust if self.epsilon is not None else "none",
-            "min_degree": int(self.min_degree),
-            "neighbours": federation.request.neighbours.value,
-            "width": plan.width,
-            "rounds": len(federation.rounds),
-            "sites": len(federation.hub.sites),
-        }
 
 
 @final

@@ -5,7 +5,7 @@ Nothing here is read from the data. A bound that is missing is an error that say
 
 import math
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, Literal, final
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from eigenveil.errors import ParameterError, require_param
 from eigenveil.linalg import Array
 from eigenveil.privacy import Domain
 from eigenveil.privacy.domain import FARTHEST, LARGEST, SMALLEST
+from eigenveil.privacy.facts import TableRows
 from eigenveil.tasks import lies_far, shrunk
 
 __all__ = ["RowBounds"]
@@ -124,6 +125,25 @@ class RowBounds:
             corner = np.maximum(np.abs(self.high - middle), np.abs(self.low - middle))
             radius = min(radius, max(_length(corner, self.scale), SMALLEST) * (1 + 1e-12))
         return Domain(self.dim, radius, center, self.scale, self.low, self.high, self.claimed)
+
+    def known(
+        self,
+        center: Array | Literal["private"] | None,
+        *,
+        norm: float | None,
+        trace: float | None = None,
+        least: int | None = None,
+    ) -> TableRows:
+        """What a guarantee says of rows that were clipped to `norm` around `center`; the rest is as in `TableRows`."""
+        searched = isinstance(center, str)
+        given = self.scale is not None or self.origin is not None or not searched
+        return TableRows(
+            norm=norm,
+            around="the mean" if searched else "zero" if center is None else "the given center",
+            trace=trace,
+            least=least,
+            given=("the origin", "the scale", "the column bounds", "the center") if given else (),
+        )
 
     def center_from(self, start: Array | None, total: Array, count: float, *, noise: float) -> tuple[Array, bool]:
         """A center in the units of the columns, from a released sum of rows around `start`, (d,), and a count.

@@ -1,0 +1,54 @@
+"""What is true of a release, as facts, and the only place that turns them into the sentences of a `Guarantee`.
+
+Whoever releases something says who is protected and what is known of the rows (`protected`), who sees what (`seen_by`), and how
+noise was calibrated; `GuaranteeFacts` (`builder`) composes the guarantee. The sentences stand here and nowhere else. A privacy
+officer signs them, so they are reviewed as prose: one idea a sentence, in the words of the field, and no assumption left out.
+"""
+
+from eigenveil.privacy.facts.builder import (
+    COLUMN_TAILS,
+    COMPONENTS,
+    EIGENVALUES,
+    EVERY_ROW,
+    NO_PRIVACY,
+    ROW_TAILS,
+    GuaranteeFacts,
+    PublishedNoise,
+    items_released,
+    unproven,
+)
+from eigenveil.privacy.facts.protected import Person, StreamRows, TableRows, User, UserHistories
+from eigenveil.privacy.facts.seen_by import (
+    HubAndSites,
+    MaskedSites,
+    NoisyRows,
+    OneDevice,
+    OneHolder,
+    PeersAlone,
+    SeenBy,
+)
+
+__all__ = [
+    "COLUMN_TAILS",
+    "COMPONENTS",
+    "EIGENVALUES",
+    "EVERY_ROW",
+    "NO_PRIVACY",
+    "ROW_TAILS",
+    "GuaranteeFacts",
+    "HubAndSites",
+    "MaskedSites",
+    "NoisyRows",
+    "OneDevice",
+    "OneHolder",
+    "PeersAlone",
+    "Person",
+    "PublishedNoise",
+    "SeenBy",
+    "StreamRows",
+    "TableRows",
+    "User",
+    "UserHistories",
+    "items_released",
+    "unproven",
+]

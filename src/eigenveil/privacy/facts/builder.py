@@ -1,0 +1,125 @@
+"""`GuaranteeFacts`: all that is true of a private release, and its guarantee in words. And why there is none, where so."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, final
+
+from eigenveil.privacy.accounting import Budget
+from eigenveil.privacy.facts.protected import Person, StreamRows, TableRows, User, UserHistories
+from eigenveil.privacy.facts.seen_by import SeenBy
+from eigenveil.privacy.guarantee import SEEDED, Guarantee, plain
+from eigenveil.privacy.ledger import Charge
+from eigenveil.privacy.sensitivity import Neighbours
+
+__all__ = [
+    "COLUMN_TAILS",
+    "COMPONENTS",
+    "EIGENVALUES",
+    "EVERY_ROW",
+    "NO_PRIVACY",
+    "ROW_TAILS",
+    "GuaranteeFacts",
+    "PublishedNoise",
+    "items_released",
+    "unproven",
+]
+
+# What was released, by name.
+COMPONENTS: Final = ("components", "mean", "spectrum", "explained variance and its ratio")
+EIGENVALUES: Final = ("eigenvalues", "their sum")
+ROW_TAILS: Final = ("how many people have rows longer than each of many public lengths",)
+COLUMN_TAILS: Final = ("how many people have entries beyond each of many public numbers, in each column",)
+EVERY_ROW: Final = ("every row, with noise", "components", "spectrum", "the number of rows of each peer")
+# Why there is no guarantee, where none was asked for.
+NO_PRIVACY: Final = {
+    "fit": "exact PCA was asked for",
+    "releases": "exact numbers were asked for",
+    "stream": "a stream without privacy was asked for",
+    "items": "an exact item space was asked for",
+}
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class PublishedNoise:
+    """Noise as a paper, the `source`, prints it: `overshoot` times what the guarantee needs."""
+
+    source: str
+    overshoot: float
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class GuaranteeFacts:
+    """What is true of a private release, for `guarantee` to say in words. `reproducible` says that noise is from a known seed.
+
+    >>> facts = GuaranteeFacts(
+    ...     Budget(1.0, 1e-6), Person(), Neighbours.ADD_REMOVE, TableRows(norm=12.0), OneHolder(), COMPONENTS,
+    ...     charges=(), reproducible=False,
+    ... )
+    >>> facts.guarantee().assumptions[1]
+    'rows are clipped to norm 12 around the mean. The bound was given without looking at these rows, or found privately at ...'
+    """
+
+    budget: Budget
+    protects: Person | User
+    neighbours: Neighbours
+    rows: TableRows | StreamRows | UserHistories
+    seen_by: SeenBy
+    released: tuple[str, ...]
+    charges: tuple[Charge, ...]
+    reproducible: bool
+    published: PublishedNoise | None = None
+
+    def guarantee(self) -> Guarantee:
+        """The guarantee, in words that can be signed."""
+        return Guarantee(
+            epsilon=self.budget.epsilon,
+            delta=self.budget.delta,
+            unit=self.protects.unit,
+            neighbours=self.protects.relation(self.neighbours),
+            against=self.seen_by.against(self.protects),
+            released=self.released + self.seen_by.released,
+            assumptions=(
+                *self.protects.assumptions(),
+                *self.rows.assumptions(),
+                *self.seen_by.assumptions(),
+                self.seen_by.alone(self.protects),
+            ),
+            calibration=self.seen_by.calibration() if self.published is None else self._as_published(self.published),
+            caveats=(
+                *((SEEDED,) if self.reproducible else ()),
+                *self.seen_by.caveats(),
+                *(self.rows.caveats(self.budget) if isinstance(self.rows, UserHistories) else ()),
+            ),
+            charges=self.charges,
+            relation=self.neighbours.value,
+            reproducible=self.reproducible,
+        )
+
+    def _as_published(self, noise: PublishedNoise) -> str:
+        return (
+            f"noise as published in {noise.source}, {noise.overshoot:.3g} times what the guarantee needs. The guarantee rests on "
+            "exact accounting of the noise that was added, not on the paper's proof"
+        )
+
+
+def items_released(*, degrees: bool, kept: int | None, parts: bool) -> tuple[str, ...]:
+    """What a recommender released: the item space, item `degrees`, which items were `kept` by them, and a lone site's `parts`."""
+    return (
+        "the item space: components and their values",
+        *(("item degrees, with every user's vote divided by the root of their degree",) if degrees else ()),
+        *((f"which {kept} items were kept",) if kept is not None else ()),
+        *(("every number that leaves a site",) if parts else ()),
+    )
+
+
+def unproven(source: str, budgets: Sequence[tuple[str, Budget]], because: Sequence[str]) -> str:
+    """Why noise as `source` prints it comes with no guarantee. `budgets` are the paper's, with who adds the noise for each.
+
+    >>> unproven("a paper", [("the hub", Budget(1.0, 1e-5))], ["it is for an entry"])
+    "noise as published in a paper, from the hub at the paper's (1, 1e-05). That guarantee is not established: it is for an entry"
+    """
+    places = [f"from {who} at the paper's ({plain(budget.epsilon)}, {plain(budget.delta)})" for who, budget in budgets]
+    what = f"{source}, {' and '.join(places)}. That guarantee is not" if places else f"{source}. No guarantee is"
+    return f"noise as published in {what} established: {'; '.join(because)}"

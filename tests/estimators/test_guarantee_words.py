@@ -1,0 +1,179 @@
+"""The guarantee of every situation, word for word: what a privacy officer signs is read as prose, in guarantees.txt.
+
+`python tests/estimators/test_guarantee_words.py` writes that file anew from real fits. Read the difference before you keep it.
+"""
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from eigenveil import (
+    FederatedPCA,
+    GossipPCA,
+    PrivatePCA,
+    PrivateRecommender,
+    StreamingPCA,
+    Symmetric,
+    find_bounds,
+    find_column_bounds,
+    released_spectrum,
+)
+from eigenveil.baselines.local_rows import local_rows_pca
+from eigenveil.privacy import Budget, Guarantee, GuaranteeFacts, Neighbours, Noise
+from eigenveil.privacy.facts import COMPONENTS, MaskedSites, PeersAlone, Person, TableRows
+from eigenveil.runtimes import Faults
+
+GOLDEN = Path(__file__).with_name("guarantees.txt")
+ROWS = np.random.default_rng(7).normal(size=(400, 4)) * [3, 2, 1, 1]
+TABLE = pd.DataFrame(ROWS, columns=list("abcd")).assign(who=np.arange(400) // 2)
+SITES = np.array_split(ROWS, 5)
+TABLES = [TABLE[start : start + 80] for start in range(0, 400, 80)]
+USERS = (np.random.default_rng(8).random((600, 8)) < np.repeat([0.7, 0.2], 4)).astype(float)
+BUDGET: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6}
+BOUND: dict[str, Any] = BUDGET | {"row_bound": 12.0}
+
+
+def alone(**choices: Any) -> Guarantee:
+    return PrivatePCA(2, **(BOUND | choices)).fit(ROWS).guarantee_
+
+
+def hub(sites: Any = SITES, **choices: Any) -> Guarantee:
+    return FederatedPCA(2, **(BOUND | choices)).fit(sites).guarantee_
+
+
+def peers(**choices: Any) -> Guarantee:
+    return GossipPCA(2, **(BOUND | {"graph": "complete"} | choices)).fit(SITES).guarantee_
+
+
+def stream(**choices: Any) -> StreamingPCA:
+    return StreamingPCA(2, **(BOUND | {"block_size": 60} | choices)).fit(ROWS)
+
+
+def items(users: Any = USERS, **choices: Any) -> Guarantee:
+    given: dict[str, Any] = {"epsilon": 3.0, "delta": 1e-4, "on_noise": "warn"} | choices
+    return PrivateRecommender(2, **given).fit(users).guarantee_
+
+
+def local(calibration: Any) -> Guarantee:
+    given: dict[str, Any] = {"rank": 2, "row_bound": 1.0, "budget": Budget(1.0, 1e-5), "noise": Noise.fresh()}
+    return local_rows_pca(SITES, calibration=calibration, **given).guarantee
+
+
+def apart(seen_by: Any, place: Any) -> Guarantee:
+    facts = GuaranteeFacts(
+        Budget(1.0, 1e-6),
+        Person(place),
+        Neighbours.ADD_REMOVE,
+        TableRows(norm=12.0),
+        seen_by,
+        COMPONENTS,
+        charges=(),
+        reproducible=False,
+    )
+    return facts.guarantee()
+
+
+PAIR: dict[str, Any] = {"trust": "both", "epsilon": (4.0, 0.5)}
+TREE: dict[str, Any] = {"topology": "tree", "fanout": 2}
+FOUR = ("a", "b", "c", "d")
+SITUATIONS: dict[str, Callable[[], Guarantee]] = {
+    "one table": alone,
+    "one table, zero-out": lambda: alone(neighbours="zero-out"),
+    "one table, replace-one, around given numbers": lambda: alone(neighbours="replace-one", center=np.ones(4)),
+    "one table, rows left where they are, in units": lambda: alone(center=None, scale=2.0),
+    "one table, people with several rows": lambda: PrivatePCA(2, **BOUND, person="who").fit(TABLE).guarantee_,
+    "one table, noise of FPCA": lambda: alone(calibration="paper", mechanism="covariance", neighbours="zero-out"),
+    "one table, noise of PPM": lambda: alone(calibration="paper", mechanism="power", neighbours="zero-out"),
+    "one table, known seed": lambda: alone(random_state=1),
+    "one table, no privacy": lambda: alone(epsilon=None, delta=None),
+    "sites, trusted hub": hub,
+    "sites, noise at the sites": lambda: hub(trust="site"),
+    "sites, noise in both places": lambda: hub(**PAIR),
+    "sites, masked": lambda: hub(trust="masked", survivors=4, colluders=2),
+    "sites, masked, apart, few masks": lambda: apart(MaskedSites(99, 1, 97, 9.995e-7, 5e-10, apart=True), "site"),
+    "sites in a tree, trusted hub": lambda: hub(**TREE),
+    "sites in a tree, noise in both places": lambda: hub(**TREE, **PAIR),
+    "sites, a person at three": lambda: hub(person_sites=3),
+    "sites, people with several rows": lambda: hub(TABLES, person="who", trust="site"),
+    "sites, drawn for each round": lambda: hub(method="power", participation=("without-replacement", 2)),
+    "sites, matrices and rows": lambda: hub([Symmetric(SITES[0].T @ SITES[0], people=80), *SITES[1:]], center=None),
+    "sites, known seed": lambda: hub(random_state=1),
+    "sites, noise of FedPower": lambda: hub(calibration="paper", center=None, local_steps=2, rounds=3, **PAIR),
+    "sites, no privacy": lambda: hub(epsilon=None, delta=None),
+    "peers, noise in pairs": lambda: peers(noise="pairwise"),
+    "peers, noise in pairs, two colluders": lambda: peers(noise="pairwise", colluders=2, noise_graph="complete"),
+    "peers, each all of the noise": lambda: peers(noise="independent"),
+    "peers, people with several rows": lambda: (
+        GossipPCA(2, **BOUND, graph="complete", person="who").fit(TABLES).guarantee_
+    ),
+    "peers, one gone": lambda: peers(noise="independent", restarts=2, quorum=4, faults=Faults(dies={"peer 1": 40})),
+    "peers, apart, a bound on mu": lambda: apart(
+        PeersAlone(FOUR, FOUR, 1, 1.25, apart=True, restarts=1, ratio=32.0, exact=False), "peer"
+    ),
+    "peers, known seed": lambda: peers(random_state=1),
+    "peers, noise of D-DP-PM": lambda: peers(method="segments", noise="published", center=None),
+    "stream, at synchronisations": lambda: stream().guarantee_,
+    "stream, a person in three blocks": lambda: stream(person_blocks=3, neighbours="replace-one").guarantee_,
+    "stream, every block": lambda: stream(publish="block", center=False).guarantee_,
+    "stream, continual": lambda: stream(publish="continual", horizon=400, origin=1.0).guarantee_,
+    "stream, merged": lambda: stream().merge(stream(epsilon=2.0)).guarantee_,
+    "stream, known seed": lambda: stream(random_state=1).guarantee_,
+    "stream, no privacy": lambda: stream(epsilon=None, delta=None, row_bound=None).guarantee_,
+    "bound on rows": lambda: find_bounds(ROWS, **BUDGET).guarantee,
+    "bound on rows, people with several": lambda: find_bounds(TABLE, **BUDGET, person="who").guarantee,
+    "bounds on columns": lambda: find_column_bounds(ROWS, **BUDGET).guarantee,
+    "spectrum": lambda: released_spectrum(ROWS, **BOUND).guarantee,
+    "spectrum, known seed": lambda: released_spectrum(ROWS, **BOUND, random_state=1).guarantee,
+    "spectrum, no privacy": lambda: released_spectrum(ROWS, **(BOUND | {"epsilon": None, "delta": None})).guarantee,
+    "recommender, users": items,
+    "recommender, users there or not": lambda: items(neighbours="add-remove", item_degrees="private"),
+    "recommender, another history": lambda: items(neighbours="replace-one", items=[0, 1, 4, 5]),
+    "recommender, single interactions": lambda: items(unit="item", item_degrees=np.ones(8), delta=0.01),
+    "recommender, one site adds the noise": lambda: items(trust="site", items=6),
+    "recommender, sites, trusted hub": lambda: items(np.array_split(USERS, 5)),
+    "recommender, sites, noise at the sites": lambda: items(np.array_split(USERS, 5), trust="site", unit="item"),
+    "recommender, sites, masked": lambda: items(np.array_split(USERS, 5), trust="masked"),
+    "recommender, known seed": lambda: items(random_state=1),
+    "recommender, no privacy": lambda: items(epsilon=None, delta=None),
+    "every row with noise": lambda: local("exact"),
+    "every row with noise as printed": lambda: local("paper"),
+}
+
+
+def text_of(name: str) -> str:
+    """The words, without the lines of the ledger, of which there may be more or fewer."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        words = SITUATIONS[name]().words()
+    return words.partition("\nLedger: ")[0]
+
+
+def golden() -> dict[str, str]:
+    """The kept words of each situation."""
+    sections = GOLDEN.read_text(encoding="utf-8").split("## ")[1:]
+    return {name: text.strip() for name, _, text in (section.partition("\n") for section in sections)}
+
+
+@pytest.mark.parametrize("name", SITUATIONS)
+def test_the_guarantee_is_the_one_that_was_read(name: str) -> None:
+    assert text_of(name) == golden()[name]
+
+
+def test_no_situation_is_left_over() -> None:
+    assert list(golden()) == list(SITUATIONS)
+
+
+def test_sentences_are_the_words_of_the_field() -> None:
+    """Words that users should not meet, in what they sign."""
+    text = GOLDEN.read_text(encoding="utf-8")
+    for word in ("promise", "cut to", "mail", "on its side", "among them", "a further cost", "which is public, stays"):
+        assert word not in text, word
+
+
+if __name__ == "__main__":
+    GOLDEN.write_text("\n\n".join(f"## {name}\n{text_of(name)}" for name in SITUATIONS) + "\n", encoding="utf-8")
