@@ -5,7 +5,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar
+from typing import Annotated, Any, Final, TypeAlias, TypeVar
 
 import typer
 
@@ -13,12 +13,10 @@ from eigenveil.errors import ParameterError, require, require_param
 from eigenveil.params import FederatedParams, GossipParams, checked, declared
 from eigenveil.params.simulate import FOR_HUBS, FOR_PEERS
 
-__all__ = ["PANELS", "asked_of", "dead_from", "local_steps_from", "number_or_share"]
+__all__ = ["PANELS", "asked_of", "dead_from"]
 
 Kind = TypeVar("Kind")
 _SITES: Final = "Sites"
-_PRIVACY: Final = "Privacy"
-_METHOD: Final = "Method"
 _PEERS: Final = "Peers with no hub (all but the first only with --graph)"
 _FAULTS: Final = "What goes wrong (on a simulated clock and network)"
 # The headings of this command for those of the declarations.
@@ -95,107 +93,6 @@ Dead: TypeAlias = Annotated[
 ]
 
 # Those that only `eigenveil study` has.
-Components: TypeAlias = Annotated[
-    int, typer.Option("--components", "-k", metavar="K", help="How many components.", show_default=False)
-]
-Epsilon: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NUMBER",
-        help="How much the result may depend on one person: smaller is more private. A pair such as 3,1 with --trust both: "
-        "against the hub, and against everybody else.",
-        rich_help_panel=_PRIVACY,
-        show_default=False,
-    ),
-]
-Delta: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NUMBER",
-        help="The chance that the promise of epsilon fails; well below one over the number of people. May be a pair, too.",
-        rich_help_panel=_PRIVACY,
-        show_default=False,
-    ),
-]
-Survivors: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NUMBER",
-        help="For --trust masked: how many sites must be in each sum, such as 8, or which share of them, such as 0.8. With fewer "
-        "nothing is unmasked.",
-        rich_help_panel=_PRIVACY,
-        show_default="all",
-    ),
-]
-Colluders: TypeAlias = Annotated[
-    int | None,
-    typer.Option(
-        min=1,
-        help="For --trust masked: how many sites may tell the hub all they know. For --graph with pairwise noise: how many peers "
-        "may tell each other.",
-        rich_help_panel=_PRIVACY,
-        show_default="1",
-    ),
-]
-PersonSites: TypeAlias = Annotated[
-    int, typer.Option(min=1, help="At how many sites at most one person's rows are.", rich_help_panel=_PRIVACY)
-]
-Rounds: TypeAlias = Annotated[
-    int | None,
-    typer.Option(
-        help="For krylov, power, fedpower, and for each component of segments: at most how many; a budget is reserved for all "
-        "of them.",
-        rich_help_panel=_METHOD,
-        show_default="planned",
-    ),
-]
-Tolerance: TypeAlias = Annotated[
-    float | None,
-    typer.Option(
-        help="For krylov, power, fedpower, segments: stop at this sine. 1e-8 without privacy, and 0, never, with it.",
-        rich_help_panel=_METHOD,
-        show_default=False,
-    ),
-]
-Oversample: TypeAlias = Annotated[
-    int | None,
-    typer.Option(help="Directions carried beyond the components.", rich_help_panel=_METHOD, show_default="planned"),
-]
-NoiseGraph: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        metavar="WHICH",
-        help="For pairwise: which pairs share noise, said as for --graph. It must hold together without any --colluders peers.",
-        rich_help_panel=_PEERS,
-        show_default="those that talk",
-    ),
-]
-Consensus: TypeAlias = Annotated[
-    Literal["metropolis", "chebyshev", "tree"] | None,
-    typer.Option(
-        metavar="WHICH",
-        help="How peers add up. metropolis: averages with neighbours, over and over. chebyshev: the same in about the root of as "
-        "many steps. tree: up and down a spanning tree, which is exact.",
-        rich_help_panel=_PEERS,
-        show_default="metropolis",
-    ),
-]
-Steps: TypeAlias = Annotated[
-    int | None,
-    typer.Option(
-        help="How many exchanges with neighbours a sum takes.",
-        rich_help_panel=_PEERS,
-        show_default="as many as leave nothing to speak of",
-    ),
-]
-Restarts: TypeAlias = Annotated[
-    int | None,
-    typer.Option(
-        help="For how many rounds that are begun again, when peers vanish, to keep some of the budget.",
-        rich_help_panel=_PEERS,
-        show_default="0",
-    ),
-]
 
 
 def asked_of(settings: Mapping[str, Any], given: Collection[str]) -> FederatedParams | GossipParams:
@@ -248,42 +145,6 @@ def _between_peers(settings: Mapping[str, Any], given: Collection[str]) -> Gossi
 def _checked(kind: type[Kind], settings: Mapping[str, Any], given: Collection[str]) -> Kind:
     own = {name: settings[name] for name in declared(kind) if name in settings}
     return checked(kind, kind(**own), given=given)
-
-
-def local_steps_from(text: str) -> int | list[int] | tuple[str, int]:
-    """A number, a list of numbers, or a decay from a number.
-
-    >>> local_steps_from("4"), local_steps_from("4,3,2"), local_steps_from("decay:4")
-    (4, [4, 3, 2], ('decay', 4))
-    """
-    kind, colon, rest = text.partition(":")
-    try:
-        if colon and kind == "decay":
-            return "decay", int(rest)
-        found = [int(part) for part in text.split(",")]
-    except ValueError:
-        raise ValueError(
-            f"--local-steps must be a number such as 4, a list such as 4,3,2,1, or decay:4, got {text!r}"
-        ) from None
-    return found if len(found) > 1 else found[0]
-
-
-def number_or_share(name: str, text: str | None) -> int | float | None:
-    """A number of sites, or a share of them, for the option of this name.
-
-    >>> number_or_share("--quorum", "4"), number_or_share("--quorum", "0.8")
-    (4, 0.8)
-    """
-    if text is None:
-        return None
-    try:
-        return int(text)
-    except ValueError:
-        pass
-    try:
-        return float(text)
-    except ValueError:
-        raise ValueError(f"{name} must be a number of sites such as 4, or a share such as 0.8, got {text!r}") from None
 
 
 def dead_from(texts: Sequence[str], names: Sequence[str], *, stem: str, rng: Any) -> dict[str, int]:
