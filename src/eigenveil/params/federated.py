@@ -173,8 +173,8 @@ class HubMethod:
     """How the components are found."""
 
     method: Literal["auto", "krylov", "power", "fedpower", "covariance", "merge", "uda", "wda", "dr-svd"] = param(
-        "How the components are found. auto is krylov without privacy, and with it one noisy covariance while that fits in memory, "
-        "else noisy products.",
+        "How the components are found. auto is krylov without privacy, and with it one noisy covariance while that fits in "
+        "memory, else noisy products.",
         default="auto",
         metavar="WHICH",
         limit=Limit("limits", "tasks", "among", "Which methods may run."),
