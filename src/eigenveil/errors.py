@@ -83,9 +83,18 @@ class PeersLost(ProtocolError):
     plain words, or an error that names parameters."""
 
     def __init__(self, missing: tuple[str, ...], *, turn: int, why: "str | ValueError") -> None:
-        shown = ", ".join(missing[:10]) + (f" and {len(missing) - 10} more" if len(missing) > 10 else "")
-        super().__init__(f"without {shown}, round {turn + 1} cannot be begun again: {why}")
         self.missing, self.turn, self.why = missing, turn, why
+        super().__init__(self.said(in_python))
+
+    def said(self, words: Words) -> str:
+        """The message, with its parameters said in these words."""
+        missing = self.missing
+        shown = ", ".join(missing[:10]) + (f" and {len(missing) - 10} more" if len(missing) > 10 else "")
+        return f"without {shown}, round {self.turn + 1} cannot be begun again: {self.reason(words)}"
+
+    def reason(self, words: Words) -> str:
+        """Why the others cannot go on, likewise."""
+        return self.why.said(words) if isinstance(self.why, ParameterError) else str(self.why)
 
 
 def require(condition: bool, message: str) -> None:

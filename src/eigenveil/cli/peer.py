@@ -14,6 +14,7 @@ from eigenveil.cli.network_view import Voice
 from eigenveil.cli.terminal import errors_as_lines
 from eigenveil.errors import PeersLost, ProtocolError
 from eigenveil.params.study import PeerStudy
+from eigenveil.params.words import in_study
 
 if TYPE_CHECKING:
     from eigenveil.model import Model
@@ -143,8 +144,9 @@ class _Peer(Kind["PeerAgent"]):
         return f"{_NOTHING}: the same command begins again"
 
     def lost(self, agent: "PeerAgent", error: ProtocolError, standing: Standing) -> str | None:
-        # Here it is a key of the study file.
-        why, state = str(error).replace("restarts=", "[privacy] restarts"), standing.state
+        state = standing.state
+        # What it names are keys of the study file here.
+        why = error.said(in_study(PeerStudy)) if isinstance(error, PeersLost) else str(error)
         if state is not None and state.entries > 0:
             return f"{why}; {self._charged(state)}" if isinstance(error, PeersLost) else None
         if not standing.begun:

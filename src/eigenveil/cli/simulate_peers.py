@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from eigenveil.cli.terminal import output
-from eigenveil.errors import ParameterError, PeersLost
+from eigenveil.errors import PeersLost
 from eigenveil.params import GossipParams, SimulateParams
 from eigenveil.params.words import in_options
 
@@ -73,9 +73,9 @@ def traffic(pca: "GossipPCA") -> str:
 def lost_words(error: PeersLost, *, missing: str, ended: int) -> str:
     """Who cannot be reached, why the others do not go on, and what to do. `ended` is how many rounds had.
 
+    >>> from eigenveil.errors import ParameterError
     >>> why = ParameterError("Give {restarts} to keep some")
     >>> lost_words(PeersLost(("b",), turn=0, why=why), missing="b", ended=0)
     'peers lost in round 1: no way to b; Give --restarts to keep some'
     """
-    why = error.why.said(in_options(SimulateParams)) if isinstance(error.why, ParameterError) else str(error.why)
-    return f"peers lost in round {ended + 1}: no way to {missing}; {why}"
+    return f"peers lost in round {ended + 1}: no way to {missing}; {error.reason(in_options(SimulateParams))}"
