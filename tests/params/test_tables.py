@@ -1,5 +1,6 @@
 """Tables of study files and policies are derived from declarations: a new parameter is in them, checked and documented."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -148,6 +149,15 @@ def test_keys_of_different_studies_stand_in_the_same_places() -> None:
 def test_what_was_not_given_is_known_in_the_command() -> None:
     for name, one in declared(NewStudy).items():
         assert one.default is None or name in ("n_components", "epsilon", "center")
+
+
+def test_what_no_file_says_is_no_option_and_cannot_differ() -> None:
+    foreign = {name for name, one in declared(HubStudy).items() if "study" not in one.param.surfaces}
+    assert {"participation", "calibration"} <= foreign and not foreign & set(declared(NewStudy))
+    study = StudyFile.of(document(3))
+    assert isinstance(study.params, HubStudy)
+    with pytest.raises(ParameterError, match="calibration has no place in a study"):
+        replace(study, params=replace(study.params, calibration="paper"))
 
 
 def test_composed_classes_take_the_first_and_change_what_is_said() -> None:

@@ -67,6 +67,11 @@ def require_said(params: HubStudy | PeerStudy, given: Collection[str]) -> None:
 def require_together(study: "StudyFile") -> None:
     """Refuse parameters and parties that contradict each other, before any of it is taken to an estimator."""
     params = study.params
+    for name, one in declared(type(params)).items():
+        # The digest is of what the file says, so nothing else may differ.
+        require_param(
+            "study" in one.param.surfaces or getattr(params, name) == one.default, f"{{{name}}} has no place in a study"
+        )
     word = "peer" if study.carrier == "gossip" else "site"
     require(len(study.holders) > 0, f"[[{word}]] is missing: nobody holds rows")
     require_param(

@@ -3,7 +3,6 @@
 A study comes from a coordinator and may be hostile. What Python's own reader would choke on is refused before it sees it.
 """
 
-import json
 import os
 import re
 import stat
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from eigenveil.errors import require
+from eigenveil.params import words
 
 __all__ = ["LARGEST", "load_toml", "toml_value", "written_by_owner"]
 
@@ -62,23 +62,12 @@ def load_toml(text: str) -> dict[str, Any]:
 
 
 def toml_value(value: Any) -> str:
-    """A value as TOML.
+    """A value as TOML, long lists with a line for each entry.
 
     >>> toml_value(("a", 1.0, 2)), toml_value(True), toml_value(1e-6)
     ('["a", 1.0, 2]', 'true', '1e-06')
     """
-    match value:
-        case bool():
-            return "true" if value else "false"
-        case int() | float():
-            # Infinity is written as TOML has it, too.
-            return repr(value)
-        case str():
-            # What JSON escapes, TOML escapes alike, and what is not printable has been refused before.
-            return json.dumps(value, ensure_ascii=False)
-        case Sequence():
-            items = [toml_value(item) for item in value]
-            line = f"[{', '.join(items)}]"
-            return line if len(line) <= _WIDE else "[\n" + "".join(f"    {item},\n" for item in items) + "]"
-        case _:
-            raise TypeError(f"{type(value).__name__} has no form in TOML here")
+    line = words.toml_value(value)
+    if isinstance(value, str) or not isinstance(value, Sequence) or len(line) <= _WIDE:
+        return line
+    return "[\n" + "".join(f"    {toml_value(item)},\n" for item in value) + "]"

@@ -130,6 +130,12 @@ class PeerStudy(StudyTerms, GossipParams):
     )
 
 
+# What a simulation may have and a study not, such as participation: nothing may ask for it where no file would say so.
+_FOREIGN: Final = tuple(
+    name for kind in (HubStudy, PeerStudy) for name, one in declared(kind).items() if "study" not in one.param.surfaces
+)
+
+
 def _open(**changes: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Changes by which no parameter has a default but --help tells it, so that what is given is known."""
     found: dict[str, dict[str, Any]] = {}
@@ -147,7 +153,7 @@ def _open(**changes: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 NewStudy: Final = composed(
     "NewStudy",
     (HubStudy, PeerStudy),
-    leave=("columns", "id", "topology", "kind"),
+    leave=("columns", "id", "topology", "kind", *_FOREIGN),
     **_open(
         name={"default": None, "unset": "as the file is"},
         fanout={
