@@ -53,6 +53,7 @@ class PublishedNoise:
 class GuaranteeFacts:
     """What is true of a private release, for `guarantee` to say in words. `reproducible` says that noise is from a known seed.
 
+    >>> from eigenveil.privacy.facts import OneHolder
     >>> facts = GuaranteeFacts(
     ...     Budget(1.0, 1e-6), Person(), Neighbours.ADD_REMOVE, TableRows(norm=12.0), OneHolder(), COMPONENTS,
     ...     charges=(), reproducible=False,
