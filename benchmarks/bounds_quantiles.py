@@ -21,10 +21,10 @@ from numpy.random import Generator
 from scipy.special import ndtr
 
 from datasets import dense, skipped, sparse
-from eigenveil.estimators.find_bounds import PER_DOUBLING, find_bounds
+from eigenveil.estimators.bounds.rows import PER_DOUBLING, find_bounds
 from eigenveil.linalg import Array
 from eigenveil.privacy import Budget
-from eigenveil.privacy.quantiles import Cells
+from eigenveil.privacy.sums.quantiles import Cells
 
 NAMES = (
     "winequality_red",

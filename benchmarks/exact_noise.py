@@ -58,7 +58,7 @@ def verdict(found: float, limit: float, *, least: bool = False) -> str:
 
 def draws(repeats: int, clock: Callable[[], float]) -> None:
     """Draws a second on one thread, interleaved with floating-point normals."""
-    from eigenveil.privacy.rounded import Rounded
+    from eigenveil.privacy.noise.rounded import Rounded
 
     print(f"\n{'scale':>10}{'exact, M/s':>14}{'normals, M/s':>14}{'ratio':>8}")
     noise = Noise.seeded(1)
@@ -96,7 +96,7 @@ def _pairs(
 
 def noise() -> None:
     """Standard deviation over sensitivity times multiplier, for releases of several sizes."""
-    from eigenveil.privacy.steps import distance_in_steps, step_of
+    from eigenveil.privacy.noise.steps import distance_in_steps, step_of
 
     print(f"\n{'size':>10}{'computed':>12}{'found':>10}")
     for side in (1, 10, 100, 1000, 4000):

@@ -20,10 +20,11 @@ import numpy as np
 
 from datasets import dense, skipped
 from eigenveil import FederatedPCA
+from eigenveil.data.rows import DenseRows
 from eigenveil.linalg import Array, Subspace, blas_threads, orthonormal
 from eigenveil.privacy import Domain, Exact, Neighbours
-from eigenveil.protocols import Hub, Member, Terms, star
-from eigenveil.rows import DenseRows
+from eigenveil.protocols import Hub, Member, Terms
+from eigenveil.protocols.star.layout import star
 from eigenveil.runtimes import InProcess
 from eigenveil.tasks import KrylovSum
 from fed_runs import heading, line, shuffled_sites, site_count

@@ -29,11 +29,11 @@ from typing import Any, Final
 import numpy as np
 
 from eigenveil import GossipPCA
-from eigenveil.graphs import Graph
+from eigenveil.data.rows import DenseRows
 from eigenveil.linalg import blas_threads
+from eigenveil.linalg.graphs import Graph
 from eigenveil.privacy import Domain, Exact, Neighbours
 from eigenveil.protocols.gossip import Consensus, GossipTerms, Mixing, Peer, Plain, metropolis
-from eigenveil.rows import DenseRows
 from eigenveil.runtimes import Meeting
 from eigenveil.tasks import CovarianceSum
 from fed_runs import heading, line

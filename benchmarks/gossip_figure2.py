@@ -30,8 +30,8 @@ from typing import Any, Final
 import numpy as np
 
 from eigenveil import GossipPCA, PrivatePCA
-from eigenveil.baselines.local_rows import local_rows_pca
 from eigenveil.linalg import Array, blas_threads
+from eigenveil.papers.local_rows import local_rows_pca
 from eigenveil.privacy import Budget, Noise
 from fed_runs import heading, line
 from gossip_runs import EPSILONS, LIMITS, RING, Table, Tuned, candidates, delta_of, leaks, run_published, sine

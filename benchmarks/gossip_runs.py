@@ -11,13 +11,13 @@ from typing import Any, Final, final
 import numpy as np
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_wine
 
-from eigenveil.diagnostics import InstanceLeakage, instance_leakage, observed_law
+from eigenveil.data.rows import DenseRows
 from eigenveil.linalg import Array
+from eigenveil.papers.d_dp_pm import PublishedSegments
+from eigenveil.papers.leakage import InstanceLeakage, instance_leakage, observed_law
 from eigenveil.privacy import Domain, Exact, Noise
 from eigenveil.protocols.gossip import GossipTerms, Peer, Plain, graph_of_weights
-from eigenveil.rows import DenseRows
 from eigenveil.runtimes import Meeting
-from eigenveil.tasks import PublishedSegments
 
 __all__ = ["EPSILONS", "LIMITS", "RING", "Table", "Tuned", "candidates", "delta_of", "leaks", "run_published", "sine"]
 

@@ -34,14 +34,15 @@ from unittest import mock
 
 import numpy as np
 
+from eigenveil.data.rows import DenseRows, Rows
 from eigenveil.linalg import blas_threads, orthonormal
 from eigenveil.privacy import Budget, Domain, Exact, Gaussian, Lattice, Ledger, Neighbours, Noise, Share
-from eigenveil.privacy.rounded import Rounded, _layers
-from eigenveil.protocols import Ask, Brief, Done, Envelope, Give, Hub, Masked, Member, Party, Return, Terms, star
+from eigenveil.privacy.noise.rounded import Rounded, _layers
+from eigenveil.protocols import Ask, Brief, Done, Envelope, Give, Hub, Masked, Member, Party, Return, Terms
 from eigenveil.protocols.masked import Identity, MaskedMember, MaskedTerms, Masking, mask_graph, member, session, terms
 from eigenveil.protocols.masked.evidence import looks
+from eigenveil.protocols.star.layout import star
 from eigenveil.protocols.wire import size
-from eigenveil.rows import DenseRows, Rows
 from eigenveil.tasks import CovarianceSum, PowerIteration, SumTask, geometric_shares
 from eigenveil.tasks.products import ProductTask
 from fed_runs import heading, line

@@ -35,10 +35,10 @@ from typing import Final
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
 
-from network.hub_runs import HubKilling
-from network.kill_children import Child, Nursery, nursery
-from network.kill_counts import STUDIES, Counts
-from network.kill_runs import Killing, small_disk
+from network.agents.hub_runs import HubKilling
+from network.kills.kill_children import Child, Nursery, nursery
+from network.kills.kill_counts import STUDIES, Counts
+from network.kills.kill_runs import Killing, small_disk
 
 # Which calls are counted, and the places from which they are, with the options that say in which threads.
 CALLS: Final[dict[str, tuple[str, list[tuple[str, list[str]]]]]] = {

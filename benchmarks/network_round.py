@@ -24,7 +24,7 @@ from pathlib import Path
 
 import numpy as np
 
-from eigenveil.runtimes.network import Credentials, Got, Joined, Switchboard
+from eigenveil.runtimes.grpc import Credentials, Got, Joined, Switchboard
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
 

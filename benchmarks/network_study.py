@@ -41,21 +41,22 @@ from typing import Any, final
 import numpy as np
 
 from eigenveil import FederatedPCA
+from eigenveil.data.rows import DenseRows
 from eigenveil.errors import require
 from eigenveil.linalg import Array, blas_threads
-from eigenveil.network import desk, hub_desk, site_desk
-from eigenveil.network.authority import Authority, new_request, write_new
-from eigenveil.network.book import Book
-from eigenveil.network.desk import Happening
-from eigenveil.network.holder import Holding
-from eigenveil.network.hub import HubAgent
-from eigenveil.network.identity import Keys, Role
-from eigenveil.network.site import SiteAgent
-from eigenveil.network.study_file import StudyFile
-from eigenveil.network.transcript import Transcript
+from eigenveil.network.agents import durable as desk
+from eigenveil.network.agents import hub_desk, site_desk
+from eigenveil.network.agents.durable import Happening
+from eigenveil.network.agents.hub import HubAgent
+from eigenveil.network.agents.hub_log import Transcript
+from eigenveil.network.agents.site import SiteAgent
+from eigenveil.network.agents.site_data import Holding
+from eigenveil.network.identity.authority import Authority, new_request, write_new
+from eigenveil.network.identity.certificates import Keys, Role
+from eigenveil.network.ledger.durable import Book
+from eigenveil.network.study.file import StudyFile
 from eigenveil.protocols import Hub, Member
 from eigenveil.protocols.masked import MaskedMember
-from eigenveil.rows import DenseRows
 from fed_runs import heading, line
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))

@@ -28,7 +28,7 @@ from sklearn import datasets as shipped
 
 from datasets import centred_and_clipped, dense, skipped
 from eigenveil import FederatedPCA, GossipPCA, PrivatePCA, StreamingPCA
-from eigenveil.estimators.released_spectrum import released_spectrum
+from eigenveil.estimators.bounds.spectrum import released_spectrum
 from eigenveil.linalg import Array, blas_threads, sines, top_eigen
 
 __all__ = [

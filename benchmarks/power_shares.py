@@ -13,7 +13,7 @@ import numpy as np
 
 from datasets import centred_and_clipped, dense, skipped
 from eigenveil.linalg import Array, orthonormal, top_eigen
-from eigenveil.plan.choice import GROWTH
+from eigenveil.plan.choose.choice import GROWTH
 from eigenveil.privacy import Budget, Noise
 from eigenveil.tasks import geometric_shares, ritz
 

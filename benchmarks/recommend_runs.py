@@ -19,8 +19,8 @@ import scipy.sparse as sp
 
 import datasets
 from eigenveil.linalg import Array, orthonormal, top_eigen
+from eigenveil.papers.noise_scales import balcan_scale, fedpower_multiplier, ppm_multiplier, ppm_scale
 from eigenveil.privacy import Budget
-from eigenveil.privacy.published import balcan_scale, fedpower_multiplier, ppm_multiplier, ppm_scale
 from eigenveil.recommend import PrivateRecommender
 
 __all__ = [

@@ -32,7 +32,7 @@ from scipy.sparse.linalg import lsqr
 from datasets import skipped
 from eigenveil.linalg import Array, blas_threads
 from eigenveil.privacy import Budget
-from eigenveil.privacy.histories import interaction_gram_sensitivity, interaction_products_sensitivity
+from eigenveil.privacy.sums.histories import interaction_gram_sensitivity, interaction_products_sensitivity
 from fed_runs import heading, line
 from recommend_runs import DELTA, LEAST_DEGREE, STAND_INS, Scale, Table, noisy_power, published_scales, start
 

@@ -18,8 +18,8 @@ from sklearn.decomposition import PCA, TruncatedSVD
 
 from datasets import skipped, sparse
 from eigenveil import PrivatePCA
+from eigenveil.data.rows import DenseRows, block_size
 from eigenveil.privacy import Noise
-from eigenveil.rows import DenseRows, block_size
 
 PAIRS = 5
 PRIVATE: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6}

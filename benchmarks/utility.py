@@ -17,8 +17,8 @@ import numpy as np
 from datasets import centred_and_clipped, dense, skipped
 from eigenveil import PrivatePCA
 from eigenveil.linalg import Array, orthonormal, sines, top_eigen
+from eigenveil.papers.noise_scales import balcan_scale, fpca_scale, mod_sulq_scale, ppm_scale, sulq_scale
 from eigenveil.privacy import Budget, Noise
-from eigenveil.privacy.published import balcan_scale, fpca_scale, mod_sulq_scale, ppm_scale, sulq_scale
 
 DELTA = 1e-5
 TURNS = 3

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from eigenveil import FederatedPCA, GossipPCA, PrivatePCA, StreamingPCA
+from eigenveil.data.rows import DenseRows
 from eigenveil.linalg import Array
 from eigenveil.privacy import Domain, Exact, Neighbours
 from eigenveil.protocols import run_pooled
-from eigenveil.rows import DenseRows
 from eigenveil.tasks import CovarianceSum
 from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tasks.fit.split import split_budget
@@ -96,14 +96,14 @@ def test_one_holder_calls_up_for_nothing(mechanism: str) -> None:
 def test_a_hub_calls_up_once_a_turn_to_tell_of_it(method: str) -> None:
     with calls_upward() as calls:
         turns = len(masked(method=method))
-    assert calls == {("eigenveil.estimators.federation", "_note"): turns}
+    assert calls == {("eigenveil.estimators.federated.simulation", "_note"): turns}
 
 
 @pytest.mark.parametrize("method", ["segments", "covariance", "power"])
 def test_each_peer_calls_up_once_a_turn_to_tell_of_it(method: str) -> None:
     with calls_upward() as calls:
         turns = len(gossip(method=method))
-    assert calls == {("eigenveil.estimators.gossip", "_note"): turns * SITES}
+    assert calls == {("eigenveil.estimators.gossip.simulation", "_note"): turns * SITES}
 
 
 def test_a_call_upward_is_seen_also_by_way_of_others() -> None:

@@ -19,14 +19,14 @@ import pytest
 
 from cli.cli_tables import eigenveil
 from eigenveil import FederatedPCA, GossipPCA, Ledger, PrivatePCA, find_bounds, released_spectrum
-from eigenveil.data import person_ids, read_table
-from eigenveil.estimators.find_column_bounds import find_column_bounds
-from eigenveil.network.holder import Holding
-from eigenveil.network.study_file import StudyFile
-from eigenveil.people import PLACEHOLDERS, identifiers
+from eigenveil.data.people import PLACEHOLDERS, identifiers
+from eigenveil.data.rows import DenseRows, WeightedRows
+from eigenveil.data.tables import person_ids, read_table
+from eigenveil.estimators.bounds.columns import find_column_bounds
+from eigenveil.network.agents.site_data import Holding
+from eigenveil.network.study.file import StudyFile
 from eigenveil.privacy import Domain, Neighbours, bounded_gram, bounded_sum
 from eigenveil.recommend import Interactions, read_interactions
-from eigenveil.rows import DenseRows, WeightedRows
 from network.study_parties import document
 
 SECRET = "p8675309"

@@ -14,6 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from eigenveil.data.rows import Symmetric
     from eigenveil.errors import (
         BudgetExceeded,
         EigenveilError,
@@ -34,12 +35,11 @@ if TYPE_CHECKING:
         find_column_bounds,
         released_spectrum,
     )
-    from eigenveil.graphs import Graph
     from eigenveil.linalg import Subspace, merge, merge_all
+    from eigenveil.linalg.graphs import Graph
     from eigenveil.model import Model
     from eigenveil.privacy import Guarantee, Ledger
     from eigenveil.recommend import PrivateRecommender
-    from eigenveil.rows import Symmetric
     from eigenveil.runtimes import Faults
 
 __version__ = "0.1.0"
@@ -92,14 +92,14 @@ _HOMES = {
     "find_column_bounds": "estimators",
     "released_spectrum": "estimators",
     "PrivateRecommender": "recommend",
-    "Graph": "graphs",
+    "Graph": "linalg.graphs",
     "Subspace": "linalg",
     "merge": "linalg",
     "merge_all": "linalg",
     "Model": "model",
     "Guarantee": "privacy",
     "Ledger": "privacy",
-    "Symmetric": "rows",
+    "Symmetric": "data.rows",
     "Faults": "runtimes",
 }
 

@@ -10,11 +10,11 @@ from typing import Any, final
 
 import numpy as np
 
+from eigenveil.data.archive import ArchiveKind
+from eigenveil.data.rows import in_silence
 from eigenveil.errors import ModelFileError, require
-from eigenveil.files import ArchiveKind
 from eigenveil.linalg import Array, Subspace
 from eigenveil.privacy import Guarantee
-from eigenveil.rows import in_silence
 
 __all__ = ["SCORES_ARE_RAW", "Model"]
 

@@ -11,8 +11,8 @@ from eigenveil.audit import CASES, audit
 from eigenveil.audit.cases import sites
 from eigenveil.linalg import Array
 from eigenveil.privacy import Domain, Histories, Neighbours, mechanism
-from eigenveil.privacy.paired import PairedSteps
-from eigenveil.privacy.steps import distance_in_steps
+from eigenveil.privacy.noise.paired import PairedSteps
+from eigenveil.privacy.noise.steps import distance_in_steps
 from eigenveil.protocols.masked.session import Session
 
 # As in an audit of seventy cases at 99%.
@@ -36,12 +36,12 @@ def half_the_count(patch: Patch) -> None:
 
 
 def a_swap_is_one_person(patch: Patch) -> None:
-    patch.setattr("eigenveil.privacy.domain.gram_sensitivity", lambda radius, near: radius**2)
+    patch.setattr("eigenveil.privacy.sums.domain.gram_sensitivity", lambda radius, near: radius**2)
     patch.setattr("eigenveil.privacy.sensitivity.gram_sensitivity", lambda radius, near: radius**2)
 
 
 def a_swap_moves_a_sum_once(patch: Patch) -> None:
-    patch.setattr("eigenveil.privacy.domain.sum_sensitivity", lambda radius, near: radius)
+    patch.setattr("eigenveil.privacy.sums.domain.sum_sensitivity", lambda radius, near: radius)
 
 
 def less_for_products(patch: Patch) -> None:
@@ -75,7 +75,7 @@ def no_masks(patch: Patch) -> None:
     def nothing(words: NDArray[np.uint64], masks: object, asked: bytes) -> None:
         pass
 
-    for module in ("member", "exchange"):
+    for module in ("member", "hub"):
         patch.setattr(f"eigenveil.protocols.masked.{module}.add_masks", nothing)
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from eigenveil.audit.case import Trial, mu_of
 from eigenveil.audit.cases.canaries import moved_by_one
-from eigenveil.audit.cases.mail import Look, scored
+from eigenveil.audit.cases.messages import Look, scored
 from eigenveil.linalg import Array
 from eigenveil.privacy import Budget, mu_for
 

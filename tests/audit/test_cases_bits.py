@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from eigenveil.audit import CASES, Verdict, audit
 from eigenveil.audit.case import Case
 from eigenveil.audit.cases.bits import CASES as BITS
-from eigenveil.audit.cases.wrong_bits import CASES as SPECIMENS
-from eigenveil.audit.cases.wrong_bits import FloatingGaussian
+from eigenveil.audit.specimens.bits import CASES as SPECIMENS
+from eigenveil.audit.specimens.bits import FloatingGaussian
 from eigenveil.linalg import Array
 from eigenveil.privacy import Bounded, Budget, Gaussian, Noise
-from eigenveil.privacy.rounded import Rounded
+from eigenveil.privacy.noise.rounded import Rounded
 
 # As in an audit of eighty cases at 99%.
 CONFIDENCE = 1 - 0.01 / 80

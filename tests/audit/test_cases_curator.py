@@ -11,13 +11,13 @@ from eigenveil.audit.cases.bounds import CASES as BOUNDS
 from eigenveil.audit.cases.canaries import enough_people, gram_of, lifted, require_promise, symmetric_noise
 from eigenveil.audit.cases.curator import CASES as CURATOR
 from eigenveil.audit.cases.stream import CASES as STREAM
-from eigenveil.audit.cases.wrong_curator import CASES as SPECIMENS
+from eigenveil.audit.specimens.curator import CASES as SPECIMENS
+from eigenveil.data.rows import WeightedRows
 from eigenveil.errors import BudgetExceeded
 from eigenveil.estimators import PrivatePCA
 from eigenveil.linalg import Subspace
 from eigenveil.privacy import Budget, Domain, Guarantee, Ledger, Reserve
-from eigenveil.privacy.rounded import Rounded
-from eigenveil.rows import WeightedRows
+from eigenveil.privacy.noise.rounded import Rounded
 from eigenveil.tracking import SlicedTracker, Terms, TreeTracker
 
 SHIPPED = {case.name: case for case in (*CURATOR, *STREAM, *BOUNDS)}
@@ -85,7 +85,7 @@ def test_noise_a_fifth_too_small_is_refuted_by_the_order_of_components_alone() -
 
 
 def test_a_swap_of_two_people_costs_more_than_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("eigenveil.privacy.domain.gram_sensitivity", lambda radius, neighbours: radius**2)
+    monkeypatch.setattr("eigenveil.privacy.sums.domain.gram_sensitivity", lambda radius, neighbours: radius**2)
     ties = SHIPPED["curator/near-ties"]
     assert verdict_of(SHIPPED["curator/replace-one"], trials_of(SHIPPED["curator/replace-one"], 40)).refuted
     assert verdict_of(ties, trials_of(ties, 200)).refuted

@@ -9,15 +9,15 @@ from numpy.typing import NDArray
 
 from eigenveil.audit.case import Case, Trial
 from eigenveil.audit.cases import peers as cases_peers
-from eigenveil.audit.cases import wrong_peers
-from eigenveil.audit.cases.mail import Look, Tap, scored
+from eigenveil.audit.cases.messages import Look, Tap, scored
 from eigenveil.audit.runs import audit
+from eigenveil.audit.specimens import peers as wrong_peers
 from eigenveil.audit.verdict import Verdict
-from eigenveil.diagnostics import instance_leakage
 from eigenveil.linalg import Array
+from eigenveil.papers.leakage import instance_leakage
 from eigenveil.plan import SegmentsPlan
 from eigenveil.privacy import Noise, Pairing
-from eigenveil.privacy.rounded import Rounded
+from eigenveil.privacy.noise.rounded import Rounded
 
 # As in an audit of sixty cases at 99%.
 CONFIDENCE = 1 - 0.01 / 60

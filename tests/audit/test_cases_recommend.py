@@ -8,11 +8,11 @@ from numpy.typing import NDArray
 
 from eigenveil.audit.case import Case, Trial
 from eigenveil.audit.cases import recommend as cases_recommend
-from eigenveil.audit.cases.mail import Look, scored
+from eigenveil.audit.cases.messages import Look, scored
 from eigenveil.audit.runs import audit
 from eigenveil.audit.verdict import Verdict
 from eigenveil.privacy import Histories
-from eigenveil.privacy.rounded import Rounded
+from eigenveil.privacy.noise.rounded import Rounded
 
 # As in an audit of sixty cases at 99%.
 CONFIDENCE = 1 - 0.01 / 60

@@ -12,15 +12,15 @@ import pytest
 from eigenveil.audit import Case, Verdict, audit
 from eigenveil.audit.case import Test as Hypothesis
 from eigenveil.audit.cases.crowd import Crowd
-from eigenveil.audit.cases.mail import Look, Tap, scored
+from eigenveil.audit.cases.messages import Look, Tap, scored
 from eigenveil.audit.cases.sites import CASES
-from eigenveil.audit.cases.wrong_sites import CASES as SPECIMENS
-from eigenveil.audit.cases.wrong_sites import published_fedpower
+from eigenveil.audit.specimens.sites import CASES as SPECIMENS
+from eigenveil.audit.specimens.sites import published_fedpower
 from eigenveil.errors import BudgetExceeded, QuorumLost
 from eigenveil.estimators import FederatedPCA
 from eigenveil.privacy import Budget, Ledger
-from eigenveil.privacy.domain import Domain
-from eigenveil.privacy.rounded import Rounded
+from eigenveil.privacy.noise.rounded import Rounded
+from eigenveil.privacy.sums.domain import Domain
 from eigenveil.protocols import Give, Member
 
 BY_NAME = {case.name: case for case in CASES}

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
-from eigenveil.audit.cases.wrong_bits import FloatingGaussian
 from eigenveil.audit.low_bits import Candidates, certain, likelihood, on_steps, told
+from eigenveil.audit.specimens.bits import FloatingGaussian
 from eigenveil.linalg import Array
 from eigenveil.privacy import Bounded, Gaussian, Ledger, Noise
-from eigenveil.privacy.rounded import Rounded
+from eigenveil.privacy.noise.rounded import Rounded
 
 Released = Callable[[Bounded, int], Array]
 # mu, and so the rate of right guesses that it allows.

@@ -241,7 +241,7 @@ def test_an_interrupt_after_writing_says_so(tmp_path: Path, monkeypatch: pytest.
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("eigenveil.report.model_summary", interrupted)
+    monkeypatch.setattr("eigenveil.cli._report.model_summary", interrupted)
     target = tmp_path / "model.safetensors"
     result = eigenveil("fit", written(tmp_path, "npy"), "-k", 2, *PRIVATE, "-o", target)
     assert result.exit_code == 130

@@ -9,9 +9,9 @@ import polars as pl
 import pyarrow as pa
 import scipy.sparse as sp
 
-from eigenveil.estimators.federated_pca import FederatedPCA
+from eigenveil.data.rows import DenseRows
+from eigenveil.estimators.federated.pca import FederatedPCA
 from eigenveil.linalg import Array, sines
-from eigenveil.rows import DenseRows
 
 DIM = 12
 COLUMNS = [f"c{i}" for i in range(DIM)]

@@ -15,7 +15,7 @@ import pytest
 from eigenveil import FederatedPCA
 from eigenveil.linalg import Array
 from eigenveil.privacy import Bounded, Gaussian, mu_for
-from eigenveil.privacy.rounded import Rounded
+from eigenveil.privacy.noise.rounded import Rounded
 
 DIM, SITES, DELTA = 4, 4, 1e-5
 PAIRS = [(4.0, 1.0), (1.5, 1.0), (1.0, 1.0), (0.5, 2.0), (20.0, 1.0)]
@@ -115,7 +115,7 @@ def test_drawn_sites_count_by_weights_and_the_claim_holds(sites: int, scheme: st
 
 @pytest.mark.parametrize("sites", [2, 3])
 def test_a_hub_that_counts_on_the_noise_of_more_sites_is_caught(sites: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    from eigenveil.estimators.parties import Parties
+    from eigenveil.estimators.federated.parties import Parties
 
     honest = Parties._hub_multiplier
 

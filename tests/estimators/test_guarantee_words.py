@@ -23,7 +23,7 @@ from eigenveil import (
     find_column_bounds,
     released_spectrum,
 )
-from eigenveil.baselines.local_rows import local_rows_pca
+from eigenveil.papers.local_rows import local_rows_pca
 from eigenveil.privacy import Budget, Guarantee, GuaranteeFacts, Neighbours, Noise
 from eigenveil.privacy.facts import COMPONENTS, MaskedSites, PeersAlone, Person, TableRows
 from eigenveil.runtimes import Faults

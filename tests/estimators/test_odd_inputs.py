@@ -22,8 +22,8 @@ from eigenveil import (
     find_bounds,
     find_column_bounds,
 )
-from eigenveil.estimators.released_spectrum import released_spectrum
-from eigenveil.rows import DenseRows, Symmetric
+from eigenveil.data.rows import DenseRows, Symmetric
+from eigenveil.estimators.bounds.spectrum import released_spectrum
 
 BASE = np.random.default_rng(0).standard_normal((300, 4)) * [4.0, 2.0, 1.0, 1.0]
 GIVEN: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, "random_state": 0}

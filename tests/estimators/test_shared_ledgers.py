@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from eigenveil import BudgetExceeded, Ledger, PrivatePCA, StreamingPCA, find_bounds, find_column_bounds
-from eigenveil.estimators.released_spectrum import released_spectrum
+from eigenveil.data.rows import Block
+from eigenveil.estimators.bounds.spectrum import released_spectrum
 from eigenveil.privacy import Guarantee, epsilon_of, mu_for
-from eigenveil.rows import Block
 
 EPSILON, DELTA = 0.4, 1e-6
 MU = mu_for(EPSILON, DELTA)

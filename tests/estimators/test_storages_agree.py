@@ -9,8 +9,8 @@ import pytest
 import scipy.sparse as sp
 
 from eigenveil import PrivatePCA
-from eigenveil.data import read_table
-from eigenveil.rows import DenseRows
+from eigenveil.data.rows import DenseRows
+from eigenveil.data.tables import read_table
 from estimators.tables import NAMES, distance, private, rows, sparse_rows, tables
 
 PLACES: dict[str, dict[str, Any]] = {

@@ -11,7 +11,7 @@ from sklearn.base import clone
 
 from eigenveil import BudgetExceeded, EigenveilError, Ledger, StreamingPCA
 from eigenveil.privacy import mu_for
-from estimators.streams_of_rows import BUDGET, WAYS, exact, planted, private, real, shown
+from estimators.streaming.streams_of_rows import BUDGET, WAYS, exact, planted, private, real, shown
 
 VALUES = planted(400, 6)
 MU = mu_for(1.0, 1e-6)

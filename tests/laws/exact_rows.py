@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from eigenveil.data.rows import Rows
 from eigenveil.linalg import Array
 from eigenveil.privacy import Domain, Histories
-from eigenveil.privacy.domain import SHIFT
-from eigenveil.rows import Rows
+from eigenveil.privacy.sums.domain import SHIFT
 
 # More entries than this are added up pairwise.
 MOST_COLUMNS = 7

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 
-from eigenveil.estimators.federated_pca import FederatedPCA
+from eigenveil.estimators.federated.pca import FederatedPCA
 from eigenveil.linalg import Array
 from eigenveil.privacy import Bounded, Gaussian, Ledger, Reserve, Slot
 from eigenveil.protocols import Ask, Done, Envelope

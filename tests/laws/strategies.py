@@ -7,9 +7,9 @@ import numpy as np
 import scipy.sparse as sp
 from hypothesis import strategies as st
 
+from eigenveil.data.rows import DenseRows, Rows, SparseRows, WeightedRows
 from eigenveil.linalg import Array, orthonormal
 from eigenveil.privacy import Domain, Neighbours
-from eigenveil.rows import DenseRows, Rows, SparseRows, WeightedRows
 from eigenveil.tasks import (
     CovarianceSum,
     KeptProducts,

@@ -15,14 +15,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eigenveil.estimators.find_bounds import find_bounds
-from eigenveil.estimators.find_column_bounds import find_column_bounds
-from eigenveil.estimators.released_spectrum import bounded_spectrum, released_spectrum
-from eigenveil.estimators.small_release import SmallRelease
+from eigenveil.data.rows import DenseRows, Rows, WeightedRows
+from eigenveil.estimators.bounds.columns import find_column_bounds
+from eigenveil.estimators.bounds.release import SmallRelease
+from eigenveil.estimators.bounds.rows import find_bounds
+from eigenveil.estimators.bounds.spectrum import bounded_spectrum, released_spectrum
 from eigenveil.linalg import Array
 from eigenveil.privacy import Bounded, Domain, Mechanism, Neighbours, bounded_gram
-from eigenveil.privacy.quantiles import Cells, _root, bounded_column_tails, bounded_tails, tails_sensitivity
-from eigenveil.rows import DenseRows, Rows, WeightedRows
+from eigenveil.privacy.sums.quantiles import Cells, _root, bounded_column_tails, bounded_tails, tails_sensitivity
 from laws.strategies import PERSONAL, Case, cases, table
 
 TOLERANCE = 1 + 1e-9

@@ -31,16 +31,16 @@ from eigenveil import (
     find_bounds,
     released_spectrum,
 )
+from eigenveil.data.people import Withheld
+from eigenveil.data.rows import Block, Rows
 from eigenveil.errors import BudgetExceeded, QuorumLost
-from eigenveil.estimators.find_column_bounds import find_column_bounds
-from eigenveil.estimators.gossip_scores import ReadyScores
+from eigenveil.estimators.bounds.columns import find_column_bounds
+from eigenveil.estimators.gossip.scores import ReadyScores
 from eigenveil.linalg import Array
-from eigenveil.people import Withheld
 from eigenveil.privacy import Bounded, Noise
 from eigenveil.protocols import Party
 from eigenveil.protocols.keys import Identity
 from eigenveil.recommend import Interactions
-from eigenveil.rows import Block, Rows
 from eigenveil.runtimes import Faults
 from eigenveil.tasks.fit.task import Study
 from laws.object_graphs import COPIES, Secrets, reached, through_pickles

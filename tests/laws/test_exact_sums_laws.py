@@ -15,9 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eigenveil import PrivatePCA
-from eigenveil import rows as rows_module
-from eigenveil.estimators.find_bounds import find_bounds
-from eigenveil.estimators.released_spectrum import bounded_spectrum, released_spectrum
+from eigenveil.data import rows as rows_module
+from eigenveil.data.rows import Block, DenseRows, Rows, SparseRows, Symmetric, WeightedRows
+from eigenveil.estimators.bounds.rows import find_bounds
+from eigenveil.estimators.bounds.spectrum import bounded_spectrum, released_spectrum
 from eigenveil.linalg import Array, orthonormal
 from eigenveil.linalg import sparse as sparse_module
 from eigenveil.linalg.exact import exact_product
@@ -34,14 +35,13 @@ from eigenveil.privacy import (
     bounded_sum,
     bounded_trace,
     gram_columns,
-    whole,
 )
-from eigenveil.privacy import domain as domain_module
-from eigenveil.privacy.domain import SHIFT
-from eigenveil.privacy.quantiles import Cells, _lengths, _root, bounded_column_tails, bounded_tails
-from eigenveil.privacy.steps import step_of
-from eigenveil.privacy.whole import COUNT_UNIT, Total, add_block, on_basis_grid, sum_unit, whole_weights
-from eigenveil.rows import Block, DenseRows, Rows, SparseRows, Symmetric, WeightedRows
+from eigenveil.privacy.noise.steps import step_of
+from eigenveil.privacy.sums import domain as domain_module
+from eigenveil.privacy.sums import whole
+from eigenveil.privacy.sums.domain import SHIFT
+from eigenveil.privacy.sums.quantiles import Cells, _lengths, _root, bounded_column_tails, bounded_tails
+from eigenveil.privacy.sums.whole import COUNT_UNIT, Total, add_block, on_basis_grid, sum_unit, whole_weights
 from laws.exact_rows import exact_gram, exact_sum, rounded, table_of
 from laws.histories_cases import WEIGHTS, HistoryCase, contractions, history_cases
 from laws.strategies import SIZES, Case, cases, domains, person

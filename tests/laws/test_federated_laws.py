@@ -16,13 +16,13 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from eigenveil.data.rows import Rows
 from eigenveil.errors import QuorumLost
-from eigenveil.estimators.federated_pca import FederatedPCA
+from eigenveil.estimators.federated.pca import FederatedPCA
 from eigenveil.linalg import Array
 from eigenveil.privacy import Budget, Domain, Exact, Mechanism, Neighbours, mu_for
-from eigenveil.privacy.steps import ROUNDING_COST
+from eigenveil.privacy.noise.steps import ROUNDING_COST
 from eigenveil.protocols import Hub
-from eigenveil.rows import Rows
 from eigenveil.tasks import LocalPower, Question
 from laws.federated_views import Played, View, fitted_view, letters, outside_mu, places_mu, shown
 from laws.strategies import PERSONAL, SIZES, person
@@ -370,7 +370,7 @@ def test_a_hub_that_forgets_that_people_are_at_several_sites_is_convicted(
 def test_a_hub_that_counts_on_too_much_noise_of_a_site_is_convicted(monkeypatch: pytest.MonkeyPatch) -> None:
     case = canary_case("both", epsilon=(4.0, 1.0))
     check(case)
-    from eigenveil.estimators.parties import Parties
+    from eigenveil.estimators.federated.parties import Parties
 
     honest = Parties._hub_multiplier
 

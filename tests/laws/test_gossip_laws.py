@@ -14,20 +14,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eigenveil import GossipPCA
-from eigenveil.audit.cases.mail import evened
-from eigenveil.graphs import Graph
+from eigenveil.audit.cases.messages import evened
 from eigenveil.linalg import Array
+from eigenveil.linalg.graphs import Graph
 from eigenveil.privacy import Bounded, Domain, Noise, gram_sensitivity
-from eigenveil.privacy.paired import PairedSteps
-from eigenveil.privacy.steps import distance_in_steps, step_of, unpack, values_of
+from eigenveil.privacy.noise.paired import PairedSteps
+from eigenveil.privacy.noise.steps import distance_in_steps, step_of, unpack, values_of
 from eigenveil.protocols import Envelope
 from eigenveil.protocols.gossip import Outgoing, PairKeys, PeerNoise, Plain
 from eigenveil.protocols.gossip.outgoing import Paired
 from eigenveil.protocols.messages import Pass
 from eigenveil.runtimes import Faults
 from eigenveil.tasks import CovarianceSum
-from protocols.companies import NEAR
-from protocols.gossip_circles import BUDGET, circle, names_of, run
+from protocols.gossip.gossip_circles import BUDGET, circle, names_of, run
+from protocols.star.companies import NEAR
 
 LEVEL = 1e-6
 

@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from eigenveil.data.rows import Block, DenseRows, Rows, SparseRows
 from eigenveil.linalg import Array
 from eigenveil.privacy import (
     Bounded,
@@ -20,7 +21,6 @@ from eigenveil.privacy import (
     bounded_sum,
     bounded_trace,
 )
-from eigenveil.rows import Block, DenseRows, Rows, SparseRows
 from laws.exact_rows import exact_history_sums, rounded
 from laws.histories_cases import LEASTS, HistoryCase, contractions, history_cases, obvious_rows
 from laws.strategies import all_tasks

@@ -11,9 +11,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eigenveil.graphs import Graph
 from eigenveil.linalg import Array
-from eigenveil.privacy.paired import Pairing
+from eigenveil.linalg.graphs import Graph
+from eigenveil.privacy.noise.paired import Pairing
 
 MU, SENSITIVITY = 0.7, 2.0
 

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from eigenveil.data.rows import Block, DenseRows, Rows, SparseRows, WeightedRows
 from eigenveil.linalg import Array, orthonormal
 from eigenveil.privacy import Bounded, Domain, Neighbours
-from eigenveil.privacy.domain import SHIFT
-from eigenveil.privacy.steps import steps_of
-from eigenveil.rows import Block, DenseRows, Rows, SparseRows, WeightedRows
+from eigenveil.privacy.noise.steps import steps_of
+from eigenveil.privacy.sums.domain import SHIFT
 from eigenveil.tasks.base import Question
 from eigenveil.tasks.segments import Segments
 from laws.strategies import PERSONAL, SIZES, Case, cases, domains, person, table

@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from eigenveil.data.rows import Block, DenseRows, Rows, SparseRows, WeightedRows
 from eigenveil.linalg import Array
 from eigenveil.privacy import (
     Bounded,
@@ -25,7 +26,6 @@ from eigenveil.privacy import (
     gram_sensitivity,
     gram_times_sensitivity,
 )
-from eigenveil.rows import Block, DenseRows, Rows, SparseRows, WeightedRows
 from laws.exact_rows import exact_gram, exact_sum, exact_trace, moved, rounded, squared, table_of
 from laws.strategies import PERSONAL, Case, all_tasks, cases, table
 

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eigenveil import StreamingPCA
+from eigenveil.data.rows import Block
 from eigenveil.linalg import Array
 from eigenveil.privacy import Domain, mu_for
-from eigenveil.rows import Block
 from laws.strategies import SIZES, person
 from laws.transcripts import realised_mu
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from eigenveil import FederatedPCA
 from eigenveil.linalg import Array
-from eigenveil.privacy.steps import ROUNDING_COST
+from eigenveil.privacy.noise.steps import ROUNDING_COST
 from eigenveil.protocols import Envelope, Give
 from eigenveil.runtimes import Faults
 from eigenveil.tasks.base import on_grid

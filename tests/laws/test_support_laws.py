@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.stats import chi2
 
+from eigenveil.data.rows import DenseRows
 from eigenveil.linalg import Array
 from eigenveil.privacy import (
     Bounded,
@@ -27,16 +28,15 @@ from eigenveil.privacy import (
     Neighbours,
     Noise,
     Portion,
-    bounded,
     bounded_gram,
     bounded_sum,
-    columns,
     mechanism,
 )
-from eigenveil.privacy.floating import float_gram, float_sum
-from eigenveil.privacy.rounded import LARGEST_SCALE, REACH
-from eigenveil.privacy.steps import CAPACITY, distance_in_steps, step_of, steps_of
-from eigenveil.rows import DenseRows
+from eigenveil.privacy.noise import columns
+from eigenveil.privacy.noise.rounded import LARGEST_SCALE, REACH
+from eigenveil.privacy.noise.steps import CAPACITY, distance_in_steps, step_of, steps_of
+from eigenveil.privacy.sums import bounded
+from eigenveil.privacy.sums.floating import float_gram, float_sum
 from laws.strategies import Case, cases
 from laws.test_exact_sums_laws import SUMS, Table, alike
 

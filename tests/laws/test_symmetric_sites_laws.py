@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from eigenveil.data.rows import DenseRows, Rows, Symmetric, WeightedRows
 from eigenveil.linalg import Array
 from eigenveil.privacy import (
     Bounded,
@@ -20,8 +21,7 @@ from eigenveil.privacy import (
     bounded_sum,
     bounded_trace,
 )
-from eigenveil.privacy.steps import CAPACITY, step_of
-from eigenveil.rows import DenseRows, Rows, Symmetric, WeightedRows
+from eigenveil.privacy.noise.steps import CAPACITY, step_of
 from eigenveil.tasks import LocalPower, Totals, constant_steps
 from laws.strategies import PERSONAL, all_tasks
 

@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from eigenveil.baselines import BlockPower, FrequentDirections, Grouse, Oja, Spirit
+from eigenveil.papers.trackers import BlockPower, FrequentDirections, Grouse, Oja, Spirit
 from eigenveil.tracking import NOTHING_ASKED, BlockTracker, Tracker
 
 AnyTracker: TypeAlias = Tracker[Any]

@@ -12,20 +12,20 @@ from typing import Any
 
 import numpy as np
 
+from eigenveil.data.rows import DenseRows
 from eigenveil.model import Model
-from eigenveil.network.authority import Authority, new_request, write_new
-from eigenveil.network.book import Book
-from eigenveil.network.desk import Happening
-from eigenveil.network.holder import Holding
-from eigenveil.network.hub import HubAgent
-from eigenveil.network.identity import Keys, Role
-from eigenveil.network.node import NodeAgent
-from eigenveil.network.peer import PeerAgent
+from eigenveil.network.agents.durable import Happening
+from eigenveil.network.agents.hub import HubAgent
+from eigenveil.network.agents.node import NodeAgent
+from eigenveil.network.agents.peer import PeerAgent
+from eigenveil.network.agents.site import SiteAgent
+from eigenveil.network.agents.site_data import Holding
+from eigenveil.network.identity.authority import Authority, new_request, write_new
+from eigenveil.network.identity.certificates import Keys, Role
+from eigenveil.network.ledger.durable import Book
 from eigenveil.network.policy import Policy
-from eigenveil.network.site import SiteAgent
-from eigenveil.network.study_file import StudyFile
-from eigenveil.protocols.tree import tree
-from eigenveil.rows import DenseRows
+from eigenveil.network.study.file import StudyFile
+from eigenveil.protocols.star.layout import tree
 
 __all__ = [
     "COLUMNS",

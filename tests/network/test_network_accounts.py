@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+from eigenveil.data.rows import DenseRows, SparseRows
 from eigenveil.errors import BudgetExceeded, ProtocolError
-from eigenveil.network.book import Book, BookError
-from eigenveil.network.fits import parties_of
-from eigenveil.network.holder import Holding
+from eigenveil.network.agents.site_data import Holding
+from eigenveil.network.agents.site_desk import SiteDesk
+from eigenveil.network.ledger.durable import Book, BookError
 from eigenveil.network.policy import Policy, PolicyRefusal
-from eigenveil.network.site_desk import SiteDesk
-from eigenveil.network.study_file import StudyFile
+from eigenveil.network.study.file import StudyFile
+from eigenveil.network.study.parties import parties_of
 from eigenveil.privacy import Budget
 from eigenveil.protocols import Decline, Give
 from eigenveil.protocols.wire import decode, encode
-from eigenveil.rows import DenseRows, SparseRows
 from network.network_studies import Company, PeerCompany, keys_of
 
 LIFE = Budget(3.0, 1e-5)
@@ -33,7 +33,7 @@ def test_peers_without_privacy_cost_everything_and_leave_a_line(tmp_path: Path) 
         assert book.datasets()[0].void
         assert [line.kind for line in book.lines()].count("commit") == 1
         private = PeerCompany(tmp_path / "other")
-        from eigenveil.network.holder import account_of
+        from eigenveil.network.agents.site_data import account_of
 
         account = account_of(private.study, "patients", party="peer 0", budget=Budget(1.0, 1e-6), mu=0.2)
         with pytest.raises(BudgetExceeded, match="without privacy"):

@@ -8,7 +8,7 @@ import pytest
 
 from eigenveil.errors import PeersLost, ProtocolError
 from eigenveil.estimators import GossipPCA
-from eigenveil.network.book import Book
+from eigenveil.network.ledger.durable import Book
 from network.network_studies import PeerCompany, same_words, settings_beside
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from eigenveil.estimators import FederatedPCA
-from eigenveil.network.book import Book
+from eigenveil.network.ledger.durable import Book
 from network.network_studies import Company, same_words, settings_beside
 
 SEED = {"seed": 7}

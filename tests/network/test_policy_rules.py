@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from eigenveil.errors import EigenveilError
-from eigenveil.network.authority import new_request
+from eigenveil.network.identity.authority import new_request
 from eigenveil.network.policy import METHODS, Policy, PolicyRefusal
 from eigenveil.network.policy_text import template
-from eigenveil.network.study_file import StudyFile
-from eigenveil.network.study_toml import toml_value
+from eigenveil.network.study.file import StudyFile
+from eigenveil.params.toml import toml_value
 from eigenveil.privacy import Budget
 from network.study_parties import authority, document, gossip_document, tree_document
 

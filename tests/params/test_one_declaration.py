@@ -54,7 +54,7 @@ found["help"] = CliRunner(env={"COLUMNS": "200"}).invoke(app, ["simulate", "--he
 found["runs"] = CliRunner().invoke(app, [*command, "2"]).exit_code
 found["refused"] = CliRunner().invoke(app, [*command, "10"]).output
 
-from eigenveil.network.study_file import StudyFile
+from eigenveil.network.study.file import StudyFile
 from network.study_parties import document
 
 study = StudyFile.of(document(task={"patience": 4}))
@@ -85,7 +85,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What a copy of the package, with one more declaration, says of it."""
     folder = tmp_path_factory.mktemp("copy")
     shutil.copytree(Path(eigenveil.__file__).parent, folder / "eigenveil", ignore=shutil.ignore_patterns("__pycache__"))
-    path = folder / "eigenveil" / "params" / "federated.py"
+    path = folder / "eigenveil" / "params" / "declarations/federated.py"
     text = path.read_text(encoding="utf-8")
     head, docstring, rest = text.partition(CLASS)[2].partition('"""\n')
     path.write_text(text.partition(CLASS)[0] + CLASS + head + docstring + MADE_UP + rest, encoding="utf-8")
@@ -95,7 +95,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     )
     assert run.returncode == 0, run.stderr
     answer: dict[str, Any] = json.loads(run.stdout.splitlines()[-1])
-    docs = (folder / "eigenveil" / "estimators" / "federated_pca.py").read_text(encoding="utf-8")
+    docs = (folder / "eigenveil" / "estimators" / "federated/pca.py").read_text(encoding="utf-8")
     return {**answer, "docs": docs}
 
 

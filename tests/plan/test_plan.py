@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from eigenveil import PrivatePCA
 from eigenveil.linalg import Array, captured_variance
 from eigenveil.plan import Choice, predict
-from eigenveil.plan.choice import EXACT_TURNS, GROWTH, MEMORY_LIMIT, TURNS
+from eigenveil.plan.choose.choice import EXACT_TURNS, GROWTH, MEMORY_LIMIT, TURNS
 from eigenveil.privacy import Budget, Neighbours
 from eigenveil.tasks.fit.split import split_budget
 

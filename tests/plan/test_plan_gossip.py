@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
+from eigenveil.papers.d_dp_pm import PublishedSegments
 from eigenveil.plan import guessed_eigenvalues, plan_segments
 from eigenveil.privacy import Budget, Domain, Neighbours, Noise
-from eigenveil.tasks.published_segments import PublishedSegments
 from eigenveil.tasks.segments import Segments
 
 BUDGET = Budget(1.0, 1e-6)

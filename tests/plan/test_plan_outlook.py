@@ -10,8 +10,8 @@ import pytest
 
 from eigenveil import FederatedPCA, GossipPCA, PrivatePCA, StreamingPCA
 from eigenveil.plan import METHODS, SETTINGS, Facts, Interval, Spectrum, curve, methods_for, outlook, predict
-from eigenveil.plan.sites import plan_sites
-from eigenveil.plan.ways import way_of
+from eigenveil.plan.choose.sites import plan_sites
+from eigenveil.plan.forecast.methods import way_of
 from eigenveil.privacy import Budget, Neighbours
 
 BUDGET = Budget(1.0, 1e-6)

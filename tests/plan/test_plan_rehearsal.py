@@ -9,8 +9,8 @@ import pytest
 from eigenveil import FederatedPCA, GossipPCA, PrivatePCA, StreamingPCA
 from eigenveil.linalg import Array, captured_variance
 from eigenveil.plan import SETTINGS, Facts, Spectrum, outlook
-from eigenveil.plan.rehearsal import found_center, judged
-from eigenveil.plan.ways import way_of
+from eigenveil.plan.forecast.methods import way_of
+from eigenveil.plan.forecast.rehearsal import found_center, judged
 from eigenveil.privacy import Budget, Neighbours
 
 DIM, RANK, PEOPLE, SITES, EPSILON, DELTA = 40, 2, 3500, 4, 0.7, 1e-6

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from eigenveil.data.rows import Block, DenseRows, SparseRows, Symmetric, WeightedRows
 from eigenveil.privacy import (
     Domain,
     Histories,
@@ -22,13 +23,12 @@ from eigenveil.privacy import (
     trace_sensitivity,
 )
 from eigenveil.privacy.facts import User
-from eigenveil.privacy.histories import (
+from eigenveil.privacy.sums.histories import (
     interaction_gram_sensitivity,
     interaction_products_sensitivity,
     interaction_sum_sensitivity,
     interaction_trace_sensitivity,
 )
-from eigenveil.rows import Block, DenseRows, SparseRows, Symmetric, WeightedRows
 
 TABLE = np.array([[1.0, 0, 1, 1], [0, 0, 0, 0], [1, 1, 1, 1]])
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from eigenveil.errors import BudgetExceeded
 from eigenveil.linalg import Array
 from eigenveil.privacy import Bounded, Exact, Gaussian, Ledger, Noise
-from eigenveil.privacy.steps import step_of
+from eigenveil.privacy.noise.steps import step_of
 from privacy.test_noise import LEVEL, scale_statistic
 
 

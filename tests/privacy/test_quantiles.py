@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chi2
 
+from eigenveil.data.rows import DenseRows, Rows, SparseRows, WeightedRows
 from eigenveil.linalg import Array
 from eigenveil.privacy import Bounded, Domain, Gaussian, Ledger, Neighbours, Noise
-from eigenveil.privacy.quantiles import (
+from eigenveil.privacy.sums.quantiles import (
     Cells,
     Tails,
     _lengths,
@@ -21,7 +22,6 @@ from eigenveil.privacy.quantiles import (
     read_tails,
     tails_sensitivity,
 )
-from eigenveil.rows import DenseRows, Rows, SparseRows, WeightedRows
 
 ADD, REPLACE = Neighbours.ADD_REMOVE, Neighbours.REPLACE_ONE
 CELLS = Cells.lengths(0.25, 64.0, per_doubling=4)

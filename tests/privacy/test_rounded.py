@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 from scipy import special, stats
 
 from eigenveil.linalg import Array
-from eigenveil.privacy import rounded
-from eigenveil.privacy.noise import Noise, _box_muller
-from eigenveil.privacy.rounded import (
+from eigenveil.privacy.noise import rounded
+from eigenveil.privacy.noise.rounded import (
     _BATCH,
     _DIGITS,
     _LAYERS,
@@ -27,6 +26,7 @@ from eigenveil.privacy.rounded import (
     _heights,
     _layers,
 )
+from eigenveil.privacy.noise.stream import Noise, _box_muller
 
 Integers = NDArray[np.int64]
 

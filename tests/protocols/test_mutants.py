@@ -6,23 +6,23 @@ from typing import Any
 import numpy as np
 import pytest
 
-import eigenveil.privacy.bounded
+import eigenveil.privacy.sums.bounded
 import eigenveil.protocols.party
 import eigenveil.protocols.wire
 import eigenveil.tasks.base
 from eigenveil.errors import PeerError
 from eigenveil.protocols import Envelope, Give, Hub, Member, Message
-from eigenveil.protocols.gathering import Gathering
+from eigenveil.protocols.star.gathering import Gathering
 from eigenveil.protocols.wire import decode, encode
 from eigenveil.tasks import Question
 from eigenveil.tasks.fit.task import Study
-from protocols.companies import picture
-from protocols.fault_runs import random_run, require_right
+from protocols.star.companies import picture
+from protocols.star.fault_runs import random_run, require_right
+from protocols.star.test_sums_in_order import SITES, require_folded_in_site_order
 from protocols.test_party_laws import (
     test_a_question_resumed_under_a_later_turn_gets_the_same_bits_for_nothing as law_of_repeats,
 )
 from protocols.test_party_laws import test_bad_mail_names_its_sender_and_changes_nothing as law_of_bad_mail
-from protocols.test_sums_in_order import SITES, require_folded_in_site_order
 
 Patch = pytest.MonkeyPatch
 
@@ -77,7 +77,7 @@ def fresh_noise_each_time(patch: Patch) -> None:
 
 
 def no_check_of_length(patch: Patch) -> None:
-    patch.setattr(eigenveil.privacy.bounded, "CONTRACTION", 2.0)
+    patch.setattr(eigenveil.privacy.sums.bounded, "CONTRACTION", 2.0)
 
 
 def no_check_of_size(patch: Patch) -> None:

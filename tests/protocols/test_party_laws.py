@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from eigenveil.data.rows import Block
 from eigenveil.errors import BudgetExceeded, PeerError
 from eigenveil.protocols import Ask, Decline, Done, Envelope, Give, Member, Node, Party
-from eigenveil.protocols.tree import star, tree
-from eigenveil.rows import Block
-from protocols.companies import (
+from eigenveil.protocols.star.layout import star, tree
+from protocols.star.companies import (
     EXACT,
     IN_TREES,
     PLACES,
@@ -25,7 +25,7 @@ from protocols.companies import (
     picture,
     tables,
 )
-from protocols.spoiled import spoiled
+from protocols.star.spoiled import spoiled
 
 KINDS = pytest.mark.parametrize("kind", TASKS)
 EVERYWHERE = pytest.mark.parametrize(("kind", "shape"), PLACES)

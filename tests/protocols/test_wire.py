@@ -17,7 +17,7 @@ from eigenveil.linalg import Array
 from eigenveil.protocols import Ask, Decline, Done, Envelope, Give
 from eigenveil.protocols.wire import LIMIT, VERSION, decode, encode, size
 from eigenveil.tasks import Question
-from protocols.companies import picture
+from protocols.star.companies import picture
 
 FRAME = struct.Struct("<4sBI")
 WHOLE = st.integers(0, 2**53 - 1)

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from eigenveil.errors import BudgetExceeded
 from eigenveil.linalg import Array, orthonormal
 from eigenveil.privacy import Bounded, Budget, Gaussian, Histories, Neighbours, Share, epsilon_of, mu_for
-from eigenveil.privacy.steps import ROUNDING_COST
+from eigenveil.privacy.noise.steps import ROUNDING_COST
 from eigenveil.protocols.masked import MaskedTerms
 from eigenveil.recommend import PrivateRecommender
-from eigenveil.recommend.item_study import ItemStudy, most_popular
+from eigenveil.recommend.item_fit import ItemStudy, most_popular
 from eigenveil.tasks import CovarianceSum, PowerIteration, Question
 from laws.transcripts import Transcript
 from privacy.test_noise import LEVEL, scale_statistic

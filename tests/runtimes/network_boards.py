@@ -10,7 +10,7 @@ from typing import Any, TypeVar, final
 import grpc
 import grpc.aio
 
-from eigenveil.runtimes.network import Credentials, Event, Got, Joined, Switchboard, Timing
+from eigenveil.runtimes.grpc import Credentials, Event, Got, Joined, Switchboard, Timing
 from runtimes.network_certificates import Authority, Party
 
 Result = TypeVar("Result")

@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from eigenveil.runtimes.network import Credentials
+from eigenveil.runtimes.grpc import Credentials
 
 
 @final

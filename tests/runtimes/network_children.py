@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from eigenveil.runtimes.network import Joined, Switchboard, Timing
+from eigenveil.runtimes.grpc import Joined, Switchboard, Timing
 from runtimes.network_certificates import Party
 
 

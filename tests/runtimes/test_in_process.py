@@ -12,7 +12,7 @@ from eigenveil.errors import ProtocolError, QuorumLost
 from eigenveil.protocols import Ask, Decline, Done, Envelope, Give, Terms
 from eigenveil.protocols.wire import size
 from eigenveil.runtimes import Faults, InProcess
-from protocols.companies import PLACES, TASKS, Company, bits, company, finish, layouts, tables
+from protocols.star.companies import PLACES, TASKS, Company, bits, company, finish, layouts, tables
 
 EVERYWHERE = pytest.mark.parametrize(("kind", "place"), PLACES)
 

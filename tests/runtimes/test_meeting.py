@@ -12,7 +12,7 @@ from eigenveil.protocols import Envelope
 from eigenveil.protocols.messages import Leave, Pass
 from eigenveil.protocols.wire import size
 from eigenveil.runtimes import Faults, Meeting
-from protocols.gossip_circles import CONSENSUS, Circle, circle, look
+from protocols.gossip.gossip_circles import CONSENSUS, Circle, circle, look
 
 
 def met(these: Circle, faults: Faults | None = None, seed: int = 0) -> Meeting:
@@ -43,7 +43,7 @@ def test_bytes_are_those_of_the_wire_by_peer_and_by_turn(noise: Any, consensus: 
 
 
 def test_names_that_are_written_longer_are_counted_as_they_are_written() -> None:
-    from eigenveil.graphs import Graph
+    from eigenveil.linalg.graphs import Graph
 
     sent: Counter[str] = Counter()
 

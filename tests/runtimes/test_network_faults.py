@@ -13,8 +13,8 @@ import grpc
 import grpc.aio
 import pytest
 
-from eigenveil.runtimes.network import Got, Joined, Left
-from eigenveil.runtimes.network.frames import CHUNK, bye, cut, greeting_frame
+from eigenveil.runtimes.grpc import Got, Joined, Left
+from eigenveil.runtimes.grpc.frames import CHUNK, bye, cut, greeting_frame
 from runtimes.network_boards import (
     GREETING,
     HERE,

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from eigenveil.runtimes.network import Got, Inbox, Joined, Left, Timing
-from eigenveil.runtimes.network.timing import Backoff
+from eigenveil.runtimes.grpc import Got, Inbox, Joined, Left, Timing
+from eigenveil.runtimes.grpc.timing import Backoff
 from runtimes.network_boards import run, soon
 
 

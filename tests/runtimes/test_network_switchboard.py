@@ -7,8 +7,8 @@ import socket
 
 import pytest
 
-from eigenveil.runtimes.network import Got, Joined, Left
-from eigenveil.runtimes.network.frames import CHUNK
+from eigenveil.runtimes.grpc import Got, Joined, Left
+from eigenveil.runtimes.grpc.frames import CHUNK
 from runtimes.network_boards import (
     AUTHORITY,
     HERE,

@@ -9,7 +9,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from eigenveil.runtimes.network import Credentials, Joined, Switchboard
+from eigenveil.runtimes.grpc import Credentials, Joined, Switchboard
 from runtimes.network_boards import (
     AUTHORITY,
     HERE,

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from eigenveil.data.rows import DenseRows
 from eigenveil.linalg import Array, captured_variance, orthonormal, sines, top_eigen
 from eigenveil.privacy import Domain, Exact, Gaussian, Ledger, Neighbours, Noise
 from eigenveil.protocols import run_pooled
-from eigenveil.rows import DenseRows
 from eigenveil.tasks import KeptProducts, PowerIteration, geometric_shares, ritz, ritz_of_all
 from eigenveil.tasks.kept_products import _variances
 from eigenveil.tasks.products import ProductTask

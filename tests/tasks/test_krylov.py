@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from eigenveil.data.rows import DenseRows
 from eigenveil.linalg import Array, Subspace, orthonormal, sines, top_eigen
 from eigenveil.privacy import Domain, Exact, Gaussian, Ledger, Neighbours, Noise
 from eigenveil.protocols import run_pooled
-from eigenveil.rows import DenseRows
 from eigenveil.tasks import KrylovState, KrylovSum, PowerIteration, Question
 from linalg.bases import defect
 

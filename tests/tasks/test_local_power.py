@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from eigenveil.data.rows import DenseRows
 from eigenveil.linalg import Array, orthonormal, sines, top_eigen
 from eigenveil.privacy import Domain, Exact, Gaussian, Ledger, Mechanism, Neighbours, Noise
-from eigenveil.rows import DenseRows
 from eigenveil.tasks import Align, LocalPart, LocalPower, LocalState, Question, constant_steps, decaying_steps
 
 EXACT = Exact(because="tests compare with the exact answer")

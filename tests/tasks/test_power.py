@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eigenveil.data.rows import DenseRows
 from eigenveil.linalg import orthonormal, sines, top_eigen
 from eigenveil.privacy import Domain, Exact, Neighbours
 from eigenveil.protocols import run_pooled
-from eigenveil.rows import DenseRows
 from eigenveil.tasks import PowerIteration, geometric_shares, ritz
 
 EXACT = Exact(because="tests compare with the exact answer")

@@ -9,10 +9,10 @@ import pytest
 import scipy.sparse as sp
 from scipy.special import ndtr
 
+from eigenveil.data.rows import Block, DenseRows, SparseRows, Symmetric
 from eigenveil.linalg import Array, Subspace, captured_variance, orthonormal, sines, top_eigen
 from eigenveil.privacy import Budget, Domain, Exact, Gaussian, Ledger, Neighbours, Noise
 from eigenveil.protocols import run_pooled
-from eigenveil.rows import Block, DenseRows, SparseRows, Symmetric
 from eigenveil.tasks.base import Question
 from eigenveil.tasks.segments import Segments, SegmentsState
 

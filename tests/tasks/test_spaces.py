@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.random import Generator
 
+from eigenveil.data.rows import DenseRows, Rows, SparseRows, WeightedRows
 from eigenveil.linalg import Array, Subspace, sines, top_eigen
 from eigenveil.privacy import Domain, Exact, Gaussian, Ledger, Neighbours, Noise, bounded_gram
-from eigenveil.rows import DenseRows, Rows, SparseRows, WeightedRows
 from eigenveil.tasks import Question, SiteSpace, SiteSpaces, SpacesKind
 from linalg.bases import gram_of, rows_of
 

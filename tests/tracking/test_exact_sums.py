@@ -10,11 +10,11 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from eigenveil.data.rows import Block
 from eigenveil.linalg import Array
 from eigenveil.privacy import Domain, Exact, Gaussian, Ledger, Mechanism, Neighbours, Noise, gram_columns, sum_unit
-from eigenveil.privacy.steps import step_of
-from eigenveil.privacy.whole import _Ends
-from eigenveil.rows import Block
+from eigenveil.privacy.noise.steps import step_of
+from eigenveil.privacy.sums.whole import _Ends
 from eigenveil.tracking import GramTracker, SketchTracker, SlicedTracker, Sums, Terms, TreeTracker, sums
 from eigenveil.tracking.store import restored, taken_apart
 from eigenveil.tracking.sums import as_block

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from eigenveil.data.rows import Block
 from eigenveil.errors import BudgetExceeded
 from eigenveil.linalg import Array
 from eigenveil.privacy import Domain, Gaussian, Ledger, Neighbours, Noise
-from eigenveil.rows import Block
 from eigenveil.tracking import (
     NOTHING_ASKED,
     EnergyBounds,

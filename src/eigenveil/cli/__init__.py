@@ -7,23 +7,23 @@ import typer
 from eigenveil import __version__
 from eigenveil.cli.account import account
 from eigenveil.cli.audit import audit
-from eigenveil.cli.bounds import bounds
+from eigenveil.cli.bounds.command import bounds
+from eigenveil.cli.bounds.spectrum import spectrum
 from eigenveil.cli.demo import demo
 from eigenveil.cli.fit import fit
-from eigenveil.cli.hub import hub
 from eigenveil.cli.inspect import inspect
-from eigenveil.cli.keys import keys
-from eigenveil.cli.ledger import ledger
-from eigenveil.cli.node import node
-from eigenveil.cli.peer import peer
-from eigenveil.cli.plan import plan
-from eigenveil.cli.policy import policy
-from eigenveil.cli.recommend import recommend
-from eigenveil.cli.simulate import simulate
-from eigenveil.cli.site import site
-from eigenveil.cli.spectrum import spectrum
-from eigenveil.cli.stream import stream
-from eigenveil.cli.study import study
+from eigenveil.cli.network.hub import hub
+from eigenveil.cli.network.node import node
+from eigenveil.cli.network.peer import peer
+from eigenveil.cli.network.site import site
+from eigenveil.cli.plan.command import plan
+from eigenveil.cli.recommend.command import recommend
+from eigenveil.cli.simulate.command import simulate
+from eigenveil.cli.stream.command import stream
+from eigenveil.cli.study.command import study
+from eigenveil.cli.study.keys import keys
+from eigenveil.cli.study.ledger import ledger
+from eigenveil.cli.study.policy import policy
 from eigenveil.cli.transform import transform
 
 __all__ = ["app"]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from eigenveil.cli.terminal import errors_as_lines, output
+from eigenveil.cli._terminal import errors_as_lines, output
 from eigenveil.errors import require
 
 if TYPE_CHECKING:
@@ -118,8 +118,8 @@ def _show_cost(losses: "Sequence[Loss]", delta: float) -> None:
 def _show_noise(epsilon: float, delta: float, releases: int) -> None:
     from rich.text import Text
 
+    from eigenveil.papers.noise_scales import classical_multiplier, ppm_multiplier
     from eigenveil.privacy import Budget
-    from eigenveil.privacy.published import classical_multiplier, ppm_multiplier
 
     require(math.isfinite(epsilon) and epsilon > 0, f"--epsilon must be positive, got {epsilon:g}")
     require(1 <= releases <= _MOST_REPEATS, f"--releases must lie between 1 and {_MOST_REPEATS}, got {releases}")

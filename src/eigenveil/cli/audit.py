@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from eigenveil.cli._terminal import errors_as_lines, leaves, output
 from eigenveil.cli.audit_shown import attack_tables, case_table, verdict_markdown, verdict_table
-from eigenveil.cli.terminal import errors_as_lines, leaves, output
 from eigenveil.errors import require
 
 if TYPE_CHECKING:

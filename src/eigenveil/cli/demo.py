@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, final
 
 import typer
 
-from eigenveil.cli.files import require_output
-from eigenveil.cli.options import Seed
-from eigenveil.cli.terminal import errors_as_lines, output, wrote
+from eigenveil.cli._files import require_output
+from eigenveil.cli._options import Seed
+from eigenveil.cli._terminal import errors_as_lines, output, wrote
 from eigenveil.errors import ModelFileError
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from eigenveil.cli._report import BarChart
     from eigenveil.estimators import PrivatePCA
     from eigenveil.linalg import Array
-    from eigenveil.report import BarChart
 
 __all__ = ["demo"]
 
@@ -114,7 +114,7 @@ def _trials(rows: "Array", seed: int | None) -> tuple["PrivatePCA", list[Trial]]
 
 
 def _show(console: "Console", exact: "PrivatePCA", trials: Sequence[Trial], *, seeded: bool) -> None:
-    from eigenveil.report import guarantee_panel, warning_panel
+    from eigenveil.cli._report import guarantee_panel, warning_panel
 
     shown = trials[_SHOWN].pca
     console.print("Five principal components of 1797 handwritten digits, 64 pixels each", style="bold")
@@ -156,7 +156,7 @@ def _table(trials: Sequence[Trial]) -> "Table":
 
 
 def _chart(exact: "PrivatePCA", private: "PrivatePCA") -> "BarChart":
-    from eigenveil.report import Bar, BarChart
+    from eigenveil.cli._report import Bar, BarChart
 
     bars = []
     for i in range(_RANK):

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from eigenveil.cli import options as option
-from eigenveil.cli.bounds_file import BoundsFile, BoundsPath, show_bounds, was_given
-from eigenveil.cli.derived import with_options
-from eigenveil.cli.files import read_rows, require_input, require_output
-from eigenveil.cli.terminal import errors_as_lines, output, watched, wrote
+from eigenveil.cli import _options as option
+from eigenveil.cli._bounds_file import BoundsFile, BoundsPath, show_bounds, was_given
+from eigenveil.cli._derived import with_options
+from eigenveil.cli._files import read_rows, require_input, require_output
+from eigenveil.cli._terminal import errors_as_lines, output, watched, wrote
 from eigenveil.params import PrivateParams
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def fit(
 def _run(
     data: Path, settings: Mapping[str, Any], reading: Mapping[str, Any], known: BoundsFile | None, *, target: Path
 ) -> None:
-    from eigenveil.report import model_summary, warning_panel
+    from eigenveil.cli._report import model_summary, warning_panel
 
     pca, columns = _fitted(data, settings, reading, known)
     # Rows read from a file carry no names, so the model learns them here.
@@ -80,7 +80,7 @@ def _run(
 
 
 def _columns_were_counted(data: Path, reading: Mapping[str, Any]) -> bool:
-    from eigenveil.files import SVMLIGHT
+    from eigenveil.data.archive import SVMLIGHT
 
     return data.suffix.lower() in SVMLIGHT and reading["features"] is None
 

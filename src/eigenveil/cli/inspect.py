@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from eigenveil.cli.terminal import errors_as_lines, output
+from eigenveil.cli._terminal import errors_as_lines, output
+from eigenveil.data.archive import ITEMS_FORMAT, format_of
 from eigenveil.errors import require
-from eigenveil.files import ITEMS_FORMAT, format_of
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -53,8 +53,8 @@ def inspect(
         space = ItemSpace.load(model)
         values, details = partial(_space_values, space), partial(_space_details, space, largest=loadings)
     else:
+        from eigenveil.cli._report import model_details
         from eigenveil.model import Model
-        from eigenveil.report import model_details
 
         learned = Model.load(model)
         values, details = partial(_as_values, learned), partial(model_details, learned, largest=loadings)
@@ -66,8 +66,8 @@ def inspect(
 
 def _as_values(model: "Model") -> dict[str, Any]:
     """The whole model in plain values."""
+    from eigenveil.cli._report import noise_floor
     from eigenveil.model import SCORES_ARE_RAW
-    from eigenveil.report import noise_floor
 
     return {
         "columns": None if model.columns is None else list(model.columns),
@@ -108,7 +108,7 @@ def _space_details(space: "ItemSpace", *, largest: int) -> "Group":
     from rich.console import Group
     from rich.text import Text
 
-    from eigenveil.report import Bar, BarChart, guarantee_panel, labelled
+    from eigenveil.cli._report import Bar, BarChart, guarantee_panel, labelled
 
     rank, count = space.components.shape
     used = f"{count} items" if count == space.dim else f"{count} of {space.dim} items"

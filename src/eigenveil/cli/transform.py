@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from eigenveil.cli.files import column_names, read_rows, require_input, require_output
-from eigenveil.cli.options import Data, Drop, Force
-from eigenveil.cli.terminal import errors_as_lines, output, watched, wrote
+from eigenveil.cli._files import column_names, read_rows, require_input, require_output
+from eigenveil.cli._options import Data, Drop, Force
+from eigenveil.cli._terminal import errors_as_lines, output, watched, wrote
+from eigenveil.data.archive import whole_file
 from eigenveil.errors import require
-from eigenveil.files import whole_file
 
 if TYPE_CHECKING:
+    from eigenveil.data.rows import Rows
     from eigenveil.linalg import Array
     from eigenveil.model import Model
-    from eigenveil.rows import Rows
 
 __all__ = ["WRITERS", "scores_of", "transform"]
 
@@ -46,8 +46,8 @@ def transform(
     require_input(data)
     require(model.is_file(), f"{model} does not exist or is not a file")
     require_output(scores, endings=tuple(WRITERS), force=force, inputs=[data, model])
+    from eigenveil.cli._report import scores_warning
     from eigenveil.model import Model
-    from eigenveil.report import scores_warning
 
     learned = Model.load(model)
     rows, order, left_out = _matched(data, learned, drop or [])
@@ -65,7 +65,7 @@ def transform(
 
 def _matched(path: Path, model: "Model", drop: Sequence[str]) -> tuple["Rows", list[int] | None, list[str]]:
     """Rows of the file, the order in which to take their columns (None: as they are), and which were left out."""
-    from eigenveil.files import SVMLIGHT
+    from eigenveil.data.archive import SVMLIGHT
 
     names = column_names(path)
     left_out: list[str] = []
@@ -100,7 +100,7 @@ def _widened(rows: "Rows", dim: int) -> "Rows":
     """svmlight text does not say how many columns there are; those behind its last entry are zeros."""
     import scipy.sparse as sp
 
-    from eigenveil.rows import SparseRows
+    from eigenveil.data.rows import SparseRows
 
     if not isinstance(rows, SparseRows) or rows.shape[1] >= dim:
         return rows
@@ -111,7 +111,7 @@ def _widened(rows: "Rows", dim: int) -> "Rows":
 def scores_of(model: "Model", rows: "Rows", order: list[int] | None) -> Iterator["Array"]:
     import numpy as np
 
-    from eigenveil.rows import block_size
+    from eigenveil.data.rows import block_size
 
     for block in rows.blocks(block_size(rows)):
         found = model.transform(block.values if order is None else block.values[:, order])

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import validate_data
 
-from eigenveil.data import is_arrow_like
+from eigenveil.data.rows import in_silence, require_real
+from eigenveil.data.tables import is_arrow_like
 from eigenveil.errors import ParameterError, require, require_param
 from eigenveil.params import param, parameters
-from eigenveil.params.groups import HERE
+from eigenveil.params.declarations.groups import HERE
 from eigenveil.params.values import instance_of
 from eigenveil.privacy import Budget, Ledger
-from eigenveil.rows import in_silence, require_real
 
 __all__ = [
     "SharedLedger",

@@ -8,14 +8,14 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from eigenveil.data import as_rows, is_arrow_like, person_ids
+from eigenveil.data.people import Withheld, identifiers
+from eigenveil.data.rows import CheckedRows, Rows, Symmetric, in_silence
+from eigenveil.data.tables import as_rows, is_arrow_like, person_ids
 from eigenveil.errors import require, require_param
 from eigenveil.estimators.checks import checked_array, with_names
 from eigenveil.linalg import Array, Subspace
 from eigenveil.model import Model
-from eigenveil.people import Withheld, identifiers
 from eigenveil.privacy import Guarantee
-from eigenveil.rows import CheckedRows, Rows, Symmetric, in_silence
 
 __all__ = ["FittedPCA", "column_names", "model_of", "read_rows", "without_person"]
 

@@ -5,10 +5,10 @@ A simulation and a study over a network have the same parties, and so the same s
 
 from typing import Any
 
-from eigenveil.estimators.curator import Request
-from eigenveil.estimators.federated_request import SitesRequest
-from eigenveil.estimators.gossip_parties import PeerParties
-from eigenveil.estimators.parties import Parties
+from eigenveil.estimators.federated.parties import Parties
+from eigenveil.estimators.federated.request import SitesRequest
+from eigenveil.estimators.gossip.parties import PeerParties
+from eigenveil.estimators.private.curator import Request
 from eigenveil.plan import Plan, SitesPlan
 from eigenveil.privacy import Neighbours
 

@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
+from eigenveil.data.rows import Rows, Symmetric, WeightedRows, counts_people
 from eigenveil.errors import ParameterError, require, require_param
 from eigenveil.estimators.fitted import column_names, read_rows, without_person
 from eigenveil.privacy import Neighbours, bounded_count
-from eigenveil.rows import Rows, Symmetric, WeightedRows, counts_people
 
 __all__ = ["Columns", "Held", "people_at", "read_site", "read_sites"]
 

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from eigenveil.errors import EigenveilError, ParameterError, require
-from eigenveil.network.study_file import Place, StudyFile
-from eigenveil.network.study_toml import load_toml, written_by_owner
+from eigenveil.network.study.file import Place, StudyFile
 from eigenveil.params import param, parameters
+from eigenveil.params.declarations.groups import DELTA_IN_FILE, EPSILON_LIMIT, METHOD_LIMIT, NAME
+from eigenveil.params.declarations.limits import limited, limiting, words_allowed
 from eigenveil.params.declare import Limit
-from eigenveil.params.groups import DELTA_IN_FILE, EPSILON_LIMIT, METHOD_LIMIT, NAME
-from eigenveil.params.limits import limited, limiting, words_allowed
 from eigenveil.params.tables import refuse_unknown, shown_in_file, values_in
+from eigenveil.params.toml import load_toml, written_by_owner
 from eigenveil.params.values import Expected, hex_digits, listed, real, whole
 from eigenveil.params.words import in_study
 from eigenveil.privacy import Budget

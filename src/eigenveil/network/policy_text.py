@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from typing import Final
 
 from eigenveil.network.policy import Limits, Pins, Policy
-from eigenveil.network.study_file import StudyFile
-from eigenveil.network.study_text import comment, section
-from eigenveil.network.study_toml import toml_value
+from eigenveil.network.study.file import StudyFile
+from eigenveil.network.study.text import comment, section
 from eigenveil.params import declared
 from eigenveil.params.tables import lines_of
+from eigenveil.params.toml import toml_value
 
 __all__ = ["template"]
 

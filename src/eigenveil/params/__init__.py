@@ -4,16 +4,16 @@ Estimators inherit these classes and with them their constructors. Commands, stu
 docstrings are derived from the same declarations. This package imports nothing but `errors`.
 """
 
-from eigenveil.params.bounds import BoundsParams, ColumnBoundsParams
+from eigenveil.params.declarations.bounds import BoundsParams, ColumnBoundsParams
+from eigenveil.params.declarations.federated import FederatedParams
+from eigenveil.params.declarations.gossip import GossipParams
+from eigenveil.params.declarations.plan import PlanParams
+from eigenveil.params.declarations.private import PrivateParams
+from eigenveil.params.declarations.recommend import InteractionsParams, ReadingParams, RecommenderParams
+from eigenveil.params.declarations.simulate import SimulateParams
+from eigenveil.params.declarations.spectrum import SpectrumParams
+from eigenveil.params.declarations.streaming import StreamingParams
 from eigenveil.params.declare import Param, checked, declared, param, parameters, takes
-from eigenveil.params.federated import FederatedParams
-from eigenveil.params.gossip import GossipParams
-from eigenveil.params.plan import PlanParams
-from eigenveil.params.private import PrivateParams
-from eigenveil.params.recommend import InteractionsParams, ReadingParams, RecommenderParams
-from eigenveil.params.simulate import SimulateParams
-from eigenveil.params.spectrum import SpectrumParams
-from eigenveil.params.streaming import StreamingParams
 
 __all__ = [
     "BoundsParams",

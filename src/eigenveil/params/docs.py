@@ -17,13 +17,13 @@ from eigenveil.params.words import parameters_section
 __all__ = ["DOCUMENTED", "KEYS_PAGE", "current", "keys_page", "main"]
 
 DOCUMENTED: Final = (
-    "eigenveil.estimators.private_pca:PrivatePCA",
-    "eigenveil.estimators.federated_pca:FederatedPCA",
-    "eigenveil.estimators.gossip_pca:GossipPCA",
-    "eigenveil.estimators.streaming_pca:StreamingPCA",
-    "eigenveil.estimators.find_bounds:find_bounds",
-    "eigenveil.estimators.find_column_bounds:find_column_bounds",
-    "eigenveil.estimators.released_spectrum:released_spectrum",
+    "eigenveil.estimators.private.pca:PrivatePCA",
+    "eigenveil.estimators.federated.pca:FederatedPCA",
+    "eigenveil.estimators.gossip.pca:GossipPCA",
+    "eigenveil.estimators.streaming.pca:StreamingPCA",
+    "eigenveil.estimators.bounds.rows:find_bounds",
+    "eigenveil.estimators.bounds.columns:find_column_bounds",
+    "eigenveil.estimators.bounds.spectrum:released_spectrum",
     "eigenveil.recommend.reading:read_interactions",
     "eigenveil.recommend.recommender:PrivateRecommender",
 )
@@ -32,8 +32,8 @@ _SECTION: Final = re.compile(r"    Parameters\n    -{10}\n.*?(?=\n\n    \w+\n   
 # In a checkout; where only the package is there are no pages.
 KEYS_PAGE: Final = Path(__file__).parents[3] / "docs" / "study-keys.md"
 _KEYS: Final = (
-    ("A study around a hub, or in a tree", "eigenveil.params.study:HubStudy"),
-    ("A study between peers", "eigenveil.params.study:PeerStudy"),
+    ("A study around a hub, or in a tree", "eigenveil.params.declarations.study:HubStudy"),
+    ("A study between peers", "eigenveil.params.declarations.study:PeerStudy"),
     ("A policy: pins", "eigenveil.network.policy:Pins"),
     ("A policy: limits", "eigenveil.network.policy:Limits"),
     ("A policy: budget", "eigenveil.network.policy:Spending"),

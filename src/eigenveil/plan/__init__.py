@@ -1,16 +1,16 @@
 """The planner: what each way to do it costs and brings, and which one to take. From public numbers alone: it never sees a row."""
 
-from eigenveil.plan.advice import Advice, Verdict, advise
-from eigenveil.plan.choice import Choice, Mechanisms, Plan, predict
-from eigenveil.plan.components import components_of, iterates
-from eigenveil.plan.facts import METHODS, SETTINGS, Facts, Setting, methods_for, parts_of
-from eigenveil.plan.fit_params import FitParams, choice_of, estimator_of
-from eigenveil.plan.gossip import SegmentsPlan, guessed_eigenvalues, plan_segments
-from eigenveil.plan.masks import MasksPlan, plan_masks
-from eigenveil.plan.outlook import Interval, Outlook, curve, outlook
-from eigenveil.plan.sites import Method, SitesPlan, plan_sites
+from eigenveil.plan.choose.choice import Choice, Mechanisms, Plan, predict
+from eigenveil.plan.choose.components import components_of, iterates
+from eigenveil.plan.choose.gossip import SegmentsPlan, guessed_eigenvalues, plan_segments
+from eigenveil.plan.choose.masks import MasksPlan, plan_masks
+from eigenveil.plan.choose.sites import Method, SitesPlan, plan_sites
+from eigenveil.plan.choose.stream import STREAM_MEAN_SHARES, StreamPlan, first_block, plan_stream
+from eigenveil.plan.forecast.advice import Advice, Verdict, advise
+from eigenveil.plan.forecast.facts import METHODS, SETTINGS, Facts, Setting, methods_for, parts_of
+from eigenveil.plan.forecast.outlook import Interval, Outlook, curve, outlook
+from eigenveil.plan.forecast.params import FitParams, choice_of, estimator_of
 from eigenveil.plan.spectrum import Spectrum, found_share
-from eigenveil.plan.stream import STREAM_MEAN_SHARES, StreamPlan, first_block, plan_stream
 
 __all__ = [
     "METHODS",

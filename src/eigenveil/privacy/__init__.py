@@ -1,7 +1,24 @@
 """Bounds, noise, accounts and promises. A private number travels as `Bounded` and leaves through `Mechanism.release`."""
 
 from eigenveil.privacy.accounting import Budget, Loss, compose_mu, delta_of, epsilon_of, mu_for, price
-from eigenveil.privacy.bounded import (
+from eigenveil.privacy.facts import GuaranteeFacts
+from eigenveil.privacy.guarantee import Guarantee
+from eigenveil.privacy.integers.lattice import Lattice
+from eigenveil.privacy.integers.share import Share, read
+from eigenveil.privacy.ledger import Charge, Ledger, Reserve, Slot
+from eigenveil.privacy.mechanism import Exact, Gaussian, Mechanism, Portion
+from eigenveil.privacy.noise.paired import PairedPart, Pairing
+from eigenveil.privacy.noise.steps import pack, packed_size, unpack
+from eigenveil.privacy.noise.stream import Noise
+from eigenveil.privacy.sensitivity import (
+    Neighbours,
+    count_sensitivity,
+    gram_sensitivity,
+    gram_times_sensitivity,
+    sum_sensitivity,
+    trace_sensitivity,
+)
+from eigenveil.privacy.sums.bounded import (
     CONTRACTION,
     Bounded,
     bounded_count,
@@ -13,26 +30,9 @@ from eigenveil.privacy.bounded import (
     gram_columns,
     require_contraction,
 )
-from eigenveil.privacy.domain import Domain, Region
-from eigenveil.privacy.facts import GuaranteeFacts
-from eigenveil.privacy.guarantee import Guarantee
-from eigenveil.privacy.histories import Histories
-from eigenveil.privacy.lattice import Lattice
-from eigenveil.privacy.ledger import Charge, Ledger, Reserve, Slot
-from eigenveil.privacy.mechanism import Exact, Gaussian, Mechanism, Portion
-from eigenveil.privacy.noise import Noise
-from eigenveil.privacy.paired import PairedPart, Pairing
-from eigenveil.privacy.sensitivity import (
-    Neighbours,
-    count_sensitivity,
-    gram_sensitivity,
-    gram_times_sensitivity,
-    sum_sensitivity,
-    trace_sensitivity,
-)
-from eigenveil.privacy.share import Share, read
-from eigenveil.privacy.steps import pack, packed_size, unpack
-from eigenveil.privacy.whole import add_block, sum_unit
+from eigenveil.privacy.sums.domain import Domain, Region
+from eigenveil.privacy.sums.histories import Histories
+from eigenveil.privacy.sums.whole import add_block, sum_unit
 
 __all__ = [
     "CONTRACTION",

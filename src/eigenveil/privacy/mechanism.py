@@ -2,7 +2,7 @@
 
 Where a mechanism stands is the trust model: `Gaussian` at the hub trusts the hub as curator, `Gaussian` at the sites
 trusts nobody else. Tasks take whatever they are handed and do not change. What a `Gaussian` releases is a whole number of public
-steps (`eigenveil.privacy.steps`), drawn exactly (`eigenveil.privacy.rounded`).
+steps (`eigenveil.privacy.noise.steps`), drawn exactly (`eigenveil.privacy.noise.rounded`).
 """
 
 import math
@@ -15,12 +15,12 @@ import numpy as np
 
 from eigenveil.errors import require
 from eigenveil.linalg import Array
-from eigenveil.privacy.bounded import Bounded
-from eigenveil.privacy.columns import columns_released
 from eigenveil.privacy.ledger import Ledger, Reserve, Slot
-from eigenveil.privacy.noise import Noise
-from eigenveil.privacy.rounded import Rounded
-from eigenveil.privacy.steps import ROOT_HALF, distance_in_steps, step_of, steps_of, values_of
+from eigenveil.privacy.noise.columns import columns_released
+from eigenveil.privacy.noise.rounded import Rounded
+from eigenveil.privacy.noise.steps import ROOT_HALF, distance_in_steps, step_of, steps_of, values_of
+from eigenveil.privacy.noise.stream import Noise
+from eigenveil.privacy.sums.bounded import Bounded
 
 __all__ = ["Exact", "Gaussian", "Mechanism", "Portion"]
 
@@ -100,15 +100,15 @@ class Gaussian(Mechanism):
 
     The value is rounded to whole steps of a public lattice, with the rounding in the sensitivity (a part in 4096 at most), and
     the noise is round(s Z) steps. For two neighbours that is post-processing of a Gaussian mechanism on the whole numbers:
-    K + round(s Z) = round(K + s Z). Proofs: `eigenveil.privacy.steps` and docs/exact-noise.md.
+    K + round(s Z) = round(K + s Z). Proofs: `eigenveil.privacy.noise.steps` and docs/exact-noise.md.
 
     A symmetric value gets symmetric noise, drawn for the upper triangle, with s on the diagonal and s / sqrt(2) off it: each
     entry off the diagonal stands in the Frobenius norm twice, so
         sum_i D_ii^2 / s^2 + sum_(i<j) D_ij^2 / (s^2 / 2) = ||D||_F^2 / s^2.
 
     `carried` is the multiplier of independent noise of the same kind that the value brings along already, from whoever it
-    comes from; only the rest is added. The variances add up ("Noise on noise" in `eigenveil.privacy.steps`), so who sees only
-    what is released here sees `multiplier` in all.
+    comes from; only the rest is added. The variances add up ("Noise on noise" in `eigenveil.privacy.noise.steps`), so who sees
+    only what is released here sees `multiplier` in all.
 
     >>> ledger = Ledger(epsilon=1.0, delta=1e-6)
     >>> noisy = Gaussian(5.0, ledger, Noise.seeded(1)).release(Bounded(np.zeros(2), 1.0), label="sum")
@@ -148,7 +148,7 @@ class Gaussian(Mechanism):
         share: float = 1.0,
         slot: Slot | None = None,
     ) -> Iterator[Array]:
-        """The noisy slices: noise as on the whole matrix, in the memory of a few slices (`eigenveil.privacy.columns`)."""
+        """The noisy slices: noise as on the whole matrix, in the memory of a few slices (`eigenveil.privacy.noise.columns`)."""
         scale = self._charged(sensitivity, label, share, slot)
         step = step_of(sensitivity, dim * dim, multiplier=self.multiplier / math.sqrt(share))
         deviation = distance_in_steps(sensitivity, dim * dim, step) * (scale / sensitivity)

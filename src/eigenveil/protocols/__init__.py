@@ -1,7 +1,5 @@
 """Who carries a task: one holder of all rows, sites around a hub, sites in a tree. No sockets, no clocks, no threads."""
 
-from eigenveil.protocols.hub import Hub, Terms, Turn
-from eigenveil.protocols.member import Member
 from eigenveil.protocols.messages import (
     Again,
     Ask,
@@ -18,11 +16,13 @@ from eigenveil.protocols.messages import (
     Pass,
     Return,
 )
-from eigenveil.protocols.node import Node
-from eigenveil.protocols.participation import Sampling
 from eigenveil.protocols.party import Party, Wait
 from eigenveil.protocols.pooled import run_pooled
-from eigenveil.protocols.tree import Layout, star, tree
+from eigenveil.protocols.star.hub import Hub, Terms, Turn
+from eigenveil.protocols.star.layout import Layout
+from eigenveil.protocols.star.node import Node
+from eigenveil.protocols.star.participation import Sampling
+from eigenveil.protocols.star.site import Member
 
 __all__ = [
     "Again",
@@ -49,6 +49,4 @@ __all__ = [
     "Turn",
     "Wait",
     "run_pooled",
-    "star",
-    "tree",
 ]

@@ -2,8 +2,8 @@
 
 from typing import TypeVar
 
+from eigenveil.data.rows import Rows
 from eigenveil.privacy import Exact, Mechanism
-from eigenveil.rows import Rows
 from eigenveil.tasks import Task
 
 __all__ = ["run_pooled"]
@@ -18,7 +18,7 @@ def run_pooled(task: Task[State, Part, Result], rows: Rows, mechanism: Mechanism
 
     >>> import numpy as np
     >>> from eigenveil.privacy import Domain, Neighbours
-    >>> from eigenveil.rows import DenseRows
+    >>> from eigenveil.data.rows import DenseRows
     >>> from eigenveil.tasks import CovarianceSum
     >>> task = CovarianceSum(Domain(dim=1, radius=9.0), Neighbours.ADD_REMOVE)
     >>> run_pooled(task, DenseRows(np.array([[1.0], [2.0]])), Exact(because="doctest")).tolist()

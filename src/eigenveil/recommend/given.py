@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from eigenveil.data.rows import Rows, SparseRows
 from eigenveil.errors import ParameterError, require, require_param
 from eigenveil.estimators.checks import is_real
 from eigenveil.estimators.fitted import column_names
 from eigenveil.linalg import Array
 from eigenveil.recommend.interactions import Interactions, checked_interactions
-from eigenveil.recommend.item_study import Items
-from eigenveil.rows import Rows, SparseRows
+from eigenveil.recommend.item_fit import Items
 
 __all__ = ["degrees_of", "items_of", "names_of", "read_histories"]
 

@@ -14,11 +14,11 @@ from typing import Any, final
 import numpy as np
 import scipy.sparse as sp
 
-from eigenveil.data import as_arrow, as_numbers, is_arrow_like, require_numbers
+from eigenveil.data.people import require_ids
+from eigenveil.data.rows import require_real
+from eigenveil.data.tables import as_arrow, as_numbers, is_arrow_like, require_numbers
 from eigenveil.errors import require, require_param
 from eigenveil.estimators.checks import is_real
-from eigenveil.people import require_ids
-from eigenveil.rows import require_real
 
 __all__ = ["Interactions", "checked_interactions", "is_whole", "ones_at", "require_names_of_one_line"]
 
@@ -33,8 +33,8 @@ _BLOCK_NUMBERS = 1 << 22
 class Interactions:
     """`matrix`, (n users, d items), a CSR array of ones in canonical form, and the names of users and items.
 
-    Names that are None are numbers from 0. A user must have a name that is somebody's (`eigenveil.people`); an item may be called
-    anything. Users without any item and items without any user are kept: the first add
+    Names that are None are numbers from 0. A user must have a name that is somebody's (`eigenveil.data.people`); an item may be
+    called anything. Users without any item and items without any user are kept: the first add
     nothing to any sum, the second are columns of zeros. The matrix is one's own copy and not to be changed.
 
     >>> plays = Interactions(np.array([[1, 0], [1, 1]]), users=("ann", "bob"), items=("jazz", "rock"))

@@ -12,13 +12,13 @@ from typing import Any, final
 import numpy as np
 import scipy.sparse as sp
 
+from eigenveil.data.archive import ITEMS_FORMAT, ArchiveKind
 from eigenveil.errors import ModelFileError, require, require_param
-from eigenveil.files import ITEMS_FORMAT, ArchiveKind
 from eigenveil.linalg import Array, Subspace
 from eigenveil.privacy import Guarantee
 from eigenveil.recommend.given import names_of
 from eigenveil.recommend.interactions import Interactions, checked_interactions, require_names_of_one_line
-from eigenveil.recommend.item_study import Items
+from eigenveil.recommend.item_fit import Items
 from eigenveil.recommend.ranking import top_items
 
 __all__ = ["FOR_THAT_USER", "ItemSpace"]

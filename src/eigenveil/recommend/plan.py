@@ -13,9 +13,9 @@ import numpy as np
 from eigenveil.errors import ParameterWarning, require_param
 from eigenveil.linalg import Array
 from eigenveil.plan import SitesPlan, found_share
-from eigenveil.plan.choice import MEMORY_LIMIT
+from eigenveil.plan.choose.choice import MEMORY_LIMIT
 from eigenveil.privacy import Budget, Histories, Neighbours
-from eigenveil.privacy.histories import interaction_products_sensitivity
+from eigenveil.privacy.sums.histories import interaction_products_sensitivity
 from eigenveil.tasks import constant_steps, geometric_shares
 
 __all__ = ["ASSUMED_HISTORY", "Advice", "Expected", "ItemPlan", "ItemTerms", "pairs_memory", "plan_items"]

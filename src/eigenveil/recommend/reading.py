@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from eigenveil.data import as_numbers, first_line, require_names, require_numbers
+from eigenveil.data.archive import HISTORIES, ending_of
+from eigenveil.data.people import require_ids
+from eigenveil.data.tables import as_numbers, first_line, require_names, require_numbers
 from eigenveil.errors import ParameterError, require, require_param, verbatim
-from eigenveil.files import HISTORIES, ending_of
 from eigenveil.params import InteractionsParams, takes
-from eigenveil.people import require_ids
 from eigenveil.recommend.interactions import Interactions, is_whole, ones_at, require_names_of_one_line
 
 __all__ = ["columns_not_read", "read_interactions"]
@@ -34,7 +34,7 @@ def read_interactions(path: str | Path, asked: InteractionsParams) -> Interactio
 
     Users and items are text or whole numbers, kept as names. A line that is repeated counts once. Users and items are
     sorted, whole numbers by size, so the order of the lines does not matter; a user of whom no line is left is an empty row.
-    Every line must name a user: blanks and placeholders such as "NA" are refused, as `eigenveil.people` says.
+    Every line must name a user: blanks and placeholders such as "NA" are refused, as `eigenveil.data.people` says.
 
     Parameters
     ----------

@@ -11,27 +11,27 @@ import scipy.sparse as sp
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
+from eigenveil.data.rows import Rows, in_silence
 from eigenveil.errors import ParameterError, ParameterWarning, ProtocolError, QuorumLost, require, require_param
 from eigenveil.estimators.checks import budget_of, rank_of, seed_of
-from eigenveil.estimators.federated_request import SitesRequest
-from eigenveil.estimators.federated_rules import masks_of, share_of
-from eigenveil.estimators.federation import Federation
+from eigenveil.estimators.federated.request import SitesRequest
+from eigenveil.estimators.federated.rules import masks_of, share_of
+from eigenveil.estimators.federated.simulation import Federation
 from eigenveil.estimators.rounds import Unfinished, Watch
 from eigenveil.estimators.settings import place_of_noise, settings_of
 from eigenveil.estimators.sites import Columns
 from eigenveil.linalg import Array
 from eigenveil.params import RecommenderParams, checked, param, parameters
-from eigenveil.params.groups import HERE
+from eigenveil.params.declarations.groups import HERE
 from eigenveil.params.values import instance_of
 from eigenveil.privacy import Budget, Neighbours
 from eigenveil.protocols import Terms
 from eigenveil.recommend.fitting import default_delta, directions, require_room
 from eigenveil.recommend.given import degrees_of, items_of, read_histories
+from eigenveil.recommend.guarantee import recommender_promise
+from eigenveil.recommend.item_fit import FoundItems, ItemStudy
 from eigenveil.recommend.item_space import ItemSpace
-from eigenveil.recommend.item_study import FoundItems, ItemStudy
 from eigenveil.recommend.plan import ASSUMED_HISTORY, ItemPlan, ItemTerms, plan_items
-from eigenveil.recommend.promise import recommender_promise
-from eigenveil.rows import Rows, in_silence
 from eigenveil.runtimes import Faults
 from eigenveil.tasks.fit.task import Setting
 

@@ -29,8 +29,9 @@ class InProcess:
 
     >>> import numpy as np
     >>> from eigenveil.privacy import Domain, Exact, Neighbours
-    >>> from eigenveil.protocols import Hub, Member, Terms, star
-    >>> from eigenveil.rows import DenseRows
+    >>> from eigenveil.protocols import Hub, Member, Terms
+    >>> from eigenveil.protocols.star.layout import star
+    >>> from eigenveil.data.rows import DenseRows
     >>> from eigenveil.tasks import CovarianceSum
     >>> task, exact = CovarianceSum(Domain(1, 9.0), Neighbours.ADD_REMOVE), Exact(because="doctest")
     >>> hub = Hub(task, star(["a", "b"]).below["hub"], exact, terms=Terms())

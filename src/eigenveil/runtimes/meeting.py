@@ -19,10 +19,10 @@ class Meeting:
     """Runs `peers`. Changes in place. `sent` is how many bytes each peer has sent, in all and by turn.
 
     >>> import numpy as np
-    >>> from eigenveil.graphs import Graph
+    >>> from eigenveil.linalg.graphs import Graph
     >>> from eigenveil.privacy import Domain, Exact, Neighbours
     >>> from eigenveil.protocols.gossip import GossipTerms, Plain
-    >>> from eigenveil.rows import DenseRows
+    >>> from eigenveil.data.rows import DenseRows
     >>> from eigenveil.tasks import CovarianceSum
     >>> task, rows = CovarianceSum(Domain(1, 9.0), Neighbours.ADD_REMOVE), DenseRows(np.ones((2, 1)))
     >>> terms, out = GossipTerms(Graph.named("ring", ["a", "b", "c"])), Plain(Exact(because="doctest"))

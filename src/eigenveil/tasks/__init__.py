@@ -2,12 +2,11 @@
 
 from eigenveil.tasks.base import Question, SumTask, Task
 from eigenveil.tasks.covariance import CovarianceSum
-from eigenveil.tasks.dr_svd import RandomisedState, RandomisedSvd, randomised_width
 from eigenveil.tasks.kept_products import KeptProducts, KeptState, ritz_of_all
 from eigenveil.tasks.krylov import KrylovState, KrylovSum, tie_at
 from eigenveil.tasks.local_power import Align, LocalPart, LocalPower, LocalState, constant_steps, decaying_steps
 from eigenveil.tasks.power import PowerIteration, PowerState, geometric_shares, ritz
-from eigenveil.tasks.published_segments import PublishedSegments
+from eigenveil.tasks.randomised import RandomisedState, RandomisedSvd, randomised_width
 from eigenveil.tasks.segments import Segments, SegmentsState
 from eigenveil.tasks.spaces import SiteSpace, SiteSpaces, SpacesKind
 from eigenveil.tasks.totals import Totals, TotalsResult, lies_far, shrunk
@@ -24,7 +23,6 @@ __all__ = [
     "LocalState",
     "PowerIteration",
     "PowerState",
-    "PublishedSegments",
     "Question",
     "RandomisedState",
     "RandomisedSvd",

@@ -11,11 +11,11 @@ from typing import Any, Generic, TypeVar, final
 
 import numpy as np
 
+from eigenveil.data.rows import Rows
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace
 from eigenveil.privacy import Bounded, Mechanism
-from eigenveil.privacy.steps import CAPACITY, step_of, steps_of, values_of
-from eigenveil.rows import Rows
+from eigenveil.privacy.noise.steps import CAPACITY, step_of, steps_of, values_of
 
 __all__ = ["Question", "SumTask", "Task", "on_grid", "require_array", "require_step"]
 
@@ -243,7 +243,7 @@ def on_grid(array: Array, sensitivity: float, *, parts: int) -> Array:
     one, taken back by another, would leave of a person either nothing or all of a large step. Multiples of one power of two g
     add up without rounding while sums stay below 2^53 g, and entries are clipped to their share of that: clipping brings no two
     numbers further apart, and refusing would tell of a person by an error. What rounding adds is `ROUNDING_COST` times the
-    `sensitivity`, at most (`eigenveil.privacy.steps`). What is clipped is what millions of people over `parts` add up to.
+    `sensitivity`, at most (`eigenveil.privacy.noise.steps`). What is clipped is what millions of people over `parts` add up to.
 
     >>> on_grid(np.array([0.3, 7.0]), 1.0, parts=2).tolist()
     [0.29998779296875, 7.0]

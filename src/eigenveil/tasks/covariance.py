@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import final
 
+from eigenveil.data.rows import Rows
 from eigenveil.linalg import Array
 from eigenveil.privacy import Bounded, Neighbours, Region, bounded_gram
-from eigenveil.rows import Rows
 from eigenveil.tasks.base import Question, SumTask, require_step
 
 __all__ = ["CovarianceSum"]
@@ -18,7 +18,7 @@ class CovarianceSum(SumTask[Array | None, Array]):
 
     >>> import numpy as np
     >>> from eigenveil.privacy import Domain, Exact
-    >>> from eigenveil.rows import DenseRows
+    >>> from eigenveil.data.rows import DenseRows
     >>> task = CovarianceSum(Domain(dim=2, radius=10.0), Neighbours.ADD_REMOVE)
     >>> task.work(task.ask(None), DenseRows(np.eye(2)), Exact(because="doctest")).tolist()
     [[1.0, 0.0], [0.0, 1.0]]

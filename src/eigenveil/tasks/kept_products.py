@@ -55,7 +55,7 @@ class KeptProducts(ProductTask[KeptState]):
 
     >>> from eigenveil.privacy import Domain, Exact
     >>> from eigenveil.protocols import run_pooled
-    >>> from eigenveil.rows import DenseRows
+    >>> from eigenveil.data.rows import DenseRows
     >>> begin = orthonormal(np.random.default_rng(0).standard_normal((4, 2)))
     >>> task = KeptProducts(Domain(dim=4, radius=9.0), Neighbours.ADD_REMOVE, begin, shares=(0.25,) * 4, rank=1)
     >>> run_pooled(task, DenseRows(np.diag([4.0, 3.0, 2.0, 1.0])), Exact(because="doctest")).values.round(1).tolist()

@@ -66,7 +66,7 @@ class KrylovSum(ProductTask[KrylovState]):
 
     >>> from eigenveil.privacy import Domain, Exact
     >>> from eigenveil.protocols import run_pooled
-    >>> from eigenveil.rows import DenseRows
+    >>> from eigenveil.data.rows import DenseRows
     >>> begin = orthonormal(np.random.default_rng(0).standard_normal((6, 2)))
     >>> task = KrylovSum(Domain(dim=6, radius=np.inf), Neighbours.ADD_REMOVE, begin, turns=6, rank=1)
     >>> run_pooled(task, DenseRows(np.diag([6.0, 5.0, 4.0, 3.0, 2.0, 1.0])), Exact(because="doctest")).values.round(9).tolist()

@@ -11,6 +11,7 @@ from typing import Literal, final
 
 import numpy as np
 
+from eigenveil.data.rows import Rows
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace, align_procrustes, align_signs, orthonormal, signed, sines
 from eigenveil.privacy import (
@@ -22,7 +23,6 @@ from eigenveil.privacy import (
     bounded_gram_times,
     require_contraction,
 )
-from eigenveil.rows import Rows
 from eigenveil.tasks.base import Question, Task, on_grid, require_array, require_step
 from eigenveil.tasks.products import require_shares
 
@@ -80,7 +80,7 @@ class LocalPower(Task[LocalState, LocalPart, Subspace]):
 
     >>> from eigenveil.privacy import Exact
     >>> from eigenveil.protocols import run_pooled
-    >>> from eigenveil.rows import DenseRows
+    >>> from eigenveil.data.rows import DenseRows
     >>> settings = dict(begin=np.eye(2)[:, :1] * 0.8 + np.eye(2)[:, 1:] * 0.6, steps=constant_steps(4, 5), rank=1)
     >>> task = LocalPower(Domain(dim=2, radius=9.0), Neighbours.ADD_REMOVE, shares=(0.2,) * 5, **settings)
     >>> run_pooled(task, DenseRows(np.diag([3.0, 2.0])), Exact(because="doctest")).basis.round(6).ravel().tolist()

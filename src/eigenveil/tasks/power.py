@@ -42,7 +42,7 @@ class PowerIteration(ProductTask[PowerState]):
     have turned by no more than that, as a sine, since the turn before: released numbers only.
 
     >>> from eigenveil.privacy import Domain, Exact
-    >>> from eigenveil.rows import DenseRows
+    >>> from eigenveil.data.rows import DenseRows
     >>> begin = np.eye(3)[:, :1]
     >>> task = PowerIteration(Domain(dim=3, radius=9.0), Neighbours.ADD_REMOVE, begin, shares=(1.0,))
     >>> task.work(task.ask(task.start()), DenseRows(2 * np.eye(3)), Exact(because="doctest")).ravel().tolist()

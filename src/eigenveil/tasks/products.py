@@ -2,6 +2,7 @@
 
 from typing import TypeVar
 
+from eigenveil.data.rows import Rows
 from eigenveil.errors import require
 from eigenveil.linalg import Subspace
 from eigenveil.privacy import (
@@ -12,7 +13,6 @@ from eigenveil.privacy import (
     bounded_gram_times,
     require_contraction,
 )
-from eigenveil.rows import Rows
 from eigenveil.tasks.base import Question, SumTask, require_step
 
 __all__ = ["ProductTask", "require_shares"]

@@ -14,6 +14,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
+from eigenveil.data.rows import Block, Rows, Symmetric, block_size
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace, orthonormal, signed
 from eigenveil.linalg.exact import minus_outer
@@ -26,10 +27,9 @@ from eigenveil.privacy import (
     bounded_gram_times,
     require_contraction,
 )
-from eigenveil.privacy.domain import SHIFT
-from eigenveil.privacy.rounded import LARGEST_SCALE, Rounded
-from eigenveil.privacy.whole import Total
-from eigenveil.rows import Block, Rows, Symmetric, block_size
+from eigenveil.privacy.noise.rounded import LARGEST_SCALE, Rounded
+from eigenveil.privacy.sums.domain import SHIFT
+from eigenveil.privacy.sums.whole import Total
 from eigenveil.tasks.base import Question, SumTask, require_step
 from eigenveil.tasks.products import require_shares
 
@@ -88,7 +88,7 @@ class Segments(SumTask[SegmentsState, Subspace]):
     before. There is one share for each turn of each component, and those of turns that were not needed stay unspent.
 
     >>> from eigenveil.privacy import Exact
-    >>> from eigenveil.rows import DenseRows
+    >>> from eigenveil.data.rows import DenseRows
     >>> exact, rows = Exact(because="doctest"), DenseRows(np.diag([3.0, 2.0, 1.0]))
     >>> domain, near, noise = Domain(dim=3, radius=9.0), Neighbours.ADD_REMOVE, Noise.seeded(1)
     >>> task = Segments(domain, near, rank=1, turns=40, shares=(1 / 40,) * 40, noise=noise, deviation=0.5, clip=1.0)

@@ -12,10 +12,10 @@ from typing import Literal, final, get_args
 
 import numpy as np
 
+from eigenveil.data.rows import Rows, block_size
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace, complement, merge_all, signed, top_eigen
 from eigenveil.privacy import Bounded, Domain, Mechanism, Neighbours, bounded_count, bounded_gram
-from eigenveil.rows import Rows, block_size
 from eigenveil.tasks.base import Question, Task, require_array, require_step
 
 __all__ = ["SiteSpace", "SiteSpaces", "SpacesKind"]
@@ -52,7 +52,7 @@ class SiteSpaces(Task[Subspace | None, tuple[SiteSpace, ...], Subspace]):
 
     >>> from eigenveil.privacy import Exact
     >>> from eigenveil.protocols import run_pooled
-    >>> from eigenveil.rows import DenseRows
+    >>> from eigenveil.data.rows import DenseRows
     >>> task = SiteSpaces(Domain(dim=3, radius=9.0), Neighbours.ADD_REMOVE, kind="merge", rank=1, width=2)
     >>> run_pooled(task, DenseRows(np.diag([1.0, 3.0, 2.0])), Exact(because="doctest")).values.round(9).tolist()
     [3.0]

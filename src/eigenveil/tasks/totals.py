@@ -10,6 +10,7 @@ from typing import final
 
 import numpy as np
 
+from eigenveil.data.rows import Rows
 from eigenveil.errors import require
 from eigenveil.linalg import Array
 from eigenveil.privacy import (
@@ -21,7 +22,6 @@ from eigenveil.privacy import (
     bounded_trace,
     count_sensitivity,
 )
-from eigenveil.rows import Rows
 from eigenveil.tasks.base import Question, SumTask, require_step
 
 __all__ = ["Totals", "TotalsResult", "lies_far", "shrunk"]
@@ -51,7 +51,7 @@ class Totals(SumTask[TotalsResult | None, TotalsResult]):
     sqrt(sum_j (w_j / sum w) 1^2) = 1.
 
     >>> from eigenveil.privacy import Domain, Exact
-    >>> from eigenveil.rows import DenseRows
+    >>> from eigenveil.data.rows import DenseRows
     >>> task = Totals(Domain(dim=2, radius=2.0), Neighbours.ADD_REMOVE, sum_weight=3.0, count_weight=1.0)
     >>> total = task.work(task.ask(None), DenseRows(np.eye(2)), Exact(because="doctest"))
     >>> task.advance(None, total, Exact(because="doctest")).count

@@ -1,8 +1,8 @@
 """`SlicedTracker`: every block released on its own, a few columns of its products at a time: FPCA Alg. 3 in O(d b) memory.
 
 Within a block, slices of the noisy products merge in covariance scale, and the block is charged once. Their noise is symmetric,
-as that of a whole matrix would be (`eigenveil.privacy.columns`). Between blocks directions merge in data scale, after one square
-root. K blocks carry about sqrt(K) times the noise of a single release.
+as that of a whole matrix would be (`eigenveil.privacy.noise.columns`). Between blocks directions merge in data scale, after one
+square root. K blocks carry about sqrt(K) times the noise of a single release.
 """
 
 import math

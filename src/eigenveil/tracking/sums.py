@@ -3,7 +3,8 @@
 Adding up is all that a private tracker does with rows before a release. The mean is taken off afterwards, from released
 numbers: one center for the whole stream, and one offset from it that gets the more accurate the longer the stream is.
 
-Private sums are whole numbers of public units (`eigenveil.privacy.whole`), also while they wait, fade and are joined: what is
+Private sums are whole numbers of public units (`eigenveil.privacy.sums.whole`), also while they wait, fade and are joined: what
+is
 released does not depend on the order of rows or on rounding that nobody accounts for. Where they have to be rounded, by how much
 neighbours may come apart is counted (`Sums.apart`) and is part of the sensitivity.
 """
@@ -16,6 +17,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from eigenveil.data.rows import Block, DenseRows, Rows, SparseRows
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace
 from eigenveil.privacy import (
@@ -31,7 +33,6 @@ from eigenveil.privacy import (
     sum_sensitivity,
     sum_unit,
 )
-from eigenveil.rows import Block, DenseRows, Rows, SparseRows
 from eigenveil.tasks import shrunk
 from eigenveil.tracking.rank import EnergyBounds
 from eigenveil.tracking.sketch import Sketch

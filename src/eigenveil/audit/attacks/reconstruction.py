@@ -14,12 +14,12 @@ from scipy.optimize import least_squares
 
 from eigenveil.audit.attacks.demonstration import Demonstration, Shown
 from eigenveil.audit.attacks.people import COLUMNS, ROW_BOUND, made_up_people
+from eigenveil.data.rows import Symmetric
 from eigenveil.errors import require
 from eigenveil.estimators import FederatedPCA
 from eigenveil.linalg import Array, top_eigen
 from eigenveil.privacy import Bounded, Exact, Mechanism, Slot
 from eigenveil.protocols import Ask, Envelope, Give
-from eigenveil.rows import Symmetric
 from eigenveil.runtimes import Faults, InProcess
 from eigenveil.tasks import Question
 from eigenveil.tasks.fit.task import WholeFit

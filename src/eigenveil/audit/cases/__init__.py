@@ -3,20 +3,11 @@
 from types import MappingProxyType
 from typing import Final
 
-from eigenveil.audit.cases import (
-    bits,
-    bounds,
-    curator,
-    masked,
-    peers,
-    recommend,
-    sites,
-    stream,
-    wrong_bits,
-    wrong_curator,
-    wrong_peers,
-    wrong_sites,
-)
+from eigenveil.audit.cases import bits, bounds, curator, masked, peers, recommend, sites, stream
+from eigenveil.audit.specimens import bits as wrong_bits
+from eigenveil.audit.specimens import curator as wrong_curator
+from eigenveil.audit.specimens import peers as wrong_peers
+from eigenveil.audit.specimens import sites as wrong_sites
 
 __all__ = ["CASES"]
 

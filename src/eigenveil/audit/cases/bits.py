@@ -22,18 +22,18 @@ from eigenveil.audit.case import Case, Claim, Trial, mu_of
 from eigenveil.audit.cases.canaries import enough_people, gram_of, require_promise, tossed
 from eigenveil.audit.cases.crowd import Standing, announced, as_member, exact
 from eigenveil.audit.cases.curator_seen import BUDGET, fitted, unshrunk
-from eigenveil.audit.cases.mail import Tap
 from eigenveil.audit.cases.masked import claim_under_masks
+from eigenveil.audit.cases.messages import Tap
 from eigenveil.audit.cases.peers_seen import WatchedGossip
 from eigenveil.audit.low_bits import Candidates, on_steps, told
+from eigenveil.data.rows import DenseRows, SparseRows
 from eigenveil.estimators import FederatedPCA, StreamingPCA
 from eigenveil.linalg import Array
 from eigenveil.model import Model
 from eigenveil.privacy import Budget, Domain, Histories, Neighbours, bounded_gram, bounded_sum
-from eigenveil.privacy.steps import ROUNDING_COST, unpack
+from eigenveil.privacy.noise.steps import ROUNDING_COST, unpack
 from eigenveil.protocols.messages import Pass
 from eigenveil.recommend import PrivateRecommender
-from eigenveil.rows import DenseRows, SparseRows
 from eigenveil.tasks import Question, Task
 
 __all__ = ["CASES", "site_parts"]

@@ -12,8 +12,8 @@ from eigenveil.audit.case import Case, Claim, Trial, mu_of
 from eigenveil.audit.cases.canaries import moved_by_one, require_promise, tossed
 from eigenveil.audit.cases.curator_seen import BUDGET
 from eigenveil.errors import require
-from eigenveil.estimators.find_bounds import find_bounds
-from eigenveil.estimators.released_spectrum import released_spectrum
+from eigenveil.estimators.bounds.rows import find_bounds
+from eigenveil.estimators.bounds.spectrum import released_spectrum
 from eigenveil.linalg import Array
 from eigenveil.privacy import Budget
 

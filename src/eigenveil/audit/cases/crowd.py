@@ -11,15 +11,15 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from eigenveil.audit.cases.canaries import enough_people, gram_of, lifted, tossed
-from eigenveil.audit.cases.mail import Look, Tap
+from eigenveil.audit.cases.messages import Look, Tap
+from eigenveil.data.rows import DenseRows
 from eigenveil.estimators import FederatedPCA
-from eigenveil.estimators.federated_promise import federated_promise
-from eigenveil.estimators.parties import Parties
+from eigenveil.estimators.federated.guarantee import federated_promise
+from eigenveil.estimators.federated.parties import Parties
 from eigenveil.linalg import Array, Subspace
 from eigenveil.privacy import Bounded, Exact, Guarantee, Mechanism, Slot
 from eigenveil.protocols import Party
 from eigenveil.protocols.masked import Identity
-from eigenveil.rows import DenseRows
 from eigenveil.runtimes import InProcess
 from eigenveil.tasks import Question, Task
 

@@ -14,8 +14,8 @@ from eigenveil.audit.case import Case, Claim, Test, Trial, mu_of
 from eigenveil.audit.cases.canaries import enough_people, gram_of, lifted, symmetric_noise, tossed
 from eigenveil.audit.cases.curator_seen import AXES, BUDGET, DIM, blanked, fitted, guarantee_of, joined, replaced
 from eigenveil.errors import require
+from eigenveil.papers.noise_scales import fpca_scale
 from eigenveil.privacy import Budget, Ledger, epsilon_of
-from eigenveil.privacy.published import fpca_scale
 
 __all__ = ["CASES", "two_fits"]
 

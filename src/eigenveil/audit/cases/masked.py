@@ -18,9 +18,10 @@ from numpy.random import Generator
 from eigenveil.audit.case import Case, Claim, Trial, mu_of
 from eigenveil.audit.cases.canaries import require_promise
 from eigenveil.audit.cases.crowd import Crowd, announced
-from eigenveil.audit.cases.mail import Look, Tap, scored
+from eigenveil.audit.cases.messages import Look, Tap, scored
+from eigenveil.data.rows import DenseRows
 from eigenveil.estimators import FederatedPCA
-from eigenveil.estimators.parties import Parties
+from eigenveil.estimators.federated.parties import Parties
 from eigenveil.linalg import Array
 from eigenveil.privacy import Budget, Ledger, Noise, Share
 from eigenveil.protocols import Party
@@ -28,7 +29,6 @@ from eigenveil.protocols.masked import Identity, MaskedMember, MaskedTerms
 from eigenveil.protocols.masked.masks import add_masks
 from eigenveil.protocols.masked.terms import question_digest
 from eigenveil.protocols.messages import Masked
-from eigenveil.rows import DenseRows
 from eigenveil.tasks import Question
 
 __all__ = ["BUDGET", "CASES", "claim_under_masks", "seen_by_hub_and_colluder"]

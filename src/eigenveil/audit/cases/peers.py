@@ -10,10 +10,10 @@ from numpy.random import Generator
 
 from eigenveil.audit.case import Case, Claim, Trial, mu_of
 from eigenveil.audit.cases.canaries import gram_of, lifted, require_promise, tossed
-from eigenveil.audit.cases.mail import Look, Tap, scored
+from eigenveil.audit.cases.messages import Look, Tap, scored
 from eigenveil.audit.cases.peers_seen import Canary, WatchedGossip, seen, tables_of
 from eigenveil.errors import require
-from eigenveil.estimators.gossip import Gossip
+from eigenveil.estimators.gossip.simulation import Gossip
 from eigenveil.linalg import Array
 from eigenveil.privacy import Budget, epsilon_of
 

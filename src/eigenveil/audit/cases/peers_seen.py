@@ -11,18 +11,18 @@ from typing import Any, Final, final
 import numpy as np
 from numpy.typing import NDArray
 
-from eigenveil.audit.cases.mail import Look, Tap, evened
+from eigenveil.audit.cases.messages import Look, Tap, evened
+from eigenveil.data.rows import DenseRows
 from eigenveil.errors import require
 from eigenveil.estimators import GossipPCA
-from eigenveil.estimators.gossip import Gossip
+from eigenveil.estimators.gossip.simulation import Gossip
 from eigenveil.estimators.rounds import Watch
 from eigenveil.linalg import Array
 from eigenveil.privacy import Exact
-from eigenveil.privacy.paired import PairedSteps
-from eigenveil.privacy.steps import distance_in_steps, pack, step_of, unpack, values_of
+from eigenveil.privacy.noise.paired import PairedSteps
+from eigenveil.privacy.noise.steps import distance_in_steps, pack, step_of, unpack, values_of
 from eigenveil.protocols.gossip.terms import Among
 from eigenveil.protocols.messages import Pass
-from eigenveil.rows import DenseRows
 from eigenveil.tasks import Question, Segments, SumTask
 
 __all__ = ["Canary", "WatchedGossip", "seen", "tables_of"]

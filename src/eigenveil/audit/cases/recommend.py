@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from eigenveil.audit.case import Case, Claim, Test, Trial
 from eigenveil.audit.cases.canaries import gram_of, require_promise, tossed
-from eigenveil.audit.cases.mail import Look, Tap, scored
+from eigenveil.audit.cases.messages import Look, Tap, scored
+from eigenveil.data.rows import Block
 from eigenveil.linalg import Array, Subspace
 from eigenveil.privacy import CONTRACTION, Budget, Histories, Neighbours
 from eigenveil.recommend import PrivateRecommender
-from eigenveil.rows import Block
 
 __all__ = ["CASES"]
 

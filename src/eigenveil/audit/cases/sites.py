@@ -15,7 +15,7 @@ from numpy.random import Generator
 from eigenveil.audit.case import Case, Claim, Trial
 from eigenveil.audit.cases.canaries import enough_people, gram_of, require_promise, tossed
 from eigenveil.audit.cases.crowd import Crowd, announced, shown
-from eigenveil.audit.cases.mail import Look, Tap, scored
+from eigenveil.audit.cases.messages import Look, Tap, scored
 from eigenveil.errors import QuorumLost, require
 from eigenveil.estimators import FederatedPCA
 from eigenveil.linalg import Array

@@ -10,8 +10,8 @@ from typing import Any, Final, Literal, final
 import numpy as np
 
 from eigenveil.errors import require, require_param
-from eigenveil.graphs import Graph, SpanningTree
 from eigenveil.linalg import Array
+from eigenveil.linalg.graphs import Graph, SpanningTree
 
 __all__ = ["Consensus", "Mixing", "contraction", "graph_of_weights", "metropolis", "require_weights", "steps_for"]
 

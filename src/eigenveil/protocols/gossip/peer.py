@@ -13,16 +13,16 @@ from typing import Any, Final, Literal, final
 
 import numpy as np
 
+from eigenveil.data.rows import Rows
 from eigenveil.errors import BudgetExceeded, ParameterError, PeerError, PeersLost, ProtocolError, require, verbatim
 from eigenveil.linalg import Array, Subspace, sines
 from eigenveil.privacy import Exact
-from eigenveil.privacy.steps import packed_size, unpack
+from eigenveil.privacy.noise.steps import packed_size, unpack
 from eigenveil.protocols.gossip.averaging import Averaging, Sends, averaging
 from eigenveil.protocols.gossip.outgoing import Outgoing
 from eigenveil.protocols.gossip.terms import Among, GossipTerms
 from eigenveil.protocols.messages import Again, Card, Envelope, Here, Leave, Pass
 from eigenveil.protocols.party import Party, Wait
-from eigenveil.rows import Rows
 from eigenveil.tasks import Question, SumTask, Task
 from eigenveil.tasks.base import require_array
 

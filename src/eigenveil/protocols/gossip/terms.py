@@ -8,8 +8,8 @@ from typing import Final, Literal, final
 import numpy as np
 
 from eigenveil.errors import require, require_param
-from eigenveil.graphs import Graph
 from eigenveil.linalg import Array
+from eigenveil.linalg.graphs import Graph
 from eigenveil.privacy import Pairing
 from eigenveil.protocols.gossip.mixing import Consensus, Mixing, steps_for
 from eigenveil.protocols.keys import digest

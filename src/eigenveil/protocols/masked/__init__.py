@@ -1,8 +1,8 @@
 """Sums of which the hub sees no part: keys, masks, shares of secrets and signed lists, carried by whatever carries a star."""
 
 from eigenveil.protocols.keys import Identity
-from eigenveil.protocols.masked.exchange import MaskedExchange, Masking
 from eigenveil.protocols.masked.graph import MaskGraph, mask_graph
+from eigenveil.protocols.masked.hub import MaskedExchange, Masking
 from eigenveil.protocols.masked.member import MaskedMember
 from eigenveil.protocols.masked.terms import MaskedTerms, require_survivors
 

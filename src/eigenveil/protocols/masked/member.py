@@ -11,6 +11,7 @@ from typing import Any, Final, final
 import numpy as np
 from numpy.typing import NDArray
 
+from eigenveil.data.rows import Rows
 from eigenveil.errors import BudgetExceeded, PeerError, require
 from eigenveil.linalg import Array
 from eigenveil.privacy import Share
@@ -21,7 +22,6 @@ from eigenveil.protocols.masked.session import Session
 from eigenveil.protocols.masked.terms import DECLINED, MaskedTerms, question_digest
 from eigenveil.protocols.messages import Ask, Brief, Done, Envelope, Masked, Message, Return, Table
 from eigenveil.protocols.party import Party, require_asked
-from eigenveil.rows import Rows
 from eigenveil.tasks import Question, Task
 
 __all__ = ["MaskedMember", "list_digest", "words_digest"]

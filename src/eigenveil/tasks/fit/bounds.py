@@ -12,8 +12,8 @@ import numpy as np
 from eigenveil.errors import ParameterError, require_param
 from eigenveil.linalg import Array
 from eigenveil.privacy import Domain
-from eigenveil.privacy.domain import FARTHEST, LARGEST, SMALLEST
 from eigenveil.privacy.facts import TableRows
+from eigenveil.privacy.sums.domain import FARTHEST, LARGEST, SMALLEST
 from eigenveil.tasks import lies_far, shrunk
 
 __all__ = ["RowBounds"]

@@ -4,10 +4,10 @@ import math
 from dataclasses import dataclass
 from typing import final
 
+from eigenveil.data.rows import Rows
 from eigenveil.errors import require
 from eigenveil.linalg import Array
 from eigenveil.privacy import Bounded, Neighbours, sum_sensitivity
-from eigenveil.rows import Rows
 from eigenveil.tasks import Question, SumTask, Totals
 from eigenveil.tasks.base import require_step
 from eigenveil.tasks.fit.bounds import RowBounds

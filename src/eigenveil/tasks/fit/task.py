@@ -13,10 +13,10 @@ from typing import Any, Final, Literal, Self, TypeVar, final
 
 import numpy as np
 
+from eigenveil.data.rows import Rows
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace, top_eigen
 from eigenveil.privacy import Domain, Exact, Mechanism, Neighbours, Portion, gram_sensitivity
-from eigenveil.rows import Rows
 from eigenveil.tasks import Question, SumTask, Task, Totals, tie_at
 from eigenveil.tasks.base import require_array
 from eigenveil.tasks.fit.bounds import RowBounds

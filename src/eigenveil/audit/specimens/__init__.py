@@ -1,0 +1,1 @@
+"""Fits that are known to be wrong: the audit must catch each of them."""

@@ -1,0 +1,206 @@
+"""Specimens of one holder: what we ship, with one thing wrong. An audit that does not refute them is blind."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Final, cast, final
+
+import numpy as np
+from numpy.random import Generator
+
+from eigenveil.audit.case import Case, Claim, Trial, mu_of
+from eigenveil.audit.cases.canaries import enough_people, lifted, tossed
+from eigenveil.audit.cases.curator import two_fits
+from eigenveil.audit.cases.curator_seen import BUDGET, blanked, fitted, guarantee_of
+from eigenveil.data.rows import Block, Rows
+from eigenveil.estimators import PrivatePCA
+from eigenveil.estimators.private.curator import Request
+from eigenveil.linalg import Array
+from eigenveil.privacy import Budget, Charge, Domain, Ledger, Neighbours, Region
+from eigenveil.privacy.sums.domain import Scored, SparseBlock
+from eigenveil.tasks.fit.bounds import RowBounds
+
+__all__ = ["CASES"]
+
+_DIM: Final = 8
+_AXES: Final = np.eye(_DIM)
+_TOO_LITTLE: Final = 0.8
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class _Misjudged(Region):
+    """A region in which rows become what they do in `inner`, and move sums by `part` of what is true of `stated`."""
+
+    dim: int
+    radius: float
+    stated: Domain
+    inner: Domain
+    part: float = 1.0
+
+    @property
+    def shifted_center(self) -> Array | None:
+        return self.inner.shifted_center
+
+    @property
+    def unit(self) -> float | None:
+        return self.inner.unit
+
+    def dense(self, block: Block, *, out: Array | None = None, squared: bool = False) -> Array:
+        return self.inner.dense(block, out=out, squared=squared)
+
+    def moved(self, block: Block, *, out: Array, squared: bool = False) -> tuple[Array, Array]:
+        return self.inner.moved(block, out=out, squared=squared)
+
+    def sparse(self, block: Block, *, squared: bool = False) -> SparseBlock:
+        return self.inner.sparse(block, squared=squared)
+
+    def whole(self, block: Block, *, unit: float, squared: bool = False, out: Array | None = None) -> Array:
+        return self.inner.whole(block, unit=unit, squared=squared, out=out)
+
+    def whole_sparse(self, block: Block, *, unit: float, squared: bool = False) -> SparseBlock:
+        return self.inner.whole_sparse(block, unit=unit, squared=squared)
+
+    def squares(self, block: Block) -> Array:
+        return self.inner.squares(block)
+
+    def scored(self, block: Block, *, basis: Array, out: Array | None = None) -> Scored:
+        return self.inner.scored(block, basis=basis, out=out)
+
+    def sum_sensitivity(self, neighbours: Neighbours) -> float:
+        return self.part * self.stated.sum_sensitivity(neighbours)
+
+    def gram_sensitivity(self, neighbours: Neighbours) -> float:
+        return self.part * self.stated.gram_sensitivity(neighbours)
+
+    def gram_times_sensitivity(self, neighbours: Neighbours, *, basis: Array, basis_norm: float) -> float:
+        return self.part * self.stated.gram_times_sensitivity(neighbours, basis=basis, basis_norm=basis_norm)
+
+    def trace_sensitivity(self, neighbours: Neighbours) -> float:
+        return self.part * self.stated.trace_sensitivity(neighbours)
+
+
+@final
+class _OtherBounds:
+    """Bounds around which regions are `changed`, and that are in everything else those they stand in for."""
+
+    def __init__(self, bounds: RowBounds, changed: Callable[[Domain], Region]) -> None:
+        self._bounds, self._changed = bounds, changed
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._bounds, name)
+
+    def around(self, center: Array | None) -> Region:
+        return self._changed(self._bounds.around(center))
+
+
+def _quiet(domain: Domain) -> Region:
+    """What one person moves, a fifth too small: noise is made in proportion to it."""
+    return _Misjudged(domain.dim, domain.radius, domain, domain, _TOO_LITTLE)
+
+
+def _uncut(domain: Domain) -> Region:
+    """Rows as in exact fits, which are cut nowhere."""
+    return _Misjudged(domain.dim, domain.radius, domain, replace(domain, radius=math.inf))
+
+
+@final
+class _QuietPCA(PrivatePCA):
+    """A `PrivatePCA` whose noise is a fifth too small."""
+
+    def _request(self, rows: Rows, *, private: bool) -> Request:
+        request = super()._request(rows, private=private)
+        return replace(request, bounds=cast(RowBounds, _OtherBounds(request.bounds, _quiet)))
+
+
+@final
+class _UncutPCA(PrivatePCA):
+    """A `PrivatePCA` that forgot to cut rows to `row_bound`."""
+
+    def _request(self, rows: Rows, *, private: bool) -> Request:
+        request = super()._request(rows, private=private)
+        return replace(request, bounds=cast(RowBounds, _OtherBounds(request.bounds, _uncut)))
+
+
+def _forgetful(budget: Budget) -> Ledger:
+    """A ledger that does not write down the first charge that it accepts."""
+    ledger = Ledger(epsilon=budget.epsilon, delta=budget.delta)
+    write = ledger._write
+    seen = []
+
+    def forget(charge: Charge) -> None:
+        seen.append(charge)
+        if len(seen) > 1:
+            write(charge)
+
+    vars(ledger)["_write"] = forget
+    return ledger
+
+
+def _twice(budget: Budget, rng: Generator, state: int | None) -> Trial:
+    return two_fits(budget, rng, state, ledger=_forgetful(budget), each=budget)
+
+
+def _measured(budget: Budget, rng: Generator, state: int | None) -> Trial:
+    """Somebody who gives the length of the longest row as row_bound: how much noise there is then tells of that row."""
+    present = tossed(1, rng)
+    base = lifted(_DIM, length=1.0, people=enough_people(_DIM, deviation=1 / mu_of(budget)))
+    table = np.vstack([base, np.where(present[:, None], 1.1, 0.0) * _AXES[:1]])
+    pca = fitted(table, budget, state, row_bound=float(np.linalg.norm(table, axis=1).max()))
+    # Nothing of the table is looked at but what a fit is free to say: below which variance there is only noise.
+    return Trial(np.array([pca.noise_floor_]), present)
+
+
+CASES = (
+    Case(
+        name="wrong/quiet-noise",
+        kind="specimen",
+        about="PrivatePCA with noise a fifth too small: all components and variances, seen by anybody",
+        canary="a row along each axis, there or blank",
+        tests=("curve", "noise"),
+        budget=BUDGET,
+        claim=guarantee_of,
+        trial=partial(blanked, given=np.eye(16), bounded=np.eye(16), estimator=_QuietPCA),
+        quick=300,
+        full=3000,
+        threshold=0.5,
+    ),
+    Case(
+        name="wrong/forgetful-ledger",
+        kind="specimen",
+        about="two fits of PrivatePCA paid from a Ledger that forgets one charge: all components and variances, twice",
+        canary="a row along each axis, there or blank in both fits",
+        tests=("curve",),
+        budget=BUDGET,
+        claim=lambda budget: Claim.of(budget, "the ledger"),
+        trial=_twice,
+        quick=200,
+        full=2000,
+        threshold=0.5,
+    ),
+    Case(
+        name="wrong/unclipped-row",
+        kind="specimen",
+        about="PrivatePCA that does not cut rows to row_bound: all components and variances, seen by anybody",
+        canary="a row along each axis ten times too long, there or blank",
+        tests=("curve",),
+        budget=BUDGET,
+        claim=guarantee_of,
+        trial=partial(blanked, given=10 * _AXES, bounded=_AXES, estimator=_UncutPCA),
+        quick=80,
+        full=800,
+    ),
+    Case(
+        name="wrong/bound-from-data",
+        kind="specimen",
+        about="PrivatePCA with the longest row's length as row_bound: the noise floor alone, seen by anybody",
+        canary="a row a tenth longer than all others, there or blank",
+        tests=("curve",),
+        budget=BUDGET,
+        claim=guarantee_of,
+        trial=_measured,
+        quick=100,
+        full=1000,
+    ),
+)

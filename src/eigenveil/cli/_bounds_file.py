@@ -1,0 +1,218 @@
+"""`--bounds bounds.json`: what `eigenveil bounds --output` wrote, read back strictly, as the settings of a fit.
+
+The file is an input like any other: it may have been edited, cut short or meant for another table, and then it is refused.
+"""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, final
+
+import typer
+
+from eigenveil.errors import require
+from eigenveil.params import PrivateParams, declared
+from eigenveil.params.words import flag
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from eigenveil.privacy import Budget, Guarantee
+
+__all__ = ["FORMAT", "BoundsFile", "reach_of_ranges", "show_bounds", "was_given"]
+
+FORMAT: Final = "eigenveil bounds 1"
+_LARGEST: Final = 1 << 26
+_PUBLIC: Final = (
+    "NOT COVERED BY THE GUARANTEE: the bounds in {} were found without noise, or with a known seed. A bound read off these "
+    "people's rows gives them away, so use it only where it comes from a public table."
+)
+
+BoundsPath: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--bounds",
+        metavar="FILE",
+        help="What `eigenveil bounds --output` wrote: the bound, with the mean or the ranges it found, in place of the options "
+        "here.",
+        rich_help_panel="Where rows lie (public knowledge, never read from the data)",
+        show_default=False,
+    ),
+]
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class BoundsFile:
+    """Bounds that were found for a table of `dim` columns, and what they cost (`guarantee`).
+
+    `settings` are what the file says of a fit. Those in `fixed` belong together and cannot be given beside it; the others serve
+    unless they are given. `columns` are the names, None where the table had none.
+    """
+
+    path: Path
+    dim: int
+    columns: tuple[str, ...] | None
+    settings: Mapping[str, Any]
+    fixed: tuple[str, ...]
+    guarantee: "Guarantee"
+
+    @classmethod
+    def read(cls, path: Path) -> "BoundsFile":
+        """The bounds in `path`; a `ValueError` that names it for anything else."""
+        require(path.is_file(), f"--bounds {path} does not exist or is not a file")
+        require(path.stat().st_size <= _LARGEST, f"--bounds {path} is too large to be a file of bounds")
+        try:
+            plain = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refused)
+        except (UnicodeDecodeError, json.JSONDecodeError, RecursionError):
+            raise ValueError(f"--bounds {path} is not JSON") from None
+        try:
+            return cls._of(path, plain)
+        except ValueError as error:
+            raise ValueError(f"--bounds {path}: {error}") from error
+
+    @classmethod
+    def _of(cls, path: Path, plain: Any) -> "BoundsFile":
+        from eigenveil.privacy import Guarantee
+
+        good = isinstance(plain, Mapping) and plain.get("format") == FORMAT
+        require(good, f"not written by `eigenveil bounds --output`: its format must be {FORMAT!r}")
+        dim, kind, names = (plain.get(name) for name in ("dim", "kind", "columns"))
+        require(isinstance(dim, int) and not isinstance(dim, bool) and dim >= 1, "dim must be a number of columns")
+        require(kind in ("rows", "columns"), "kind must be rows or columns")
+        text = isinstance(names, list) and len(names) == dim and all(isinstance(name, str) for name in names)
+        require(names is None or text, f"columns must be {dim} names, or null")
+        require(isinstance(plain.get("guarantee"), Mapping), "guarantee must say what the bounds cost")
+        guarantee = Guarantee.from_dict(plain["guarantee"])
+        settings, fixed = _of_rows(plain, dim) if kind == "rows" else _of_columns(plain, dim)
+        return cls(path, dim, None if names is None else tuple(names), settings, fixed, guarantee)
+
+    @property
+    def of_columns(self) -> bool:
+        """Whether it holds ranges of columns."""
+        return "column_bounds" in self.settings
+
+    def merged(self, settings: Mapping[str, Any], given: Sequence[str]) -> dict[str, Any]:
+        """`settings` of a command with those of the file put in; `given` are the names that were written out beside it."""
+        both = [flag(one) for name, one in declared(PrivateParams).items() if name in self.fixed and name in given]
+        require(not both, f"--bounds {self.path} says {', '.join(both)} already; leave out one of them")
+        chosen = {name: value for name, value in self.settings.items() if name not in given}
+        if self.of_columns and "scale" in given:
+            # The bound on rows is in units of the file's own scale.
+            chosen.pop("row_bound", None)
+        return {**settings, **chosen}
+
+    def for_stream(self, settings: Mapping[str, Any], given: Sequence[str]) -> dict[str, Any]:
+        """As `merged`, for a stream, which has neither ranges of columns nor units."""
+        require(
+            not self.of_columns, f"--bounds {self.path} holds ranges of columns, and a stream takes a bound on rows"
+        )
+        require(
+            self.settings["scale"] is None,
+            f"--bounds {self.path} was found in units of a --scale, which a stream does not have",
+        )
+        found = self.merged(settings, given)
+        center = found["center"] is not None and found["center"] is not False
+        return {**settings, "row_bound": found["row_bound"], "center": center, "origin": found["origin"]}
+
+    def require_columns(self, dim: int, columns: Sequence[str] | None) -> None:
+        """Refuse a table of other columns than the bounds were found for."""
+        require(dim == self.dim, f"--bounds {self.path} is of {self.dim} columns and the table has {dim}")
+        if columns is None or self.columns is None:
+            return
+        other = [f"{new!r} where {old!r} was" for old, new in zip(self.columns, columns, strict=True) if old != new]
+        require(not other, f"--bounds {self.path} is of other columns than the table has: {', '.join(other)}")
+
+    @property
+    def warning(self) -> str | None:
+        """What nobody may overlook where a private fit takes bounds that are not private."""
+        return None if self.guarantee.private else _PUBLIC.format(self.path)
+
+    def together(self, budget: "Budget", neighbours: str) -> str | None:
+        """What the search and a fit on the same people cost together; None where their promises cannot be added up."""
+        from eigenveil.privacy import Budget, epsilon_of
+
+        epsilon, delta = self.guarantee.epsilon, self.guarantee.delta
+        if epsilon is None or delta is None or self.guarantee.relation != neighbours:
+            return None
+        both = epsilon_of(math.hypot(Budget(epsilon, delta).mu, budget.mu), budget.delta)
+        digits = 3 - math.floor(math.log10(both))
+        # Rounded up: a promise is not to look better than it is.
+        whole = math.ceil(both * 10**digits - 1e-9) / 10**digits
+        return (
+            f"finding the bounds in {self.path} cost ({epsilon:g}, {delta:g}); where they are of the same people, both together "
+            f"keep ({whole:g}, {budget.delta:g})"
+        )
+
+
+def show_bounds(console: "Console", known: BoundsFile, settings: Mapping[str, Any]) -> None:
+    """Say of bounds that a private fit with `settings` has taken what they cost, and whether they are private at all."""
+    from eigenveil.cli._report import warning_panel
+    from eigenveil.privacy import Budget
+
+    if known.warning is not None:
+        console.print(warning_panel(known.warning))
+    both = known.together(Budget(settings["epsilon"], settings["delta"]), settings["neighbours"])
+    if both is not None:
+        console.print(f"\n{both}", soft_wrap=True)
+
+
+def reach_of_ranges(dim: int) -> float:
+    """How long a row is at most in units of half the range of each of `dim` columns, around their middles."""
+    return float(f"{math.sqrt(dim):.6g}")
+
+
+def was_given(context: typer.Context, names: Sequence[str]) -> tuple[str, ...]:
+    """Which of these options were written out on the command line."""
+    found = ((name, context.get_parameter_source(name)) for name in names)
+    return tuple(name for name, source in found if source is not None and source.name == "COMMANDLINE")
+
+
+def _of_rows(plain: Mapping[str, Any], dim: int) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """A bound around the mean that was found, which a fit then need not search for, or around zero."""
+    require(plain.get("row_bound") is not None, f"no bound was found: {plain.get('why') or 'it does not say why'}")
+    bound = _number(plain, "row_bound")
+    require(bound > 0, f"row_bound must be positive, got {bound:g}")
+    scale = None if plain.get("scale") is None else _numbers(plain, "scale", dim)
+    center = None if plain.get("center") is None else _numbers(plain, "center", dim)
+    around: dict[str, Any] = {"center": None, "origin": None, "mean_bound": None}
+    if center is not None:
+        around = {"center": "private", "origin": center, "mean_bound": bound}
+    return {"row_bound": bound, "scale": scale, **around}, ("row_bound", "scale", "center", "origin", "mean_bound")
+
+
+def _of_columns(plain: Mapping[str, Any], dim: int) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """A range for each column, in units in which all of them weigh the same."""
+    require(plain.get("low") is not None, f"no bounds were found: {plain.get('why') or 'it does not say why'}")
+    low, high, scale = (_numbers(plain, name, dim) for name in ("low", "high", "scale"))
+    require(all(a <= b for a, b in zip(low, high, strict=True)), "every low must be at most its high")
+    return {"column_bounds": (low, high), "scale": scale, "row_bound": reach_of_ranges(dim)}, ("column_bounds",)
+
+
+def _number(plain: Mapping[str, Any], name: str) -> float:
+    require(_is_number(plain.get(name)), f"{name} must be a number")
+    return float(plain[name])
+
+
+def _numbers(plain: Mapping[str, Any], name: str, dim: int) -> list[float]:
+    found = plain.get(name)
+    good = isinstance(found, list) and len(found) == dim and all(_is_number(one) for one in found)
+    require(good, f"{name} must be {dim} numbers")
+    assert isinstance(found, list)
+    numbers = [float(one) for one in found]
+    require(name != "scale" or min(numbers) > 0, "every scale must be positive")
+    return numbers
+
+
+def _is_number(value: Any) -> bool:
+    # A whole number can be too large for a float.
+    try:
+        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(float(value))
+    except OverflowError:
+        return False
+
+
+def _refused(word: str) -> float:
+    raise json.JSONDecodeError(f"{word} is no number", word, 0)

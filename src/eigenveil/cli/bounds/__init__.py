@@ -1,0 +1,1 @@
+"""The commands `bounds` and `spectrum`."""

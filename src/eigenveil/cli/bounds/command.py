@@ -1,0 +1,119 @@
+"""`eigenveil bounds`: a bound for a fit, found privately, with what it trades against what and the command that comes next."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from eigenveil.cli import _options as option
+from eigenveil.cli._derived import with_options
+from eigenveil.cli._files import read_rows, require_input, require_output
+from eigenveil.cli._terminal import errors_as_lines, output, watched, wrote
+from eigenveil.cli.bounds import options as bounding
+from eigenveil.errors import require, require_param
+from eigenveil.params import BoundsParams
+
+if TYPE_CHECKING:
+    from eigenveil.estimators.bounds.columns import FoundColumnBounds
+    from eigenveil.estimators.bounds.found import FoundBounds
+
+__all__ = ["bounds"]
+
+
+@errors_as_lines
+@with_options(BoundsParams)
+def bounds(
+    data: option.Data,
+    settings: dict[str, Any],
+    columns: bounding.Columns = False,
+    total: bounding.Total = None,
+    components: bounding.Rank = None,
+    drop: option.Drop = None,
+    features: option.Features = None,
+    one_based: option.OneBased = False,
+    target: bounding.BoundsOutput = None,
+    force: option.Force = False,
+    as_json: bounding.AsJson = False,
+) -> None:
+    """Find a bound on rows privately, for a fit that needs one.
+
+    A fit needs a bound that was not read off its rows. Where you know
+    none, a small part of the budget finds one:
+
+      eigenveil bounds people.csv --epsilon 0.1 --delta 1e-6
+
+    The answer comes with what other bounds would cut and cost, and with
+    the `eigenveil fit` command that uses it. Both spend on the same
+    people: with --total it says how much is left for the fit. With
+    --output bounds.json the fit reads it from there (--bounds).
+
+    A range for each column instead of one bound for whole rows:
+
+      eigenveil bounds people.csv --columns --epsilon 0.3 --delta 1e-6
+
+    Where noise hides the answer it says so, names no bound, and ends with
+    exit code 1. What it cost is spent all the same.
+    """
+    require_input(data)
+    if target is not None:
+        require_output(target, endings=(".json",), force=force, inputs=[data])
+    searched = settings["center"] == "private"
+    require(not columns or components is None, "--components is for a bound on rows: leave out --columns")
+    require(not columns or searched, "--center is for a bound on rows: leave out --columns")
+    require_param(
+        columns or searched or settings["origin"] is None,
+        "{origin} is where the mean is looked for, and {center=None} looks for none; leave out one of them",
+    )
+    left = bounding.left_for_fit(total, settings["epsilon"], settings["delta"])
+    from eigenveil.cli._report import warning_panel
+    from eigenveil.cli.bounds.show import Answer, Asked
+
+    reading = {"drop": drop or [], "features": features, "one_based": one_based}
+    found, names = _found(data, settings, reading, columns=columns, kept=target is not None or as_json)
+    answer = Answer.of(found, Asked(data, settings, reading, left, components, names, target))
+    if target is not None:
+        bounding.write_json(target, answer.plain)
+        wrote(target)
+    if as_json:
+        typer.echo(json.dumps(answer.plain, indent=2, allow_nan=False))
+    else:
+        console = output()
+        if settings["random_state"] is not None and settings["epsilon"] is not None:
+            console.print(warning_panel(option.SEEDED))
+        console.print(answer.view)
+        if answer.steps:
+            console.print()
+        bounding.show_steps(console, answer.steps)
+        if settings["epsilon"] is not None and bounding.columns_were_counted(data, features):
+            console.print(warning_panel(option.COUNTED))
+        if target is not None:
+            console.print(f"\nwritten to {target}", soft_wrap=True)
+    if not answer.named:
+        raise typer.Exit(1)
+
+
+def _found(
+    data: Path, settings: Mapping[str, Any], reading: Mapping[str, Any], *, columns: bool, kept: bool
+) -> "tuple[FoundBounds | FoundColumnBounds, tuple[str, ...] | None]":
+    """What was found, and the names of the columns where the file has any; `kept` says that the answer will be in a file."""
+    from dataclasses import replace
+
+    from eigenveil.estimators.bounds.columns import find_column_bounds
+    from eigenveil.estimators.bounds.rows import find_bounds
+
+    given = dict(settings)
+    table = read_rows(data, person=given.pop("person"), **reading)
+    dim = table.rows.shape[1]
+    require(
+        not columns or kept or dim <= bounding.WIDEST,
+        f"ranges of {dim} columns do not fit on a command line: give --output bounds.json too, for `eigenveil fit --bounds "
+        "bounds.json`; nothing was released",
+    )
+    with watched(table.rows) as rows:
+        if not columns:
+            return find_bounds(rows, **given), table.columns
+        del given["center"]
+        # Rows read from a file carry no names, so the answer learns them here.
+        return replace(find_column_bounds(rows, **given), columns=table.columns), table.columns

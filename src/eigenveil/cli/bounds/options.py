@@ -1,0 +1,148 @@
+"""What `eigenveil bounds` and `eigenveil spectrum` share: options of their own, what is left for a fit, and what comes next."""
+
+import json
+import math
+import shlex
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, final
+
+import typer
+
+from eigenveil.errors import require, require_param
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["Step", "columns_were_counted", "command_of", "left_for_fit", "reading_words", "show_steps", "write_json"]
+
+# What fits on a command line.
+WIDEST: Final = 16
+
+Columns: TypeAlias = Annotated[
+    bool, typer.Option("--columns", help="A range for each column instead, at sqrt(columns) times the noise.")
+]
+Total: TypeAlias = Annotated[
+    float | None,
+    typer.Option(
+        metavar="EPSILON",
+        help="The epsilon that this and the fit may spend together, to say what is left for the fit.",
+        rich_help_panel="Privacy",
+        show_default="1, if --epsilon is less",
+    ),
+]
+Rank: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        "--components",
+        "-k",
+        min=1,
+        metavar="K",
+        help="How many components the fit will have, to say what each bound would bring.",
+        show_default=False,
+    ),
+]
+AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="The answer as JSON.")]
+BoundsOutput: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--output",
+        "--out",
+        "-o",
+        help="Write the answer to a .json file too, which `eigenveil fit --bounds` reads.",
+        show_default=False,
+    ),
+]
+SpectrumOutput: TypeAlias = Annotated[
+    Path, typer.Option("--output", "--out", "-o", help="Where the spectrum goes, a .json file for `eigenveil plan`.")
+]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What can be done next: why, the command that does it, and what is to be known of it."""
+
+    why: str
+    command: str
+    notes: tuple[str, ...] = ()
+
+
+def show_steps(console: "Console", steps: Iterable[Step]) -> None:
+    """Each command by itself on its line, whatever its length, so that it can be copied."""
+    for step in steps:
+        console.print(step.why, style="bold", soft_wrap=True)
+        console.print(f"  {step.command}", soft_wrap=True)
+        for note in step.notes:
+            console.print(note, style="bold", soft_wrap=True)
+
+
+def left_for_fit(total: float | None, epsilon: float | None, delta: float | None) -> tuple[float, float] | None:
+    """The total epsilon, and what a fit may spend of it after this, at the same delta: Gaussian releases add up in squares.
+
+    Rounded down to four digits. None where no total was given and there is none to suggest.
+
+    >>> left_for_fit(None, 0.1, 1e-6)
+    (1.0, 0.9926)
+    """
+    from eigenveil.estimators.checks import budget_of
+    from eigenveil.privacy import epsilon_of, mu_for
+
+    spent = budget_of(epsilon, delta)
+    if spent is None:
+        require_param(total is None, "--total means nothing with {epsilon=None}; leave it out")
+        return None
+    if total is None and spent.epsilon >= 1:
+        return None
+    whole = 1.0 if total is None else total
+    require(
+        math.isfinite(whole) and whole > spent.epsilon,
+        f"--total must be more than --epsilon, as it is for both, got {whole:g} and {spent.epsilon:g}",
+    )
+    left = epsilon_of(math.sqrt(mu_for(whole, spent.delta) ** 2 - spent.mu**2), spent.delta)
+    digits = 3 - math.floor(math.log10(left))
+    return whole, math.floor(left * 10**digits) / 10**digits
+
+
+def why_next(left: tuple[float, float] | None) -> str:
+    """What a next step has to spend."""
+    if left is None:
+        return "Next:"
+    return f"Next, with the epsilon = {left[1]:g} that this leaves of {left[0]:g} for both:"
+
+
+def command_of(*words: Any) -> str:
+    """A command line that can be copied.
+
+    >>> command_of("fit", Path("my table.csv"), "-k", 5)
+    "eigenveil fit 'my table.csv' -k 5"
+    """
+    return shlex.join(["eigenveil", *map(str, words)])
+
+
+def reading_words(reading: Mapping[str, Any]) -> list[str]:
+    """The options with which the next command reads the same table.
+
+    >>> reading_words({"drop": ["a", "b"], "features": None, "one_based": True})
+    ['--drop', 'a', '--drop', 'b', '--one-based']
+    """
+    features = [] if reading["features"] is None else ["--features", str(reading["features"])]
+    dropped = [word for name in reading["drop"] for word in ("--drop", name)]
+    return [*dropped, *features, *(["--one-based"] if reading["one_based"] else [])]
+
+
+def columns_were_counted(data: Path, features: int | None) -> bool:
+    """Whether the number of columns comes from the rows of the file."""
+    from eigenveil.data.archive import SVMLIGHT
+
+    return data.suffix.lower() in SVMLIGHT and features is None
+
+
+def write_json(path: Path, plain: Mapping[str, Any]) -> None:
+    """Write plain values whole or not at all, for everybody to read: they are released."""
+    from eigenveil.data.archive import whole_file
+
+    with whole_file(path) as temporary:
+        temporary.write_text(json.dumps(plain, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+        temporary.chmod(0o644)

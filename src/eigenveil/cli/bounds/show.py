@@ -1,0 +1,265 @@
+"""What `eigenveil bounds` shows of what it found: the answer, the trade, what it cost, and the commands that come next."""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Final, final
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from eigenveil.cli._bounds_file import FORMAT, reach_of_ranges
+from eigenveil.cli._report import guarantee_panel, plain
+from eigenveil.cli.bounds.options import WIDEST, Step, command_of, reading_words, why_next
+from eigenveil.estimators.bounds.columns import FoundColumnBounds
+from eigenveil.estimators.bounds.found import FoundBounds
+from eigenveil.params import PrivateParams
+from eigenveil.params.texts import text_of
+from eigenveil.params.words import as_options
+from eigenveil.privacy import Budget, Guarantee
+
+__all__ = ["Answer", "Asked"]
+
+_TRADE: Final = (
+    "A fit scales rows that are longer than the bound down to it (they are cut), and adds as much noise as hides one row of that "
+    "length. So a larger bound cuts fewer people, and the noise of a fit grows with its square. Fill is what there is to find in "
+    "units of that noise: the mean squared length of rows cut to the bound, over its square. A bound that cuts a few people "
+    "in a hundred is usually a good one; one that cuts half of them keeps directions and loses how far people lie along them."
+)
+_SHARED: Final = (
+    "Both are about the same people, so their costs add up: what was spent here is spent, also if no fit follows, and asking "
+    "again is a further cost."
+)
+_SQRT: Final = (
+    "Each person is in every column, so ranges of d columns cost sqrt(d) times the noise of one bound on whole rows, which "
+    "`eigenveil bounds` finds without --columns."
+)
+_HALVES: Final = "It puts columns in units of half their range, so that all of them weigh the same."
+_MOST_COLUMNS: Final = 40
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What was asked: values of parameters by name, how the table was read, and of a total epsilon what is left for the fit.
+
+    `columns` are the names in the table, and `target` is the file that the answer is written to, None where there is none.
+    """
+
+    data: Path
+    settings: Mapping[str, Any]
+    reading: Mapping[str, Any]
+    left: tuple[float, float] | None
+    rank: int | None
+    columns: tuple[str, ...] | None = None
+    target: Path | None = None
+
+    @property
+    def budget(self) -> Budget | None:
+        """What is left for the fit."""
+        delta = self.settings["delta"]
+        return None if self.left is None or delta is None else Budget(self.left[1], delta)
+
+    def fit(self, **bounds: Any) -> Step:
+        """The fit that comes next: with these bounds, or from the file that holds them and more."""
+        private = self.settings["epsilon"] is not None
+        same = {name: self.settings[name] for name in ("delta", "neighbours", "person", "scale")}
+        own = reading_words(self.reading)
+        if self.target is not None:
+            # Units are in the file, too.
+            bounds, own = {"scale": None}, [*own, "--bounds", str(self.target)]
+        # Words in capitals stand for what only the reader knows.
+        spend = None if not private else "EPSILON" if self.left is None else self.left[1]
+        values = {"n_components": self.rank or "K", "epsilon": spend, **same, **bounds}
+        command = command_of("fit", self.data, *as_options(PrivateParams(**values)), *own)
+        return Step(why_next(self.left), command, (_SHARED,) if private else ())
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Answer:
+    """What is shown: whether a bound is `named`, plain values for JSON, the view for a terminal, and what comes next."""
+
+    named: bool
+    plain: dict[str, Any]
+    view: Group
+    steps: tuple[Step, ...]
+
+    @classmethod
+    def of(cls, found: FoundBounds | FoundColumnBounds, asked: Asked) -> "Answer":
+        """Of a bound on rows, or of ranges of columns."""
+        if isinstance(found, FoundBounds):
+            kind, dim, named = "rows", found.dim, found.row_bound is not None
+            values, body, steps = _rows_values(found), list(_rows_view(found, asked)), tuple(_rows_steps(found, asked))
+        else:
+            kind, dim, named = "columns", len(found.flat), found.low is not None
+            values, body, steps = (
+                _columns_values(found),
+                list(_columns_view(found)),
+                tuple(_columns_steps(found, asked)),
+            )
+        head = {
+            "format": FORMAT,
+            "kind": kind,
+            "dim": dim,
+            "columns": None if asked.columns is None else list(asked.columns),
+        }
+        following = {"next": [step.command for step in steps]}
+        view = Group(*body, Text(""), guarantee_panel(found.guarantee))
+        return cls(named, {**head, **values, **_cost(found.guarantee), **following}, view, steps)
+
+
+def _cost(guarantee: Guarantee) -> dict[str, Any]:
+    return {
+        "private": guarantee.private,
+        "guarantee": guarantee.to_dict(),
+        "guarantee_in_words": guarantee.words(),
+    }
+
+
+def _rows_values(found: FoundBounds) -> dict[str, Any]:
+    return {
+        "row_bound": found.row_bound,
+        "mean_bound": found.mean_bound,
+        "center": None if found.center is None else found.center.tolist(),
+        "center_error": found.center_error,
+        "scale": None if found.scale is None else found.scale.tolist(),
+        "quantile": found.quantile,
+        "people": found.people,
+        "people_error": found.people_error,
+        "candidates": [asdict(one) for one in found.candidates],
+        "why": found.why,
+    }
+
+
+def _rows_view(found: FoundBounds, asked: Asked) -> Iterator[RenderableType]:
+    chosen = found.chosen
+    if chosen is None:
+        yield Text(f"Nothing can be said: {found.why}.", style="bold red")
+        return
+    around = "around the mean" if found.searched else "around zero" if found.center is None else "around the center"
+    yield Text.assemble(
+        ("row bound: ", "bold"),
+        (f"{chosen.bound:.4g}", "bold green"),
+        f" {around}. About {_share(chosen.cut)} of people have rows that are longer",
+        f", give or take {_share(chosen.error)}." if chosen.error else ".",
+    )
+    if found.why:
+        yield Text(f"{found.why[0].upper()}{found.why[1:]}.", style="yellow")
+    off = f", give or take {found.people_error:.0f}" if found.people_error else ""
+    known = f"; noise has moved the mean by {found.center_error:.2g} or so" if found.center_error else ""
+    yield Text(f"people: {found.people:.0f}{off}{known}", style="dim")
+    yield Text("")
+    yield _trade(found, asked)
+    yield Text(_TRADE, style="dim")
+
+
+def _trade(found: FoundBounds, asked: Asked) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    captured: tuple[float | None, ...] = (None,) * len(found.candidates)
+    names = ["bound", "people cut", "noise", "fill"]
+    if asked.rank is not None and asked.budget is not None:
+        captured = found.captured(min(asked.rank, found.dim), asked.budget)
+        names.append("captured, a guess")
+    for name in [*names, ""]:
+        table.add_column(name, justify="right", no_wrap=True)
+    for one, share in zip(found.candidates, captured, strict=True):
+        chosen = one.bound == found.row_bound
+        off = f" ± {_share(one.error)}" if one.error else ""
+        row = [f"{one.bound:.4g}", f"{_share(one.cut)}{off}", f"{one.noise:.2f}x", f"{one.fill:.2f}"]
+        more = [] if share is None else [f"{share:.2f}"]
+        table.add_row(*row, *more, "<- the answer" if chosen else "", style="bold green" if chosen else None)
+    return table
+
+
+def _share(share: float) -> str:
+    return f"{share:.1%}"
+
+
+def _rows_steps(found: FoundBounds, asked: Asked) -> Iterator[Step]:
+    if found.row_bound is None:
+        return
+    bound = float(f"{found.row_bound:.6g}")
+    place: dict[str, Any] = {"row_bound": bound}
+    if not found.searched:
+        place |= {"center": None}
+    elif found.dim <= WIDEST and found.center is not None:
+        # A hundredth of the bound away is as good, and shorter. Not to be searched for again, the mean costs a fit less.
+        units = 1.0 if found.scale is None else float(found.scale.min())
+        place |= {"origin": _rounded(found.center, unit=found.row_bound * units), "mean_bound": bound}
+    else:
+        place |= {"origin": asked.settings["origin"], "mean_bound": float(f"{found.mean_bound:.6g}")}
+    yield asked.fit(**place)
+    if asked.budget is None or found.chosen is None:
+        return
+    words = ["-n", f"{found.people:.0f}", "-d", found.dim, "-k", asked.rank or "K"]
+    words += ["--epsilon", text_of(asked.budget.epsilon), "--delta", text_of(asked.budget.delta)]
+    # The fit above is told where the mean is looked for, or has none.
+    words += ["--fill", f"{found.chosen.fill:.2g}", *(["--no-search"] if found.searched else ["--center", "known"])]
+    yield Step("What it will bring, before it is spent:", command_of("plan", *words))
+
+
+def _rounded(numbers: Any, *, unit: float) -> list[float]:
+    """Numbers rounded to a hundredth of `unit`, so that they are short on a command line."""
+    step = 10.0 ** math.floor(math.log10(unit / 100))
+    return [float(f"{round(float(number) / step) * step:.12g}") for number in numbers]
+
+
+def _columns_values(found: FoundColumnBounds) -> dict[str, Any]:
+    named = found.low is not None and found.high is not None
+    return {
+        "low": None if found.low is None else found.low.tolist(),
+        "high": None if found.high is None else found.high.tolist(),
+        "origin": found.origin.tolist() if named else None,
+        "scale": found.scale.tolist() if named else None,
+        "quantile": found.quantile,
+        "cut": found.cut,
+        "error": found.error,
+        "people": found.people,
+        "people_error": found.people_error,
+        "why": found.why,
+    }
+
+
+def _columns_view(found: FoundColumnBounds) -> Iterator[RenderableType]:
+    if found.low is None or found.high is None:
+        yield Text(f"Nothing can be said: {found.why}.", style="bold red")
+        yield Text(_SQRT, style="dim")
+        return
+    off = f", give or take {_share(found.error)}" if found.error else ""
+    yield Text.assemble(
+        ("column bounds: ", "bold"), f"about {_share(found.cut)} of people are cut on each side of each column{off}."
+    )
+    if found.why:
+        yield Text(f"{found.why[0].upper()}{found.why[1:]}.", style="yellow")
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for name in ("column", "low", "high", ""):
+        table.add_column(name, justify="left" if name == "column" else "right", no_wrap=True)
+    names = found.columns or tuple(f"column {i}" for i in range(1, len(found.low) + 1))
+    for name, low, high, flat in list(zip(names, found.low, found.high, found.flat, strict=True))[:_MOST_COLUMNS]:
+        table.add_row(plain(name), f"{low:.4g}", f"{high:.4g}", "nearly all at the origin" if flat else "")
+    if len(names) > _MOST_COLUMNS:
+        table.add_row(f"... and {len(names) - _MOST_COLUMNS} more, in --output and --json")
+    yield Text("")
+    yield table
+    yield Text(_SQRT, style="dim")
+
+
+def _columns_steps(found: FoundColumnBounds, asked: Asked) -> Iterator[Step]:
+    if found.low is None or found.high is None:
+        return
+    if len(found.low) > WIDEST and asked.target is None:
+        # What --json shows can be saved, and a fit then takes it with --bounds.
+        return
+    # In units of half its range each column lies within one of the middle, and a row within sqrt(d).
+    reach = reach_of_ranges(len(found.low))
+    step = asked.fit(
+        scale=[float(f"{value:.4g}") for value in found.scale],
+        origin=[float(f"{value:.6g}") for value in found.origin],
+        mean_bound=reach,
+        row_bound=reach,
+    )
+    yield replace(step, notes=(*step.notes, _HALVES))

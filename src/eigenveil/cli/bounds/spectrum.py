@@ -1,0 +1,146 @@
+"""`eigenveil spectrum`: the eigenvalues of a table, released once, for `eigenveil plan` to read."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import typer
+
+from eigenveil.cli import _options as option
+from eigenveil.cli._bounds_file import BoundsFile, BoundsPath, show_bounds, was_given
+from eigenveil.cli._derived import with_options
+from eigenveil.cli._files import read_rows, require_input, require_output
+from eigenveil.cli._terminal import errors_as_lines, output, watched, wrote
+from eigenveil.cli.bounds import options as bounding
+from eigenveil.params import SpectrumParams
+from eigenveil.params.texts import text_of
+
+if TYPE_CHECKING:
+    from rich.console import Group, RenderableType
+
+    from eigenveil.estimators.bounds.spectrum import ReleasedSpectrum
+
+__all__ = ["spectrum"]
+
+_SHOWN: Final = 12
+
+
+@errors_as_lines
+@with_options(SpectrumParams)
+def spectrum(
+    context: typer.Context,
+    data: option.Data,
+    settings: dict[str, Any],
+    total: bounding.Total = None,
+    bounds: BoundsPath = None,
+    drop: option.Drop = None,
+    features: option.Features = None,
+    one_based: option.OneBased = False,
+    target: bounding.SpectrumOutput = Path("spectrum.json"),
+    force: option.Force = False,
+) -> None:
+    """Release the spectrum of a table once, for `eigenveil plan`.
+
+    A plan is as good as what is known of the spectrum. A small part of the
+    budget tells it, with the bounds that the fit will have:
+
+      eigenveil spectrum people.csv --row-bound 12 --epsilon 0.1 \\
+        --delta 1e-6 -o spectrum.json
+      eigenveil plan -n 8000 -k 5 --epsilon 1 --delta 1e-6 \\
+        --spectrum spectrum.json
+
+    With --bounds bounds.json it takes what `eigenveil bounds` wrote.
+    Where noise hides all of it, it says so, writes nothing, and ends with
+    exit code 1. What it cost is spent all the same.
+    """
+    require_input(data)
+    require_output(target, endings=(".json",), force=force, inputs=[data, *([] if bounds is None else [bounds])])
+    epsilon, delta = settings["epsilon"], settings["delta"]
+    left = bounding.left_for_fit(total, epsilon, delta)
+    known = None if bounds is None else BoundsFile.read(bounds)
+    if known is not None:
+        settings = known.merged(settings, was_given(context, tuple(settings)))
+    reading = {"person": settings.pop("person"), "drop": drop or [], "features": features, "one_based": one_based}
+    found = _released(data, settings, reading, known)
+    console = output()
+    if settings["random_state"] is not None and epsilon is not None:
+        from eigenveil.cli._report import warning_panel
+
+        console.print(warning_panel(option.SEEDED))
+    if found.spectrum is not None:
+        bounding.write_json(target, found.spectrum.to_json())
+        wrote(target)
+    console.print(_view(found))
+    if epsilon is not None and bounding.columns_were_counted(data, features):
+        from eigenveil.cli._report import warning_panel
+
+        console.print(warning_panel(option.COUNTED))
+    if known is not None and epsilon is not None:
+        show_bounds(console, known, settings)
+    if found.spectrum is None:
+        raise typer.Exit(1)
+    console.print(f"\nspectrum written to {target}", soft_wrap=True)
+    bounding.show_steps(console, [_next(found, left, settings, target)])
+
+
+def _released(
+    data: Path, settings: Mapping[str, Any], reading: Mapping[str, Any], known: BoundsFile | None
+) -> "ReleasedSpectrum":
+    from eigenveil.estimators.bounds.spectrum import released_spectrum
+
+    table = read_rows(data, **reading)
+    if known is not None:
+        known.require_columns(table.rows.shape[1], table.columns)
+    with watched(table.rows) as rows:
+        return released_spectrum(rows, **settings)
+
+
+def _view(found: "ReleasedSpectrum") -> "Group":
+    from rich.console import Group
+    from rich.text import Text
+
+    from eigenveil.cli._report import guarantee_panel
+
+    return Group(*_bars(found), Text(""), guarantee_panel(found.guarantee))
+
+
+def _bars(found: "ReleasedSpectrum") -> "Iterator[RenderableType]":
+    from rich.text import Text
+
+    from eigenveil.cli._report import Bar, BarChart
+
+    if found.spectrum is None:
+        yield Text(f"Nothing can be said: {found.why}.", style="bold red")
+        return
+    values, error = found.spectrum.values, found.spectrum.error
+    yield Text(
+        f"spectrum of {found.spectrum.dim} columns: variance along each direction, over the square of the bound, "
+        f"{found.row_bound:.4g}",
+        style="bold",
+    )
+    digits = len(str(min(_SHOWN, len(values))))
+    bars = (
+        Bar(f"{at:>{digits}}", float(value), f"{value:.4f}", "cyan" if value > 2 * error else "dim")
+        for at, value in enumerate(values[:_SHOWN], start=1)
+    )
+    yield BarChart(tuple(bars), 2 * error, f"twice the error of each, {2 * error:.2g}")
+    if len(values) > _SHOWN:
+        yield Text(f"and {len(values) - _SHOWN} more")
+    off = f", give or take {found.people_error:.0f}" if found.people_error else ""
+    yield Text(f"rows fill {found.spectrum.fill:.2f} of their ball; people: {found.people:.0f}{off}")
+    if found.why:
+        yield Text(f"{found.why[0].upper()}{found.why[1:]}.", style="yellow")
+
+
+def _next(
+    found: "ReleasedSpectrum", left: tuple[float, float] | None, settings: Mapping[str, Any], target: Path
+) -> bounding.Step:
+    """The plan, for the fit that has the bounds of this spectrum."""
+    budget = "EPSILON" if left is None else text_of(left[1])
+    delta = "DELTA" if settings["delta"] is None else text_of(settings["delta"])
+    words = ["-n", f"{found.people:.0f}", "-k", "K", "--epsilon", budget, "--delta", delta, "--spectrum", target]
+    if settings["center"] != "private":
+        words += ["--center", "known"]
+    elif settings["mean_bound"] is not None or settings["column_bounds"] is not None:
+        words += ["--no-search"]
+    return bounding.Step(bounding.why_next(left), bounding.command_of("plan", *words))

@@ -1,0 +1,1 @@
+"""The commands of the parties in a study: `hub`, `site`, `node`, `peer`."""

@@ -1,0 +1,169 @@
+"""Before a site or peer takes part: its book, the name of its dataset there, and a person, or a policy, that says yes."""
+
+import getpass
+import hashlib
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import typer
+
+from eigenveil.cli._terminal import leaves
+from eigenveil.errors import require
+
+if TYPE_CHECKING:
+    from eigenveil.cli.network.view import Voice
+    from eigenveil.network.ledger.durable import Account, Book, StudyState
+    from eigenveil.network.study.file import StudyFile
+    from eigenveil.privacy import Budget
+
+__all__ = [
+    "DECLINED",
+    "agreed",
+    "dataset_named",
+    "known_study",
+    "opened_book",
+    "require_rehearsal",
+    "require_room",
+    "study_in",
+]
+
+# The exit code when the person says no.
+DECLINED: Final = 1
+
+
+@contextmanager
+def opened_book(path: Path, *, dry_run: bool) -> Iterator["Book"]:
+    """The book at `path`. In a dry run it is only looked at, and one that is not there is not made."""
+    from eigenveil.network.ledger.durable import Book
+
+    if not dry_run:
+        with Book.open(path) as book:
+            yield book
+    elif path.exists():
+        with Book.reading(path) as book:
+            yield book
+    else:
+        with tempfile.TemporaryDirectory() as folder, Book.open(Path(folder) / "ledger.db") as book:
+            yield book
+
+
+def known_study(book: "Book", digest: str, *, role: str) -> "StudyState | None":
+    """The study of this digest, if this `role` has joined it; a `ValueError` if it has finished, or was closed."""
+    known = study_in(book, digest)
+    if known is not None:
+        title = known.account.title
+        require(known.state != "finished", f"this {role} has finished the study {title!r}: its model was written then")
+        require(known.state == "open", f"the study {title!r} was closed for good in the book of this {role}")
+    return known
+
+
+def study_in(book: "Book", digest: str) -> "StudyState | None":
+    """The study of this digest as the book has it now, if it was ever joined."""
+    return next((state for state in book.studies() if state.account.study == digest), None)
+
+
+def dataset_named(path: Path, book: "Book | None", given: str | None, known: "StudyState | None", *, role: str) -> str:
+    """The name that was given, or that the study was joined with, or the only one in the book at `path`, None if there is none.
+
+    It is never made from the name of a file: a copy under another name would then have a budget of its own.
+    """
+    if given is not None:
+        joined = given if known is None else known.account.dataset
+        require(
+            joined == given,
+            f"--dataset {given!r}: this {role} joined the study with {joined!r}, and that cannot be changed",
+        )
+        return given
+    if known is not None:
+        return known.account.dataset
+    names = [] if book is None else [state.name for state in book.datasets()]
+    there = f"{path} knows {', '.join(map(repr, names))}" if names else f"{path} knows none yet"
+    require(
+        len(names) == 1,
+        f"--dataset is needed: what this {role} calls the people in the table, and {there}. Budgets attach to the name for life: "
+        "the same people, the same name",
+    )
+    return names[0]
+
+
+def require_room(book: "Book", account: "Account", *, life: "Budget | None") -> None:
+    """Refuse, before anybody is asked, what the book would refuse afterwards: more than the dataset has left for life."""
+    from eigenveil.network.ledger.budget import Standing, require_life
+
+    others = [
+        state.standing
+        for state in book.studies()
+        if state.account.dataset == account.dataset and state.account.study != account.study
+    ]
+    require_life(others, Standing(account.mu, account.beyond, life), dataset=account.dataset, title=account.title)
+
+
+def require_rehearsal(study: "StudyFile", rehearsal: bool) -> None:
+    """Refuse a study with a test seed unless a `rehearsal` was asked for, and one without if it was."""
+    require(
+        rehearsal or study.seed is None,
+        f"{study.name!r} is a rehearsal with a test seed: its noise can be subtracted, and it protects nobody. For test data "
+        "only, --rehearsal takes part",
+    )
+    require(not rehearsal or study.seed is not None, f"{study.name!r} is no rehearsal; leave --rehearsal out")
+
+
+def agreed(voice: "Voice", study: "StudyFile", book: "Book", *, rules: Path | None) -> str:
+    """The line for the book that says who consented, a person or the policy at `rules`; without consent this is the end."""
+    if rules is not None:
+        voice.say(f"Consent: --yes, under {rules}.")
+        return _by_policy(rules)
+    word = "yes" if study.private else "no privacy"
+    if _ask(word):
+        return _by_person(word)
+    book.note(study.digest, "consent was asked for and not given")
+    voice.say("Nothing was sent and nothing was charged.")
+    raise typer.Exit(DECLINED)
+
+
+def _ask(word: str) -> bool:
+    """Whether the person at the terminal types `word`. There must be one: a pipe is nobody."""
+    require(
+        _at_terminal(),
+        "consent needs a person at a terminal, and nobody is there to ask; --yes with a --policy consents by rules",
+    )
+    _forget_typed()
+    try:
+        typed: str = typer.prompt(f"Type {word} to take part", default="", show_default=False)
+    except typer.Abort:
+        leaves("nothing was sent and nothing was charged")
+        raise KeyboardInterrupt from None
+    return typed.strip().lower() == word
+
+
+def _at_terminal() -> bool:
+    return sys.stdin is not None and sys.stdin.isatty()
+
+
+def _forget_typed() -> None:
+    """What was typed before the question was there is no answer to it."""
+    try:
+        import termios
+    except ImportError:
+        # Windows has no such thing.
+        return
+    termios.tcflush(sys.stdin, termios.TCIFLUSH)
+
+
+def _by_person(word: str) -> str:
+    """The line for the book when a person consented."""
+    try:
+        who = getpass.getuser()
+    except (OSError, KeyError):
+        # An account without a name.
+        who = "somebody"
+    return f"consent: {who} typed {word!r}"
+
+
+def _by_policy(path: Path) -> str:
+    """The line for the book when a policy did, with a digest of it as it was."""
+    return f"consent: --yes under the policy {path.name}, sha256 {hashlib.sha256(path.read_bytes()).hexdigest()}"

@@ -1,0 +1,167 @@
+"""`eigenveil hub`: gather a study across organisations, from the first question to the model."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from eigenveil.cli._terminal import errors_as_lines, wrote
+from eigenveil.cli.network import options as option
+from eigenveil.cli.network import words
+from eigenveil.cli.network.run import TOO_FEW, carried, refused, require_grpc
+from eigenveil.cli.network.view import HubView, Voice, shown_names, traffic_of
+from eigenveil.data.archive import whole_file
+from eigenveil.errors import ProtocolError, QuorumLost
+
+if TYPE_CHECKING:
+    from eigenveil.model import Model
+    from eigenveil.network.agents.hub import HubAgent
+
+__all__ = ["hub"]
+
+
+@errors_as_lines
+def hub(
+    study: option.Study,
+    keys: option.HubKeys = None,
+    listen: option.Listen = None,
+    transcript: option.Transcript = None,
+    model: option.HubModel = None,
+    report: option.Report = None,
+    force: option.Force = False,
+) -> None:
+    """Run the hub of a study: ask the sites, gather, and write the model.
+
+    For the coordinator, with hub.key beside the study file:
+
+      eigenveil hub heart.toml
+
+    Sites call in; the hub calls nobody. Everything that happens is in the
+    transcript before the next question leaves. A hub that was stopped, or
+    lost too many sites, goes on from there when the same command is given
+    again, and no site is asked to reveal anything twice. One whose study
+    has finished only hands the answer to those who lack it.
+
+    It ends with exit code 3 if too few sites joined or answered, with 130
+    after Ctrl-C and with 143 after SIGTERM; all of these can be gone on
+    with.
+    """
+    require_grpc()
+    from eigenveil.network.agents.hub import HubAgent
+    from eigenveil.network.agents.site_data import place_of
+    from eigenveil.network.identity.certificates import Keys
+    from eigenveil.network.study.file import StudyFile
+
+    option.require_listen(listen)
+    found = StudyFile.read(study)
+    mine = Keys.load(study.parent / "hub.key" if keys is None else keys)
+    address = place_of(found, mine, role="hub").address
+    assert address is not None
+    target = Path(f"{study.stem}.safetensors") if model is None else model
+    told = target.with_suffix(".report.json") if report is None else report
+    kept = study.with_suffix(".transcript") if transcript is None else transcript
+    again = option.of_this_study(target, found.digest)
+    option.require_outputs(
+        [("--output", target, [".safetensors"]), ("--report", told, [".json"])],
+        force=force or again,
+        inputs=[study, kept, *([] if keys is None else [keys])],
+    )
+    voice = Voice()
+    view = HubView(voice)
+    with HubAgent.transcript_for(kept, found) as written:
+        agent = HubAgent(found, keys=mine, transcript=written, tell=view.tell)
+        view.of(agent)
+        over = agent.desk.party.result is not None
+        _opening(voice, agent, kept)
+        where = option.listening_address(listen, address)
+
+        def ready(port: int) -> None:
+            voice.happen(f"listening at {where.rpartition(':')[0]}:{port}")
+
+        def deliver(learned: "Model") -> None:
+            learned.save(target)
+            with whole_file(told) as temporary:
+                temporary.write_text(agent.report(), encoding="utf-8")
+                temporary.chmod(0o644)
+            wrote(target)
+            voice.happen(f"the model is written to {target}; now everybody fetches the answer", style="green")
+            view.lingers(_patience(agent))
+
+        try:
+            with voice.under(view):
+                learned = carried(
+                    lambda: agent.run(deliver, listen=where, ready=ready),
+                    voice,
+                    left=lambda: _left(agent, target),
+                    look=view.look,
+                )
+        except ProtocolError as error:
+            _too_few(error, agent)
+        _show(voice, agent, learned)
+        for label, path in (("model", target), ("report", told), ("transcript", kept)):
+            voice.say(f"{label}: {path}", whole=True)
+        _say_who_lacks(voice, agent, over=over)
+
+
+def _patience(agent: "HubAgent") -> float:
+    network = agent.study.params
+    return network.deadline * (1 + network.retries)
+
+
+def _opening(voice: Voice, agent: "HubAgent", transcript: Path) -> None:
+    study = agent.study
+    voice.say(words.title_words(study), style="bold")
+    voice.say(f"The transcript is {transcript}.")
+    if study.seed is not None:
+        voice.say("THIS IS A REHEARSAL with a test seed: it protects nobody.", style="bold red")
+    if agent.desk.party.result is not None:
+        voice.say("The study has finished. Nobody is asked anything; those who lack the answer can fetch it.")
+
+
+def _left(agent: "HubAgent", model: Path) -> str:
+    """What there is when the hub is interrupted."""
+    if agent.desk.party.result is not None and agent.unthanked:
+        there = f"the model is in {model}" if model.exists() else "the answer is in the transcript"
+        lacking = shown_names(agent.unthanked)
+        return f"{there}; {lacking} may not have fetched the answer yet, and the same command hands it out"
+    return "nothing is lost: the same command goes on from the transcript, and asks nobody for what is in it"
+
+
+def _too_few(error: ProtocolError, agent: "HubAgent") -> NoReturn:
+    """One line that names who is missing, where going on later is possible; otherwise the error as it is."""
+    again = "run the same command again and it goes on from the transcript"
+    if isinstance(error, QuorumLost):
+        refused(
+            f"error: no answer from {shown_names(error.missing)} in round {error.turn + 1} ({error.stage}): "
+            f"{error.answered} answered and {error.quorum} must; {again}",
+            TOO_FEW,
+        )
+    if error is agent.desk.stopped:
+        refused(f"error: {error}; {again}", TOO_FEW)
+    if not agent.desk.begun:
+        refused(f"error: {error}; {words.WHEN_THERE}", TOO_FEW)
+    raise error
+
+
+def _show(voice: Voice, agent: "HubAgent", model: "Model") -> None:
+    from rich.text import Text
+
+    from eigenveil.cli._report import in_bytes, rounds_table
+
+    promise = model.guarantee
+    voice.gap()
+    voice.show(rounds_table(agent.desk.rounds), [])
+    for name, up, down in traffic_of(agent):
+        voice.say(f"traffic of {name}: {in_bytes(up)} up, {in_bytes(down)} down")
+    if agent.desk.refused:
+        voice.say(f"refused: {agent.desk.refused} messages", style="yellow")
+    voice.show(Text(promise.headline, style=f"bold {'green' if promise.private else 'red'}"), [promise.headline])
+
+
+def _say_who_lacks(voice: Voice, agent: "HubAgent", *, over: bool) -> None:
+    """Who has not fetched the answer. Of a study that was `over` before, only those who came now are known."""
+    lacking = agent.unthanked
+    if over:
+        came = [name for name in agent.below if name not in lacking]
+        voice.say(f"came for the answer: {shown_names(came)}")
+    elif lacking:
+        late = f"has not fetched the answer yet: {shown_names(lacking)}; the same command hands it out once more"
+        voice.say(late, style="yellow")

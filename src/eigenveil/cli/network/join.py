@@ -1,0 +1,212 @@
+"""Taking part in a study beside one's own data: the same steps for a site, which a hub asks, and for a peer among peers.
+
+What would be revealed is said before anything is written down; a person or a policy agrees before anything is sent; and results
+are on disk before the study is closed in the book.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Coroutine, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NoReturn, TypeVar, final
+
+from eigenveil.cli.network import consent
+from eigenveil.cli.network import options as option
+from eigenveil.cli.network.disclosure import disclose
+from eigenveil.cli.network.results import Results, say_spent
+from eigenveil.cli.network.run import TOO_FEW, carried, refused, say_red
+from eigenveil.cli.network.view import PartyView, Voice
+from eigenveil.errors import ProtocolError, require
+
+if TYPE_CHECKING:
+    from eigenveil.model import Model
+    from eigenveil.network.agents.peer import PeerAgent
+    from eigenveil.network.agents.site import SiteAgent
+    from eigenveil.network.ledger.durable import Book, StudyState
+    from eigenveil.network.policy import PolicyRefusal
+    from eigenveil.network.study.file import StudyFile
+
+__all__ = ["Given", "Kind", "Standing", "take_part"]
+
+_REFUSED: Final = 2
+
+Agent = TypeVar("Agent", "SiteAgent", "PeerAgent")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Given:
+    """The options that `eigenveil site` and `eigenveil peer` share, as they were given."""
+
+    study: Path
+    data: Path
+    keys: Path | None
+    policy: Path | None
+    ledger: Path
+    dataset: str | None
+    yes: bool
+    model: Path | None
+    scores: Path | None
+    rehearsal: bool
+    dry_run: bool
+    force: bool
+
+    def __post_init__(self) -> None:
+        agreed = not self.yes or self.policy is not None
+        require(agreed, "--yes needs a --policy: consent without a person must come from rules")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How things stand when a run ends early: what the book has of the study, the model if it was written, and whether all had
+    `begun`."""
+
+    state: "StudyState | None"
+    model: Path | None
+    begun: bool
+
+
+class Kind(ABC, Generic[Agent]):
+    """Where sites and peers differ."""
+
+    @property
+    @abstractmethod
+    def role(self) -> Literal["site", "peer"]:
+        """What it is in the study."""
+
+    @abstractmethod
+    def agent(self, study: "StudyFile", **settings: Any) -> Agent:
+        """The agent, of which nothing is sent or spent yet."""
+
+    @abstractmethod
+    def calls(self, agent: Agent) -> Collection[str]:
+        """Whom it calls; others call it."""
+
+    @abstractmethod
+    def revealed(self, agent: Agent) -> Iterator[str]:
+        """Sentences on what leaves, and to whom."""
+
+    @abstractmethod
+    def joined(self, state: "StudyState") -> str:
+        """How a study goes on that was joined before; a `ValueError` if it does not."""
+
+    @abstractmethod
+    def run(
+        self, agent: Agent, deliver: Callable[["Model"], None], *, note: str | None, voice: Voice
+    ) -> Coroutine[Any, Any, "Model"]:
+        """Take part to the end."""
+
+    @abstractmethod
+    def left(self, agent: Agent, standing: Standing) -> str:
+        """What there is to go on with after a signal."""
+
+    @abstractmethod
+    def lost(self, agent: Agent, error: ProtocolError, standing: Standing) -> str | None:
+        """What is said where others are missing, None where the error is another one."""
+
+
+def take_part(given: Given, kind: Kind[Agent]) -> None:
+    """From the study file to the results, with consent in between."""
+    from eigenveil.network.agents.site_data import Holding, place_of
+    from eigenveil.network.policy import Policy
+    from eigenveil.network.study.file import StudyFile
+
+    study, role = StudyFile.read(given.study), kind.role
+    keys = option.keys_beside(given.study, study, given.keys, role=role)
+    place = place_of(study, keys, role=role)
+    consent.require_rehearsal(study, given.rehearsal)
+    rules = None if given.policy is None else Policy.read(given.policy)
+    results = _results(given, study, place.name)
+    if not given.ledger.exists():
+        # Before there is a book of no use to anybody.
+        consent.dataset_named(given.ledger, None, given.dataset, None, role=role)
+    holding = Holding.read(given.data, study)
+    view = PartyView(voice := Voice())
+    with consent.opened_book(given.ledger, dry_run=given.dry_run) as book:
+        known = consent.known_study(book, study.digest, role=role)
+        joined = None if known is None else kind.joined(known)
+        dataset = consent.dataset_named(given.ledger, book, given.dataset, known, role=role)
+        settings = {"keys": keys, "holding": holding, "book": book, "dataset": dataset, "policy": rules}
+        agent = _allowed(lambda: kind.agent(study, tell=view.tell, **settings), None if given.dry_run else book, study)
+        view.of(agent, calls=kind.calls(agent))
+        life = None if rules is None else rules.life
+        consent.require_room(book, agent.account, life=life)
+        disclose(voice, agent, holding, book, revealed=kind.revealed(agent), ledger=given.ledger, joined=joined)
+        # Reads all rows, and so finds what is missing in them, in a dry run as well.
+        mark = holding.fingerprint()
+        if given.dry_run:
+            voice.say("This was a dry run: nothing was written, and nobody was called.")
+            return
+        note = None
+        warnings = book.declare(dataset, mark)
+        for warning in warnings:
+            voice.say(f"WARNING: {warning}", style="bold yellow")
+        if known is None or warnings:
+            note = consent.agreed(voice, study, book, rules=given.policy if given.yes else None)
+        learned = _carried(
+            kind, agent, view, voice, book, results, lambda model: results.write(model, holding.rows), note
+        )
+        results.show(voice, learned, role=role)
+        say_spent(voice, book, agent.account, life=life)
+
+
+def _results(given: Given, study: "StudyFile", name: str) -> Results:
+    """Where results go, once it is certain that they can."""
+    results = Results.named(given.study, name, given.model, given.scores)
+    again = option.of_this_study(results.model, study.digest)
+    option.require_outputs(
+        results.outputs(), force=given.force or again, inputs=[given.study, given.data, given.ledger]
+    )
+    return results
+
+
+def _allowed(made: Callable[[], Agent], noted_in: "Book | None", study: "StudyFile") -> Agent:
+    """The agent, unless its policy refuses: then all reasons, in its book as well."""
+    from eigenveil.network.policy import PolicyRefusal
+
+    try:
+        return made()
+    except PolicyRefusal as error:
+        if noted_in is not None:
+            noted_in.note(study.digest, str(error))
+        _refuse(error, "peer" if study.carrier == "gossip" else "site")
+
+
+def _refuse(error: "PolicyRefusal", role: str) -> NoReturn:
+    *others, last = [f"- {reason}" for reason in error.reasons]
+    for line in (f"error: the policy of this {role} refuses the study, and nothing was sent:", *others):
+        say_red(line)
+    refused(last, _REFUSED)
+
+
+def _carried(
+    kind: Kind[Agent],
+    agent: Agent,
+    view: PartyView,
+    voice: Voice,
+    book: "Book",
+    results: Results,
+    deliver: Callable[["Model"], None],
+    note: str | None,
+) -> "Model":
+    """The model, or the end of the command with a line on what is left."""
+
+    def standing() -> Standing:
+        digest = agent.study.digest
+        model = results.model if option.of_this_study(results.model, digest) else None
+        return Standing(consent.study_in(book, digest), model, view.began)
+
+    try:
+        with voice.under(view):
+            return carried(
+                lambda: kind.run(agent, deliver, note=note, voice=voice),
+                voice,
+                left=lambda: kind.left(agent, standing()),
+                look=view.look,
+            )
+    except ProtocolError as error:
+        line = kind.lost(agent, error, standing())
+        if line is None:
+            raise
+        refused(f"error: {line}", TOO_FEW)

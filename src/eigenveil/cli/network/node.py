@@ -1,0 +1,58 @@
+"""`eigenveil node`: an inner node of a tree, between the hub and its sites. It holds no rows and keeps nothing."""
+
+from eigenveil.cli._terminal import errors_as_lines
+from eigenveil.cli.network import options as option
+from eigenveil.cli.network import words
+from eigenveil.cli.network.run import TOO_FEW, carried, refused, require_grpc
+from eigenveil.cli.network.view import PartyView, Voice
+from eigenveil.errors import ProtocolError
+
+__all__ = ["node"]
+
+
+@errors_as_lines
+def node(
+    study: option.Study,
+    keys: option.Keys = None,
+    listen: option.Listen = None,
+    connect: option.Connect = None,
+) -> None:
+    """Run a node of a tree: gather from those below, pass on to those above.
+
+    With the keys of the node beside the study file:
+
+      eigenveil node heart.toml
+
+    Those below call in, and the node calls who stands above it. It keeps
+    nothing on disk: one that was stopped is started again with the same
+    command, asks those below once more, and they repeat what they said.
+
+    It ends with exit code 3 if those below it do not join in time.
+    """
+    require_grpc()
+    from eigenveil.network.agents.node import NodeAgent
+    from eigenveil.network.study.file import StudyFile
+    from eigenveil.network.study.places import address
+
+    option.require_listen(listen)
+    found = StudyFile.read(study)
+    above = None if connect is None else address("--connect", connect)
+    voice = Voice()
+    view = PartyView(voice)
+    agent = NodeAgent(found, keys=option.keys_beside(study, found, keys, role="node"), tell=view.tell)
+    view.of(agent, calls={agent.parties.above[agent.place.name]})
+    assert agent.place.address is not None
+    where = option.listening_address(listen, agent.place.address)
+    voice.say(words.title_words(found), style="bold")
+    voice.say(f"This is the node {agent.place.name!r}, at {where}. Below it: {', '.join(agent.below)}.")
+    try:
+        with voice.under(view):
+            carried(
+                lambda: agent.run(listen=where, address=above),
+                voice,
+                left=lambda: "nothing is lost: a node keeps nothing, and the same command goes on",
+                look=view.look,
+            )
+    except ProtocolError as error:
+        refused(f"error: {error}; {words.WHEN_THERE}", TOO_FEW)
+    voice.say("the answer has been passed on", style="green")

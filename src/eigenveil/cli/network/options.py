@@ -1,0 +1,216 @@
+"""The options of `eigenveil hub`, `site`, `peer` and `node`, with the words of --help, and what stands for those not given."""
+
+import ipaddress
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeAlias
+
+import typer
+
+from eigenveil.cli._files import require_output
+from eigenveil.errors import require
+
+if TYPE_CHECKING:
+    from eigenveil.network.identity.certificates import Keys as PrivateKeys
+    from eigenveil.network.study.file import StudyFile
+
+__all__ = ["keys_beside", "listening_address", "of_this_study", "require_listen", "require_outputs"]
+
+Study: TypeAlias = Annotated[
+    Path, typer.Argument(metavar="STUDY", help="The study file, a .toml from the coordinator.", show_default=False)
+]
+Listen: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST:PORT",
+        help="Where to listen.",
+        show_default="the port that the study says, on all interfaces; on loopback where the study says loopback",
+    ),
+]
+Connect: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST:PORT",
+        help="Where to reach who gathers.",
+        show_default="where the study says",
+        rich_help_panel=None,
+    ),
+]
+HubKeys: TypeAlias = Annotated[
+    Path | None,
+    typer.Option("--keys", metavar="FILE", help="The hub's keys.", show_default="hub.key beside the study file"),
+]
+Keys: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="The keys of this party, NAME.key.",
+        show_default="the only .key file beside the study file that has a place in it",
+    ),
+]
+Transcript: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Where all that happens is kept, so that a hub that was stopped goes on. Never overwritten.",
+        show_default="STUDY.transcript beside the study file",
+    ),
+]
+HubModel: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--output", "-o", metavar="FILE", help="Where the model goes.", show_default="STUDY.safetensors in this folder"
+    ),
+]
+Report: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Where the rounds, their traffic and charges go, a public .json.",
+        show_default="MODEL.report.json beside the model",
+    ),
+]
+Data: TypeAlias = Annotated[
+    Path,
+    typer.Option(
+        "--data",
+        metavar="FILE",
+        help="The table held here: .csv, .parquet, .npy or .npz. Columns that the study does not name are not read.",
+        show_default=False,
+    ),
+]
+PolicyFile: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--policy",
+        metavar="FILE",
+        help="The rules that hold here: eigenveil policy new writes them.",
+        show_default="none",
+    ),
+]
+Ledger: TypeAlias = Annotated[
+    Path, typer.Option(metavar="FILE", help="The book held here: what has been spent, for life.")
+]
+Dataset: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="What the people in the table are called here. Budgets attach to this name for life.",
+        show_default="the only name in the book",
+    ),
+]
+Yes: TypeAlias = Annotated[
+    bool, typer.Option("--yes", help="Do not ask: the --policy consents to what it does not refuse.")
+]
+HeldModel: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="Where the model goes.",
+        show_default="STUDY-NAME.safetensors in this folder",
+    ),
+]
+Scores: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Where the scores of the rows held here go: .csv, .parquet or .npy. They are raw data and stay here.",
+        show_default="STUDY-NAME-scores.csv in this folder",
+    ),
+]
+Rehearsal: TypeAlias = Annotated[
+    bool, typer.Option("--rehearsal", help="Take part in a study with a test seed, WHICH PROTECTS NOBODY.")
+]
+DryRun: TypeAlias = Annotated[
+    bool, typer.Option("--dry-run", help="Say what would be revealed, and stop. Nothing is written or sent.")
+]
+Force: TypeAlias = Annotated[bool, typer.Option("--force", help="Overwrite outputs that exist; never a book.")]
+
+
+def require_listen(given: str | None) -> None:
+    """Refuse an address that cannot be one, before anything else is done."""
+    from eigenveil.runtimes.grpc.credentials import host_and_port
+
+    try:
+        host_and_port("localhost:0" if given is None else given, least=0)
+    except ValueError as error:
+        raise ValueError(f"--listen: {error}") from error
+
+
+def listening_address(given: str | None, address: str) -> str:
+    """Where to listen for those who are told to come to `address`.
+
+    >>> listening_address(None, "hub.example.org:7443"), listening_address(None, "127.0.0.1:7443")
+    ('[::]:7443', '127.0.0.1:7443')
+    """
+    if given is not None:
+        return given
+    host, _, port = address.rpartition(":")
+    try:
+        here = ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        here = host == "localhost"
+    return address if here else f"[::]:{port}"
+
+
+def keys_beside(study: Path, found: "StudyFile", given: Path | None, *, role: str) -> "PrivateKeys":
+    """The keys that were given, or those beside the study file that have a place in it as a `role`; there must be one such."""
+    from eigenveil.network.identity.certificates import Certificate, Keys, in_file
+
+    if given is not None:
+        return Keys.load(given)
+    places = {place.pin: place.certificate for place in found.places}
+    fitting: list[Path] = []
+    others: list[Certificate] = []
+    unsigned: list[Path] = []
+    for path in sorted(study.parent.glob("*.key")):
+        beside = path.with_suffix(".crt")
+        if not beside.exists():
+            unsigned.append(path)
+            continue
+        try:
+            # Only the public half is looked at until it is known whose keys are wanted.
+            pin = in_file(beside, Certificate.read).pin
+        except ValueError:
+            continue
+        if pin in places and places[pin].role == role:
+            fitting.append(path)
+        elif pin in places:
+            others.append(places[pin])
+    waiting = f"; {', '.join(path.name for path in unsigned)} has no certificate beside it yet" if unsigned else ""
+    instead = "; ".join(f"{one.name!r} is a {one.role}: run `eigenveil {one.role}`" for one in others)
+    require(
+        len(fitting) > 0,
+        f"there is no .key file beside {study} with a place in it as a {role}{waiting}; {instead or 'give it with --keys'}",
+    )
+    require(
+        len(fitting) == 1,
+        f"several .key files beside {study} have a place in it: {', '.join(path.name for path in fitting)}; give one with --keys",
+    )
+    return Keys.load(fitting[0])
+
+
+def of_this_study(model: Path, digest: str) -> bool:
+    """Whether there is a model of the study of this digest at `model`: a command that was stopped had written it."""
+    from eigenveil.errors import ModelFileError
+    from eigenveil.model import Model
+
+    if not model.is_file():
+        return False
+    try:
+        return Model.load(model).settings.get("study_digest") == digest
+    except ModelFileError:
+        return False
+
+
+def require_outputs(outputs: Sequence[tuple[str, Path, Sequence[str]]], *, force: bool, inputs: Sequence[Path]) -> None:
+    """Refuse outputs, each an option, a path and its endings, that cannot be written, or that are one and the same file."""
+    for option, path, endings in outputs:
+        try:
+            require_output(path, endings=endings, force=force, inputs=inputs)
+        except ValueError as error:
+            raise ValueError(str(error).replace("--output", option, 1)) from error
+    paths = [path.resolve() for _, path, _ in outputs]
+    require(len(set(paths)) == len(paths), "two outputs would go to the same file; give each its own name")

@@ -1,0 +1,171 @@
+"""`eigenveil peer`: take part in a study without a hub, beside one's own data, after a person or a policy has agreed."""
+
+import shlex
+from collections.abc import Callable, Collection, Coroutine, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, final
+
+from eigenveil.cli._terminal import errors_as_lines
+from eigenveil.cli.network import options as option
+from eigenveil.cli.network import words
+from eigenveil.cli.network.join import Given, Kind, Standing, take_part
+from eigenveil.cli.network.run import require_grpc
+from eigenveil.cli.network.view import Voice
+from eigenveil.errors import PeersLost, ProtocolError
+from eigenveil.params.declarations.study import PeerStudy
+from eigenveil.params.words import in_study
+
+if TYPE_CHECKING:
+    from eigenveil.model import Model
+    from eigenveil.network.agents.peer import PeerAgent
+    from eigenveil.network.ledger.durable import StudyState
+    from eigenveil.network.study.file import StudyFile
+
+__all__ = ["peer"]
+
+_NOTHING: Final = "nothing was let out and nothing was charged"
+
+
+@errors_as_lines
+def peer(
+    study: option.Study,
+    data: option.Data,
+    keys: option.Keys = None,
+    policy: option.PolicyFile = None,
+    ledger: option.Ledger = Path("ledger.db"),
+    dataset: option.Dataset = None,
+    listen: option.Listen = None,
+    yes: option.Yes = False,
+    model: option.HeldModel = None,
+    scores: option.Scores = None,
+    rehearsal: option.Rehearsal = False,
+    dry_run: option.DryRun = False,
+    force: option.Force = False,
+) -> None:
+    """Take part in a study without a hub, beside the data of this peer.
+
+    With the keys of the peer beside the study file:
+
+      eigenveil peer heart.toml --data patients.parquet \\
+        --policy policy.toml --dataset patients
+
+    First it says what it is about to reveal, to whom and at what cost,
+    and asks. --dry-run stops there. Then it waits until all peers are
+    there, and adds up with its neighbours. Every sum and its charge are
+    in the book before the sum leaves.
+
+    A peer that is stopped before it lets anything out begins again with
+    the same command. AFTER THAT IT CANNOT COME BACK: its neighbours go on
+    without it, if the study has room for that, and what was charged stays
+    charged.
+
+    It ends with the model, its guarantee in a text file beside it, and
+    the scores of this peer's own rows, WHICH ARE RAW DATA: they are
+    readable by you alone (mode 0600) and go to nobody.
+
+    Unattended, rules consent in place of a person:
+
+      eigenveil peer heart.toml --data patients.parquet \\
+        --policy policy.toml --yes
+
+    Exit codes: 1 if the person says no or the budget for life does not
+    suffice, 2 if the policy refuses, 3 if others did not join or are
+    gone, 130 after Ctrl-C, 143 after SIGTERM.
+    """
+    require_grpc()
+    given = Given(study, data, keys, policy, ledger, dataset, yes, model, scores, rehearsal, dry_run, force)
+    option.require_listen(listen)
+    take_part(given, _Peer(listen, ledger))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Peer(Kind["PeerAgent"]):
+    """It listens, where `listen` says if that is given, and calls those neighbours that stand before it in the study file."""
+
+    listen: str | None
+    ledger: Path
+
+    @property
+    def role(self) -> Literal["peer"]:
+        return "peer"
+
+    def agent(self, study: "StudyFile", **settings: Any) -> "PeerAgent":
+        from eigenveil.network.agents.peer import PeerAgent
+
+        return PeerAgent(study, **settings)
+
+    def calls(self, agent: "PeerAgent") -> Collection[str]:
+        order = [place.name for place in agent.study.peers]
+        return {name for name in agent.near if order.index(name) < order.index(agent.place.name)}
+
+    def revealed(self, agent: "PeerAgent") -> Iterator[str]:
+        yield from words.peer_revealed_words(agent.study, agent.parties)
+        near = [f"{name} at {agent.study.place(name).address}" for name in agent.near]
+        many = "Its neighbours are" if len(near) > 1 else "Its only neighbour is"
+        yield (
+            f"{many} {words.listed(near)}. They read what leaves and pass it on added to what is theirs: assume that everybody "
+            "who takes part sees it."
+        )
+        yield f"It listens at {self._where(agent)} for those of them that call."
+
+    def joined(self, state: "StudyState") -> str:
+        if state.entries > 0:
+            raise ValueError(
+                f"this peer was stopped in the middle of the study {state.account.title!r}, and its neighbours have left it "
+                f"behind: it cannot come back; {self._charged(state)}"
+            )
+        return f"This peer joined the study at {state.joined}, was charged nothing since, and begins again."
+
+    def run(
+        self, agent: "PeerAgent", deliver: Callable[["Model"], None], *, note: str | None, voice: Voice
+    ) -> Coroutine[Any, Any, "Model"]:
+        where = self._where(agent)
+
+        def ready(port: int) -> None:
+            voice.happen(f"listening at {where.rpartition(':')[0]}:{port}")
+
+        return agent.run(deliver, listen=where, note=note, ready=ready)
+
+    def left(self, agent: "PeerAgent", standing: Standing) -> str:
+        state = standing.state
+        if standing.model is not None:
+            still = (
+                ""
+                if state is None or state.state != "open"
+                else f"; in the book the study is open: {self._charged(state)}"
+            )
+            return f"the model is in {standing.model}; neighbours may have lacked this peer's last numbers{still}"
+        if state is not None and state.entries > 0:
+            return f"this peer cannot come back: {_neighbours(agent)}; {self._charged(state)}"
+        if standing.begun and not agent.study.private:
+            return f"what was sent stays sent; {_neighbours(agent)}"
+        return f"{_NOTHING}: the same command begins again"
+
+    def lost(self, agent: "PeerAgent", error: ProtocolError, standing: Standing) -> str | None:
+        state = standing.state
+        # What it names are keys of the study file here.
+        why = error.said(in_study(PeerStudy)) if isinstance(error, PeersLost) else str(error)
+        if state is not None and state.entries > 0:
+            return f"{why}; {self._charged(state)}" if isinstance(error, PeersLost) else None
+        if not standing.begun:
+            return f"{why}; {words.WHEN_THERE}"
+        if isinstance(error, PeersLost):
+            return f"{why}; {_NOTHING}" if agent.study.private else why
+        return None
+
+    def _charged(self, state: "StudyState") -> str:
+        close = f"eigenveil ledger close {shlex.quote(str(self.ledger))} {state.account.study[:16]}"
+        return f"what was charged stays charged, and `{close}` frees what was reserved beyond that"
+
+    def _where(self, agent: "PeerAgent") -> str:
+        assert agent.place.address is not None
+        return option.listening_address(self.listen, agent.place.address)
+
+
+def _neighbours(agent: "PeerAgent") -> str:
+    params = agent.study.params
+    if agent.study.private and isinstance(params, PeerStudy) and not params.restarts:
+        return "its neighbours must stop too, as [privacy] restarts leaves no room to begin a round again without it"
+    return "its neighbours go on without it"

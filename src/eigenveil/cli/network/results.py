@@ -1,0 +1,93 @@
+"""What a site or peer ends with: the model, its guarantee in words, and the scores of its own rows, which are private."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, final
+
+from eigenveil.cli._terminal import wrote
+from eigenveil.cli.network.view import Voice
+from eigenveil.cli.network.words import left_words, rounded
+from eigenveil.cli.transform import WRITERS, scores_of
+from eigenveil.data.archive import whole_file
+
+if TYPE_CHECKING:
+    from eigenveil.data.rows import Rows
+    from eigenveil.model import Model
+    from eigenveil.network.ledger.durable import Account, Book
+    from eigenveil.privacy import Budget
+
+__all__ = ["Results", "say_spent"]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Results:
+    """Where they go: the `model`, the `guarantee` beside it as text, and `scores`, which only their owner can read."""
+
+    model: Path
+    guarantee: Path
+    scores: Path
+
+    @classmethod
+    def named(cls, study: Path, party: str, model: Path | None, scores: Path | None) -> "Results":
+        """As was given, or called by the study file and the party, in this folder: no two parties or studies share a name."""
+        from eigenveil.network.identity.authority import file_stem
+
+        stem = f"{study.stem}-{file_stem(party)}"
+        target = Path(f"{stem}.safetensors") if model is None else model
+        guarantee = target.with_name(f"{target.stem}.guarantee.txt")
+        return cls(target, guarantee, Path(f"{stem}-scores.csv") if scores is None else scores)
+
+    def outputs(self) -> Sequence[tuple[str, Path, Sequence[str]]]:
+        """Each with its option and the endings it may have."""
+        return (
+            ("--output", self.model, [".safetensors"]),
+            ("the guarantee", self.guarantee, [".txt"]),
+            ("--scores", self.scores, list(WRITERS)),
+        )
+
+    def write(self, model: "Model", rows: "Rows") -> None:
+        """All of it, the model first: whoever finds it knows that the others are of the same study, if they are there."""
+        model.save(self.model)
+        wrote(self.model)
+        with whole_file(self.guarantee) as temporary:
+            temporary.write_text(model.guarantee.words() + "\n", encoding="utf-8")
+            temporary.chmod(0o644)
+        names = [f"component{number}" for number in range(1, len(model.components) + 1)]
+        with whole_file(self.scores) as temporary:
+            WRITERS[self.scores.suffix.lower()](temporary, names, scores_of(model, rows, None), rows.shape[0])
+
+    def show(self, voice: Voice, model: "Model", *, role: str) -> None:
+        """The guarantee in words, and where everything is."""
+        from eigenveil.cli._report import guarantee_panel, scores_warning
+
+        voice.gap()
+        voice.show(guarantee_panel(model.guarantee), model.guarantee.words().splitlines())
+        voice.say(f"model: {self.model}", whole=True)
+        voice.say(f"look at it again with: eigenveil inspect {self.model}", style="dim", whole=True)
+        voice.say(f"guarantee: {self.guarantee}", whole=True)
+        private = f"scores of this {role}'s own rows, PRIVATE, readable by you alone"
+        voice.say(f"{private}: {self.scores}", style="bold", whole=True)
+        voice.show(scores_warning(), [scores_warning().plain])
+
+
+def say_spent(voice: Voice, book: "Book", account: "Account", *, life: "Budget | None") -> None:
+    """What the study was charged, and what is left of the dataset's budget for life."""
+    study = next(state for state in book.studies() if state.account.study == account.study)
+    dataset = next(state for state in book.datasets() if state.name == account.dataset)
+    if account.epsilon is None:
+        voice.say(
+            f"charged: no promise was made, and dataset {account.dataset!r} has none for life any more", style="red"
+        )
+        return
+    delta = account.delta if life is None else life.delta
+    assert delta is not None
+    voice.say(
+        f"charged: mu = {study.spent:.4g} of the {account.mu:.4g} that were reserved; what is not spent is free again"
+    )
+    spent = rounded(dataset.epsilon(delta))
+    voice.say(
+        f"dataset {account.dataset!r} has spent epsilon {spent} at delta = {delta:g} in all; {left_words(dataset, life)}"
+    )
+    voice.say(f"head of the book, to be noted elsewhere: {book.head}", whole=True)

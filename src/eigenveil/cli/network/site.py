@@ -1,0 +1,109 @@
+"""`eigenveil site`: take part in a study beside one's own data, after a person or a policy has agreed to what leaves."""
+
+from collections.abc import Callable, Collection, Coroutine, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, final
+
+from eigenveil.cli._terminal import errors_as_lines
+from eigenveil.cli.network import options as option
+from eigenveil.cli.network import words
+from eigenveil.cli.network.join import Given, Kind, Standing, take_part
+from eigenveil.cli.network.run import require_grpc
+from eigenveil.cli.network.view import Voice
+from eigenveil.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from eigenveil.model import Model
+    from eigenveil.network.agents.site import SiteAgent
+    from eigenveil.network.ledger.durable import StudyState
+    from eigenveil.network.study.file import StudyFile
+
+__all__ = ["site"]
+
+
+@errors_as_lines
+def site(
+    study: option.Study,
+    data: option.Data,
+    keys: option.Keys = None,
+    policy: option.PolicyFile = None,
+    ledger: option.Ledger = Path("ledger.db"),
+    dataset: option.Dataset = None,
+    connect: option.Connect = None,
+    yes: option.Yes = False,
+    model: option.HeldModel = None,
+    scores: option.Scores = None,
+    rehearsal: option.Rehearsal = False,
+    dry_run: option.DryRun = False,
+    force: option.Force = False,
+) -> None:
+    """Take part in a study, beside the data of this site.
+
+    With the keys of the site beside the study file:
+
+      eigenveil site heart.toml --data patients.parquet \\
+        --policy policy.toml --dataset patients
+
+    First it says what it is about to reveal, to whom and at what cost,
+    and asks. --dry-run stops there. Then it calls the hub and answers
+    what the study asks, nothing else. Every answer and its charge are in
+    the book before the answer leaves; one that was stopped goes on with
+    the same command and is charged nothing twice.
+
+    It ends with the model, its guarantee in a text file beside it, and
+    the scores of this site's own rows, WHICH ARE RAW DATA: they are
+    readable by you alone (mode 0600) and go to nobody.
+
+    Unattended, rules consent in place of a person:
+
+      eigenveil site heart.toml --data patients.parquet \\
+        --policy policy.toml --yes
+
+    Exit codes: 1 if the person says no or the budget for life does not
+    suffice, 2 if the policy refuses, 130 after Ctrl-C, 143 after SIGTERM.
+    """
+    require_grpc()
+    from eigenveil.network.study.places import address
+
+    given = Given(study, data, keys, policy, ledger, dataset, yes, model, scores, rehearsal, dry_run, force)
+    take_part(given, _Site(None if connect is None else address("--connect", connect)))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Site(Kind["SiteAgent"]):
+    """It calls who stands above it, at `connect` where that is given, and comes back whenever it was stopped."""
+
+    connect: str | None
+
+    @property
+    def role(self) -> Literal["site"]:
+        return "site"
+
+    def agent(self, study: "StudyFile", **settings: Any) -> "SiteAgent":
+        from eigenveil.network.agents.site import SiteAgent
+
+        return SiteAgent(study, **settings)
+
+    def calls(self, agent: "SiteAgent") -> Collection[str]:
+        return {agent.above}
+
+    def revealed(self, agent: "SiteAgent") -> Iterator[str]:
+        yield from words.revealed_words(agent.study, agent.parties)
+        above = agent.study.place(agent.above)
+        yield f"They go to {above.name}, at {self.connect or above.address}."
+
+    def joined(self, state: "StudyState") -> str:
+        return f"This site joined the study at {state.joined}, and goes on with it."
+
+    def run(
+        self, agent: "SiteAgent", deliver: Callable[["Model"], None], *, note: str | None, voice: Voice
+    ) -> Coroutine[Any, Any, "Model"]:
+        return agent.run(deliver, address=self.connect, note=note)
+
+    def left(self, agent: "SiteAgent", standing: Standing) -> str:
+        return "nothing is lost: the same command goes on where it stopped; what was charged stays charged"
+
+    def lost(self, agent: "SiteAgent", error: ProtocolError, standing: Standing) -> str | None:
+        return None

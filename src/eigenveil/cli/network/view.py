@@ -1,0 +1,345 @@
+"""What a party says while it runs: lines with the time, and on a terminal a view of how things stand below them.
+
+Off a terminal, under systemd say, each line is plain text that begins with the time in UTC, written out at once.
+"""
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, Protocol, final
+
+from eigenveil.cli._terminal import output
+
+if TYPE_CHECKING:
+    from rich.console import Group, RenderableType
+
+    from eigenveil.estimators.rounds import Round
+    from eigenveil.network.agents.durable import Happening
+    from eigenveil.network.agents.hub import HubAgent
+    from eigenveil.runtimes.grpc import Switchboard
+
+__all__ = ["Connected", "HubView", "PartyView", "Voice", "round_words", "shown_names", "traffic_of", "words_of"]
+
+_PER_SECOND: Final = 4
+_NAMED: Final = 10
+
+
+class Connected(Protocol):
+    """An agent: site, peer, node or hub."""
+
+    @property
+    def board(self) -> "Switchboard | None":
+        """Its connections, from when it runs on."""
+
+
+@final
+class Voice:
+    """Speaks to whoever runs the command, from any thread. `terminal` says whether somebody is looking. Changes in place.
+
+    No private number may be said that is not meant for a terminal alone.
+    """
+
+    def __init__(self) -> None:
+        self._console, self._lock, self._heard = output(), threading.Lock(), True
+        # Asked of the system: what the environment says of colours must not turn a log into a terminal.
+        self.terminal = sys.stdout.isatty()
+
+    def say(self, words: str, *, style: str | None = None, whole: bool = False) -> None:
+        """One sentence; one that holds a path or a hash is left `whole`, so that it can be copied."""
+        from eigenveil.cli._report import plain
+
+        if self.terminal:
+            self._console.print(plain(words), style=style, soft_wrap=whole)
+        else:
+            self._line(plain(words))
+
+    def happen(self, words: str, *, style: str | None = None) -> None:
+        """Something that happened just now, with the time."""
+        from rich.text import Text
+
+        from eigenveil.cli._report import plain
+
+        if self.terminal:
+            now = datetime.now().astimezone()
+            self._console.print(Text.assemble((f"{now:%H:%M:%S} ", "dim"), (plain(words), style or "")))
+        else:
+            self._line(plain(words))
+
+    def show(self, picture: "RenderableType", lines: Sequence[str]) -> None:
+        """A `picture` on a terminal, the same in `lines` elsewhere."""
+        if self.terminal:
+            self._console.print(picture)
+            return
+        for line in lines:
+            self.say(line)
+
+    def gap(self) -> None:
+        """An empty line, where that makes reading easier."""
+        if self.terminal:
+            self._console.print()
+
+    @contextmanager
+    def under(self, view: Any) -> Iterator[None]:
+        """`view` below everything that is said inside, on a terminal."""
+        from rich.live import Live
+
+        drawn = Live(view, console=self._console, refresh_per_second=_PER_SECOND, transient=True)
+        with drawn if self.terminal else nullcontext():
+            yield
+
+    def _line(self, words: str) -> None:
+        with self._lock:
+            if not self._heard:
+                return
+            try:
+                sys.stdout.write(f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} {words}\n")
+                sys.stdout.flush()
+            except BrokenPipeError:
+                # Whoever read this is gone, and a study is not to end for that.
+                self._heard = False
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def words_of(happening: "Happening", *, calls: Collection[str] = ()) -> tuple[str, str | None]:
+    """A happening as a line, and its style. Whoever this party `calls` is called again; all others come by themselves."""
+    who, words = happening.who, happening.words
+    match happening.what:
+        case "joined":
+            return (f"connected to {who}" if who in calls else f"{who} has joined"), "green"
+        case "left":
+            return (_not_connected(who, words, calls) if who in calls else f"{who} is gone: {words}"), "yellow"
+        case "asked":
+            return f"{who} asks: {words}", None
+        case "said":
+            return f"said to {who}: {words}" if who else f"said: {words}", None
+        case "refused":
+            return f"refused mail from {who}: {words}", "red"
+        case "round":
+            return f"round {who}: {words}", None
+        case "resumed":
+            return f"going on where it was stopped: {words}", "green"
+        case "began":
+            return "it begins", "green"
+        case "waiting" if words.startswith("for "):
+            return f"waiting {words}", None
+        case "waiting":
+            return words, "yellow"
+        case _:
+            return words or happening.what, "green"
+
+
+def _not_connected(name: str, why: str, calls: Collection[str]) -> str:
+    return f"not connected to {name}: {why}" + ("; trying again" if name in calls else "")
+
+
+def shown_names(names: Sequence[str]) -> str:
+    """Names with commas between; of many the first few.
+
+    >>> shown_names([]), shown_names(["north", "south"])
+    ('nobody', 'north, south')
+    """
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return (", ".join(names[:_NAMED]) or "nobody") + more
+
+
+def round_words(done: "Round") -> str:
+    """A round in one line: its stage, who answered, bytes up and down, and how far the answer moved."""
+    from eigenveil.cli._report import in_bytes
+
+    missing = f", without {shown_names(done.missing)}" if done.missing else ""
+    moved = "" if done.movement is None else f", moved by {done.movement:.1e}"
+    again = "; it begins again without them" if done.restarted else ""
+    traffic = f"{in_bytes(done.bytes_up)} up, {in_bytes(done.bytes_down)} down"
+    return f"round {done.number + 1} ({done.stage}): {len(done.answered)} answered{missing}, {traffic}{moved}{again}"
+
+
+def traffic_of(agent: Connected) -> list[tuple[str, int, int]]:
+    """Bytes from and to each that has been connected."""
+    board = agent.board
+    if board is None:
+        return []
+    names = sorted({*board.sent, *board.received})
+    return [(name, board.received[name], board.sent[name]) for name in names]
+
+
+@final
+class _Door:
+    """What the switchboard of an agent knows and tells nobody: why somebody cannot be reached, and who was turned away. Changes
+    in place, so that each is said once."""
+
+    def __init__(self) -> None:
+        self._why: dict[str, str] = {}
+        self._stranger: str | None = None
+
+    def note(self, name: str, why: str) -> bool:
+        """Whether it is news that this name is not connected for that reason."""
+        news = self._why.get(name) != why
+        self._why[name] = why
+        return news
+
+    def joined(self, name: str) -> None:
+        """It is connected: when it leaves, for whatever reason, that is news."""
+        self._why.pop(name, None)
+
+    def news(self, agent: Connected | None, *, calls: Collection[str], but: Collection[str] = ()) -> Iterator[str]:
+        """Lines that have not been said. Of those in `but` others will tell."""
+        board = None if agent is None else agent.board
+        if board is None:
+            return
+        for name, why in tuple(board.trouble.items()):
+            if name not in but and self.note(name, why):
+                yield _not_connected(name, why, calls)
+        last = board.refused[-1] if board.refused else None
+        if last is not None and last != self._stranger:
+            yield f"turned away: {last}"
+        self._stranger = last
+
+
+@final
+class PartyView:
+    """What a site, peer or node does: a line for each happening, and how it stands. Changes in place, from any thread.
+
+    `began` says that a peer has begun with all the others; before that it lets nothing out.
+    """
+
+    def __init__(self, voice: Voice) -> None:
+        self._voice, self._door = voice, _Door()
+        self._agent: Connected | None = None
+        self._calls: Collection[str] = ()
+        self._now = "beginning"
+        self.began = False
+
+    def of(self, agent: Connected, *, calls: Collection[str]) -> None:
+        """It is this one, which `calls` these; others call it."""
+        self._agent, self._calls = agent, calls
+
+    def tell(self, happening: "Happening") -> None:
+        """Say it."""
+        words, style = words_of(happening, calls=self._calls)
+        self._now = words
+        match happening.what:
+            case "began":
+                self.began = True
+            case "joined":
+                self._door.joined(happening.who)
+            case "left" if not self._door.note(happening.who, happening.words):
+                return
+        self._voice.happen(words, style=style)
+
+    def look(self) -> None:
+        """Say why somebody cannot be reached, once for each reason, and who was turned away. A dialler tells nobody."""
+        for words in self._door.news(self._agent, calls=self._calls):
+            self._voice.happen(words, style="yellow")
+
+    def __rich__(self) -> "RenderableType":
+        from rich.spinner import Spinner
+        from rich.text import Text
+
+        from eigenveil.cli._report import plain
+
+        return Spinner("dots", Text(f" {plain(self._now)}"))
+
+
+@final
+class HubView:
+    """Who is there, rounds, traffic and time left. Changes in place, from any thread; it is drawn from yet another one, which
+    reads whole values only."""
+
+    def __init__(self, voice: Voice, clock: Callable[[], float] = time.monotonic) -> None:
+        self._voice, self._clock = voice, clock
+        self._agent: HubAgent | None = None
+        self._here: frozenset[str] = frozenset()
+        self._now, self._refused = "beginning", ""
+        self._wait: int | None = None
+        self._until: float | None = None
+        self._door = _Door()
+
+    def of(self, agent: "HubAgent") -> None:
+        """It is this hub."""
+        self._agent = agent
+
+    def tell(self, happening: "Happening") -> None:
+        """Take note, and say it."""
+        words, style = words_of(happening)
+        agent = self._agent
+        match happening.what:
+            case "joined":
+                self._here |= {happening.who}
+                self._door.joined(happening.who)
+                words += self._missing()
+            case "left":
+                self._here -= {happening.who}
+                self._door.note(happening.who, happening.words)
+                over = agent is not None and agent.desk.party.result is not None
+                words = f"{happening.who} has left" if over else words + self._missing()
+            case "waiting" if agent is not None:
+                seconds = agent.study.params.join
+                self._now, self._until = "for all to join", self._clock() + seconds
+                words += f", for at most {seconds:g} seconds"
+            case "began":
+                self._now, self._until = "for answers", None
+            case "resumed":
+                self._now = "for answers"
+            case "round" if agent is not None:
+                words = round_words(agent.desk.rounds[-1])
+            case "refused":
+                self._refused = f"{happening.who}: {happening.words}"
+        self._voice.happen(words, style=style)
+
+    def look(self) -> None:
+        """Say who was turned away at the door, and who came and could not be talked to."""
+        # Of those who are here, or were until just now, it is told when they leave.
+        for words in self._door.news(self._agent, calls=(), but=self._here):
+            self._voice.happen(words, style="yellow")
+
+    def lingers(self, seconds: float) -> None:
+        """The study is over, and only the answer is still to be fetched."""
+        self._now, self._until = "for everybody to fetch the answer", self._clock() + seconds
+
+    def _missing(self) -> str:
+        if self._agent is None:
+            return ""
+        names = [name for name in self._agent.below if name not in self._here]
+        return f"; missing: {shown_names(names)}" if names else "; all are here"
+
+    def _left(self) -> str:
+        """How long it waits at most for what it waits for. The clock of a round begins anew with each question."""
+        agent, now = self._agent, self._clock()
+        wait = None if agent is None else agent.desk.party.waiting
+        if wait is not None and wait.number != self._wait:
+            self._wait, self._until = wait.number, now + wait.seconds
+        return "" if self._until is None else f", at most {max(0.0, self._until - now):.0f} seconds more"
+
+    def __rich__(self) -> "Group":
+        from rich.console import Group
+
+        from eigenveil.cli._report import labelled, rounds_table
+
+        rounds = () if self._agent is None else tuple(self._agent.desk.rounds)
+        return Group(labelled(self._facts()), *([rounds_table(rounds)] if rounds else []))
+
+    def _facts(self) -> Iterator[tuple[str, str]]:
+        from eigenveil.cli._report import in_bytes
+
+        agent = self._agent
+        if agent is None:
+            return
+        below, here = agent.below, self._here
+        yield "here", f"{len(here)} of {len(below)}: {shown_names([name for name in below if name in here])}"
+        yield "missing", shown_names([name for name in below if name not in here])
+        yield "waiting", self._now + self._left()
+        totals = [0, 0]
+        for traffic in tuple(agent.desk.traffic.values()):
+            totals = [totals[0] + traffic.up, totals[1] + traffic.down]
+        yield "traffic", f"{in_bytes(totals[0])} up, {in_bytes(totals[1])} down"
+        each = traffic_of(agent)
+        for name, up, down in each[:_NAMED]:
+            yield f"  {name}", f"{in_bytes(up)} up, {in_bytes(down)} down"
+        if len(each) > _NAMED:
+            yield "", f"and {len(each) - _NAMED} more"
+        if agent.desk.refused:
+            yield "refused", f"{agent.desk.refused} messages; the last from {self._refused}"

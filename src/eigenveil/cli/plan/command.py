@@ -1,0 +1,164 @@
+"""`eigenveil plan`: what a budget will buy, before it is spent. From public facts: no private file is ever read."""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from eigenveil.cli._derived import with_options
+from eigenveil.cli._terminal import errors_as_lines, output, wrote
+from eigenveil.cli.network.options import require_outputs
+from eigenveil.cli.plan import options as planning
+from eigenveil.cli.plan.plot import svg_curve
+from eigenveil.cli.plan.show import Answer, as_values, show
+from eigenveil.cli.plan.spectrum import Known
+from eigenveil.params import PlanParams, checked
+
+if TYPE_CHECKING:
+    from eigenveil.plan import Facts, Outlook
+
+__all__ = ["plan"]
+
+
+@errors_as_lines
+@with_options(PlanParams)
+def plan(
+    settings: dict[str, Any],
+    spectrum: planning.SpectrumFile = None,
+    public_data: planning.PublicData = None,
+    drop: planning.Drop = None,
+    from_model: planning.FromModel = None,
+    epsilons: planning.Epsilons = planning.DEFAULT_EPSILONS,
+    plot: planning.Plot = None,
+    force: planning.Force = False,
+    as_json: planning.AsJson = False,
+) -> None:
+    """What a budget will buy, before it is spent.
+
+    From public facts only: how many people and columns, and what you know
+    or guess of the spectrum. The private table is never read, so a plan
+    costs nothing and can be made as often as you like.
+
+      eigenveil plan -n 20000 -d 50 -k 5 --epsilon 1 --delta 1e-6
+
+    A guess that is easy to make is how much the first components explain:
+
+      eigenveil plan -n 1e5 -d 200 -k 5 --epsilon 1 --delta 1e-7 \\
+        --explained 0.6
+
+    Five hospitals, a hub that nobody trusts with a hospital's sums:
+
+      eigenveil plan -n 1e5 -d 40 -k 3 --epsilon 1 --delta 1e-6 \\
+        --sites 5 --trust masked --trust site --traffic 10MB
+
+    A public table like the private one is better than any guess:
+
+      eigenveil plan -n 20000 -k 5 --epsilon 1 --delta 1e-6 \\
+        --public-data last-decade.csv --row-bound 12 --plot plan.svg
+
+    Where nothing can work, the first line says so, with what would.
+    """
+    asked = checked(PlanParams, PlanParams(**settings))
+    known = Known(asked, file=spectrum, table=public_data, model=from_model, drop=tuple(drop or ()))
+    known.require_files()
+    drawn = planning.epsilons_from(epsilons, asked=asked.epsilon)
+    if plot is not None:
+        require_outputs([("--plot", plot, [".svg"])], force=force, inputs=known.files)
+    facts = _facts(asked, known)
+    with _watching() as watch:
+        answer = _answer(facts, known, drawn, watch)
+    if plot is not None and answer.points:
+        _draw(answer, plot)
+    if as_json:
+        typer.echo(json.dumps(as_values(answer), indent=2, allow_nan=False))
+        return
+    console = output()
+    show(console, answer)
+    if plot is not None:
+        words = f"plot written to {plot}" if answer.points else "no plot was written: no method is left to draw"
+        console.print(f"\n{words}", soft_wrap=True)
+
+
+def _facts(asked: PlanParams, known: Known) -> "Facts":
+    from eigenveil.plan import Facts
+    from eigenveil.privacy import Budget, Neighbours
+
+    spectrum = known.spectrum()
+    return Facts(
+        dim=spectrum.dim,
+        rank=asked.rank,
+        people=asked.people,
+        budget=Budget(asked.epsilon, asked.delta),
+        spectrum=spectrum,
+        neighbours=Neighbours(asked.neighbours),
+        center=asked.center,
+        search=asked.search,
+        sites=asked.sites,
+        survivors=_survivors(asked),
+        colluders=asked.colluders,
+        blocks=asked.blocks,
+        rounds=asked.rounds,
+        traffic=asked.traffic,
+        trust=tuple(dict.fromkeys(asked.trust or ())),
+        row_bound=asked.row_bound,
+        **({} if asked.memory is None else {"memory": asked.memory}),
+    )
+
+
+def _survivors(asked: PlanParams) -> int | None:
+    """How many sites, where that was said as a share of them."""
+    if not isinstance(asked.survivors, float):
+        return asked.survivors
+    # Only then: the estimators take a while to load.
+    from eigenveil.estimators.federated.rules import share_of
+
+    return share_of("survivors", asked.survivors, asked.sites)
+
+
+def _answer(facts: "Facts", known: Known, epsilons: Sequence[float], watch: Callable[[str], None]) -> Answer:
+    from eigenveil.plan import advise, curve, methods_for, parts_of
+
+    names = {method: parts_of(method)[1] for method in methods_for(facts)}
+    asked = known.asked.methods
+    advice = advise(facts, methods=planning.methods_from(asked, names) if asked else None, watch=watch)
+    points: list[tuple[float, Outlook]] = []
+    if advice.best is not None:
+        for epsilon in epsilons:
+            watch(f"{advice.best.method} at epsilon = {epsilon:g}")
+            # What was compared at the epsilon that was asked for is what the curve shows there.
+            same = epsilon == facts.budget.epsilon
+            points += [(epsilon, advice.best)] if same else curve(facts, advice.best.method, [epsilon])
+    return Answer(facts, advice, tuple(points), known)
+
+
+@contextmanager
+def _watching() -> "Iterator[Callable[[str], None]]":
+    """What is being rehearsed, on stderr if that is a terminal."""
+    console = output(stderr=True)
+    if not console.is_terminal:
+        yield lambda _: None
+        return
+    with console.status("rehearsing") as status:
+        yield lambda words: status.update(f"rehearsing {words}")
+
+
+def _draw(answer: Answer, path: Path) -> None:
+    from eigenveil.cli._report import plain
+    from eigenveil.data.archive import whole_file
+
+    facts = answer.facts
+    text = svg_curve(
+        answer.curve,
+        asked=facts.budget.epsilon,
+        title=f"{facts.rank} of {facts.dim} components, about {facts.people} people: {answer.plotted}",
+        # A source may be from a stranger's file, and no document may hold its control characters.
+        note=plain(f"delta = {facts.budget.delta:g}; bands: nine of ten fits. Spectrum: {facts.spectrum.source}"),
+    )
+    with whole_file(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+        # It holds public numbers only.
+        temporary.chmod(0o644)
+    wrote(path)

@@ -1,0 +1,338 @@
+"""A plan in words, tables and plain values: the answer first, then all that it rests on."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, final
+
+from eigenveil.cli.plan.commands import command_of, rehearsal_of
+from eigenveil.cli.plan.plot import CurveChart, Point, span
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from eigenveil.cli.plan.spectrum import Known
+    from eigenveil.plan import Advice, Facts, Interval, Outlook
+
+__all__ = ["Answer", "as_values", "show"]
+
+# Longer names of methods fit on one line from this width on.
+_ROOMY: Final = 90
+# Of what there is beyond random directions, this much would be worth a better guess.
+_HOPE: Final = 0.2
+# Larger epsilons are used, and nobody who is told what they mean would sign.
+_LAX: Final = 20.0
+# Two neighbouring variances closer than this, relatively, are as good as tied.
+_TIED: Final = 0.05
+_BEYOND: Final = (
+    "Rows that are longer than the row bound are cut to it, and what that does to the components is not in these figures: the "
+    "spectrum is taken to be that of the rows as they are cut."
+)
+_SENDS: Final = "; sends: what a site sends in all"
+_ALIKE: Final = (
+    "Sites are taken to be alike and of one size. Sums do not mind other sizes, and merge gains by them; where rows differ "
+    "from site to site, merge and fedpower may lose."
+)
+_TIES: Final = (
+    "Where the variance of the last component and of the next are nearly the same, either direction is as good: the sine can be "
+    "near 1 while nothing is lost."
+)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What was `known` and asked, and what came of it. `points` is the curve of the best method, if any is left."""
+
+    facts: "Facts"
+    advice: "Advice"
+    points: tuple[tuple[float, "Outlook"], ...]
+    known: "Known"
+
+    @property
+    def plotted(self) -> str | None:
+        """The method that the curve is of."""
+        return None if self.advice.best is None else self.advice.best.method
+
+    @property
+    def curve(self) -> tuple[Point, ...]:
+        """What is drawn of the curve."""
+        return tuple(Point(at, found.captured, found.sine, found.nothing) for at, found in self.points)
+
+    def sentences(self) -> Iterator[str]:
+        """The answer in one or two sentences."""
+        from eigenveil.plan import choice_of
+
+        facts, best, verdict = self.facts, self.advice.best, self.advice.verdict
+        asked = f"epsilon = {facts.budget.epsilon:g}"
+        if best is None:
+            yield "No method is left within these limits, for the reasons below. What they would capture without the limits:"
+            first = max(self.advice.outlooks, key=lambda found: found.captured.value)
+            yield f"{first.method} {span(first.captured)}, and directions drawn at random {first.nothing:.2f}."
+        elif verdict == "works":
+            yield (
+                f"With {asked} expect {span(best.captured)} of the variance that {_counted(facts.rank)} can have: "
+                f"{best.method}, that is {choice_of(best.params)}."
+            )
+            yield f"Directions drawn at random would have {best.nothing:.2f}."
+        elif verdict == "needless":
+            yield self.advice.reasons[0]
+        else:
+            only = ", if the spectrum is as guessed" if self._doubtful() else ""
+            yield f"Nothing can work here{only}: with {asked} and about {facts.people} people no method is worth its budget."
+            yield (
+                f"The best, {best.method}, would have {span(best.captured)} of the variance that {_counted(facts.rank)} can "
+                f"have, and directions drawn at random {best.nothing:.2f}."
+            )
+
+    def _doubtful(self) -> bool:
+        """Whether something might work after all, were the spectrum another one that it could be."""
+        best = max(
+            (found for found in self.advice.outlooks if not found.refused), key=lambda found: found.captured.high
+        )
+        return self.known.guessed and best.captured.high > best.nothing + _HOPE * (1 - best.nothing)
+
+    def assumed(self) -> Iterator[str]:
+        """What was said and is taken at its word."""
+        facts = self.facts
+        yield f"about {facts.people} people with one row each, {facts.dim} columns, {_counted(facts.rank)}"
+        yield (
+            f"a budget of ({facts.budget.epsilon:g}, {facts.budget.delta:g}), all of it for this one fit; neighbours: "
+            f"{facts.neighbours.value}"
+        )
+        if facts.budget.delta * facts.people > 1:
+            yield (
+                f"a delta of more than one over the number of people, at which the promise may fail for somebody: "
+                f"{1 / facts.people:.2g} is the most that is usual"
+            )
+        if facts.budget.epsilon > _LAX:
+            yield f"an epsilon beyond {_LAX:g}, which promises hardly anything to anybody"
+        found = "found in steps" if facts.search else "found in one step"
+        if facts.center == "known":
+            yield "the mean is known, or rows are left where they are"
+        else:
+            reach = "about two row bounds" if facts.search else "its bound"
+            yield (
+                f"the mean is {found}, for a part of the budget, and lies within {reach} of the origin that the fit is given "
+                "(zero unless you say otherwise); from further off far less is captured"
+            )
+        if facts.sites > 1:
+            yield f"{facts.sites} sites of about {facts.people // facts.sites} people each"
+            if any(name in facts.settings for name in ("masked", "peers")):
+                fewest = facts.sites if facts.survivors is None else facts.survivors
+                yield f"at least {fewest} sites in each masked sum, and {facts.colluders} that may collude"
+        if not self.known.guessed:
+            yield f"the spectrum {facts.spectrum.source}: {self._shape()}"
+
+    def guesses(self) -> Iterator[str]:
+        """What nobody said and was filled in."""
+        spectrum = self.facts.spectrum
+        if self.known.guessed:
+            said = self.known.asked.explained is not None
+            yield f"the spectrum, {spectrum.source}{'' if said else f': {self._shape()}'}"
+            better = "" if said else "--explained, "
+            yield f"a better one: {better}a --public-data table, or one release with eigenveil spectrum"
+        elif not self.known.fill_known:
+            yield (
+                f"how long rows are beside the bound: their mean squared length is {spectrum.fill:.2g} of its square; "
+                "--row-bound or --fill says it"
+            )
+        # A released spectrum knows its error, and a list does not.
+        if self.known.file is not None and spectrum.error == 0:
+            yield (
+                "that the list is of rows as the bound cuts them: of rows before that, heavy tails make the first variances far "
+                "too large, and far less is captured; --public-data cuts them as a fit does"
+            )
+            zeros = int((spectrum.values == 0).sum())
+            if zeros:
+                yield f"that the {zeros} directions beyond the list have no variance"
+
+    def _shape(self) -> str:
+        rank = self.facts.rank
+        share = self.facts.spectrum.explained(rank)
+        return f"the first {rank} of {self.facts.dim} have {share:.0%} of the variance"
+
+    def unpredicted(self) -> Iterator[str]:
+        """What these figures say nothing about."""
+        yield _BEYOND
+        rank, values = self.facts.rank, self.facts.spectrum.values
+        tied = rank < len(values) and values[rank] > (1 - _TIED) * values[rank - 1]
+        here = f" Here {rank} and {rank + 1} are that close, so trust the captured variance and not the sine."
+        yield _TIES + (here if tied else "")
+        if self.facts.sites > 1:
+            yield _ALIKE
+
+    def runs(self) -> Iterator[tuple[str, str]]:
+        """How to do it: labels and lines to type."""
+        chosen = self.advice.chosen
+        if chosen is None:
+            return
+        yield "in Python", chosen.call
+        yield "as a command", command_of(self.facts, chosen)
+        rehearsal = rehearsal_of(self.facts, chosen)
+        if rehearsal:
+            yield "on a public table", rehearsal
+
+
+def _counted(rank: int) -> str:
+    return f"{rank} component{'s' * (rank != 1)}"
+
+
+def as_values(answer: Answer) -> dict[str, Any]:
+    """Everything in plain values: what was asked, every outlook, the curve, and what it rests on."""
+    facts, advice = answer.facts, answer.advice
+    curve = [{"epsilon": at, **_outlook_values(found)} for at, found in answer.points]
+    return {
+        "answer": list(answer.sentences()),
+        "facts": {
+            "rows": facts.people,
+            "columns": facts.dim,
+            "components": facts.rank,
+            "epsilon": facts.budget.epsilon,
+            "delta": facts.budget.delta,
+            "row_bound": facts.row_bound,
+            "neighbours": facts.neighbours.value,
+            "center": facts.center,
+            "search": facts.search,
+            "sites": facts.sites,
+            "trust": list(facts.settings),
+            "survivors": facts.survivors,
+            "colluders": facts.colluders,
+            "blocks": facts.blocks,
+            "rounds": facts.rounds,
+            "traffic": facts.traffic,
+            "memory": facts.memory,
+        },
+        "spectrum": facts.spectrum.to_json(),
+        "chosen": None if advice.chosen is None else _outlook_values(advice.chosen),
+        "outlooks": [_outlook_values(found) for found in advice.outlooks],
+        "curve": None if answer.plotted is None else {"method": answer.plotted, "points": curve},
+        "reasons": list(advice.reasons),
+        "instead": list(advice.instead),
+        "assumed": list(answer.assumed()),
+        "guessed": list(answer.guesses()),
+        "not_predicted": list(answer.unpredicted()),
+        "run": dict(answer.runs()),
+    }
+
+
+def _outlook_values(found: "Outlook") -> dict[str, Any]:
+    return {
+        "method": found.method,
+        "captured": _interval_values(found.captured),
+        "sine": _interval_values(found.sine),
+        "nothing": found.nothing,
+        "noise": found.noise,
+        "memory": found.memory,
+        "rounds": found.rounds,
+        "traffic": found.traffic,
+        "refused": found.refused,
+        "promise": found.promise,
+        "call": found.call,
+        "parameters": vars(found.params),
+        "unknown": list(found.unknown),
+    }
+
+
+def _interval_values(found: "Interval") -> dict[str, float] | None:
+    """None where nothing was rehearsed, as of a method that is out of the question."""
+    ends = {"value": found.value, "low": found.low, "high": found.high}
+    return ends if all(math.isfinite(end) for end in ends.values()) else None
+
+
+def show(console: "Console", answer: Answer) -> None:
+    """The whole plan on a terminal, the answer first."""
+    from rich.text import Text
+
+    from eigenveil.cli._report import labelled
+
+    first, *rest = answer.sentences()
+    chosen = answer.advice.chosen
+    console.print(Text(first, style="bold green" if chosen is not None else "bold red"))
+    for sentence in rest:
+        console.print(sentence)
+    possible = [found for found in answer.advice.outlooks if not found.refused]
+    if possible:
+        _headed(
+            console,
+            "every method, best first; in brackets where nine of ten fits should lie"
+            + _SENDS * (answer.facts.sites > 1),
+        )
+        console.print(_table(possible, chosen, sites=answer.facts.sites, roomy=console.width >= _ROOMY))
+        _headed(console, "who is protected from whom")
+        console.print(labelled(_promises(possible)))
+    if len(possible) < len(answer.advice.outlooks):
+        _headed(console, "out of the question")
+        console.print(labelled((found.method, found.refused) for found in answer.advice.outlooks if found.refused))
+    if chosen is not None:
+        _listed(console, "why this one", answer.advice.reasons)
+    if answer.points:
+        _headed(console, f"what an epsilon buys: captured variance with {answer.plotted}")
+        console.print(CurveChart(answer.curve, answer.facts.budget.epsilon))
+    _listed(console, "what would work instead" if chosen is None else "what would do better", answer.advice.instead)
+    if chosen is None:
+        # The first reason is the verdict, which has been said, unless every method has a reason of its own.
+        reasons = answer.advice.reasons
+        _listed(console, "why not", reasons if answer.advice.verdict == "refused" else reasons[1:])
+    _listed(console, "taken at its word", answer.assumed())
+    _listed(console, "guessed", answer.guesses(), style="yellow")
+    _listed(console, "not predicted", answer.unpredicted())
+    _runs(console, answer)
+
+
+def _headed(console: "Console", title: str) -> None:
+    console.print(f"\n{title}", style="bold")
+
+
+def _listed(console: "Console", title: str, lines: "Sequence[str] | Iterator[str]", *, style: str = "") -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    from eigenveil.cli._report import plain
+
+    grid = Table.grid(padding=(0, 1))
+    for line in lines:
+        grid.add_row("-", Text(plain(line), style=style))
+    if grid.row_count:
+        _headed(console, title)
+        console.print(grid)
+
+
+def _runs(console: "Console", answer: Answer) -> None:
+    runs = list(answer.runs())
+    if not runs:
+        return
+    _headed(console, "to do it; capitals stand for what only you know")
+    for label, line in runs:
+        console.print(f"{label}:", style="dim")
+        console.print(f"  {line}", soft_wrap=True)
+
+
+def _promises(outlooks: "Sequence[Outlook]") -> list[tuple[str, str]]:
+    """One line per setting, in the order of the table."""
+    return list({str(found.setting): found.promise for found in outlooks}.items())
+
+
+def _short(found: "Interval") -> str:
+    return f"{found.value:.2f} ({found.low:.2f}-{found.high:.2f})"
+
+
+def _table(outlooks: "Sequence[Outlook]", chosen: "Outlook | None", *, sites: int, roomy: bool) -> "Table":
+    from rich import box
+    from rich.table import Table
+
+    from eigenveil.cli._report import in_bytes
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("method", no_wrap=True)
+    # One holder of all rows has no rounds, and sends nothing.
+    names = ["captured", "largest sine", *["rounds", "sends"] * (sites > 1), "memory"]
+    for name in names:
+        table.add_column(name, justify="right", no_wrap=True)
+    for found in outlooks:
+        sent = [str(found.rounds), in_bytes(found.traffic)] if sites > 1 else []
+        style = "bold green" if chosen is not None and found.method == chosen.method else ""
+        name = found.method if roomy else found.method.replace("independent/", "independent/\n")
+        table.add_row(name, _short(found.captured), _short(found.sine), *sent, in_bytes(found.memory), style=style)
+    return table

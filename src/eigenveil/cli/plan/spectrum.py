@@ -1,0 +1,237 @@
+"""Where a plan has its spectrum from: a guess, a file of public variances, a public table, or an earlier model.
+
+Everything that is read here is public by the word of whoever gives it. Nothing is paid for, so nothing private may be given.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, final
+
+from eigenveil.cli._files import read_rows, require_input
+from eigenveil.errors import ParameterError, require, require_param
+from eigenveil.params import PlanParams
+
+if TYPE_CHECKING:
+    from eigenveil.linalg import Array
+    from eigenveil.plan import Spectrum
+
+__all__ = ["Known"]
+
+_FILL: Final = 0.5
+_ENDINGS: Final = (".json", ".csv", ".txt")
+# A public table is held in memory whole; beyond this many numbers a sample says as much.
+_LARGEST_TABLE: Final = 1 << 27
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What was said of the spectrum, checked to be one thing: a guess among what was `asked`, or at most one file."""
+
+    asked: PlanParams
+    file: Path | None = None
+    table: Path | None = None
+    model: Path | None = None
+    drop: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        fill, bound = self.asked.fill, self.asked.row_bound
+        named = {
+            "--explained": self.asked.explained,
+            "--decay": self.asked.decay,
+            "--spectrum": self.file,
+            "--public-data": self.table,
+            "--from-model": self.model,
+        }
+        given = [name for name, value in named.items() if value is not None]
+        require(
+            len(given) <= 1,
+            f"{' and '.join(given)} each say what the spectrum is; give one of them",
+        )
+        units = self.file is not None or self.table is not None or self.model is not None
+        require(
+            not (units and fill is not None and bound is not None),
+            "--fill and --row-bound both say how long rows are beside the bound; give one of them",
+        )
+        require(not self.drop or self.table is not None, "--drop is for --public-data")
+        require(self.asked.scale is None or self.table is not None, "--scale is for --public-data")
+
+    @property
+    def guessed(self) -> bool:
+        """Whether nothing better than a guess was given."""
+        return self.file is None and self.table is None and self.model is None
+
+    @property
+    def files(self) -> list[Path]:
+        """The file that is read, if any."""
+        return [path for path in (self.file, self.table, self.model) if path is not None]
+
+    @property
+    def fill_known(self) -> bool:
+        """Whether it was said how long rows are beside the bound; a released spectrum says it itself."""
+        fill, bound = self.asked.fill, self.asked.row_bound
+        released = self.file is not None and self.file.suffix.lower() == ".json" and bound is None
+        return released or fill is not None or (bound is not None and not self.guessed)
+
+    def spectrum(self) -> "Spectrum":
+        """The spectrum."""
+        if self.file is not None:
+            return self._of_columns(self._from_file(self.file), self.file)
+        if self.table is not None:
+            return self._of_columns(self._from_table(self.table), self.table)
+        if self.model is not None:
+            return self._of_columns(self._from_model(self.model), self.model)
+        from eigenveil.plan import Spectrum
+
+        asked = self.asked
+        if asked.dim is None:
+            raise ParameterError("{dim} is missing. Say how many columns the table has")
+        return Spectrum.guessed(
+            asked.dim,
+            rank=None if asked.explained is None else asked.rank,
+            explained=asked.explained,
+            decay=asked.decay,
+            fill=self._fill,
+        )
+
+    @property
+    def _fill(self) -> float:
+        return _FILL if self.asked.fill is None else self.asked.fill
+
+    def _of_columns(self, found: "Spectrum", path: Path) -> "Spectrum":
+        dim = self.asked.dim
+        require(dim is None or dim == found.dim, f"--columns is {dim}, and {path} has {found.dim} of them")
+        return found
+
+    def require_files(self) -> None:
+        """Refuse at once, before anything heavy is imported, files that are not there or cannot be read."""
+        if self.file is not None:
+            good = self.file.suffix.lower() in _ENDINGS
+            require(good, f"--spectrum must end in {', '.join(_ENDINGS)}, got {self.file}")
+        if self.table is not None:
+            require_input(self.table)
+        for path in self.files:
+            require(path.is_file(), f"{path} does not exist or is not a file")
+
+    def _from_file(self, path: Path) -> "Spectrum":
+        from eigenveil.plan import Spectrum
+        from eigenveil.plan.spectrum import PUBLIC_SPREAD
+
+        try:
+            text = path.read_text(encoding="utf-8-sig")
+            if path.suffix.lower() != ".json":
+                return self._of_variances(_numbers(text), path, spread=PUBLIC_SPREAD)
+            plain = json.loads(text)
+            if isinstance(plain, list):
+                require(
+                    bool(plain) and all(isinstance(one, int | float) and not isinstance(one, bool) for one in plain),
+                    "a list must hold numbers alone, each one variance",
+                )
+                return self._of_variances(plain, path, spread=PUBLIC_SPREAD)
+            require(
+                self.asked.fill is None and self.asked.row_bound is None,
+                "it is in units of the bound it was released with, so --fill and --row-bound mean nothing",
+            )
+            return Spectrum.from_json(plain)
+        except UnicodeDecodeError:
+            raise ValueError(f"{path} is not UTF-8 text") from None
+        except (json.JSONDecodeError, RecursionError):
+            raise ValueError(f"{path} is not JSON") from None
+        except ValueError as error:
+            raise _in_file(path, error) from error
+
+    def _from_table(self, path: Path) -> "Spectrum":
+        from eigenveil.plan import Spectrum
+
+        rows = _whole(read_rows(path, drop=self.drop).rows, self.asked.scale, path)
+        try:
+            return Spectrum.of_rows(rows, row_bound=self.asked.row_bound, fill=self._fill)
+        except ValueError as error:
+            raise _in_file(path, error) from error
+
+    def _from_model(self, path: Path) -> "Spectrum":
+        """The variances of the model, and what it says is left, spread evenly over the other directions.
+
+        They are of other rows, and noise has moved them, so they are doubted as those of a public table are.
+        """
+        import numpy as np
+
+        from eigenveil.model import Model
+        from eigenveil.plan.spectrum import PUBLIC_SPREAD
+
+        model = Model.load(path)
+        variances, share = np.maximum(model.explained_variance, 0.0), float(model.explained_variance_ratio.sum())
+        require(variances.sum() > 0 and share > 0, f"{path} has no variance to plan with")
+        others = model.components.shape[1] - len(variances)
+        left = float(variances.sum()) * max(0.0, 1 / share - 1)
+        # What is left can be no more in any direction than in the last one found.
+        each = min(left / others, float(variances.min())) if others else 0.0
+        return self._of_variances([*variances, *[each] * others], path, spread=PUBLIC_SPREAD)
+
+    def _of_variances(self, variances: Sequence[Any], path: Path, *, spread: float) -> "Spectrum":
+        from eigenveil.plan import Spectrum
+
+        return Spectrum.of_variances(
+            variances,
+            dim=self.asked.dim,
+            row_bound=self.asked.row_bound,
+            fill=self._fill,
+            source=f"of {path.name}",
+            spread=spread,
+        )
+
+
+def _numbers(text: str) -> list[float]:
+    """The numbers of a text: one to a line, below a line of names or not, or all on one line with commas or blanks between.
+
+    >>> _numbers("variance\\n3\\n2.5"), _numbers("3, 2.5")
+    ([3.0, 2.5], [3.0, 2.5])
+    """
+    lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+    found: list[list[float]] = []
+    for place, line in enumerate(lines):
+        try:
+            found.append([float(part) for part in line.replace(",", " ").replace(";", " ").split()])
+        except ValueError:
+            require(place == 0, f"line {place + 1} is not numbers; each is one variance")
+    require(any(found), "there is no number in it")
+    require(
+        len(found) == 1 or all(len(numbers) == 1 for numbers in found),
+        "it has several numbers to a line, and which of them are variances is not said: leave one to a line, or all on one",
+    )
+    return [number for numbers in found for number in numbers]
+
+
+def _whole(rows: Any, scale: Any, path: Path) -> "Array | Any":
+    """All rows in one array or sparse matrix, with their columns divided by `scale`."""
+    import numpy as np
+    import scipy.sparse as sp
+
+    from eigenveil.data.rows import block_size
+
+    count, dim = rows.shape
+    require(
+        rows.sparse or count * dim <= _LARGEST_TABLE,
+        f"{path} is larger than a plan needs; a sample of its rows says as much",
+    )
+    units = np.ravel(1.0 if scale is None else scale)
+    require_param(
+        len(units) in (1, dim), f"{{scale}} must be one number or one for each of the {dim} columns, got {len(units)}"
+    )
+    require_param(bool((units > 0).all() and np.isfinite(units).all()), "{scale} must be positive and finite")
+    units = np.broadcast_to(units, (dim,))
+    blocks = [block.values for block in rows.blocks(block_size(rows))]
+    require(bool(blocks), f"{path} has no rows")
+    if rows.sparse:
+        table = sp.csr_array(sp.vstack(blocks) @ sp.diags_array(1 / units))
+    else:
+        table = np.concatenate([np.asarray(block, dtype=np.float64) / units for block in blocks])
+    entries = table.data if rows.sparse else table
+    require(bool(np.isfinite(entries).all()), f"{path} has entries that are missing or not finite")
+    return table
+
+
+def _in_file(path: Path, error: ValueError) -> ValueError:
+    return error.within(str(path)) if isinstance(error, ParameterError) else ValueError(f"{path}: {error}")

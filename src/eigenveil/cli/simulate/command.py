@@ -1,0 +1,389 @@
+"""`eigenveil simulate`: one table parted into sites, and their fit, around a hub or between peers, run in this process, to see
+what it would take."""
+
+import os
+import time
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias, final
+
+import typer
+
+from eigenveil.cli import _options as option
+from eigenveil.cli._bounds_file import was_given
+from eigenveil.cli._derived import with_options
+from eigenveil.cli._files import require_output
+from eigenveil.cli._terminal import errors_as_lines, leaves, output, wrote
+from eigenveil.cli.simulate import options as simulating
+from eigenveil.cli.simulate import peers
+from eigenveil.cli.simulate.splits import Parted, SplitRule, part
+from eigenveil.errors import BudgetExceeded, PeersLost, QuorumLost, require_param
+from eigenveil.params import FederatedParams, GossipParams, SimulateParams
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+    from eigenveil.estimators import FederatedPCA, GossipPCA
+    from eigenveil.estimators.rounds import Round
+    from eigenveil.model import Model
+
+    Estimator: TypeAlias = FederatedPCA | GossipPCA
+
+__all__ = ["simulate"]
+
+_QUORUM_LOST: Final = 3
+_NAMED: Final = 10
+_SIMULATED: Final = "a simulation: one holder of all rows dealt them out to these sites, which is not covered"
+_COMPARED: Final = "what was captured is NOT covered by the guarantee: it was computed from all rows"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """What to do: part `data` by `rule`, as `reading` says, and fit as was `asked`. `target` None writes no model."""
+
+    data: Path
+    rule: SplitRule
+    reading: Mapping[str, Any]
+    asked: FederatedParams | GossipParams
+    loss: float
+    delay: float
+    duplicate: float
+    dead: Sequence[str]
+    target: Path | None
+    compare: bool
+    guarantee: bool
+
+    @property
+    def private(self) -> bool:
+        return self.asked.epsilon is not None
+
+    @property
+    def hub(self) -> bool:
+        return isinstance(self.asked, FederatedParams)
+
+
+@errors_as_lines
+@with_options(SimulateParams, ahead=("sites", "split"), panels=simulating.PANELS)
+def simulate(
+    context: typer.Context,
+    data: option.Data,
+    settings: dict[str, Any],
+    sites: simulating.Sites = None,
+    split: simulating.Split = "iid",
+    loss: simulating.Loss = 0.0,
+    delay: simulating.Delay = 0.0,
+    duplicate: simulating.Duplicate = 0.0,
+    dead: simulating.Dead = None,
+    drop: option.Drop = None,
+    features: option.Features = None,
+    one_based: option.OneBased = False,
+    compare: simulating.Compare = None,
+    guarantee: simulating.ShowGuarantee = False,
+    model: simulating.Output = None,
+    force: option.Force = False,
+) -> None:
+    """What a federated fit would take, and give, if a table were spread over sites.
+
+    Example: twenty like sites, no privacy, and how close it comes:
+
+      eigenveil simulate people.csv -k 5 --sites 20 --no-privacy
+
+    Example: the hospitals of a column, a hub that nobody trusts:
+
+      eigenveil simulate visits.parquet -k 5 --split by:hospital \\
+        --epsilon 1 --delta 1e-6 --row-bound 12 --trust site
+
+    Example: the same, and a hub that sees no hospital's part, for the
+    noise of one that does; two of them may not answer:
+
+      eigenveil simulate visits.parquet -k 5 --split by:hospital \\
+        --epsilon 1 --delta 1e-6 --row-bound 12 \\
+        --trust masked --survivors 0.8 --dead any:2
+
+    Example: FedPower with four local steps at sites that are not alike,
+    one of them dead and a tenth of the mail lost:
+
+      eigenveil simulate people.npy -k 5 --sites 20 --split skewed \\
+        --no-privacy --method fedpower --local-steps 4 \\
+        --dead 3 --loss 0.1 --quorum 0.8
+
+    Example: peers on a ring, with no hub at all, and noise that cancels
+    between neighbours, so that the sum has little more than a curator's:
+
+      eigenveil simulate people.csv -k 5 --sites 20 --graph ring \\
+        --consensus chebyshev --epsilon 1 --delta 1e-6 --row-bound 12
+
+    Example: the same on a denser graph, where one peer is gone after
+    fifty messages, and the budget has room to begin a round again:
+
+      eigenveil simulate people.csv -k 5 --sites 20 \\
+        --graph random-regular:4 --dead 3@50 --restarts 1 \\
+        --epsilon 1 --delta 1e-6 --row-bound 12
+
+    Whoever runs this holds all rows. The table at the end shows each
+    round: who answered, bytes on all links together, how far the
+    directions moved (the largest sine), and what was charged.
+    """
+    reading = {"person": settings.pop("person"), "drop": drop or [], "features": features, "one_based": one_based}
+    asked = simulating.asked_of(settings, was_given(context, tuple(settings)))
+    if model is not None:
+        require_output(model, endings=(".safetensors",), force=force, inputs=[data])
+    _run(
+        _Job(
+            data,
+            SplitRule.read(split, sites),
+            reading,
+            asked,
+            loss,
+            delay,
+            duplicate,
+            dead or [],
+            model,
+            asked.epsilon is None if compare is None else compare,
+            guarantee,
+        )
+    )
+
+
+def _run(job: _Job) -> None:
+    parted, pca = _fitted(job)
+    model = _model(job, parted, pca)
+    if job.target is not None:
+        model.save(job.target)
+        wrote(job.target)
+    compared = _comparison(job, parted, pca) if job.compare else None
+    _show(output(), job, pca, model, compared)
+    _show_promise(output(), job, model)
+
+
+def _fitted(job: _Job) -> tuple[Parted, "Estimator"]:
+    import numpy as np
+
+    seed = job.asked.random_state
+    require_param(seed is None or seed >= 0, "{random_state} must not be negative, got {@value}", value=seed)
+    # A stream of its own, so that the split says nothing about the start or the noise.
+    rng = np.random.default_rng(None if seed is None else [seed, 2])
+    several = job.asked.person_sites if isinstance(job.asked, FederatedParams) else 1
+    parted = part(job.data, job.rule, person_sites=several, scale=job.asked.scale, rng=rng, **job.reading)
+    dead = simulating.dead_from(job.dead, list(parted.sites), stem=job.rule.stem, rng=rng)
+    try:
+        pca = _estimator(job, parted, dead)
+        if not job.hub:
+            peers.say_how_long(pca)
+        with _watching(len(parted.sites), hub=job.hub) as view, warnings.catch_warnings():
+            # What the estimator would warn of, the summary says.
+            warnings.simplefilter("ignore", UserWarning)
+            return parted, _carried(pca, parted, view)
+    except BudgetExceeded:
+        leaves(_charged(pca) or "nothing was charged")
+        raise
+    except (QuorumLost, PeersLost) as error:
+        _fail(error, job.asked, pca)
+
+
+def _estimator(job: _Job, parted: Parted, dead: Mapping[str, int]) -> "Estimator":
+    from eigenveil.estimators import FederatedPCA, GossipPCA
+    from eigenveil.runtimes import Faults
+
+    faults = Faults(loss=job.loss, delay=job.delay, duplicate=job.duplicate, dies=dead)
+    # Without faults, mail need not pass through the clock.
+    network = None if faults == Faults() else faults
+    if isinstance(job.asked, FederatedParams):
+        return FederatedPCA(**vars(job.asked), faults=network)
+    return GossipPCA(**{**vars(job.asked), **peers.graphs_of(job.asked, list(parted.sites))}, faults=network)
+
+
+def _carried(pca: "Estimator", parted: Parted, view: "_View") -> "Estimator":
+    try:
+        return pca.fit(parted.sites, watch=view.see)
+    except KeyboardInterrupt:
+        reached = "no round had ended" if view.last is None else f"{_named(view.last)} had ended"
+        leaves(f"{reached}, and nothing was written")
+        raise
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
+
+
+def _named(done: "Round") -> str:
+    return f"round {done.number + 1} ({done.stage})"
+
+
+def _charged(pca: "Estimator") -> str:
+    """What a fit that did not end has spent, at whoever spent most; empty if nobody did."""
+    ledgers = pca.unfinished_.ledgers.values() if hasattr(pca, "unfinished_") else ()
+    spent = max((ledger.spent_mu for ledger in ledgers), default=0.0)
+    return f"charged so far: mu = {spent:.3g}" if spent > 0 else ""
+
+
+def _fail(error: QuorumLost | PeersLost, asked: FederatedParams | GossipParams, pca: "Estimator") -> NoReturn:
+    """One line that names who was missing. Nothing can be resumed here: the process ends."""
+    from rich.text import Text
+
+    from eigenveil.cli._report import plain
+
+    if os.environ.get("EIGENVEIL_TRACEBACK"):
+        raise error
+    missing, charged = _some(error.missing), _charged(pca)
+    if isinstance(error, PeersLost):
+        words = peers.lost_words(error, missing=missing, ended=len(pca.unfinished_.transcript))
+    else:
+        masked = isinstance(asked, FederatedParams) and asked.trust == "masked"
+        name = "survivors" if masked else "quorum"
+        fewest = getattr(asked, name)
+        needed = f"every site must answer unless --{name} says otherwise"
+        needed = needed if fewest is None else f"--{name} is {fewest:g}"
+        words = f"quorum lost in round {error.turn + 1} ({error.stage}): no answer from {missing}; {needed}"
+    line = f"error: {words}; {charged}" if charged else f"error: {words}"
+    output(stderr=True).print(Text(plain(line), style="red"), soft_wrap=True)
+    raise typer.Exit(_QUORUM_LOST) from None
+
+
+def _model(job: _Job, parted: Parted, pca: "Estimator") -> "Model":
+    """The model, with what rows from a file do not tell the estimator, and what a simulation must not keep to itself."""
+    extra: dict[str, Any] = {"split": job.rule.words} | ({"one_based": True} if job.reading["one_based"] else {})
+    promise = pca.model_.guarantee
+    if promise.epsilon is not None:
+        promise = replace(promise, caveats=(*promise.caveats, _SIMULATED))
+    settings = {**pca.model_.settings, **extra}
+    return replace(pca.model_, columns=parted.columns, settings=settings, guarantee=promise)
+
+
+@contextmanager
+def _watching(sites: int, *, hub: bool) -> Iterator["_View"]:
+    """A view of the rounds, drawn on stderr while inside if that is a terminal."""
+    from rich.live import Live
+
+    console, view = output(stderr=True), _View(sites, hub=hub)
+    if not console.is_terminal:
+        yield view
+        return
+    with Live(view, console=console, refresh_per_second=8, transient=True):
+        yield view
+
+
+@final
+class _View:
+    """The last round, and the traffic so far. Changes in place; drawn from another thread, which reads whole values only."""
+
+    def __init__(self, sites: int, *, hub: bool) -> None:
+        self.last: Round | None = None
+        self._sites, self._bytes = sites, 0
+        self._word = "sites" if hub else "peers"
+        self._began = time.monotonic()
+
+    def see(self, done: "Round") -> None:
+        """Take note of a round."""
+        self._bytes += done.bytes_up + done.bytes_down
+        self.last = done
+
+    def __rich__(self) -> "Text":
+        from rich.text import Text
+
+        from eigenveil.cli._report import in_bytes
+
+        if self.last is None:
+            return Text(f"{self._sites} {self._word}, no round has ended in {self._seconds()} s")
+        moved = "" if self.last.movement is None else f", moved by {self.last.movement:.1e}"
+        answered = f"{len(self.last.answered)} of {self._sites} {self._word} answered"
+        return Text(f"{_named(self.last)}: {answered}{moved}, {in_bytes(self._bytes)} in {self._seconds()} s")
+
+    def _seconds(self) -> int:
+        return int(time.monotonic() - self._began)
+
+
+def _show(console: "Console", job: _Job, pca: "Estimator", model: "Model", compared: str | None) -> None:
+    from eigenveil.cli._report import above_floor, labelled, noise_floor, rounds_table, warning_panel
+    from eigenveil.data.archive import SVMLIGHT
+
+    if job.private and job.asked.random_state is not None:
+        console.print(warning_panel(option.SEEDED))
+    console.print(rounds_table(pca.transcript_))
+    console.print()
+    facts = list(_facts(job, pca))
+    console.print(labelled(facts if compared is None else [*facts, ("captured", compared)]))
+    if job.private and compared is not None:
+        console.print(_COMPARED, style="yellow")
+    if noise_floor(model) > 0:
+        console.print(above_floor(model))
+    if pca.tied_:
+        console.print(
+            "other directions have an equal claim: the variances of the last one and the next are equal", style="yellow"
+        )
+    if job.private and job.data.suffix.lower() in SVMLIGHT and job.reading["features"] is None:
+        console.print(warning_panel(option.COUNTED))
+
+
+def _facts(job: _Job, pca: "Estimator") -> Iterator[tuple[str, str]]:
+    from eigenveil.estimators import FederatedPCA
+
+    rounds = pca.transcript_
+    yield "method", pca.plan_.headline
+    if isinstance(pca, FederatedPCA):
+        yield "sites", f"{len(pca.sites_)} in a {pca.model_.settings['topology']}, split {job.rule.words}"
+    else:
+        assert isinstance(job.asked, GossipParams)
+        yield from peers.facts(pca, split=job.rule.words, asked=job.asked.graph)
+    for done in rounds:
+        if done.missing:
+            # What peers have added noise to is not taken back: only the round begins again.
+            noisy = isinstance(job.asked, GossipParams) and (job.private or job.asked.noise == "published")
+            again = ", which began again" if noisy else ", and all began again"
+            again, label = again * done.restarted, "no answer" if job.hub else "left behind"
+            yield label, f"{_some(done.missing)} in round {done.number + 1}{again}"
+    yield "rounds", str(len(rounds)) + ("" if pca.converged_ is not False else ", without coming to rest")
+    yield "traffic", _traffic(rounds) if isinstance(pca, FederatedPCA) else peers.traffic(pca)
+    if pca.refused_:
+        yield "refused", f"{len(pca.refused_)} messages, late or repeated"
+
+
+def _traffic(rounds: Sequence["Round"]) -> str:
+    from eigenveil.cli._report import in_bytes
+
+    up, down = sum(done.bytes_up for done in rounds), sum(done.bytes_down for done in rounds)
+    return f"{in_bytes(up)} up, {in_bytes(down)} down"
+
+
+def _comparison(job: _Job, parted: Parted, pca: "Estimator") -> str:
+    """How much of the variance of the whole table is captured, and the largest angle to its exact components."""
+    import numpy as np
+
+    from eigenveil.data.rows import block_size
+    from eigenveil.estimators import PrivatePCA
+    from eigenveil.linalg import sines
+
+    exact = PrivatePCA(pca.n_components_, epsilon=None, center=job.asked.center, scale=job.asked.scale).fit(
+        parted.pooled
+    )
+    models = (replace(exact.model_, components=pca.components_), exact.model_)
+    captured = np.zeros(2)
+    for block in parted.pooled.blocks(block_size(parted.pooled)):
+        weights = 1.0 if block.weights is None else block.weights[:, None]
+        captured += [float(np.sum(weights * np.square(model.transform(block.values)))) for model in models]
+    share = captured[0] / captured[1] if captured[1] > 0 else 1.0
+    sine = float(sines(pca.subspace_.basis, exact.subspace_.basis)[0])
+    return f"{share:.4%} of the variance that the exact components of the whole table hold; largest sine {sine:.1e}"
+
+
+def _show_promise(console: "Console", job: _Job, model: "Model") -> None:
+    from rich.text import Text
+
+    from eigenveil.cli._report import guarantee_panel
+
+    promise = model.guarantee
+    console.print()
+    if job.guarantee:
+        console.print(guarantee_panel(promise))
+    else:
+        console.print(Text(promise.headline, style=f"bold {'green' if promise.private else 'red'}"))
+        if promise.epsilon is not None:
+            console.print("--guarantee shows against whom, and on what it rests", style="dim")
+    if job.target is not None:
+        console.print(f"\nmodel written to {job.target}", soft_wrap=True)
+        console.print(f"look at it again with: eigenveil inspect {job.target}", style="dim", soft_wrap=True)

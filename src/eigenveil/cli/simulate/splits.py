@@ -1,0 +1,215 @@
+"""One table as many sites: who gets which rows in `eigenveil simulate`."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, final
+
+from eigenveil.cli._files import read_rows
+from eigenveil.cli._terminal import watched
+from eigenveil.errors import require
+
+if TYPE_CHECKING:
+    from numpy.random import Generator
+
+    from eigenveil.data.rows import Rows
+    from eigenveil.linalg import Array
+
+__all__ = ["Parted", "SplitRule", "part"]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class SplitRule:
+    """How to part a table: into `count` sites, "iid" or "skewed", or by the values of `column`."""
+
+    kind: str
+    count: int | None
+    column: str | None = None
+
+    @classmethod
+    def read(cls, text: str, sites: int | None) -> "SplitRule":
+        """The rule that --split and --sites ask for.
+
+        >>> SplitRule.read("by:hospital", None).column
+        'hospital'
+        """
+        kind, colon, column = text.partition(":")
+        if kind == "by" and column:
+            require(
+                sites is None,
+                f"--sites means nothing with --split {text}: there is a site for each value of the column",
+            )
+            return cls("by", None, column)
+        require(not colon and kind in ("iid", "skewed"), f"--split must be iid, skewed or by:COLUMN, got {text!r}")
+        require(sites is not None, "--sites is required: how many, such as --sites 20")
+        return cls(kind, sites)
+
+    @property
+    def words(self) -> str:
+        """For a model's settings."""
+        return self.kind if self.column is None else f"by {self.column}"
+
+    @property
+    def stem(self) -> str:
+        """What the names of sites begin with."""
+        return "site " if self.column is None else f"{self.column} "
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Parted:
+    """The rows of each site, all of them together, and the names of the columns where the file has any."""
+
+    sites: dict[str, "Rows"]
+    pooled: "Rows"
+    columns: tuple[str, ...] | None
+
+
+def part(
+    path: Path,
+    rule: SplitRule,
+    *,
+    person: str | None,
+    person_sites: int,
+    drop: Sequence[str],
+    features: int | None,
+    one_based: bool,
+    scale: Any,
+    rng: "Generator",
+) -> Parted:
+    """The table in `path`, parted by `rule`. Everything is read into memory."""
+    import numpy as np
+
+    from eigenveil.data.tables import person_ids
+
+    require(
+        rule.column is None or path.suffix.lower() in {".csv", ".parquet"},
+        f"--split by:{rule.column} is for csv and parquet, whose columns have names",
+    )
+    named = [name for name in (rule.column, person) if name is not None]
+    table = read_rows(path, drop=[*drop, *named], features=features, one_based=one_based)
+    with watched(table.rows) as rows:
+        values = _whole(rows)
+    people = None if person is None else person_ids(_column(path, person, as_text=True), person)
+    if rule.column is not None:
+        names, place = _by_column(path, rule.column)
+        _require_few_sites(place, people, person_sites)
+    else:
+        assert rule.count is not None
+        unit = np.arange(values.shape[0]) if people is None else np.unique(people, return_inverse=True)[1]
+        names = [f"{rule.stem}{i}" for i in range(rule.count)]
+        place = _dealt(values, unit, rule, scale=scale, rng=rng)[unit]
+    order = np.argsort(place, kind="stable")
+    ends = np.cumsum(np.bincount(place, minlength=len(names)))[:-1]
+    sites = {
+        name: _weighted(values[mine], None if people is None else people[mine])
+        for name, mine in zip(names, np.split(order, ends), strict=True)
+    }
+    return Parted(sites, _weighted(values, people), table.columns)
+
+
+def _dealt(values: Any, unit: Any, rule: SplitRule, *, scale: Any, rng: "Generator") -> Any:
+    """The site of each person, or of each row where every row is one; `unit` says whose row each one is."""
+    import numpy as np
+
+    assert rule.count is not None
+    people = int(unit.max(initial=-1)) + 1
+    require(people >= rule.count, f"--sites {rule.count} is more than there is in the table")
+    if rule.kind == "iid":
+        return rng.permutation(np.arange(people) % rule.count)
+    # Everybody has one, and the rest is shared out.
+    shares = 1.0 / np.arange(1, rule.count + 1)
+    sizes = 1 + np.floor((people - rule.count) * shares / shares.sum()).astype(np.int64)
+    sizes[0] += people - sizes.sum()
+    found = np.empty(people, dtype=np.int64)
+    found[_mixed(_along_first(values, unit, scale), rng)] = np.repeat(np.arange(rule.count), sizes)
+    return found
+
+
+def _along_first(values: Any, unit: Any, scale: Any) -> "Array":
+    """How far each person, (p,), lies along the first principal direction of the table: the mean of their rows."""
+    import numpy as np
+
+    from eigenveil.data.tables import as_rows
+    from eigenveil.estimators import PrivatePCA
+
+    rows = as_rows(values)
+    scores = PrivatePCA(1, epsilon=None, scale=scale).fit(rows).transform(rows)[:, 0]
+    means: Array = np.bincount(unit, weights=scores) / np.bincount(unit)
+    return means
+
+
+def _mixed(along: "Array", rng: "Generator") -> Any:
+    """An order of people, (p,), in which half of them stand where `along` puts them and the other half anywhere."""
+    import numpy as np
+
+    position = np.argsort(np.argsort(along, kind="stable"), kind="stable") / len(along)
+    return np.argsort(np.where(rng.random(len(along)) < 0.5, rng.random(len(along)), position), kind="stable")
+
+
+def _by_column(path: Path, column: str) -> tuple[list[str], Any]:
+    """The names of the sites, and the site of each row."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    whole = _column(path, column)[column]
+    missing = bool(pc.any(pc.is_null(whole, nan_is_null=True)).as_py())
+    require(not missing, f"column {column!r} says at which site a row is and must have no missing values")
+    if pa.types.is_dictionary(whole.type):
+        # A dictionary may list one value twice; only the values tell.
+        whole = whole.cast(whole.type.value_type)
+    codes = whole.combine_chunks().dictionary_encode()
+    values = codes.dictionary.to_pylist()
+    rank = sorted(range(len(values)), key=values.__getitem__)
+    place = np.empty(len(values), dtype=np.int64)
+    place[rank] = np.arange(len(values))
+    return [f"{column} {values[i]}" for i in rank], place[codes.indices.to_numpy(zero_copy_only=False)]
+
+
+def _require_few_sites(place: Any, people: Any, person_sites: int) -> None:
+    import numpy as np
+
+    if people is None:
+        return
+    pairs = np.unique(np.stack([people, place], axis=1), axis=0)
+    require(
+        bool((np.bincount(pairs[:, 0]) <= person_sites).all()),
+        f"somebody has rows at more than {person_sites} site{'s' * (person_sites != 1)}; --person-sites says at how many at most",
+    )
+
+
+def _column(path: Path, name: str, *, as_text: bool = False) -> Any:
+    """A column of a file that could be read before, of a csv as it is written there if `as_text`."""
+    import pyarrow.csv as pc
+    import pyarrow.parquet as pq
+
+    from eigenveil.data.tables import as_written
+
+    if path.suffix.lower() == ".parquet":
+        return pq.read_table(path, columns=[name])
+    options = as_written(name if as_text else None)
+    options.include_columns = [name]
+    return pc.read_csv(path, convert_options=options)
+
+
+def _whole(rows: "Rows") -> Any:
+    """All rows as one array or CSR matrix."""
+    import numpy as np
+    import scipy.sparse as sp
+
+    from eigenveil.data.rows import block_size
+
+    blocks = [block.values for block in rows.blocks(block_size(rows))]
+    if rows.sparse:
+        return sp.csr_array(sp.vstack(blocks, format="csr") if blocks else rows.shape)
+    return np.concatenate(blocks) if blocks else np.empty(rows.shape)
+
+
+def _weighted(values: Any, people: Any) -> "Rows":
+    from eigenveil.data.rows import WeightedRows
+    from eigenveil.data.tables import as_rows
+
+    rows = as_rows(values)
+    return rows if people is None else WeightedRows.by_person(rows, people)

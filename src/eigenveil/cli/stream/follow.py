@@ -1,0 +1,252 @@
+"""One run of `eigenveil stream`: follow the rows, write the model and keep the state, whatever ends it.
+
+Whether rows run out, a line is bad or somebody presses Ctrl-C, the stream stands between two steps, and that is what is saved.
+"""
+
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, final
+
+from eigenveil.cli._interrupts import Interrupts, heard, is_pipe, open_pipe
+from eigenveil.cli._options import COUNTED, SEEDED
+from eigenveil.cli._terminal import leaves, message_of, output, wrote
+from eigenveil.cli.stream.live import live_view
+from eigenveil.data.archive import STREAMS, SVMLIGHT, ending_of
+from eigenveil.errors import require, require_param
+
+if TYPE_CHECKING:
+    from eigenveil.data.streams import Source
+    from eigenveil.estimators.streaming.pca import StreamingPCA
+    from eigenveil.model import Model
+
+__all__ = ["Job", "require_source", "run"]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What to do: follow the rows of `source`, which are read as `reading` says.
+
+    `settings` make a new stream, None takes the one in `state`. It releases after every `sync_every` rows as well. The model goes
+    to `target`, and the stream to `state` where there is one. If it breaks off and there is none, `spare` lets it be kept
+    beside the target.
+    """
+
+    source: Path
+    reading: Mapping[str, Any]
+    settings: Mapping[str, Any] | None
+    sync_every: int | None
+    target: Path
+    state: Path | None
+    spare: bool
+
+
+def require_source(path: Path, kind: str | None) -> None:
+    """Refuse at once, before anything heavy is imported, what cannot be followed."""
+    if is_pipe(path):
+        require(
+            kind is not None, "--format is required for a pipe, which does not say what comes through it: csv or arrow"
+        )
+        return
+    require(path.exists() and not path.is_dir(), f"{path} does not exist or is a folder")
+    if kind is None:
+        try:
+            ending_of(path, STREAMS)
+        except ValueError as error:
+            raise ValueError(f"{error}; or say with --format what it is") from None
+
+
+def run(job: Job) -> None:
+    """Follow the stream to its end, write what it found and say so."""
+    from eigenveil.estimators.streaming.pca import StreamingPCA
+
+    with heard() as stop:
+        # Before the first row, which may take its time.
+        pca = StreamingPCA.resume(_state(job)) if job.settings is None else StreamingPCA(**job.settings)
+        pca.require_parameters()
+        before, began = _rows(pca), time.monotonic()
+        try:
+            _follow(pca, job, stop)
+            model = _ended(pca, job)
+        except (KeyboardInterrupt, Exception):
+            # Half a step is nothing to go on from: rows in it could be released twice.
+            if _rows(pca) > 0 and not stop.torn:
+                leaves(_kept(pca, job, before=before))
+            raise
+        seconds, reason = time.monotonic() - began, pca.plan_.reason
+        if job.state is not None:
+            leaves(f"the model had been written to {job.target}, but the state could not be saved")
+            pca.save_state(job.state)
+            leaves(f"the model had been written to {job.target} and the state to {job.state}")
+    _show(pca, model, job, reason=reason)
+    _show_what_came(_rows(pca) - before, seconds, job, before=before)
+
+
+def _follow(pca: "StreamingPCA", job: Job, stop: Interrupts) -> None:
+    """Take all rows of the source, with a release where one is due."""
+    require_param(
+        job.sync_every is None or (pca.epsilon is not None and pca.publish == "sync"),
+        "--sync-every is for a private stream with {publish=sync}",
+    )
+    with live_view(_rows(pca)) as view, warnings.catch_warnings():
+        # The first rows tell the estimator the names of the columns, and all others have the same.
+        warnings.filterwarnings("ignore", message="X does not have valid feature names")
+        source = _opened(job, stop, when_quiet=lambda: view.look(pca) if view is not None else None)
+        _require_same_columns(pca, source)
+        for batch in source.batches:
+            _take(pca, batch, source.columns, sync_every=job.sync_every)
+            if view is not None:
+                view.see(pca)
+            stop.check()
+    # Ctrl-C ends the program at the other end of the pipe, too: that is no end of the stream.
+    stop.check()
+
+
+def _opened(job: Job, stop: Interrupts, *, when_quiet: Callable[[], None]) -> "Source":
+    from eigenveil.data.streams import open_source
+
+    require(job.reading["features"] is None or _is_svmlight(job), "--features is for svmlight text, which does not say")
+    piped = is_pipe(job.source)
+    rows = open_pipe(job.source, stop, when_quiet=when_quiet) if piped else job.source
+    return open_source(rows, **job.reading)
+
+
+def _require_same_columns(pca: "StreamingPCA", source: "Source") -> None:
+    """Refuse names that are not those of a resumed stream; without names, the number of columns has to do."""
+    known = getattr(pca, "feature_names_in_", None)
+    if known is None or source.columns is None:
+        return
+    require(
+        len(known) == len(source.columns),
+        f"the rows have {len(source.columns)} columns and the stream in the state has {len(known)}",
+    )
+    other = [f"{new!r} where {old!r} was" for old, new in zip(known, source.columns, strict=True) if old != new]
+    require(not other, f"the columns are not those of the stream in the state: {', '.join(other)}")
+
+
+def _take(pca: "StreamingPCA", batch: Any, columns: tuple[str, ...] | None, *, sync_every: int | None) -> None:
+    start = 0
+    while start < batch.shape[0]:
+        seen = _rows(pca)
+        due = batch.shape[0] if sync_every is None else sync_every - seen % sync_every
+        rows = batch[start : start + due]
+        pca.partial_fit(_named(rows, columns) if seen == 0 and columns is not None else rows)
+        if rows.shape[0] == due and sync_every is not None:
+            pca.sync()
+        start += rows.shape[0]
+
+
+def _named(rows: Any, columns: tuple[str, ...]) -> Any:
+    import pyarrow as pa
+
+    return pa.table([pa.array(column) for column in rows.T], names=list(columns))
+
+
+def _ended(pca: "StreamingPCA", job: Job) -> "Model":
+    """Release what is held back, and write the model."""
+    rows = _rows(pca)
+    require(rows > 0, f"{'the stream' if is_pipe(job.source) else job.source} has no rows")
+    # Before anything is spent on it.
+    rank = pca.n_components
+    require_param(rows >= rank, "{X} has fewer rows than {n_components=}; ask for fewer components", n_components=rank)
+    pca.sync()
+    return _written(pca, job)
+
+
+def _written(pca: "StreamingPCA", job: Job) -> "Model":
+    extra = {"one_based": True} if job.reading["one_based"] else {}
+    model = replace(pca.model_, settings={**pca.model_.settings, **extra})
+    model.save(job.target)
+    wrote(job.target)
+    return model
+
+
+def _kept(pca: "StreamingPCA", job: Job, *, before: int) -> str:
+    """Keep what can be kept of a stream that broke off, and say what became of it. Nothing is released here."""
+    rows = _rows(pca)
+    followed = f"{rows} row{'s' * (rows != 1)} had been followed"
+    try:
+        state = job.state if job.state is not None else _spare(job)
+        if state is not None:
+            pca.save_state(state)
+            return f"the state in {state} is as it was" if rows == before else f"{followed}, and {_saved(state)}"
+        covered = _released(pca) if pca.epsilon is not None else 0
+        if covered > 0:
+            _written(pca, job)
+    except Exception as error:
+        return f"{followed}, and what is left could not be saved: {message_of(error)}"
+    advice = "--state FILE would keep them"
+    if covered > 0:
+        rest = f"; the {rows - covered} after them were not released and are gone; {advice}" if covered < rows else ""
+        return f"{followed}, and what had been released of the first {covered} was written to {job.target}{rest}"
+    nothing = "nothing was written" if pca.epsilon is None else "nothing of them was released or written"
+    return f"{followed}, and {nothing}; {advice}"
+
+
+def _spare(job: Job) -> Path | None:
+    """A name beside the target that nobody has: model.state, model-2.state, ..."""
+    names = (job.target.with_name(f"{job.target.stem}{more}.state") for more in ("", *(f"-{i}" for i in range(2, 100))))
+    free = (name for name in names if not name.exists() and not name.with_name(f"{name.name}.resumed").exists())
+    return next(free, None) if job.spare else None
+
+
+def _saved(state: Path) -> str:
+    return (
+        f"their state was saved to {state}, raw data that only you can read; go on with the rows after them: "
+        f"--state {state} --resume"
+    )
+
+
+def _released(pca: "StreamingPCA") -> int:
+    """How many rows are in what has been released."""
+    from sklearn.exceptions import NotFittedError
+
+    try:
+        return int(pca.model_.settings["rows"])
+    except NotFittedError:
+        return 0
+
+
+def _rows(pca: "StreamingPCA") -> int:
+    """How many rows have been followed, none before the first."""
+    from sklearn.exceptions import NotFittedError
+
+    try:
+        return pca.n_samples_seen_
+    except NotFittedError:
+        return 0
+
+
+def _state(job: Job) -> Path:
+    assert job.state is not None
+    return job.state
+
+
+def _is_svmlight(job: Job) -> bool:
+    kind = job.reading["kind"]
+    return kind == "svm" or (kind is None and job.source.suffix.lower() in SVMLIGHT)
+
+
+def _show(pca: "StreamingPCA", model: "Model", job: Job, *, reason: str) -> None:
+    from eigenveil.cli._report import model_summary, warning_panel
+
+    console = output()
+    if pca.epsilon is not None and pca.random_state is not None:
+        console.print(warning_panel(SEEDED))
+    console.print(model_summary(model, reason=reason))
+    if pca.epsilon is not None and _is_svmlight(job) and job.reading["features"] is None:
+        console.print(warning_panel(COUNTED))
+
+
+def _show_what_came(rows: int, seconds: float, job: Job, *, before: int) -> None:
+    console = output()
+    earlier = f" after {before} before" if before else ""
+    console.print(f"\n{rows} rows{earlier} in {seconds:.1f} s, {rows / max(seconds, 1e-9):.0f} rows/s")
+    console.print(f"model written to {job.target}", soft_wrap=True)
+    console.print(f"look at it again with: eigenveil inspect {job.target}", style="dim", soft_wrap=True)
+    if job.state is not None:
+        console.print(f"state written to {job.state}, raw data that only you can read", soft_wrap=True)
+        console.print(f"go on from it with: --state {job.state} --resume", style="dim", soft_wrap=True)

@@ -1,0 +1,112 @@
+"""The live view of a stream: how fast it goes and what is known of it, on stderr, on a terminal only.
+
+Of a private stream it shows what has been released and spent, and beside that the number of rows, which is public there.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final, final
+
+from eigenveil.cli._terminal import output
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from eigenveil.estimators.streaming.pca import StreamingPCA
+    from eigenveil.model import Model
+
+__all__ = ["LiveView", "live_view"]
+
+_PER_SECOND: Final = 4
+# Looking takes a small decomposition: at most once in this many seconds, and at most this share of the time.
+_LOOK_AFTER: Final = 1.0
+_SHARE: Final = 0.05
+_RECENT: Final = 5.0
+
+
+@contextmanager
+def live_view(rows: int) -> Iterator["LiveView | None"]:
+    """A view of a stream that has `rows` from earlier, drawn while inside; None off a terminal, where nobody would see it."""
+    from rich.live import Live
+
+    console = output(stderr=True)
+    if not console.is_terminal:
+        yield None
+        return
+    view = LiveView(rows)
+    with Live(view, console=console, refresh_per_second=_PER_SECOND, transient=True):
+        yield view
+
+
+@final
+class LiveView:
+    """Rows so far, rows per second of late, and what is known of the stream. Changes in place.
+
+    It is drawn from another thread, which reads whole values only and never touches the stream.
+    """
+
+    def __init__(self, rows: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock, self._before, self._rows = clock, rows, rows
+        # Times, and how many rows there were.
+        self._marks: tuple[tuple[float, int], ...] = ((clock(), rows),)
+        # What was seen when last looked: labels and words.
+        self._known: tuple[tuple[str, str], ...] = ()
+        self._looked, self._look_at = 0, clock()
+
+    def see(self, pca: "StreamingPCA") -> None:
+        """Take note of the rows, and look at the stream if that is due."""
+        now = self._clock()
+        self._rows = pca.n_samples_seen_
+        if now - self._marks[-1][0] >= 1 / _PER_SECOND:
+            fresh = tuple(mark for mark in self._marks if now - mark[0] <= _RECENT)
+            self._marks = (*(fresh or self._marks[-1:]), (now, self._rows))
+        if now >= self._look_at:
+            self.look(pca)
+
+    def look(self, pca: "StreamingPCA") -> None:
+        """Bring what is known up to date, unless there have been no rows since the last time, or none at all."""
+        if self._rows in (0, self._looked):
+            return
+        began = self._clock()
+        self._known, self._looked = tuple(_lines(pca)), self._rows
+        done = self._clock()
+        self._look_at = done + max(_LOOK_AFTER, (done - began) / _SHARE)
+
+    def __rich__(self) -> "Table":
+        from rich.table import Table
+
+        began, first = self._marks[0]
+        rate = (self._rows - first) / max(self._clock() - began, 1 / _PER_SECOND)
+        grid = Table.grid(padding=(0, 2))
+        grid.add_column(style="bold", no_wrap=True)
+        grid.add_column()
+        grid.add_row("rows", f"{self._rows:,}" + (f", {self._before:,} of them before" if self._before else ""))
+        grid.add_row("speed", f"{rate:,.0f} rows/s")
+        for label, words in self._known:
+            grid.add_row(label, words)
+        return grid
+
+
+def _lines(pca: "StreamingPCA") -> Iterator[tuple[str, str]]:
+    from sklearn.exceptions import NotFittedError
+
+    try:
+        model = pca.model_
+    except NotFittedError:
+        model = None
+    ledger = pca.ledger_
+    if ledger is not None:
+        yield "released", "nothing yet" if model is None else _releases(model)
+        budget = ledger.budget
+        yield "spent", f"epsilon {ledger.epsilon():.3g} of {budget.epsilon:g}, at delta = {budget.delta:g}"
+    if model is not None:
+        yield "rank", str(len(model.values))
+        energy = "captured energy" if ledger is None else "captured energy, as released"
+        yield energy, f"{model.explained_variance_ratio.sum():.1%}"
+    yield "memory", f"{pca.plan_.memory / 2**20:.3g} MiB planned"
+
+
+def _releases(model: "Model") -> str:
+    times = model.settings["releases"]
+    return f"{times} time{'s' * (times != 1)}, of the first {model.settings['rows']:,} rows"

@@ -1,0 +1,1 @@
+"""The commands that prepare a study across organisations: `keys`, `study`, `policy`, `ledger`."""

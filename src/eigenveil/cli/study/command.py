@@ -1,0 +1,255 @@
+"""`eigenveil study`: the file that says what a study across organisations is, written from options and shown in words."""
+
+import secrets
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from eigenveil.cli._derived import with_options
+from eigenveil.cli._terminal import errors_as_lines, output, wrote
+from eigenveil.cli.study import options as choice
+from eigenveil.errors import require, require_param
+from eigenveil.params.declarations.study import NewStudy, in_new
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from eigenveil.network.identity.certificates import Certificate
+    from eigenveil.network.study.file import StudyFile
+
+__all__ = ["study"]
+
+study = typer.Typer(name="study", no_args_is_help=True)
+
+
+@study.callback()
+def group() -> None:
+    """What a study across organisations is, in one public file.
+
+    The coordinator writes it once, from the certificates in a folder,
+    and sends it to everybody; each site looks at it before it decides:
+
+      eigenveil study new heart.toml --keys study ...
+      eigenveil study show heart.toml
+    """
+
+
+@study.command()
+@errors_as_lines
+@with_options(NewStudy, words=in_new(columns="--columns"))
+def new(
+    file: choice.File,
+    settings: dict[str, Any],
+    columns: choice.Columns = None,
+    columns_from: choice.ColumnsFrom = None,
+    keys: choice.Keys = Path(),
+    site: choice.Site = None,
+    address: choice.Address = None,
+    node_address: choice.NodeAddress = None,
+    size: choice.Size = None,
+    peer_address: choice.PeerAddress = None,
+    force: choice.Force = False,
+) -> None:
+    """Write the file of a study, from certificates and public numbers.
+
+    Example: hospitals whose certificates are in the folder study, and a
+    hub that sees no hospital's part; one of five may drop out:
+
+      eigenveil study new heart.toml --keys study \\
+        --address hub.example.org:7443 -k 3 --columns-from public.csv \\
+        --row-bound 5 --epsilon 1 --delta 1e-6 --survivors 4
+
+    Example: peers on a ring, with no hub at all:
+
+      eigenveil study new heart.toml --keys study --graph ring \\
+        --peer-address north=10.0.0.1:7443 \\
+        --peer-address south=10.0.0.2:7443 \\
+        --peer-address west=10.0.0.3:7443 \\
+        -k 3 --columns age,weight,pulse,pressure \\
+        --row-bound 5 --epsilon 1 --delta 1e-6
+
+    Nothing here is read from anybody's rows: bounds are what you know
+    without looking. The file is public and holds no secret. All parties
+    must hold the same, and a change of one key makes it another study.
+    """
+    _require_new(file, force=force)
+    given = {name: value for name, value in settings.items() if value is not None or name in ("epsilon", "center")}
+    given |= {
+        "columns": choice.columns_of(columns, columns_from, person=settings["person"]),
+        "id": secrets.token_hex(16),
+    }
+    given |= {"name": file.stem} | given | _carried(given)
+    sizes = choice.pairs_from("--size", size)
+    parties: dict[str, Any] = {"sizes": {who: _people(who, text) for who, text in sizes.items()}} if sizes else {}
+    if given["topology"] == "gossip":
+        require(
+            address is None and not node_address, "--address and --node-address are for a hub, and --graph has none"
+        )
+        parties |= _between_peers(keys, site, peer_address, given)
+    else:
+        require(not peer_address, "--peer-address is for --graph: peers with no hub")
+        parties |= _around_hub(keys, site, address, given.get("fanout"), node_address)
+    _write(file, given, parties)
+
+
+def _carried(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Who carries the study, as what was given says, and who adds the noise unless that was given."""
+    require_param(
+        "graph" not in given or "fanout" not in given,
+        "{graph} has no hub, and {fanout} is for a tree below one; give one of them",
+    )
+    private = given["epsilon"] is not None
+    if "graph" in given:
+        return {"topology": "gossip"} | ({"noise": given.get("noise", "pairwise")} if private else {})
+    carrier, trust = ("tree", "site") if "fanout" in given else ("star", "masked")
+    return {"topology": carrier} | ({"trust": given.get("trust", trust)} if private else {})
+
+
+@study.command()
+@errors_as_lines
+def show(file: choice.File) -> None:
+    """Check a study file, and say in words what the study is.
+
+    What is computed, who takes part, who learns what and at what cost;
+    the pins of all parties, to be compared by telephone; until when
+    their certificates last; and the digest. Two who see the same digest
+    hold the same study.
+
+      eigenveil study show heart.toml
+    """
+    from eigenveil.network.study.file import StudyFile
+
+    found, console = StudyFile.read(file), output()
+    for sentence in found.words():
+        console.print(sentence, style="bold red" if sentence[:8].isupper() else None)
+    _show_parties(console, found)
+
+
+def _require_new(file: Path, *, force: bool) -> None:
+    require(file.suffix.lower() == ".toml", f"the study file must end in .toml, got {file}")
+    require(file.parent.is_dir(), f"{file}: the folder {file.parent} does not exist")
+    require(not file.is_dir(), f"{file} is a folder")
+    require(force or not file.exists(), f"{file} already exists; --force overwrites it")
+
+
+def _people(name: str, text: str) -> int:
+    require(
+        text.isascii() and text.isdecimal() and len(text) < 17, f"--size {name} must be a whole number, got {text!r}"
+    )
+    return int(text)
+
+
+def _chosen(
+    certificates: "Mapping[str, Certificate]", role: str, names: list[str] | None, folder: Path
+) -> "list[Certificate]":
+    """Those of a role: all of them by name, or those that were named, in that order."""
+    there = {name: one for name, one in sorted(certificates.items()) if one.role == role}
+    require(bool(there), f"--keys {folder}: there is no certificate of a {role} in it")
+    for name in names or []:
+        require(
+            name in there,
+            f"--site {name}: there is no certificate of a {role} of that name; there are {', '.join(there)}",
+        )
+    return [there[name] for name in (names or there)]
+
+
+def _listening(certificates: "list[Certificate]", option_name: str, texts: list[str] | None) -> list[dict[str, str]]:
+    """Tables of parties that listen, each at the address that was given for it."""
+    addresses = choice.pairs_from(option_name, texts)
+    names = [one.name for one in certificates]
+    for name in addresses:
+        require(name in names, f"{option_name} {name}: nobody of that name takes part; there are {', '.join(names)}")
+    for name in names:
+        require(name in addresses, f'{option_name} "{name}=HOST:PORT" is missing: where {name} listens')
+    return [{"address": addresses[one.name], "certificate": one.pem} for one in certificates]
+
+
+def _around_hub(
+    keys: Path, site: list[str] | None, address: str | None, fanout: int | None, node_address: list[str] | None
+) -> dict[str, Any]:
+    from eigenveil.protocols.star.layout import tree
+
+    if address is None:
+        raise ValueError("--address is missing: HOST:PORT where sites reach the hub")
+    authority, certificates = choice.certificates_in(keys)
+    sites = _chosen(certificates, "site", site, keys)
+    hubs = [one for one in certificates.values() if one.role == "hub"]
+    require(len(hubs) == 1, f"--keys {keys}: there must be one certificate of a hub in it, and there are {len(hubs)}")
+    found: dict[str, Any] = {
+        "authority": {"certificate": authority},
+        "hub": {"address": address, "certificate": hubs[0].pem},
+        "site": [{"certificate": one.pem} for one in sites],
+    }
+    if fanout is None:
+        require(not node_address, "--node-address is for a tree: give --fanout")
+        return found
+    names = tree([one.name for one in sites], fanout=fanout, hub=hubs[0].name).nodes
+    for name in names:
+        there = name in certificates and certificates[name].role == "node"
+        require(there, f"--keys {keys}: the tree has a node called {name!r}, and there is no certificate of it")
+    nodes = _listening([certificates[name] for name in names], "--node-address", node_address)
+    return found | ({"node": nodes} if nodes else {})
+
+
+def _between_peers(
+    keys: Path, site: list[str] | None, peer_address: list[str] | None, given: dict[str, Any]
+) -> dict[str, Any]:
+    """The parties, and in `given` the graphs as edges between them."""
+    from eigenveil.estimators.gossip.graph import read_graph
+    from eigenveil.network.study.rules import named_parameters
+
+    authority, certificates = choice.certificates_in(keys)
+    peers = _chosen(certificates, "peer", site, keys)
+    names = tuple(one.name for one in peers)
+    with named_parameters():
+        given |= {
+            name: read_graph(name, given[name], names)[0].edges for name in ("graph", "noise_graph") if name in given
+        }
+    return {"authority": {"certificate": authority}, "peer": _listening(peers, "--peer-address", peer_address)}
+
+
+def _write(file: Path, given: Mapping[str, Any], parties: Mapping[str, Any]) -> None:
+    from eigenveil.data.archive import whole_file
+    from eigenveil.network.study.file import StudyFile
+    from eigenveil.network.study.parties import require_possible
+
+    found = StudyFile.made(given, parties)
+    require_possible(found)
+    # Read back before it is there: a file that nobody could read is no study.
+    text = found.text()
+    require(StudyFile.parse(text) == found, "the study does not read back as it was written")
+    with whole_file(file) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+        temporary.chmod(0o644)
+    wrote(file)
+    console = output()
+    for sentence in found.words():
+        console.print(sentence)
+    console.print(f"\nstudy written to {file}, with the digest {found.digest}", soft_wrap=True)
+    console.print(
+        f"send it to every party; they look at it with: eigenveil study show {file.name}", style="dim", soft_wrap=True
+    )
+
+
+def _show_parties(console: "Console", found: "StudyFile") -> None:
+    from eigenveil.cli._report import labelled
+    from eigenveil.network.identity.certificates import pin_words
+
+    console.print()
+    for place in found.places:
+        where = "" if place.address is None else f" at {place.address}"
+        console.print(f"{place.certificate.role} {place.name}{where}", style="bold", soft_wrap=True)
+        console.print(labelled(_facts(place.certificate, pin_words(place.pin))))
+        try:
+            place.certificate.require_current()
+        except ValueError as error:
+            console.print(str(error), style="red", soft_wrap=True)
+    console.print(f"\ndigest {pin_words(found.digest)}", soft_wrap=True)
+    console.print("everybody who sees this digest holds the same study; pins are compared by telephone", style="dim")
+
+
+def _facts(certificate: "Certificate", pin: str) -> Iterator[tuple[str, str]]:
+    yield "pin", pin
+    yield "certificate", f"from {certificate.begins:%Y-%m-%d} to {certificate.ends:%Y-%m-%d}"

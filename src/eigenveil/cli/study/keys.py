@@ -1,0 +1,317 @@
+"""`eigenveil keys`: identities for a study across organisations, and the authority that signs them.
+
+Each party makes its own keys, and a private key never leaves the machine it was made on. What travels is a request and
+a certificate, both public; what makes them trustworthy is the pin, which two people compare by telephone.
+"""
+
+import unicodedata
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from eigenveil.cli._terminal import errors_as_lines, wrote
+from eigenveil.cli.study.keys_shown import dates_of, facts_in, facts_of, say, say_next, show_facts
+from eigenveil.errors import require
+
+if TYPE_CHECKING:
+    from eigenveil.network.identity.certificates import Role
+
+__all__ = ["keys"]
+
+keys = typer.Typer(name="keys", no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="What the study calls this party.", show_default=False)]
+Folder = Annotated[Path, typer.Option(metavar="FOLDER", help="Where its files go; made if it is not there.")]
+AtOnce = Annotated[
+    Path | None,
+    typer.Option(
+        "--authority",
+        metavar="FOLDER",
+        help="For trying out on one machine: the coordinator's folder; the request is signed at once.",
+        show_default=False,
+    ),
+]
+_HOSTS = typer.Option(
+    "--host",
+    metavar="HOST",
+    help="A DNS name or IP address that others reach it at, without a port; may be repeated.",
+    show_default=False,
+)
+OptionalHosts = Annotated[list[str] | None, _HOSTS]
+NeededHosts = Annotated[list[str], _HOSTS]
+DaysAtOnce = Annotated[
+    int | None, typer.Option("--days", help="With --authority: how long the certificate lasts.", show_default="365")
+]
+
+
+@keys.callback()
+def group() -> None:
+    """Identities for a study across organisations.
+
+    The coordinator, once for a study:
+
+      eigenveil keys init study --host hub.example.org
+
+    Each site, on its own machine, then sends north.request to the
+    coordinator and reads the pin aloud by telephone:
+
+      eigenveil keys site north
+
+    The coordinator compares the pin, signs, and sends north.crt back:
+
+      eigenveil keys sign north.request --authority study
+
+    And what is in all these files?
+
+      eigenveil keys show north.key north.crt
+    """
+
+
+@keys.command()
+@errors_as_lines
+def init(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A new folder for the study.", show_default=False)],
+    host: OptionalHosts = None,
+    days: Annotated[int, typer.Option(help="How long the authority and the hub's certificate last.")] = 825,
+    hub: Annotated[str, typer.Option(metavar="NAME", help="What the study calls the hub.")] = "hub",
+) -> None:
+    """Make the authority of a study and the hub's own keys.
+
+    For the coordinator. --host says where sites reach the hub:
+
+      eigenveil keys init study --host hub.example.org --host 10.1.2.3
+
+    It writes authority.key, authority.crt, hub.key and hub.crt into the
+    folder. The two .key files are private: back them up, show them to
+    nobody. The authority signs the certificates of sites; it cannot make
+    up a site whose pin others know.
+    """
+    from eigenveil.network.identity.authority import AUTHORITY, HUB, Authority, new_request, write_new
+
+    authority = Authority.fresh(days=days)
+    request, private = new_request(_tidy(hub), "hub", host or ())
+    certificate = authority.sign(request, days=days)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    key = folder / f"{HUB}.key"
+    write_new(
+        private={folder / f"{AUTHORITY}.key": authority.private_pem(), key: private},
+        public={folder / f"{AUTHORITY}.crt": authority.pem, key.with_suffix(".crt"): certificate.pem},
+    )
+    wrote(key)
+    say(f"made the study's authority and the keys of its hub in {folder}")
+    show_facts(facts_of(certificate) + dates_of(certificate.begins, certificate.ends))
+    say_next(
+        f"back up {folder}: authority.key and hub.key are private, and cannot be made again",
+        "read the hub's pin to every site by telephone: they write it into their policy",
+        "each site runs: eigenveil keys site NAME, and sends you NAME.request",
+        f"then sign each of them: eigenveil keys sign NAME.request --authority {folder}",
+    )
+
+
+@keys.command()
+@errors_as_lines
+def site(
+    name: Name,
+    folder: Folder = Path(),
+    authority: AtOnce = None,
+    days: DaysAtOnce = None,
+) -> None:
+    """Make the keys of a site, and a request for the coordinator to sign.
+
+    On the site's own machine:
+
+      eigenveil keys site north
+
+    It writes north.key, which is private, and north.request. A site only
+    calls out, so it needs no --host.
+
+    All on one machine, to try things out:
+
+      eigenveil keys site north --folder north --authority study
+    """
+    _new_party(name, "site", (), folder, authority, days)
+
+
+@keys.command()
+@errors_as_lines
+def peer(
+    name: Name,
+    host: NeededHosts,
+    folder: Folder = Path(),
+    authority: AtOnce = None,
+    days: DaysAtOnce = None,
+) -> None:
+    """Make the keys of a peer, for a study without a hub.
+
+    A peer is called by other peers, so it says at which host:
+
+      eigenveil keys peer north --host eigenveil.north.example.org
+
+    It writes north.key, which is private, and north.request.
+    """
+    _new_party(name, "peer", host, folder, authority, days)
+
+
+@keys.command()
+@errors_as_lines
+def node(
+    name: Name,
+    host: NeededHosts,
+    folder: Folder = Path(),
+    authority: AtOnce = None,
+    days: DaysAtOnce = None,
+) -> None:
+    """Make the keys of a node, which stands between sites and the hub.
+
+    Sites below it call it, so it says at which host. In a tree the nodes
+    are called "node 1", "node 2" and so on:
+
+      eigenveil keys node "node 1" --host node1.example.org
+
+    It writes node-1.key, which is private, and node-1.request.
+    """
+    _new_party(name, "node", host, folder, authority, days)
+
+
+@keys.command()
+@errors_as_lines
+def sign(
+    request: Annotated[
+        Path, typer.Argument(metavar="FILE.request", help="What the site, peer or node sent.", show_default=False)
+    ],
+    authority: Annotated[Path, typer.Option(metavar="FOLDER", help="Your folder of the study.", show_default=False)],
+    pin: Annotated[
+        str | None, typer.Option(metavar="HEX", help="The pin that they told you; spaces do not matter.")
+    ] = None,
+    days: Annotated[int, typer.Option(help="How long the certificate lasts, at most as long as the authority.")] = 365,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Sign without a question, and so without comparing the pin.")
+    ] = False,
+) -> None:
+    """Sign the request of a site, peer or node, after comparing its pin.
+
+    For the coordinator. The request came by mail, where anybody could
+    have changed it, so call the sender and let them read their pin:
+
+      eigenveil keys sign north.request --authority study
+
+    The same with the pin written down in that call:
+
+      eigenveil keys sign north.request --authority study --pin "1a2b ..."
+
+    To renew a certificate, move the old one out of the folder and sign
+    the same request again: the keys and the pin stay as they are.
+    """
+    from eigenveil.network.identity.authority import Authority, Request, free_place, write_new
+
+    asked = Request.load(request)
+    require(asked.role != "hub", f"{request} asks for the role of the hub, which only `eigenveil keys init` makes")
+    signer = Authority.load(authority)
+    target = free_place(authority, asked)
+    if pin is not None:
+        given = "".join(pin.split()).lower()
+        require(
+            given == asked.pin,
+            f"the pin of {request} is {asked.pin}, not {given[:64]}: it was changed on its way, or somebody misread; "
+            "nothing was signed",
+        )
+    show_facts(facts_of(asked))
+    if pin is None and not yes:
+        _ask(asked.name)
+    certificate = signer.sign(asked, days=days)
+    write_new(public={target: certificate.pem})
+    wrote(target)
+    say(f"\nsigned: {target}")
+    show_facts(dates_of(certificate.begins, certificate.ends))
+    say_next(
+        f"send {target} back to {asked.name}, who puts it beside the .key file; it is public, mail will do",
+        "keep your copy: the study file needs the certificates of all",
+    )
+
+
+@keys.command()
+@errors_as_lines
+def show(
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE...", help="A .crt, .request or .key file.", show_default=False)
+    ],
+) -> None:
+    """Show what is in certificates, requests and key files.
+
+    Example:
+
+      eigenveil keys show north.key north.crt
+
+    Of a private key it shows whose it is and whether the file is safe,
+    never the key.
+    """
+    for at, path in enumerate(files):
+        facts = facts_in(path)
+        say(f"\n{path}" if at else str(path))
+        show_facts(facts)
+
+
+def _new_party(
+    name: str,
+    role: "Role",
+    hosts: "list[str] | tuple[str, ...]",
+    folder: Path,
+    authority: Path | None,
+    days: int | None,
+) -> None:
+    from eigenveil.network.identity.authority import (
+        AUTHORITY,
+        DAYS,
+        HUB,
+        Authority,
+        file_stem,
+        free_place,
+        new_request,
+        write_new,
+    )
+
+    require(days is None or authority is not None, "--days is for --authority; the coordinator chooses it when signing")
+    name = _tidy(name)
+    request, private = new_request(name, role, hosts)
+    stem = file_stem(name)
+    taken = stem.lower() in {AUTHORITY, HUB}
+    require(not taken, f"a {role} cannot be called {name!r}: the coordinator has files of that name")
+    public = {folder / f"{stem}.request": request.pem}
+    certificate = None
+    if authority is not None:
+        signer, copy = Authority.load(authority), free_place(authority, request)
+        certificate = signer.sign(request, days=DAYS if days is None else days)
+        public |= {folder / copy.name: certificate.pem}
+        if authority.resolve() != folder.resolve():
+            public |= {copy: certificate.pem}
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    key = folder / f"{stem}.key"
+    require(not key.exists(), f"{key} already exists, and keys are never overwritten: others may have pinned them")
+    write_new(private={key: private}, public=public)
+    wrote(key)
+    say(f"made {key} (private) and {', '.join(map(str, public))} (public)")
+    show_facts(facts_of(request) + ([] if certificate is None else dates_of(certificate.begins, certificate.ends)))
+    kept = f"back up {key}, and show it to nobody: without it, everybody who pinned {name} must change their policy"
+    if certificate is not None:
+        say_next(kept, "signed at once, without comparing pins: for trying out, not for a real study")
+        return
+    say_next(
+        kept,
+        f"send {folder / f'{stem}.request'} to the coordinator; it is public, mail will do",
+        "read the pin above to the coordinator by telephone, and ask for the pin of the hub",
+        f"put the {stem}.crt that comes back beside {key}",
+    )
+
+
+def _ask(name: str) -> None:
+    try:
+        same = typer.confirm(f"\nIs this the pin that {name} read to you?")
+    except typer.Abort:
+        raise ValueError("nothing was signed, for nobody answered; --pin compares the pin without a question") from None
+    require(same, f"nothing was signed: find out who sent this request and what the pin of {name} is")
+
+
+def _tidy(name: str) -> str:
+    """The name as Unicode writes it in one way only: keyboards differ in how they make accents."""
+    return unicodedata.normalize("NFC", name)

@@ -1,0 +1,117 @@
+"""What `eigenveil keys` says about certificates, requests and key files: whose they are, never a private byte."""
+
+import math
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from eigenveil.cli._terminal import output
+
+if TYPE_CHECKING:
+    from eigenveil.network.identity.authority import Request
+    from eigenveil.network.identity.certificates import Certificate
+
+__all__ = ["Facts", "dates_of", "facts_in", "facts_of", "say", "say_next", "show_facts"]
+
+Facts = list[tuple[str, str]]
+
+
+def say(words: str) -> None:
+    """One line, as long as it is."""
+    output().print(words, soft_wrap=True)
+
+
+def say_next(*steps: str) -> None:
+    """What to do now, one step a line."""
+    console = output()
+    console.print("\nwhat to do next", style="bold")
+    for step in steps:
+        console.print(f"- {step}", soft_wrap=True)
+
+
+def show_facts(facts: Facts) -> None:
+    """Labels and what is to be said of each, one under the other."""
+    from eigenveil.cli._report import labelled
+
+    output().print(labelled(facts))
+
+
+def facts_of(party: "Certificate | Request") -> Facts:
+    """Name, role, hosts and pin of a party."""
+    hosts = ", ".join(party.hosts[1:]) or ("none: it only calls out" if party.role == "site" else "none")
+    return [("name", party.name), ("role", party.role), ("hosts", hosts), *_pin_facts(party.pin)]
+
+
+def dates_of(begins: datetime, ends: datetime) -> Facts:
+    """When a certificate begins and ends, and how many days are left."""
+    now = datetime.now(UTC)
+    if now < begins:
+        words = "IT HAS NOT BEGUN, by this computer's clock"
+    elif now > ends:
+        words = "IT HAS ENDED: eigenveil keys sign --help says how to renew it"
+    else:
+        left = math.ceil((ends - now) / timedelta(days=1))
+        words = f"{left} day{'s' * (left != 1)} left"
+    return [("begins", f"{begins:%Y-%m-%d %H:%M} UTC"), ("ends", f"{ends:%Y-%m-%d %H:%M} UTC ({words})")]
+
+
+def facts_in(path: Path) -> Facts:
+    """What may be said about a file: a certificate, a request, or private keys with the certificate beside them."""
+    from eigenveil.network.identity.authority import Request
+    from eigenveil.network.identity.certificates import contents
+
+    raw = contents(path)
+    if b"PRIVATE KEY-----" in raw:
+        return _private_facts(path)
+    if raw.lstrip().startswith(b"-----BEGIN CERTIFICATE REQUEST-----"):
+        return [("kind", "a request, for the coordinator to sign; public"), *facts_of(Request.load(path))]
+    return _certificate_facts(path)
+
+
+def _certificate_facts(path: Path) -> Facts:
+    from eigenveil.network.identity.certificates import Certificate, authority_in, contents, in_file, is_authority
+
+    if is_authority(contents(path)):
+        authority = in_file(path, authority_in)
+        dates = dates_of(authority.not_valid_before_utc, authority.not_valid_after_utc)
+        return [("kind", "the certificate of a study's authority; public"), *dates]
+    found = in_file(path, Certificate.read)
+    return [("kind", "a certificate; public"), *facts_of(found), *dates_of(found.begins, found.ends)]
+
+
+def _private_facts(path: Path) -> Facts:
+    from eigenveil.network.identity.certificates import (
+        Certificate,
+        Keys,
+        in_file,
+        others_may_read,
+        party_keys_in,
+        private_keys_in,
+    )
+
+    unsafe = others_may_read(path)
+    safe = f"NOT SAFE: others may read or change it; chmod 600 {path}" if unsafe else "safe: for its owner only"
+    if len(private_keys_in(path, even_if_readable=True)) == 1:
+        return [
+            ("kind", "the PRIVATE key of a study's authority; it never leaves the coordinator"),
+            ("permissions", safe),
+        ]
+    identity, tls_key = party_keys_in(path, even_if_readable=True)
+    facts = [
+        ("kind", "the PRIVATE keys of a party; they never leave its machine"),
+        ("permissions", safe),
+        *_pin_facts(identity.public.hex()),
+    ]
+    beside = path.with_suffix(".crt")
+    if not beside.exists():
+        return [*facts, ("certificate", f"{beside.name} is not beside it: not signed by the coordinator yet")]
+    found = in_file(beside, lambda pem: Keys(Certificate.read(pem), identity, tls_key)).certificate
+    return [*facts, *facts_of(found)[:3], *dates_of(found.begins, found.ends)]
+
+
+def _pin_facts(pin: str) -> Facts:
+    """The pin in groups of four, eight of them on a line: so it can be read aloud and followed with a finger."""
+    from eigenveil.network.identity.certificates import pin_words
+
+    groups = pin_words(pin).split()
+    return [("pin", " ".join(groups[:8])), ("", " ".join(groups[8:]))]

@@ -1,0 +1,328 @@
+"""`eigenveil ledger`: what a site has spent, line by line, and whether its book is still what it was."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
+
+import typer
+
+from eigenveil.cli import _options as option
+from eigenveil.cli._files import require_output
+from eigenveil.cli._terminal import errors_as_lines, output, wrote
+from eigenveil.cli.network.words import rounded
+from eigenveil.errors import require
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from eigenveil.network.ledger.durable import DatasetState, Line, StudyState
+
+__all__ = ["ledger"]
+
+ledger = typer.Typer(name="ledger", no_args_is_help=True)
+
+# Where neither the policy nor a study says at which delta to count.
+_USUAL_DELTA: Final = 1e-6
+_EXPORT: Final = ".jsonl"
+_SHOWN_DIGITS: Final = 16
+
+BookPath: TypeAlias = Annotated[
+    Path, typer.Argument(metavar="BOOK", help="The book of this site, such as ledger.db.", show_default=False)
+]
+
+
+@ledger.callback()
+def group() -> None:
+    """What this site has revealed about its data, and what it cost.
+
+    A site keeps a book. Every charge is in it before anything leaves, in
+    lines that are sealed with the hash of all lines before:
+
+      eigenveil ledger show ledger.db
+      eigenveil ledger verify ledger.db
+
+    verify prints a head. Note it down elsewhere, a calendar will do: later it
+    proves that no charge was forgotten, changed or cut off.
+    """
+
+
+@ledger.command()
+@errors_as_lines
+def show(
+    book: BookPath,
+    dataset: Annotated[str | None, typer.Option(metavar="NAME", help="This dataset only.", show_default=False)] = None,
+    delta: Annotated[
+        float | None,
+        typer.Option(help="At which delta to count; the one of the policy unless given.", show_default=False),
+    ] = None,
+    lines: Annotated[bool, typer.Option("--lines", help="Every line of the book as well.")] = False,
+) -> None:
+    """Show what was spent and what is reserved, dataset by dataset.
+
+    Examples:
+
+      eigenveil ledger show ledger.db
+      eigenveil ledger show ledger.db --dataset patients --lines
+
+    spent: what was released so far. reserved: what open studies may still
+    come to, what they have spent included. counted: what the budget for life
+    has to bear, the reserve of open studies and what the others spent.
+
+    The book is not written to, and a site may be running meanwhile.
+    """
+    from eigenveil.network.ledger.durable import Book
+
+    require(delta is None or 0 < delta < 1, f"--delta must lie between 0 and 1, got {delta}")
+    with Book.reading(book) as opened:
+        found, studies = opened.datasets(), opened.studies()
+        written = list(opened.lines()) if lines else []
+    if dataset is not None:
+        names = ", ".join(repr(state.name) for state in found) or "none"
+        found = tuple(state for state in found if state.name == dataset)
+        require(len(found) > 0, f"--dataset {dataset!r} is not in {book}; those in it: {names}")
+        studies = tuple(study for study in studies if study.account.dataset == dataset)
+        written = [line for line in written if line.dataset == dataset]
+    console = output()
+    if not found:
+        console.print("No dataset yet: nothing was joined and nothing was spent.")
+    for state in found:
+        _show_dataset(console, state, [study for study in studies if study.account.dataset == state.name], delta)
+    if lines:
+        _show_lines(console, written)
+
+
+@ledger.command()
+@errors_as_lines
+def export(
+    book: BookPath,
+    target: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="Where the lines go, a .jsonl file.")
+    ] = Path("ledger.jsonl"),
+    force: option.Force = False,
+) -> None:
+    """Write every line to a file that others may see and check.
+
+    Example:
+
+      eigenveil ledger export ledger.db -o ledger.jsonl
+      eigenveil ledger verify ledger.jsonl
+
+    One JSON object for each line, and the head last. There are public facts
+    in it only: studies, charges and digests of what was sent, but no secret,
+    no mail and no fingerprint of the data. The book is not written to.
+    """
+    from eigenveil.data.archive import whole_file
+    from eigenveil.network.ledger.durable import Book
+    from eigenveil.network.ledger.entries import chained, written_export
+
+    require_output(target, endings=[_EXPORT], force=force, inputs=[book])
+    count = 0
+    with whole_file(target) as temporary, temporary.open("w", encoding="ascii") as file, Book.reading(book) as opened:
+        for text in written_export(chained(opened.lines())):
+            file.write(text)
+            count += 1
+    wrote(target)
+    output().print(f"{target}: {_lines(count - 1)} and the head")
+
+
+@ledger.command()
+@errors_as_lines
+def verify(
+    book: Annotated[
+        Path, typer.Argument(metavar="BOOK", help="A book, or the .jsonl file of an export.", show_default=False)
+    ],
+    head: Annotated[
+        str | None,
+        typer.Option(metavar="HASH", help="A head that was noted earlier: it must be in the book.", show_default=False),
+    ] = None,
+) -> None:
+    """Check every hash, every balance and every stored byte of a book.
+
+    Examples:
+
+      eigenveil ledger verify ledger.db
+      eigenveil ledger verify ledger.db --head 3f0c...
+
+    It prints the head, the hash of the last line: note it down elsewhere. An
+    old copy of a book that was put back is right in itself, but has forgotten
+    the charges since. Only a head kept elsewhere finds that out, and whoever
+    checks with --head will.
+
+    Ends with exit code 2 and the first line that is wrong.
+    """
+    from eigenveil.network.ledger.durable import Book
+    from eigenveil.network.ledger.entries import read_export
+    from eigenveil.network.ledger.replay import Replay
+
+    noted = None if head is None else head.strip().lower()
+    require(
+        noted is None or (len(noted) == 64 and set(noted) <= set("0123456789abcdef")),
+        f"--head must be the 64 hexadecimal digits that verify printed, got {str(head)[:80]!r}",
+    )
+    if book.suffix.lower() == _EXPORT:
+        with book.open(encoding="utf-8") as file:
+            last = Replay().run(read_export(file), head=noted)
+    else:
+        with Book.reading(book) as opened:
+            last = opened.verify(noted)
+    console = output()
+    console.print(f"{_lines(last.number)}: every hash and every balance is right", style="bold green")
+    if noted is not None:
+        console.print("The noted head is in it: nothing up to there was changed or cut off.")
+    console.print(f"head {last.hash}", soft_wrap=True)
+    console.print("Note the head down elsewhere; --head checks later that nothing was forgotten.", style="dim")
+
+
+@ledger.command()
+@errors_as_lines
+def close(
+    book: BookPath,
+    study: Annotated[
+        str,
+        typer.Argument(
+            metavar="STUDY", help="Its title, or the first digits of its digest as show has them.", show_default=False
+        ),
+    ],
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Close a study that will not be gone on with, for good.
+
+    Example:
+
+      eigenveil ledger close ledger.db "heart study"
+
+    What is reserved for it and not spent becomes free for other studies. What
+    is spent stays spent. Its private randomness and the mail that was kept to
+    be repeated are wiped, so it can never be joined or charged again.
+    """
+    from eigenveil.network.ledger.durable import Book
+
+    with Book.open(book, create=False) as opened:
+        found = _found(study, opened.studies())
+        account, standing = found.account, found.standing
+        with opened.lock(account.study):
+            if not yes:
+                console = output()
+                console.print(f"{account.title} ({account.study[:_SHOWN_DIGITS]}) of dataset {account.dataset}:")
+                console.print(f"  spent, and stays spent: {_study_epsilon(found, found.spent)}")
+                console.print(f"  reserved, and becomes free but for that: {_study_epsilon(found, standing.mu)}")
+                _confirm("It can never be joined again. Close it?")
+            opened.abandon(account.study)
+    output().print(f"{account.title} is closed; what it spent stays spent: {_study_epsilon(found, found.spent)}")
+
+
+def _confirm(question: str) -> None:
+    try:
+        sure = typer.confirm(question)
+    except typer.Abort:
+        raise ValueError("closing a study needs a yes, and nobody is there to ask: --yes closes it") from None
+    if not sure:
+        output().print("Nothing was changed.")
+        raise typer.Exit(1)
+
+
+def _found(words: str, studies: "Sequence[StudyState]") -> "StudyState":
+    """The one study that `words` mean: its title, or the beginning of its digest."""
+    still = [study for study in studies if study.state == "open"]
+    wanted = words.strip().lower()
+    matching = [
+        study for study in still if study.account.title == words or (wanted and study.account.study.startswith(wanted))
+    ]
+    names = ", ".join(f"{study.account.title!r} ({study.account.study[:_SHOWN_DIGITS]})" for study in matching or still)
+    require(len(matching) > 0, f"no open study is called {words!r}; open studies: {names or 'none'}")
+    require(len(matching) == 1, f"{words!r} means several open studies: {names}; give more digits")
+    return matching[0]
+
+
+def _show_dataset(
+    console: "Console", state: "DatasetState", studies: "Sequence[StudyState]", delta: float | None
+) -> None:
+    from rich.text import Text
+
+    told = [study.account.delta for study in studies if study.account.delta is not None]
+    at = delta or (state.life.delta if state.life is not None else max(told, default=_USUAL_DELTA))
+    console.print(Text.assemble("dataset ", (state.name, "bold")))
+    open_words = f"{state.open} open {'study' if state.open == 1 else 'studies'}"
+    console.print(f"  spent     epsilon {rounded(state.epsilon(at))} at delta {at:g}")
+    console.print(f"  reserved  epsilon {rounded(state.epsilon(at, mu=state.reserved))} by {open_words}")
+    console.print(f"  counted   epsilon {rounded(state.epsilon(at, mu=state.counted))}")
+    if state.beyond > 0:
+        console.print(f"  of delta  {state.beyond:.3g} is taken by masks that may fail")
+    if state.life is None:
+        console.print("  for life  no bound was set by the policy")
+    else:
+        console.print(f"  for life  epsilon {state.life.epsilon:g} at delta {state.life.delta:g} is allowed")
+    if state.void:
+        console.print("  VOID: a study without privacy was joined, so there is no promise for life", style="bold red")
+    if not studies:
+        console.print("  no study yet\n")
+        return
+    table = _table("study", "title", "trust", "state", "steps", "promised", "spent")
+    for study in studies:
+        account = study.account
+        digits, promised = account.study[:_SHOWN_DIGITS], _promise(study)
+        spent = _study_epsilon(study, study.spent)
+        table.add_row(digits, account.title, account.trust, study.state, str(study.entries), promised, spent)
+    console.print(table)
+    console.print()
+
+
+def _show_lines(console: "Console", lines: "Sequence[Line]") -> None:
+    table = _table("line", "time", "kind", "study", "dataset", "what", "hash")
+    for line in lines:
+        study = (line.study or "")[:8]
+        row = (str(line.number), line.time, line.kind, study, line.dataset or "", _what(line), line.hash[:8])
+        table.add_row(*row)
+    console.print(table)
+
+
+def _what(line: "Line") -> str:
+    body: dict[str, Any] = dict(line.body)
+    match line.kind:
+        case "commit":
+            size = sum(said["size"] for said in body["said"])
+            costs = ", ".join(f"{label}: mu = {mu:.4g}" for label, mu in body["charges"]) or "no charge"
+            return f"step {body['number']}, {size} bytes said; {costs}"
+        case "join":
+            return str(body["account"]["title"])
+        case "note":
+            return str(body["words"])
+        case "declare":
+            known = f", also known as {', '.join(body['known_as'])}" if body["known_as"] else ""
+            return ("rows seen for the first time" if body["rows"] == "first" else "other rows than before") + known
+        case "life":
+            return "joined again under another budget for life"
+        case _:
+            return ""
+
+
+def _promise(study: "StudyState") -> str:
+    account = study.account
+    return f"({account.epsilon:g}, {account.delta:g})" if account.private else "no privacy"
+
+
+def _study_epsilon(study: "StudyState", mu: float) -> str:
+    """What `mu` means at the delta of the study itself."""
+    from eigenveil.privacy.accounting import epsilon_of
+
+    account = study.account
+    if account.delta is None or math.isinf(mu):
+        return "nothing" if mu == 0 else "no privacy"
+    left = account.delta - account.beyond
+    return f"epsilon {rounded(epsilon_of(mu, left) if left > 0 else math.inf)}"
+
+
+def _lines(count: int) -> str:
+    return f"{count} line{'' if count == 1 else 's'}"
+
+
+def _table(*names: str) -> "Table":
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for name in names:
+        table.add_column(name, overflow="fold")
+    return table

@@ -1,0 +1,112 @@
+"""`eigenveil policy`: what a site takes part in, decided by the site, and tried out on a study before anything runs."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from eigenveil.cli._terminal import errors_as_lines, output, wrote
+from eigenveil.errors import require
+
+__all__ = ["policy"]
+
+policy = typer.Typer(name="policy", no_args_is_help=True)
+
+_REFUSED = 2
+
+File = Annotated[Path, typer.Argument(metavar="FILE", help="The policy of this site, a .toml.", show_default=False)]
+
+
+@policy.callback()
+def group() -> None:
+    """What a site takes part in: its own rules, which no coordinator sees.
+
+    Write one, with the pins of a study in it as comments; compare each
+    pin by telephone, put it in force, and see what the policy says:
+
+      eigenveil policy new policy.toml --study heart.toml
+      eigenveil policy check policy.toml heart.toml --as north
+    """
+
+
+@policy.command()
+@errors_as_lines
+def new(
+    file: File,
+    study: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="List the pins of this study, as comments.", show_default=False),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the file if it exists.")] = False,
+) -> None:
+    """Write a policy with safe defaults, and what each key means.
+
+      eigenveil policy new policy.toml --study heart.toml
+
+    No hub is pinned in it, so it refuses every study until you have
+    compared a pin with its owner and taken away the # before it. The
+    coordinator could make up sites: take no pin from the coordinator.
+    """
+    from eigenveil.data.archive import whole_file
+    from eigenveil.network.policy_text import template
+    from eigenveil.network.study.file import StudyFile
+
+    require(file.suffix.lower() == ".toml", f"the policy file must end in .toml, got {file}")
+    require(not file.is_dir(), f"{file} is a folder")
+    require(force or not file.exists(), f"{file} already exists; --force overwrites it")
+    text = template(None if study is None else StudyFile.read(study))
+    with whole_file(file) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+    wrote(file)
+    console = output()
+    console.print(f"policy written to {file}; only you may read or change it", soft_wrap=True)
+    pins = (
+        "compare the pins in it with their owners, by telephone, and"
+        if study is not None
+        else "write pins into it, and"
+    )
+    console.print(
+        f"{pins} then see what it says: eigenveil policy check {file} STUDY --as NAME", style="dim", soft_wrap=True
+    )
+
+
+@policy.command()
+@errors_as_lines
+def check(
+    file: File,
+    study: Annotated[Path, typer.Argument(metavar="STUDY", help="The study file, a .toml.", show_default=False)],
+    name: Annotated[
+        str, typer.Option("--as", metavar="NAME", help="What the study calls this site.", show_default=False)
+    ],
+) -> None:
+    """Say whether the policy allows a study, with every reason if not.
+
+      eigenveil policy check policy.toml heart.toml --as north
+
+    Nothing is read from any table, and nobody is told. It ends with the
+    exit code 2 if the study would be refused. How many people the table
+    has is looked at when the site runs.
+    """
+    from eigenveil.network.policy import Policy
+    from eigenveil.network.study.file import StudyFile
+    from eigenveil.network.study.parties import require_possible
+    from eigenveil.network.study.rules import method_of
+
+    rules, found = Policy.read(file), StudyFile.read(study)
+    names = [place.name for place in found.holders]
+    require(
+        name in names, f"--as {name}: nobody of that name holds rows in the study; there are {', '.join(names[:20])}"
+    )
+    require_possible(found)
+    reasons = rules.refusals(found, me=name, method=method_of(found))
+    console = output()
+    if not reasons:
+        console.print(f"{name} would take part in {found.name}: the policy allows it", style="green", soft_wrap=True)
+        console.print(
+            f"[limits] rows: the table must have at least {rules.limits.rows} people", style="dim", soft_wrap=True
+        )
+        return
+    console.print(f"{name} would refuse {found.name}:", style="red", soft_wrap=True)
+    for reason in reasons:
+        console.print(f"- {reason}", soft_wrap=True)
+    raise typer.Exit(_REFUSED)

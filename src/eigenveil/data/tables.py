@@ -1,0 +1,388 @@
+"""Tables and files as `Rows`: numpy, scipy sparse, pandas, polars and pyarrow in memory; csv, parquet,
+npy, npz and svmlight on disk.
+
+Nothing is unpickled. Parquet is streamed and npy is mapped, so neither has to fit in memory. Errors name columns and files,
+which are public, and never show a value.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+import scipy.sparse as sp
+
+from eigenveil.data.archive import SVMLIGHT, TABLES, ending_of
+from eigenveil.data.people import identifiers, require_ids
+from eigenveil.data.rows import Block, DenseRows, Rows, SparseRows, WeightedRows, require_real
+from eigenveil.errors import require
+
+__all__ = [
+    "Table",
+    "as_arrow",
+    "as_numbers",
+    "as_rows",
+    "as_written",
+    "could_be_names",
+    "first_line",
+    "is_arrow_like",
+    "person_ids",
+    "read_table",
+    "require_names",
+    "require_numbers",
+]
+
+# What pandas calls an index without a name when it writes one to Parquet: row numbers, not a feature.
+PANDAS_INDEX = re.compile(r"__index_level_\d+__")
+_NAMES_AT_ONCE = 1 << 16
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Table:
+    """Rows ready to be read, and the names of their columns where there are any."""
+
+    rows: Rows
+    columns: tuple[str, ...] | None = None
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class ArrowRows:
+    """Rows of a pyarrow table, turned into numbers a block at a time. Nulls are refused like NaN.
+
+    >>> import pyarrow as pa
+    >>> [block.values.tolist() for block in ArrowRows(pa.table({"a": [1, 2], "b": [0.5, 1.5]})).blocks(9)]
+    [[[1.0, 0.5], [2.0, 1.5]]]
+    """
+
+    table: Any
+
+    def __post_init__(self) -> None:
+        require_numbers(self.table.schema)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        return int(self.table.num_rows), int(self.table.num_columns)
+
+    @property
+    def sparse(self) -> bool:
+        """Never."""
+        return False
+
+    def blocks(self, size: int) -> Iterator[Block]:
+        """Arrays of `size` rows."""
+        for start in range(0, self.table.num_rows, size):
+            yield Block(as_numbers(self.table.slice(start, size)))
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class ParquetRows:
+    """Rows of a Parquet file, read anew for every pass, a batch at a time: the file may be larger than memory."""
+
+    path: Path
+    columns: tuple[str, ...]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns, from the file's own metadata."""
+        import pyarrow.parquet as pq
+
+        return int(pq.read_metadata(self.path).num_rows), len(self.columns)
+
+    @property
+    def sparse(self) -> bool:
+        """Never."""
+        return False
+
+    def blocks(self, size: int) -> Iterator[Block]:
+        """Arrays of at most `size` rows."""
+        import pyarrow.parquet as pq
+
+        with _reading(self.path), pq.ParquetFile(self.path) as file:
+            for batch in file.iter_batches(batch_size=size, columns=list(self.columns)):
+                # Batches have their columns in the order of the file.
+                yield Block(as_numbers(batch.select(list(self.columns))))
+
+
+def is_arrow_like(data: Any) -> bool:
+    """Whether `data` is a pyarrow table or record batch, or a polars frame, which become Arrow without a copy.
+
+    >>> is_arrow_like(np.zeros(2))
+    False
+    """
+    kind = type(data)
+    module = kind.__module__.partition(".")[0]
+    return (module == "pyarrow" and kind.__name__ in {"Table", "RecordBatch"}) or (
+        module == "polars" and kind.__name__ == "DataFrame"
+    )
+
+
+def as_arrow(data: Any) -> Any:
+    """The pyarrow table or record batch that an Arrow-like table is or becomes."""
+    import pyarrow as pa
+
+    return data if isinstance(data, pa.Table | pa.RecordBatch) else data.to_arrow()
+
+
+def as_rows(data: Any) -> Rows:
+    """Rows from a checked array, a sparse matrix, an Arrow-like table, or rows as they are.
+
+    >>> as_rows(np.zeros((2, 3))).shape
+    (2, 3)
+    """
+    if is_arrow_like(data):
+        return ArrowRows(as_arrow(data))
+    if sp.issparse(data):
+        return SparseRows(sp.csr_array(data))
+    if isinstance(data, np.ndarray):
+        return DenseRows(data)
+    require(
+        isinstance(data, Rows),
+        f"rows must be an array, a sparse matrix or a table, got {type(data).__name__}",
+    )
+    rows: Rows = data
+    return rows
+
+
+def read_table(
+    path: str | Path,
+    *,
+    person: str | None = None,
+    drop: Sequence[str] = (),
+    features: int | None = None,
+    one_based: bool = False,
+    kind: str | None = None,
+    columns: Sequence[str] | None = None,
+) -> Table:
+    """Read a file by the ending of its name, or as of `kind`, such as ".npy", without the columns in `drop`.
+
+    csv has a header line; parquet is streamed; npy is one two-dimensional array, mapped; npz is a scipy sparse matrix, or one
+    two-dimensional array (called X if there are several); svm is svmlight / libsvm text.
+
+    `person` names the column of a csv or parquet file that says whose row it is; the column itself is then left out.
+    `features` is the number of columns of svmlight text, which does not say: without it the largest index in the file serves,
+    a number from the data. Its columns count from zero unless `one_based`; a file that counts from one then has an empty
+    first column, which changes no component, where a guess from the rows would let one row move everybody's columns.
+    `columns` names those to read, in this order, where a file has names; one without names must have as many.
+    """
+    path = Path(path)
+    require(path.is_file(), f"{path} does not exist or is not a file")
+    ending = ending_of(path, TABLES) if kind is None else kind
+    require(
+        features is None or ending in SVMLIGHT, f"features is for svmlight text; {path} says how many columns it has"
+    )
+    if ending in {".csv", ".parquet"}:
+        return _read_columns(path, ending, person, drop, columns)
+    require(
+        person is None and not drop,
+        f"{ending} files have no named columns; person and drop need csv or parquet",
+    )
+    if ending in SVMLIGHT:
+        return Table(_read_svmlight(path, features, one_based=one_based))
+    try:
+        return Table(_read_npy(path) if ending == ".npy" else _read_npz(path))
+    except Exception as error:
+        # A damaged file makes numpy, zipfile, zlib and tokenize raise almost anything.
+        raise ValueError(f"{path} cannot be read as {ending[1:]}: {error}") from error
+
+
+def _read_columns(
+    path: Path, ending: str, person: str | None, drop: Sequence[str], chosen: Sequence[str] | None
+) -> Table:
+    import pyarrow as pa
+    import pyarrow.csv as pc
+    import pyarrow.parquet as pq
+
+    with _reading(path):
+        table = pc.read_csv(path, convert_options=as_written(person)) if ending == ".csv" else None
+        schema = table.schema if table is not None else pq.read_schema(path)
+    # A csv without a header would lend its first row, a person's, to the names, which every model file shows.
+    require(
+        table is None or could_be_names(schema.names),
+        f"{path} seems to have no header line: its first line holds numbers. "
+        "Add a line with the names of the columns, because names are written to the model",
+    )
+    require(table is None or table.num_rows > 0, f"{path} has a header and no rows")
+    named = [*drop, *([person] if person is not None else [])]
+    require_names(path, schema.names, named)
+    if chosen is not None:
+        require_names(path, schema.names, chosen)
+        columns = tuple(chosen)
+    else:
+        columns = tuple(name for name in schema.names if name not in named and not PANDAS_INDEX.fullmatch(name))
+    require(len(columns) > 0, f"{path} has no columns left to analyse")
+    require_numbers(pa.schema([schema.field(name) for name in columns]))
+    rows: Rows = ArrowRows(table.select(list(columns))) if table is not None else ParquetRows(path, columns)
+    if person is not None:
+        with _reading(path):
+            whole = table if table is not None else pq.read_table(path, columns=[person])
+        rows = WeightedRows.by_person(rows, person_ids(whole, person))
+    return Table(rows, columns)
+
+
+def as_written(person: str | None) -> Any:
+    """How to read a csv whose column `person` says whose row it is: as text. Whether "7" and "007" are one person must not
+    depend on whether everybody else's identifier looks like a number."""
+    import pyarrow as pa
+    import pyarrow.csv as pc
+
+    return pc.ConvertOptions(column_types={} if person is None else {person: pa.string()})
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Turn what pyarrow raises into a `ValueError` without its cause, whose message quotes the data."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except (pa.ArrowException, OSError) as error:
+        raise ValueError(f"{path} cannot be read as {path.suffix.lower()[1:]}: {first_line(error)}") from None
+
+
+def person_ids(table: Any, person: str) -> Any:
+    """The people in column `person` of an Arrow-like or pandas table as whole numbers from 0, (n,), one per row.
+
+    What names nobody is refused, as `eigenveil.data.people.identifiers` says.
+
+    >>> import pyarrow as pa
+    >>> person_ids(pa.table({"who": ["a", "b"]}), "who").tolist()
+    [0, 1]
+    """
+    import pyarrow as pa
+    import pyarrow.types as types
+
+    column = table[person] if not isinstance(table, pa.RecordBatch) else table.column(person)
+    what = f'person column "{person}"'
+    try:
+        whole = column if isinstance(column, pa.Array | pa.ChunkedArray) else pa.array(column)
+        whole = whole.combine_chunks() if isinstance(whole, pa.ChunkedArray) else whole
+        if isinstance(whole, pa.DictionaryArray):
+            # A dictionary may list one person twice, or a missing value; only its values tell.
+            whole = whole.dictionary_decode()
+        if isinstance(whole, pa.ExtensionArray):
+            whole = whole.storage
+        require_ids([None] * bool(whole.null_count), what=what)
+        if types.is_floating(whole.type):
+            numbers = identifiers(whole.to_numpy(zero_copy_only=False), what=what)
+            return np.unique(numbers, return_inverse=True)[1]
+        codes = whole.dictionary_encode()
+    except pa.ArrowException:
+        raise ValueError(f"{what} must hold values of one type") from None
+    names = codes.dictionary
+    if not (types.is_primitive(names.type) or types.is_decimal(names.type)):
+        for start in range(0, len(names), _NAMES_AT_ONCE):
+            require_ids(names.slice(start, _NAMES_AT_ONCE).to_numpy(zero_copy_only=False), what=what)
+    return codes.indices.to_numpy(zero_copy_only=False)
+
+
+def require_names(path: Path, names: Sequence[str], wanted: Sequence[str]) -> None:
+    """Refuse a table that lacks a `wanted` column, or has two of one name."""
+    missing = [name for name in wanted if name not in names]
+    require(not missing, f"{path} has no column {', '.join(map(repr, missing))}; it has {', '.join(names)}")
+    twice = sorted(name for name, count in Counter(names).items() if count > 1)
+    require(not twice, f"{path} has more than one column called {', '.join(map(repr, twice))}")
+
+
+def require_numbers(schema: Any) -> None:
+    """Refuse a schema with columns that are not numbers, naming them."""
+    import pyarrow.types as types
+
+    good = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal)
+    bad = [f"{field.name} ({field.type})" for field in schema if not any(test(field.type) for test in good)]
+    require(
+        not bad,
+        f"columns must hold numbers; these do not: {', '.join(bad)}; leave them out or code them as numbers",
+    )
+
+
+def as_numbers(piece: Any, *, gaps: bool = False) -> Any:
+    """A block of an Arrow table as float64, (b, d). Missing values are refused, or become NaN where there may be `gaps`."""
+    import pyarrow as pa
+
+    out = np.empty((piece.num_rows, piece.num_columns))
+    for index, (name, column) in enumerate(zip(piece.schema.names, piece.columns, strict=True)):
+        require(gaps or column.null_count == 0, f"column {name!r} has missing values; fill or drop them first")
+        plain = column if not pa.types.is_boolean(column.type) else column.cast(pa.int8())
+        if pa.types.is_decimal(plain.type) or pa.types.is_float16(plain.type) or plain.null_count:
+            # Rounded like any other whole number too large for a double: a refusal would quote it.
+            plain = plain.cast(pa.float64(), safe=False)
+        out[:, index] = plain.to_numpy(zero_copy_only=False) if isinstance(plain, pa.Array) else plain.to_numpy()
+    return out
+
+
+def _read_npy(path: Path) -> Rows:
+    array = np.load(path, mmap_mode="r", allow_pickle=False)
+    require(isinstance(array, np.ndarray), "it is an npz archive of arrays")
+    return _dense(array)
+
+
+def _read_npz(path: Path) -> Rows:
+    loaded = np.load(path, allow_pickle=False)
+    require(not isinstance(loaded, np.ndarray), "it is a single npy array")
+    with loaded as archive:
+        names = sorted(archive.files)
+        require(len(names) > 0, "it holds no array")
+        if {"format", "shape"} <= set(names):
+            return _read_sparse(path)
+        name = "X" if "X" in names else names[0]
+        require(name == "X" or len(names) == 1, f"it holds several arrays and none is called X: {', '.join(names)}")
+        return _dense(archive[name])
+
+
+def _read_sparse(path: Path) -> Rows:
+    try:
+        matrix = sp.csr_array(sp.load_npz(path))
+    except (KeyError, TypeError, IndexError, NotImplementedError) as error:
+        raise ValueError("it looks like a scipy sparse matrix and is not a whole one") from error
+    # The file is not trusted: compiled code would follow an index that points out of the matrix.
+    matrix.check_format(full_check=True)
+    require_real(matrix.dtype, "it")
+    return SparseRows(matrix)
+
+
+def _dense(array: Any) -> Rows:
+    require(isinstance(array, np.ndarray), "what it holds is not an array")
+    require(array.ndim == 2, f"it must hold a two-dimensional array, got {array.ndim} dimensions")
+    require_real(array.dtype, "it")
+    return DenseRows(array)
+
+
+def _read_svmlight(path: Path, features: int | None, *, one_based: bool) -> Rows:
+    from sklearn.datasets import load_svmlight_file
+
+    try:
+        matrix, _ = load_svmlight_file(str(path), n_features=features, zero_based=not one_based)
+    except (ValueError, IndexError, OverflowError):
+        # The reader's own words quote indices and values.
+        fitting = "" if features is None else f" with {features} columns"
+        raise ValueError(f"{path} cannot be read as svmlight text{fitting} counted from {int(one_based)}") from None
+    return SparseRows(sp.csr_array(matrix))
+
+
+def first_line(error: Exception) -> str:
+    """The first line of a library's message, cut before it quotes the data."""
+    return str(error).splitlines()[0].partition(":")[0] if str(error) else type(error).__name__
+
+
+def could_be_names(names: Sequence[str]) -> bool:
+    """Whether the numbers among the names, if any, count up from 0, from 1 or from a year, as names do and data seldom."""
+    found = [number for number in map(_number, names) if number is not None]
+    if len(found) < 2:
+        return True
+    start = found[0]
+    return (start in {0, 1} or 1800 <= start <= 2200) and found == [start + i for i in range(len(found))]
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None

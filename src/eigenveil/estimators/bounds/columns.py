@@ -1,0 +1,245 @@
+"""`find_column_bounds`: a range for each column, found privately, for a fit that cuts entries.
+
+One person is in every column, so d columns cost sqrt(d) times the noise of one: with a bound on rows alone (`find_bounds`) far
+fewer people suffice.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final, final
+
+import numpy as np
+
+from eigenveil.data.rows import in_silence
+from eigenveil.errors import require, require_param
+from eigenveil.estimators.bounds.release import AskedOfRows, SmallRelease
+from eigenveil.estimators.bounds.rows import SURE, place_of
+from eigenveil.linalg import Array
+from eigenveil.params import ColumnBoundsParams, parameters, takes
+from eigenveil.privacy import Domain, Guarantee, Ledger, Neighbours
+from eigenveil.privacy.facts import COLUMN_TAILS, TableRows
+from eigenveil.privacy.sums.quantiles import Cells, Tails, bounded_column_tails, read_tails, tails_sensitivity
+
+__all__ = ["FindColumnBounds", "FoundColumnBounds", "find_column_bounds"]
+
+# Between which sizes to look.
+_WITHIN: Final = (1e-6, 1e9)
+# A size is told to within 9%, away from the origin.
+_PER_DOUBLING: Final = 8
+# More columns than this would need more memory for their counts than a table of them.
+_MOST_COLUMNS: Final = 20_000
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class FoundColumnBounds:
+    """What `find_column_bounds` found: `low` and `high`, (d,), in the units of the columns, None where nothing could be said.
+
+    About `cut` of people have an entry that is cut, in each column and on each side, give or take `error`. `flat`, (d,), says of
+    which columns nearly all entries are at their origin. `why` says why nothing could be said, or what is to be known of the
+    answer.
+    """
+
+    low: Array | None
+    high: Array | None
+    flat: Any
+    columns: tuple[str, ...] | None
+    quantile: float
+    cut: float
+    error: float
+    people: float
+    people_error: float
+    why: str
+    guarantee: Guarantee
+    ledger: Ledger | None
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What a fit is to be given: `PrivatePCA(5, epsilon=0.9, delta=1e-6, **found.settings)`. A `ValueError` if nothing is."""
+        require(self.low is not None, f"no bounds were found: {self.why}")
+        return {"column_bounds": (self.low, self.high)}
+
+    @property
+    def origin(self) -> Array:
+        """The middle of each column's range, (d,)."""
+        low, high = self._range()
+        return np.asarray((low + high) / 2)
+
+    @property
+    def scale(self) -> Array:
+        """Half of each column's range, (d,): units in which columns of every kind weigh the same, in a fit with `scale`.
+
+        A flat column has no range of its own, and gets the largest unit of the others: a rare entry is not to outweigh them.
+        """
+        low, high = self._range()
+        half = (high - low) / 2
+        return np.where(self.flat, half[~self.flat].max(initial=0.0) or 1.0, half)
+
+    def _range(self) -> tuple[Array, Array]:
+        require(self.low is not None, f"no bounds were found: {self.why}")
+        assert self.low is not None
+        assert self.high is not None
+        return self.low, self.high
+
+    def words(self) -> str:
+        """The answer and the cost, as text."""
+        return "\n".join(self._lines())
+
+    def __str__(self) -> str:
+        return self.words()
+
+    def _lines(self) -> Iterator[str]:
+        if self.low is None or self.high is None:
+            yield f"Nothing can be said: {self.why}."
+        else:
+            yield (
+                f"column_bounds: about {self.cut:.1%} of people are cut on each side of each column "
+                f"(give or take {self.error:.1%})."
+            )
+            if self.why:
+                yield f"{self.why[0].upper()}{self.why[1:]}."
+            names = self.columns or tuple(f"column {i}" for i in range(1, len(self.low) + 1))
+            for name, low, high in zip(names, self.low, self.high, strict=True):
+                yield f"  {name}: {low:.4g} to {high:.4g}"
+        yield self.guarantee.headline + ("" if self.guarantee.epsilon is None else ".")
+
+
+@parameters()
+class FindColumnBounds(AskedOfRows, ColumnBoundsParams):
+    """What `find_column_bounds` takes."""
+
+
+@takes(FindColumnBounds)
+@in_silence
+def find_column_bounds(X: Any, asked: FindColumnBounds) -> FoundColumnBounds:
+    """A private range for each column of `X`, (n, d), that holds `quantile` of its entries: equally many are cut on each side.
+
+    Entries are told apart by how far they lie from the public `origin` of their column (zero unless given) in units of the public
+    `scale`, in steps of 9% `within` a range of sizes; a range is given to the outer ends of its steps. So an origin in the middle
+    of a column that lies far from zero, such as years, makes its range finer. One release serves all columns and costs sqrt(d)
+    times the noise of one. Everything else is as in `find_bounds`.
+
+    Parameters
+    ----------
+    epsilon : float or None
+        How much the result may depend on one person: smaller is more private. 0.1 is strict, 1 usual, 10 lax. A tenth
+        of what the fit gets is usually enough. A fit on the same people is a further cost. epsilon=None must be
+        written out: exact numbers, with no privacy.
+    delta : float or None, default None
+        The chance that the guarantee of epsilon fails; well below one over the number of people.
+    random_state : int or None, default None
+        A seed. Reproducible, NOT PRIVATE: whoever knows the seed can subtract the noise. For tests only. None draws
+        noise from the operating system.
+    neighbours : "add-remove", "zero-out" or "replace-one", default 'add-remove'
+        Neighbouring relation: which two tables the guarantee makes indistinguishable, add-remove, zero-out or
+        replace-one. The last two declare the number of people public.
+    person : str, array of n or None, default None
+        The column that says whose row it is. A person with several rows then counts as one row, and all of them are
+        protected together. Without it each row is taken for a person of its own. The column is then left out; or give
+        one identifier per row. Every row must name somebody: what is missing, blank or a placeholder such as "NA" is
+        refused (`eigenveil.data.people`).
+    scale : float, list, array or None, default None
+        Public units: columns are divided by this before norms are taken and bounded. One number, or one per column.
+    quantile : float, default 0.95
+        Which share of people is to stay uncut: from 0.5 to below 1. More, and the noise grows. Where so few people
+        lie beyond it that noise hides them, a lower one is taken, and the answer says so.
+    origin : float, list, array or None, default None: zero
+        Where to look for the mean of rows, and what entries of columns are measured from: one number, or one per
+        column. One in the middle of a column that lies far from zero, such as years, makes its range finer.
+    within : (low, high) or None, default None: 1e-9 to 1e12, for columns 1e-6 to 1e9
+        Between which lengths to look, in units of the scale; a wider range costs a little more noise.
+    ledger : Ledger or None, default None
+        Shared by several fits on the same people, so that their costs add up against one budget.
+
+    Examples
+    --------
+    >>> rows = np.random.default_rng(0).standard_normal((20_000, 2)) * [1, 30] + [0, 100]
+    >>> found = find_column_bounds(rows, epsilon=0.5, delta=1e-6, random_state=0)
+    >>> found.low.round(1).tolist(), found.high.round(1).tolist()
+    ([-2.0, 41.5], [2.2, 166.0])
+    """
+    cells = Cells.signed(*(asked.within or _WITHIN), per_doubling=_PER_DOUBLING)
+    release = SmallRelease.of(X, asked)
+    dim, near = release.dim, release.neighbours
+    require_param(
+        dim <= _MOST_COLUMNS,
+        f"{{X}} has {dim} columns, and ranges can be found for {_MOST_COLUMNS} at most; take a bound on rows",
+    )
+    public = place_of(release, asked)
+    people = release.public_people()
+    # Of many columns one is likely to be further off: the largest of d errors is about sqrt(2 ln d) of them.
+    sure = math.sqrt(SURE**2 + 2 * math.log(dim))
+    noise = release.scale(tails_sensitivity(cells.count, near, columns=dim))
+    least = sure * noise * tails_sensitivity(cells.count, Neighbours.ADD_REMOVE)
+    require_param(
+        people is None or people >= 4 * least,
+        f"{{epsilon}} is too little for {people or 0:.0f} people: ranges of {dim} columns can be told where there are about "
+        f"{4 * least:.0f} or more; nothing was released",
+    )
+    domain = Domain(dim, math.inf, public.origin, public.scale)
+    with release.reserved("these bounds") as paid:
+        private = bounded_column_tails(release.rows, domain=domain, cells=cells, neighbours=near)
+        released = paid.mechanism().release(private, label="columns")
+    tails = read_tails(released, noise=noise, cells=cells, people=people)
+    return _found(paid, tails, asked.quantile, least, domain)
+
+
+def _found(
+    release: SmallRelease, tails: tuple[Tails, ...], quantile: float, least: float, domain: Domain
+) -> FoundColumnBounds:
+    """What all these counts say together."""
+    first = tails[0]
+    people = first.people
+    wanted = (1 - quantile) / 2 * people
+    most = max(wanted, least)
+    low, high, flat, why = None, None, np.zeros(len(tails), dtype=bool), ""
+    if people <= 0 or 4 * least > people:
+        about = (
+            f"{people:.0f} people or so" if people > 2 * first.people_error else "hardly anybody, as far as can be told"
+        )
+        why = (
+            f"noise hides up to {least:.0f} people in each of {len(tails)} columns at this budget, and the table seems to hold "
+            f"{about}; it takes about {4 * least:.0f} people, or a larger epsilon"
+        )
+    else:
+        low, high, flat = _ranges(tails, most, domain, sparse=release.rows.sparse)
+        if least > wanted:
+            why = (
+                f"so few people are outside of the {quantile:g} that noise hides them at this budget: these ranges hold about "
+                f"{1 - 2 * most / people:.2g} of each column"
+            )
+    return FoundColumnBounds(
+        low=low,
+        high=high,
+        flat=flat,
+        columns=release.columns,
+        quantile=quantile,
+        cut=most / people if people > 0 else 1.0,
+        error=float(first.error.max()) / people if people > 0 else 0.0,
+        people=people,
+        people_error=first.people_error,
+        why=why,
+        guarantee=release.guarantee(COLUMN_TAILS, TableRows(given=("the origin", "the scale", "the range of sizes"))),
+        ledger=release.ledger,
+    )
+
+
+def _ranges(tails: tuple[Tails, ...], most: float, domain: Domain, *, sparse: bool) -> tuple[Array, Array, Any]:
+    """The lowest and the highest edge for each column, in its own units, and which columns have nothing between the two.
+
+    Where there is no edge further out, the outermost serves."""
+    edges = tails[0].cells.edges
+    below = [column.edge_below(most) for column in tails]
+    above = [column.edge_above(most) for column in tails]
+    low = edges[[0 if edge is None else edge for edge in below]]
+    high = edges[[-1 if edge is None else edge for edge in above]]
+    # Noise can turn the two around where nearly everything is in one cell.
+    low, high = np.minimum(low, high), np.maximum(low, high)
+    smallest = edges[edges > 0][0]
+    flat = (low >= -smallest) & (high <= smallest)
+    units = 1.0 if domain.scale is None else domain.scale
+    start = 0.0 if domain.center is None else domain.center
+    low, high = low * units + start, high * units + start
+    # A fit refuses to cut the zeros of sparse rows.
+    return (np.minimum(low, 0.0), np.maximum(high, 0.0), flat) if sparse else (low, high, flat)

@@ -1,0 +1,345 @@
+"""`find_bounds`: a bound on the length of rows, found privately, with what it trades against what.
+
+A fit needs a bound that was not read off its rows. Where nobody knows one, a small part of the budget buys it: how many rows are
+longer than each of a thousand lengths is one release, and any quantile can be read off it.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Final, final
+
+import numpy as np
+
+from eigenveil.data.rows import in_silence
+from eigenveil.errors import require_param
+from eigenveil.estimators.bounds.found import Candidate, FoundBounds
+from eigenveil.estimators.bounds.release import AskedOfRows, SmallRelease
+from eigenveil.estimators.checks import center_of
+from eigenveil.linalg import Array
+from eigenveil.params import BoundsParams, ColumnBoundsParams, parameters, takes
+from eigenveil.privacy import Domain, Neighbours
+from eigenveil.privacy.facts import ROW_TAILS, TableRows
+from eigenveil.privacy.sums.domain import FARTHEST
+from eigenveil.privacy.sums.quantiles import Cells, Tails, bounded_tails, read_tails, tails_sensitivity
+from eigenveil.tasks import Totals
+from eigenveil.tasks.fit.bounds import RowBounds
+
+__all__ = ["FindBounds", "find_bounds", "place_of"]
+
+# Between which lengths to look.
+_WITHIN: Final = (1e-9, 1e12)
+# A length is told to within 4.4%, upwards; finer cells would cost more noise than they are worth.
+PER_DOUBLING: Final = 16
+# Counts below so many standard deviations may be noise alone: where there is nobody they are exceeded in one of 100 releases.
+SURE: Final = 2.5
+# Shares of the budget: lengths around the origin, the mean, lengths around it. The rest is for another round, where the mean
+# turns out to be a poor one beside how far rows lie from it, or makes the last lengths better.
+_FIRST: Final = (0.3, 0.12, 0.25)
+_AGAIN: Final = 0.12
+# The doubt about the mean, as a share of the bound found around it, beyond which another round is worth its price. A third makes
+# a bound 5% too large, one step.
+_DOUBT: Final = 1 / 3
+# But not where the lengths that it pays for would hide more people than this.
+_HIDDEN: Final = 0.2
+_DOUBTFUL: Final = (
+    "much of this length is doubt about the mean: an origin nearer to it, or a larger epsilon, gives a smaller bound"
+)
+# Of rows without heavy tails the 0.95 quantile is no more than a few times the length that half of the people stay within.
+_HEAVY: Final = 10.0
+_HEAVIER: Final = (
+    "it is {:.0f} times the length that half of the people stay within, and a fit with it has the noise of a table where all "
+    "reach that far: rows have heavy tails, or noise has misled this search; a lower quantile costs far less"
+)
+_FAR: Final = (
+    "sparse rows that lie so far from zero, beside how close together they lie, cannot be centered without losing the guarantee "
+    "to rounding: make them dense, or take off a public point before they are stored"
+)
+_SHOWN: Final = (0.5, 0.75, 0.9, 0.95, 0.975, 0.99, 0.999)
+
+
+@parameters()
+class FindBounds(AskedOfRows, BoundsParams):
+    """What `find_bounds` takes."""
+
+
+@takes(FindBounds)
+@in_silence
+def find_bounds(X: Any, asked: FindBounds) -> FoundBounds:
+    """A private bound on the length of rows `X`, (n, d), for a fit to come: the length that `quantile` of people stay within.
+
+    With `center="private"`, as in a fit, rows will be cut around their mean, so that is found first: lengths around `origin`
+    (zero unless given), the mean of rows cut to their quantile, and lengths around that mean. Where the mean turns out to be a
+    poor one, both are done once more. With numbers or None for a `center`, lengths are around those or zero, in one release.
+    `scale` are public units, as for a fit. Lengths are told apart in steps of 4.4% `within` a public range, and a bound is the
+    upper end of its step.
+
+    `epsilon` and `delta` are the budget of all of it. A fit on the same people is a further cost: hand the same `ledger` to
+    both, and they add up.
+
+    Where so few people lie beyond the quantile that noise hides them, a lower quantile is taken. Where that would cut more than
+    half of the people, there is no answer.
+
+    Parameters
+    ----------
+    epsilon : float or None
+        How much the result may depend on one person: smaller is more private. 0.1 is strict, 1 usual, 10 lax. A tenth
+        of what the fit gets is usually enough. A fit on the same people is a further cost. epsilon=None must be
+        written out: exact numbers, with no privacy.
+    delta : float or None, default None
+        The chance that the guarantee of epsilon fails; well below one over the number of people.
+    random_state : int or None, default None
+        A seed. Reproducible, NOT PRIVATE: whoever knows the seed can subtract the noise. For tests only. None draws
+        noise from the operating system.
+    neighbours : "add-remove", "zero-out" or "replace-one", default 'add-remove'
+        Neighbouring relation: which two tables the guarantee makes indistinguishable, add-remove, zero-out or
+        replace-one. The last two declare the number of people public.
+    person : str, array of n or None, default None
+        The column that says whose row it is. A person with several rows then counts as one row, and all of them are
+        protected together. Without it each row is taken for a person of its own. The column is then left out; or give
+        one identifier per row. Every row must name somebody: what is missing, blank or a placeholder such as "NA" is
+        refused (`eigenveil.data.people`).
+    scale : float, list, array or None, default None
+        Public units: columns are divided by this before norms are taken and bounded. One number, or one per column.
+    quantile : float, default 0.95
+        Which share of people is to stay uncut: from 0.5 to below 1. More, and the noise grows. Where so few people
+        lie beyond it that noise hides them, a lower one is taken, and the answer says so.
+    origin : float, list, array or None, default None: zero
+        Where to look for the mean of rows, and what entries of columns are measured from: one number, or one per
+        column. One in the middle of a column that lies far from zero, such as years, makes its range finer.
+    within : (low, high) or None, default None: 1e-9 to 1e12, for columns 1e-6 to 1e9
+        Between which lengths to look, in units of the scale; a wider range costs a little more noise.
+    center : "private", float, list, array or None, default 'private'
+        private: find the mean first, out of the same budget, because a fit clips rows around it. center=None: norms
+        are around zero. Or public numbers, one per column, to take norms around.
+    ledger : Ledger or None, default None
+        Shared by several fits on the same people, so that their costs add up against one budget.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rows = np.random.default_rng(0).standard_normal((20_000, 4)) + 20
+    >>> found = find_bounds(rows, epsilon=0.3, delta=1e-6, random_state=0)
+    >>> print(round(found.row_bound, 2), found.center.round().tolist())   # the 0.95 quantile is 3.08
+    3.22 [20.0, 20.0, 20.0, 20.0]
+    """
+    cells = Cells.lengths(*(asked.within or _WITHIN), per_doubling=PER_DOUBLING)
+    release = SmallRelease.of(X, asked)
+    public = place_of(release, asked)
+    where = center_of(asked.center, release.dim)
+    search = _Search(release, cells, asked.quantile, public.scale, release.public_people())
+    search.require_enough(_FIRST[0] if isinstance(where, str) else 1.0)
+    with release.reserved("these bounds") as paid:
+        search = replace(search, release=paid)
+        if isinstance(where, str):
+            return search.around_the_mean(public.origin)
+        tails = search.read(search.lengths(where, share=1.0, label="lengths"), share=1.0)
+        return search.found(tails, _read(tails, asked.quantile), center=where)
+
+
+def place_of(release: SmallRelease, asked: ColumnBoundsParams) -> RowBounds:
+    """Origin and scale, checked as those of a fit. The bound in it is infinite and never used."""
+    return RowBounds.check(
+        release.dim,
+        private=False,
+        row_bound=None,
+        column_bounds=None,
+        origin=asked.origin,
+        mean_bound=None,
+        scale=asked.scale,
+        sparse=release.rows.sparse,
+    )
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """The edge that was taken, or None, and what is to be said of it."""
+
+    edge: int | None
+    why: str
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class _Search:
+    """One search for a bound: its releases, and what is made of them."""
+
+    release: SmallRelease
+    cells: Cells
+    quantile: float
+    scale: Array | None
+    people: float | None
+
+    def lengths(self, center: Array | None, *, share: float, label: str) -> Array:
+        """How many people lie beyond each length around `center`, as it is released: `read` makes sense of it."""
+        domain = Domain(self.release.dim, math.inf, center, self.scale)
+        near, rows = self.release.neighbours, self.release.rows
+        private = bounded_tails(rows, domain=domain, cells=self.cells, neighbours=near)
+        return self.release.mechanism().release(private, label=label, share=share)
+
+    def read(self, released: Array, *, share: float) -> Tails:
+        """What lengths released for this share say."""
+        sensitivity = tails_sensitivity(self.cells.count, self.release.neighbours)
+        noise = self.release.mechanism().scale(sensitivity, share=share)
+        return read_tails(released, noise=noise, cells=self.cells, people=self.people)[0]
+
+    def require_enough(self, share: float) -> None:
+        """Refuse, before anything is spent, a public number of people that is too small for the budget."""
+        if self.people is None or self.release.budget is None:
+            return
+        sensitivity = tails_sensitivity(self.cells.count, self.release.neighbours)
+        # A row of A is as long as its first column: the largest error of a count.
+        first = tails_sensitivity(self.cells.count, Neighbours.ADD_REMOVE)
+        least = 2 * SURE * self.release.scale(sensitivity, share=share) * first
+        require_param(
+            self.people >= least,
+            f"{{epsilon=}} is too little for {self.people:.0f} people: lengths can be told apart where there are about "
+            f"{least:.0f} or more; nothing was released",
+            epsilon=self.release.budget.epsilon,
+        )
+
+    def around_the_mean(self, origin: Array | None) -> FoundBounds:
+        """Lengths around the origin, the mean of rows cut to their quantile, lengths around it; and once more if need be."""
+        first, second, third = _FIRST
+        left = 1.0 - first - second - third
+        tails = self.read(self.lengths(origin, share=first, label="lengths around the origin"), share=first)
+        answer = _read(tails, self.quantile)
+        if answer.edge is None:
+            return self.found(tails, answer, searched=True)
+        reach = float(self.cells.edges[answer.edge])
+        if self._too_far(origin, reach):
+            return self.found(tails, _Answer(None, _FAR), searched=True)
+        center, doubt = self._mean(origin, reach, tails.people, share=second, label="mean")
+        released = self.lengths(center, share=third, label="lengths around the mean")
+        tails = self.read(released, share=third)
+        edge = _read(tails, self.quantile).edge
+        hidden = SURE * float(tails.error.max()) * math.sqrt(third / (left - _AGAIN))
+        within = 0.0 if edge is None else float(self.cells.edges[edge])
+        poor = edge is not None and doubt > _DOUBT * within and not self._too_far(center, within)
+        if poor and hidden <= _HIDDEN * tails.people:
+            center, doubt = self._mean(center, within, tails.people, share=_AGAIN, label="mean, once more")
+            left -= _AGAIN
+            last = self.lengths(center, share=left, label="lengths around the mean, once more")
+            tails = self.read(last, share=left)
+        else:
+            # Two releases of the same counts, averaged by their shares, are as good as one for both shares.
+            last = self.lengths(center, share=left, label="lengths around the mean, once more")
+            tails = self.read((third * released + left * last) / (third + left), share=third + left)
+        answer = _read(tails, self.quantile)
+        return self.found(tails, answer, mean_bound=reach, center=center, doubt=doubt, searched=True)
+
+    def _too_far(self, center: Array | None, reach: float) -> bool:
+        """Whether a fit would refuse to look for the mean of these rows within `reach` of `center`: known from releases alone."""
+        if center is None or not self.release.rows.sparse:
+            return False
+        moved = center if self.scale is None else center / self.scale
+        return float(np.linalg.norm(moved)) + reach > FARTHEST * reach
+
+    def _mean(
+        self, start: Array | None, reach: float, people: float, *, share: float, label: str
+    ) -> tuple[Array, float]:
+        """The mean of rows cut to `reach` around `start`, (d,), and how far off it may be, in the units of lengths."""
+        release, dim = self.release, self.release.dim
+        bounds = RowBounds(
+            dim, reach, reach, False, start, self.scale, None, None, claimed=self.release.budget is not None
+        )
+        task = Totals(bounds.around_start(start), release.neighbours, sum_weight=1.0, name=label)
+        mechanism = release.mechanism()
+        private = task.private(task.ask(None), release.rows)
+        found = task.update(None, mechanism.release(private, label=label, share=share)).sum
+        assert found is not None
+        entry = mechanism.scale(bounds.around_start(start).sum_sensitivity(release.neighbours), share=share)
+        noise = entry * math.sqrt(dim)
+        return bounds.center_from(start, found, people, noise=noise)[0], min(reach, noise / max(people, 1.0))
+
+    def found(
+        self,
+        tails: Tails,
+        answer: _Answer,
+        *,
+        mean_bound: float | None = None,
+        center: Array | None = None,
+        doubt: float = 0.0,
+        searched: bool = False,
+    ) -> FoundBounds:
+        """All that can be said of these releases."""
+        chosen = None if answer.edge is None else float(self.cells.edges[answer.edge])
+        candidates = () if answer.edge is None else tuple(_candidates(tails, answer.edge))
+        said = [answer.why]
+        if chosen is not None:
+            wide = chosen / candidates[0].bound
+            said += [_DOUBTFUL] if doubt > chosen / 2 else []
+            said += [_HEAVIER.format(wide)] if wide > _HEAVY else []
+            said += [_FAR] if self._too_far(center, chosen) else []
+        return FoundBounds(
+            dim=self.release.dim,
+            row_bound=chosen,
+            mean_bound=mean_bound,
+            center=center,
+            center_error=doubt,
+            searched=searched,
+            scale=self.scale,
+            quantile=self.quantile,
+            people=tails.people,
+            people_error=tails.people_error,
+            candidates=candidates,
+            why="; ".join(filter(None, said)),
+            guarantee=self.release.guarantee(
+                (*ROW_TAILS, "the mean") if center is not None and searched else ROW_TAILS,
+                TableRows(given=("the origin", "the scale", "the center", "the range of lengths")),
+            ),
+            ledger=self.release.ledger,
+        )
+
+
+def _read(tails: Tails, quantile: float) -> _Answer:
+    """The first edge beyond which no more people lie than the quantile leaves, or than noise alone may show."""
+    error = float(tails.error.max())
+    least = SURE * error
+    wanted = (1 - quantile) * tails.people
+    if 2 * least > tails.people or tails.people <= 0:
+        about = f"{tails.people:.0f} people or so" if tails.people > error else "hardly anybody, as far as can be told"
+        return _Answer(
+            None,
+            f"noise hides up to {least:.0f} people at this budget, and the table seems to hold {about}; it takes about "
+            f"{2 * least:.0f} people, or a larger epsilon",
+        )
+    edge = tails.edge_above(max(wanted, least))
+    if edge is None:
+        top = tails.cells.edges[-1]
+        return _Answer(
+            None, f"too many rows are longer than {top:.3g}, the largest length looked for; give a scale or a range"
+        )
+    if edge == 0:
+        return _Answer(
+            None,
+            f"nearly all rows are within {tails.cells.edges[0]:.3g} of the center, the smallest length looked for; give a scale "
+            "or a range",
+        )
+    if least <= wanted:
+        return _Answer(edge, "")
+    lowered = 1 - least / tails.people
+    return _Answer(
+        edge,
+        f"beyond the {quantile:g} quantile there are too few people to be told from noise at this budget, so this is the "
+        f"{lowered:.2g} quantile",
+    )
+
+
+def _candidates(tails: Tails, chosen: int) -> Iterator[Candidate]:
+    """Bounds at usual quantiles, as far as noise lets them be told apart, and the one that was chosen; rising."""
+    least = SURE * float(tails.error.max())
+    wanted = [(1 - share) * tails.people for share in _SHOWN]
+    seen = {tails.edge_above(most) for most in wanted if most >= least}
+    edges = sorted({edge for edge in seen if edge is not None and edge > 0} | {chosen})
+    smallest = float(tails.cells.edges[edges[0]])
+    for edge in edges:
+        bound = float(tails.cells.edges[edge])
+        yield Candidate(
+            bound=bound,
+            cut=float(tails.beyond[edge] / tails.people),
+            error=float(tails.error[edge] / tails.people),
+            noise=(bound / smallest) ** 2,
+            fill=min(1.0, tails.square(edge) / bound**2),
+        )

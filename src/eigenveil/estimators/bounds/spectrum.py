@@ -1,0 +1,344 @@
+"""`released_spectrum`: the eigenvalues of a table, once, privately, for the planner: what will a budget buy on rows like these?
+
+All d eigenvalues together are one release with the sensitivity of the Gram matrix itself, so that each has the noise of a single
+entry. What is made of them afterwards costs nothing.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Final, final
+
+import numpy as np
+from scipy.optimize import isotonic_regression
+
+from eigenveil.data.rows import Rows, in_silence
+from eigenveil.errors import require_param
+from eigenveil.estimators.bounds.release import AskedOfRows, SmallRelease
+from eigenveil.estimators.checks import center_of
+from eigenveil.linalg import Array
+from eigenveil.params import SpectrumParams, parameters, takes
+from eigenveil.plan.spectrum import Spectrum
+from eigenveil.privacy import (
+    Bounded,
+    Domain,
+    Guarantee,
+    Ledger,
+    Neighbours,
+    bounded_count,
+    bounded_gram,
+    sum_sensitivity,
+)
+from eigenveil.privacy.facts import EIGENVALUES, TableRows
+from eigenveil.protocols import run_pooled
+from eigenveil.tasks.fit.bounds import RowBounds
+from eigenveil.tasks.fit.center import Center, CenterSearch
+from eigenveil.tasks.fit.split import Split
+
+__all__ = ["ReleaseSpectrum", "ReleasedSpectrum", "bounded_spectrum", "denoised", "released_spectrum"]
+
+# A doubt e about the mean adds e^2 to one eigenvalue, soon more than the noise of each: the mean gets more than in a fit.
+_MEAN_SHARES: Final = (0.25, 0.2, 0.2)
+_MEAN_SHARE: Final = 0.5
+# Shares of what the mean leaves, for the total sum of squares and for the number of people.
+_TRACE_SHARE: Final = 0.05
+_COUNT_SHARE: Final = 0.05
+# Below so many standard deviations a total may be noise alone.
+_SURE: Final = 2.5
+_LOST: Final = (
+    "the mean was still further out when the search for it ended, so the first of them is mostly how far rows lie from where it "
+    "ended: give an origin near the mean, or the bounds that `eigenveil bounds` finds"
+)
+# What eigenvalues computed in floating point may be off by, all together, as a part of their sensitivity.
+_OFF: Final = 2.0**-13
+# Eigenvalues of a larger matrix would take more than a few minutes and more than a few GB.
+_MOST_COLUMNS: Final = 10_000
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class ReleasedSpectrum:
+    """What `released_spectrum` released: a `spectrum` for the planner, None where noise hides all of it, and `why` then says so.
+    Otherwise `why` says what is to be known of it, if anything.
+
+    `people` is how many the rows are of, with a standard deviation of `people_error`, zero where the number is public.
+    """
+
+    spectrum: Spectrum | None
+    row_bound: float
+    people: float
+    people_error: float
+    why: str
+    guarantee: Guarantee
+    ledger: Ledger | None
+
+    def words(self) -> str:
+        """The first eigenvalues, how sure they are, and what it cost, as text."""
+        return "\n".join(self._lines())
+
+    def __str__(self) -> str:
+        return self.words()
+
+    def _lines(self) -> Iterator[str]:
+        if self.spectrum is None:
+            yield f"Nothing can be said: {self.why}."
+        else:
+            shown = ", ".join(f"{value:.3g}" for value in self.spectrum.values[:8])
+            more = ", ..." if self.spectrum.dim > 8 else ""
+            yield f"spectrum: {shown}{more} of row_bound^2, each give or take {self.spectrum.error:.2g}"
+            if self.why:
+                yield f"{self.why[0].upper()}{self.why[1:]}."
+            people = f"{self.people:.0f} people" + (
+                f", give or take {self.people_error:.0f}" if self.people_error else ""
+            )
+            yield f"rows fill {self.spectrum.fill:.2g} of their ball; {people}"
+        yield self.guarantee.headline + ("" if self.guarantee.epsilon is None else ".")
+
+
+@parameters()
+class ReleaseSpectrum(AskedOfRows, SpectrumParams):
+    """What `released_spectrum` takes."""
+
+
+@takes(ReleaseSpectrum)
+@in_silence
+def released_spectrum(X: Any, asked: ReleaseSpectrum) -> ReleasedSpectrum:
+    """The spectrum of rows `X`, (n, d), cut as a fit would cut them, released once, for `eigenveil.plan`.
+
+    The rows are those of the fit that is planned, so give the same bounds. This is a cost of its own: hand the same `ledger` to
+    it and to the fit, and they add up.
+
+    Parameters
+    ----------
+    epsilon : float or None
+        How much the result may depend on one person: smaller is more private. 0.1 is strict, 1 usual, 10 lax. A tenth
+        of what the fit gets is usually enough. A fit on the same people is a further cost. epsilon=None must be
+        written out: exact numbers, with no privacy.
+    delta : float or None, default None
+        The chance that the guarantee of epsilon fails; well below one over the number of people.
+    random_state : int or None, default None
+        A seed. Reproducible, NOT PRIVATE: whoever knows the seed can subtract the noise. For tests only. None draws
+        noise from the operating system.
+    neighbours : "add-remove", "zero-out" or "replace-one", default 'add-remove'
+        Neighbouring relation: which two tables the guarantee makes indistinguishable, add-remove, zero-out or
+        replace-one. The last two declare the number of people public.
+    person : str, array of n or None, default None
+        The column that says whose row it is. A person with several rows then counts as one row, and all of them are
+        protected together. Without it each row is taken for a person of its own. The column is then left out; or give
+        one identifier per row. Every row must name somebody: what is missing, blank or a placeholder such as "NA" is
+        refused (`eigenveil.data.people`).
+    row_bound : float or None, default None
+        Rows are clipped to this norm around the mean. You must know it without looking at the data.
+    column_bounds : (low, high) or None, default None
+        Entries are clipped to this range. One of the two bounds suffices; with both, both hold. Low and high are each
+        a number, or one per column.
+    center : "private", float, list, array or None, default 'private'
+        private: find the mean first, for a quarter to two thirds of the budget. center=None: leave rows where they
+        are. Or public numbers, one per column.
+    origin : float, list, array or None, default None: zero, or the middle of the column bounds
+        Where to look for the mean: one number, or one per column.
+    mean_bound : float or None, default None: searched for in up to three steps of the row bound
+        How far from the origin rows may lie while the mean is found.
+    scale : float, list, array or None, default None
+        Public units: columns are divided by this before norms are taken and bounded. One number, or one per column.
+    ledger : Ledger or None, default None
+        Shared by several fits on the same people, so that their costs add up against one budget.
+
+    Examples
+    --------
+    >>> rows = np.random.default_rng(0).standard_normal((20_000, 4)) * [3, 2, 1, 1]
+    >>> found = released_spectrum(rows, epsilon=0.5, delta=1e-6, row_bound=8.0, random_state=0)
+    >>> found.spectrum.values.round(2).tolist()                     # 9/64, 4/64, 1/64 and 1/64, for long rows a little less
+    [0.14, 0.06, 0.02, 0.02]
+    """
+    release = SmallRelease.of(X, asked)
+    dim, near = release.dim, release.neighbours
+    require_param(
+        2 <= dim <= _MOST_COLUMNS,
+        f"{{X}} has {dim} column(s), and a spectrum can be released of 2 to {_MOST_COLUMNS} columns",
+    )
+    bounds = RowBounds.check(
+        dim,
+        private=True,
+        row_bound=asked.row_bound,
+        column_bounds=asked.column_bounds,
+        origin=asked.origin,
+        mean_bound=asked.mean_bound,
+        scale=asked.scale,
+        sparse=release.rows.sparse,
+    )
+    # A bound is asked for in any case; without a budget nothing is claimed of it.
+    bounds = replace(bounds, claimed=release.budget is not None)
+    where = center_of(asked.center, dim)
+    with release.reserved("this spectrum") as paid:
+        found, left, doubt = _center(paid, bounds, where)
+        domain = bounds.around(found.center)
+        private = bounded_spectrum(release.rows, domain=domain, neighbours=near, counted=found.people is None)
+        released = paid.mechanism().release(private, label="spectrum", share=left)
+    return _read(
+        paid,
+        domain,
+        released,
+        found.people,
+        noise=release.scale(1.0, share=left),
+        doubt=doubt,
+        # With a bound on the mean there is one step, and a mean far out in it is no sign of anything.
+        lost=found.far and bounds.search,
+        known=bounds.known(where, norm=domain.radius),
+    )
+
+
+def bounded_spectrum(rows: Rows, *, domain: Domain, neighbours: Neighbours, counted: bool) -> Bounded:
+    """Eigenvalues, largest first, the trace, and where `counted` the number of people, each in its own units: sensitivity one.
+
+    Proof. The eigenvalues of symmetric matrices, in order, move by no more than the matrices: sum_i (v_i(A) - v_i(B))^2 <=
+    ||A - B||_F^2 (Hoffman and Wielandt 1953), and one person moves the Gram matrix by at most its sensitivity. The trace moves
+    by at most B^2, the count by one. Each part is divided by its sensitivity and multiplied by the root of its share, and
+    shares come to one, so that the whole vector moves by at most sqrt(sum of shares) = 1. The trace is the sum of the
+    eigenvalues, but released by itself it has the noise of one number and not of d.
+
+    Eigenvalues in floating point are off by up to 8 d 2^-53 times the norm of the matrix, which grows with the number of
+    people. So the matrix is first brought into a ball of public radius, `_room` times its sensitivity: that moves no two
+    matrices apart, and whoever has fewer people than that at their bound never meets it. What is off in d eigenvalues, on
+    either side, is then at most 2^-13 of the sensitivity, and stated.
+
+    >>> from eigenveil.data.rows import DenseRows
+    >>> rows, domain = DenseRows(np.eye(3)), Domain(dim=3, radius=1.0)
+    >>> bounded_spectrum(rows, domain=domain, neighbours=Neighbours.ADD_REMOVE, counted=True)
+    Bounded(shape=(5,), sensitivity=1.0001220703125)
+    """
+    gram = bounded_gram(rows, domain=domain, neighbours=neighbours)
+    room = _room(domain.dim) * gram.sensitivity
+    size = float(np.linalg.norm(gram.value))
+    values = np.linalg.eigvalsh(gram.value if size <= room else gram.value * (room / size))[::-1]
+    # Nothing on the diagonal is negative, so that the sum is as exact as its terms.
+    trace = math.fsum(gram.value.diagonal())
+    factors = _factors(domain, neighbours, counted=counted)
+    parts = [values * factors[0], np.array([trace * factors[1]])]
+    if counted:
+        parts.append(factors[2] * np.atleast_1d(bounded_count(rows, neighbours=neighbours).value))
+    return Bounded(np.concatenate(parts), 1.0 + _OFF)
+
+
+def _room(dim: int) -> float:
+    """How many times its sensitivity a matrix may be long for its eigenvalues to be right: 2 sqrt(d) 8 d 2^-53 room = 2^-13."""
+    return _OFF / (16 * dim * math.sqrt(dim) * 2.0**-53)
+
+
+def denoised(values: Array, *, noise: float, total: float, total_noise: float) -> Array:
+    """Eigenvalues, (d,), that fall, are not negative and agree with a separately released total, as likely as can be.
+
+    The least of ||x - values||^2 / noise^2 + (sum x - total)^2 / total_noise^2 over such x. At the least, x is the
+    isotonic regression of values - t, cut at zero, with t = (noise / total_noise)^2 (sum x - total): the left side rises
+    with t and the right side falls, so bisection finds it.
+
+    >>> denoised(np.array([3.0, 1.0, -1.0]), noise=1.0, total=4.0, total_noise=1e-6).round(3).tolist()
+    [3.0, 1.0, 0.0]
+    """
+    if noise == 0:
+        return np.maximum(values, 0.0)
+    weight = (noise / total_noise) ** 2
+
+    def fitted(shift: float) -> Array:
+        return np.asarray(np.maximum(isotonic_regression(values - shift, increasing=False).x, 0.0))
+
+    # Beyond these the shift is more than what it should be, or less.
+    widest = float(np.abs(values).max()) + weight * (abs(total) + float(np.abs(values).sum())) + 1.0
+    low, high = -widest, widest
+    for _ in range(100):
+        middle = (low + high) / 2
+        if weight * (float(fitted(middle).sum()) - total) > middle:
+            low = middle
+        else:
+            high = middle
+    return fitted(high)
+
+
+def _factors(domain: Domain, neighbours: Neighbours, *, counted: bool) -> tuple[float, float, float]:
+    """What eigenvalues, trace and count are multiplied by; where nothing is claimed they stay as they are."""
+    if not math.isfinite(domain.radius):
+        return 1.0, 1.0, 1.0
+    count = _COUNT_SHARE if counted else 0.0
+    return (
+        math.sqrt(1 - _TRACE_SHARE - count) / domain.gram_sensitivity(neighbours),
+        math.sqrt(_TRACE_SHARE) / domain.trace_sensitivity(neighbours),
+        math.sqrt(count),
+    )
+
+
+def _center(release: SmallRelease, bounds: RowBounds, where: Any) -> tuple[Center, float, float]:
+    """Where rows are cut around, with the number of people where that is public; what is left of the budget; and the noise on the
+    sum of rows that the mean is from, as a length."""
+    people = release.public_people()
+    if not isinstance(where, str):
+        return Center(where, people, 0, far=False), 1.0, 0.0
+    split = Split(_MEAN_SHARES if bounds.search else (_MEAN_SHARE,), 0.01 if people is None else 0.0, 0.0)
+    search = CenterSearch(bounds, release.neighbours, split.mean, split.count, people, release.multiplier)
+    found = run_pooled(search, release.rows, release.mechanism())
+    # The number of people that came with the mean is a rough one: it is asked for again, and better.
+    entry = release.multiplier * sum_sensitivity(bounds.mean_bound, release.neighbours)
+    doubt = entry * math.sqrt(bounds.dim / split.mean[found.steps - 1])
+    return Center(found.center, people, found.steps, found.far), split.main(found.steps), doubt
+
+
+def _read(
+    release: SmallRelease,
+    domain: Domain,
+    released: Array,
+    people: float | None,
+    *,
+    noise: float,
+    doubt: float,
+    lost: bool,
+    known: TableRows,
+) -> ReleasedSpectrum:
+    """The spectrum in units of the bound, from what was released with this noise on a sensitivity of one.
+
+    `doubt` is the noise on the sum of rows that the center is from, and `lost` says that the mean was still further out when the
+    search for it ended. `known` is what the guarantee says of the rows."""
+    dim, square = release.dim, domain.radius**2
+    by_value, by_trace, by_count = _factors(domain, release.neighbours, counted=people is None)
+    values, trace = released[:dim] / by_value, float(released[dim] / by_trace)
+    number = float(released[dim + 1] / by_count) if people is None else people
+    off = noise / by_count if people is None else 0.0
+    smooth = denoised(values, noise=noise / by_value, total=trace, total_noise=noise / by_trace)
+    # The largest of d errors is about sqrt(2 ln d) of them.
+    sure = math.sqrt(_SURE**2 + 2 * math.log(dim))
+    found, why = None, ""
+    if number < max(1.0, 2 * _SURE * off):
+        why = f"noise hides up to {_SURE * off:.0f} people at this budget, and there seem to be {max(number, 0):.0f}"
+    elif float(smooth.sum()) <= _SURE * noise / by_trace and smooth[0] <= sure * noise / by_value:
+        why = "noise hides the whole spectrum at this budget: take a larger epsilon, or a smaller bound on rows"
+    else:
+        shares = smooth / (number * square)
+        # Noise on the number of people can make rows seem longer than the bound.
+        shares = shares / max(1.0, float(shares.sum()))
+        error = noise / by_value / (number * square)
+        found = Spectrum(shares, _source(release), spread=off / number, error=error)
+        extra = min(1.0, (doubt / number) ** 2 / square)
+        if lost:
+            why = _LOST
+        elif extra > 2 * error:
+            why = (
+                f"the mean is known only roughly at this budget, which can add up to {extra:.2g} to the first of them: an origin "
+                "near the mean, or a larger epsilon, tells more"
+            )
+    return ReleasedSpectrum(
+        spectrum=found,
+        row_bound=domain.radius,
+        people=max(number, 0.0),
+        people_error=off,
+        why=why,
+        guarantee=release.guarantee(
+            EIGENVALUES if people is not None else (*EIGENVALUES, "the number of people"),
+            known,
+        ),
+        ledger=release.ledger,
+    )
+
+
+def _source(release: SmallRelease) -> str:
+    if release.budget is None:
+        return "of the rows themselves, exact and not private"
+    seeded = ", with a known seed: NOT PRIVATE" if release.noise.reproducible else ""
+    return f"released with epsilon = {release.budget.epsilon:g}, delta = {release.budget.delta:g}{seeded}"

@@ -1,0 +1,1 @@
+"""`FederatedPCA`: sites around a hub, in one process."""

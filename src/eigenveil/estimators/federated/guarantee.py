@@ -1,0 +1,95 @@
+"""What a federated fit promises, as facts; and what of them is the same whatever sites fit together."""
+
+import math
+
+from eigenveil.estimators.federated.parties import Parties
+from eigenveil.estimators.federated.request import SitesRequest
+from eigenveil.privacy import Charge, Guarantee, GuaranteeFacts
+from eigenveil.privacy.facts import COMPONENTS, NO_PRIVACY, HubAndSites, MaskedSites, Person, unproven
+from eigenveil.tasks.fit.task import Found, Study
+
+__all__ = ["charged", "federated_promise", "seen_by_hub"]
+
+
+def federated_promise(parties: Parties, found: Found) -> Guarantee:
+    """The guarantee of a finished fit, from what its ledgers say."""
+    request, study = parties.request, parties.study
+    assert isinstance(study, Study)
+    if not request.private:
+        return Guarantee.none(NO_PRIVACY["fit"])
+    if request.published:
+        return Guarantee.none(_as_published(request))
+    # Where both add noise, what the sites add may be more than was asked of the hub.
+    budgets = [budget for budget in (request.at_hub, request.at_sites) if budget is not None]
+    radius, matrices = found.domain.radius, len(parties.matrices)
+    return GuaranteeFacts(
+        budget=min(budgets, key=lambda budget: budget.mu),
+        protects=Person(place="site", grouped=request.grouped, most=request.person_sites),
+        neighbours=request.neighbours,
+        rows=study.bounds.known(
+            study.center,
+            norm=radius if matrices < len(parties.names) else None,
+            trace=radius**2 if matrices else None,
+        ),
+        seen_by=seen_by_hub(parties),
+        released=COMPONENTS,
+        charges=charged(parties),
+        reproducible=request.seed is not None,
+    ).guarantee()
+
+
+def seen_by_hub(parties: Parties) -> HubAndSites | MaskedSites:
+    """Who sees what where sites stand around a hub, whatever they fit."""
+    request, masked = parties.request, parties.masked
+    if request.masks is None or masked is None:
+        return HubAndSites(
+            request.at_sites,
+            request.at_hub,
+            tree=request.fanout is not None,
+            drawn=request.participation is not None,
+        )
+    lattice = masked.lattice
+    assert lattice.gaussian is not None
+    return MaskedSites(
+        masked.survivors,
+        masked.colluders,
+        lattice.honest,
+        noise_delta=lattice.gaussian.delta,
+        failure=lattice.failure,
+        apart=parties.apart,
+    )
+
+
+def charged(parties: Parties) -> tuple[Charge, ...]:
+    """The hub's lines where it adds noise, or those of the site that spent most, once for each site a person may be at."""
+    request, ledgers = parties.request, parties.ledgers
+    if parties.apart and (not ledgers or (request.at_hub is not None and parties.layout.hub not in ledgers)):
+        # Each party keeps its own, and nobody sees those of the others.
+        least = min(budget.mu for budget in (request.at_sites, request.at_hub) if budget is not None)
+        return (Charge("reserved for the whole study", least),)
+    if request.at_hub is not None and (
+        request.at_sites is None or ledgers[parties.layout.hub].spent_mu <= request.at_sites.mu
+    ):
+        return ledgers[parties.layout.hub].charges
+    most = max(
+        (ledger for name, ledger in ledgers.items() if name != parties.layout.hub), key=lambda ledger: ledger.spent_mu
+    )
+    # A share is charged for the sum, with a person at all of their sites.
+    factor = math.sqrt(request.person_sites) if request.masks is None else 1.0
+    return tuple(Charge(charge.label, charge.mu * factor) for charge in most.charges)
+
+
+def _as_published(request: SitesRequest) -> str:
+    places = [
+        (where, budget)
+        for where, budget in (("the sites", request.at_sites), ("the hub", request.at_hub))
+        if budget is not None
+    ]
+    because = [
+        "it is for one entry of a Gram matrix and not for a person",
+        "it leaves out a factor for the columns of the basis",
+        "it uses the sizes of sites as public",
+    ]
+    if max(request.plan.steps) > 1:
+        because.insert(0, "its local steps read rows that no noise covers")
+    return unproven("FedPower Alg. 2", places, because)

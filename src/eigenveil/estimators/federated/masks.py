@@ -1,0 +1,162 @@
+"""The masks of a federated fit: from what is asked for to the terms that sites agree on, and the sites that go by them."""
+
+import math
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal, Self, final
+
+import numpy as np
+
+from eigenveil.data.rows import Block, Rows, Symmetric, block_size
+from eigenveil.errors import at_place, require, require_param, verbatim
+from eigenveil.linalg import Array
+from eigenveil.plan import plan_masks
+from eigenveil.privacy import Budget
+from eigenveil.privacy.sums.domain import LARGEST, SMALLEST
+from eigenveil.protocols.masked import MaskedTerms
+from eigenveil.tasks.fit.task import WholeFit
+
+__all__ = ["MASKED_METHODS", "Declared", "masked_room", "masked_terms"]
+
+# Those whose every turn is a sum.
+MASKED_METHODS: Final = ("krylov", "power", "covariance", "dr-svd")
+
+
+def masked_terms(
+    study: WholeFit[Any, Any, Any],
+    roster: Mapping[str, bytes],
+    *,
+    budget: Budget | None,
+    survivors: int,
+    colluders: int,
+    several: int,
+    people: float | None,
+    title: str | None = None,
+) -> MaskedTerms:
+    """The terms of a study: who must survive, which masks there are, and on which integers parts are sent.
+
+    `people` is the most that any site has, where that is public. `title` is what signatures are bound to, None for a new one.
+    """
+    plan = plan_masks(
+        study.extent(),
+        sites=len(roster),
+        budget=budget,
+        survivors=survivors,
+        colluders=colluders,
+        several=several,
+        people=people,
+    )
+    return MaskedTerms(
+        # Of its own for every fit: what is signed in one says nothing in another.
+        study=f"eigenveil fit {os.urandom(16).hex()}" if title is None else title,
+        roster=roster,
+        survivors=survivors,
+        colluders=colluders,
+        graph=plan.graph,
+        turns=plan.turns,
+        most_turns=plan.most_turns,
+        lattice=plan.lattice,
+        multiplier=plan.multiplier,
+        several=several,
+        checks=plan.checks,
+        sessions=plan.sessions,
+    )
+
+
+def masked_room(terms: MaskedTerms, study: WholeFit[Any, Any, Any]) -> float:
+    """How many people at one site have room in the largest sum, all at their bound in one entry; more are clipped."""
+    if not terms.lattice.private:
+        return math.inf
+    size = 2 * study.extent().entries
+    return terms.lattice.people(mu=1 / terms.multiplier, size=size, several=terms.several)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """How far rows lie from where a fit looks, as sites say it: from the mean or center, and from where the mean is looked for.
+
+    For fits without privacy alone: these are read from rows. Masked sums are sums of integers, and their step must come from
+    numbers that all know.
+    """
+
+    row_bound: float
+    mean_bound: float
+    given: float | None = None
+
+    @classmethod
+    def of(
+        cls,
+        sites: Mapping[str, Rows],
+        *,
+        scale: Any,
+        origin: Any,
+        center: Array | Literal["private"] | None,
+        mean_bound: float | None,
+    ) -> Self:
+        """The bounds, powers of two, that no row of these sites exceeds, also if some of them should leave.
+
+        A mean of fewer sites is no further from that of all than the farthest row, so twice that distance is enough. Where the
+        caller has bounded the mean, it may end elsewhere, but within that bound of where it is looked for.
+        """
+        dim = next(iter(sites.values())).shape[1]
+        units: Array = np.broadcast_to(1.0 if scale is None else np.asarray(scale, dtype=np.float64), dim)
+        start: Array = np.zeros(dim) if origin is None else np.broadcast_to(np.asarray(origin, dtype=np.float64), dim)
+        far = max(_farthest(name, rows, units, start) for name, rows in sites.items())
+        if center is None:
+            return cls(
+                _power(max(_farthest(name, rows, units, np.zeros(dim)) for name, rows in sites.items())), _power(far)
+            )
+        if not isinstance(center, str):
+            return cls(_power(max(_farthest(name, rows, units, center) for name, rows in sites.items())), _power(far))
+        if mean_bound is not None:
+            return cls(_power(far + mean_bound), mean_bound, mean_bound)
+        middle = _mean(sites, dim)
+        near = max(_farthest(name, rows, units, middle) for name, rows in sites.items())
+        return cls(_power(2 * near), _power(far))
+
+
+def _farthest(name: str, rows: Rows, units: Array, point: Array) -> float:
+    """The largest distance of a row from `point`, in `units`; of a matrix, the root of its norm. The error names the site."""
+    try:
+        with np.errstate(over="ignore"):
+            lengths = [0.0, *(_longest(block, units, point) for block in _blocks(rows))]
+    except ValueError as error:
+        raise at_place(name, error) from None
+    found = max(lengths)
+    if isinstance(rows, Symmetric):
+        inner = rows.matrix / np.outer(units, units)
+        found = math.sqrt(max(float(np.linalg.norm(inner)), abs(float(np.trace(inner)))))
+    require_param(not any(map(math.isnan, lengths)), f"{verbatim(name)}: {{X}} contains NaN")
+    require(found < LARGEST / 4, f"{name}: numbers too large to square; divide them by something first")
+    require(
+        found == 0 or found > 4 * SMALLEST, f"{name}: numbers too small to square; multiply them by something first"
+    )
+    return found
+
+
+def _blocks(rows: Rows) -> Iterator[Block]:
+    return iter(()) if isinstance(rows, Symmetric) else rows.blocks(block_size(rows))
+
+
+def _longest(block: Block, units: Array, point: Array) -> float:
+    if block.sparse:
+        squares = np.asarray(block.values.multiply(block.values) @ (1 / np.square(units)))
+        return math.sqrt(float(squares.max(initial=0.0))) + float(np.linalg.norm(point / units))
+    return float(np.linalg.norm((block.values - point) / units, axis=1).max(initial=0.0))
+
+
+def _mean(sites: Mapping[str, Rows], dim: int) -> Array:
+    total, count = np.zeros(dim), 0.0
+    for rows in sites.values():
+        for block in rows.blocks(block_size(rows)):
+            weights = np.ones(len(block)) if block.weights is None else block.weights
+            total += np.asarray(block.values.T @ weights)
+            count += float(weights.sum())
+    return total / max(count, 1.0)
+
+
+def _power(length: float) -> float:
+    """The power of two above a length, with room for how the mean is rounded; one where there is no length."""
+    return 1.0 if length == 0 else 2.0 ** math.ceil(math.log2(1.01 * length))

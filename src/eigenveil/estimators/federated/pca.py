@@ -1,0 +1,279 @@
+"""`FederatedPCA`: principal components of rows that stay at their sites, around a hub or in a tree."""
+
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import check_is_fitted
+
+from eigenveil.data.rows import in_silence
+from eigenveil.errors import ProtocolError, require
+from eigenveil.estimators.federated.asking import budgets_of, request_of
+from eigenveil.estimators.federated.guarantee import federated_promise
+from eigenveil.estimators.federated.masks import masked_room
+from eigenveil.estimators.federated.request import SitesRequest
+from eigenveil.estimators.federated.simulation import Federation
+from eigenveil.estimators.fitted import FittedPCA
+from eigenveil.estimators.rounds import Unfinished, Watch
+from eigenveil.estimators.settings import sites_settings
+from eigenveil.estimators.sites import Held, read_site, read_sites
+from eigenveil.linalg import Array
+from eigenveil.params import FederatedParams, checked, param, parameters
+from eigenveil.params.declarations.groups import HERE
+from eigenveil.params.values import instance_of
+from eigenveil.runtimes import Faults
+from eigenveil.tasks.fit.task import Found, Study
+
+__all__ = ["FederatedPCA"]
+
+# Room for this many people at a site is enough not to speak of it.
+_MANY = 1_000_000
+
+
+@parameters(panel="Waiting")
+class FederatedPCA(FederatedParams, FittedPCA):
+    """Principal components of rows at many sites, none of which leaves its site. Changes in place: `fit` spends.
+
+    Parameters
+    ----------
+    n_components : int
+        How many components.
+    epsilon : float, pair of float or None
+        How much the result may depend on one person: smaller is more private. 0.1 is strict, 1 usual, 10 lax. With
+        trust='both' a pair, such as 3,1: against the hub, and against everybody else. epsilon=None must be written
+        out and gives exact PCA with no privacy.
+    delta : float, pair of float or None, default None
+        The chance that the guarantee of epsilon fails; well below one over the number of people. With trust='both' it
+        may be a pair, too.
+    row_bound : float or None, default None
+        Rows are clipped to this norm around the mean. You must know it without looking at the data. A site that gives
+        a `Symmetric` vouches for it: nobody can clip a person in a matrix.
+    column_bounds : (low, high) or None, default None
+        Entries are clipped to this range. One of the two bounds suffices; with both, both hold. Low and high are each
+        a number, or one per column.
+    center : "private", True, float, list, array or None, default 'private'
+        private: find the mean over all places, for a tenth to a quarter of the budget. center=None: leave rows where
+        they are. Or public numbers, one per column. True is private, too. It is never a place's own mean.
+    origin : float, list, array or None, default None: zero, or the middle of the column bounds
+        Where to look for the mean: one number, or one per column.
+    mean_bound : float or None, default None: searched for in up to three steps of the row bound
+        How far from the origin rows may lie while the mean is found.
+    scale : float, list, array or None, default None
+        Public units: columns are divided by this before norms are taken and bounded. One number, or one per column.
+    random_state : int or None, default None
+        A seed. Reproducible, NOT PRIVATE: whoever knows the seed can subtract the noise. For tests only. None draws
+        noise from the operating system.
+    neighbours : "add-remove", "zero-out" or "replace-one", default 'add-remove'
+        Neighbouring relation: which two tables the guarantee makes indistinguishable, add-remove, zero-out or
+        replace-one. The last two declare the number of people public.
+    person : str or None, default None
+        The column, at every place, that says whose row it is. A person's rows there are averaged and count as one
+        row, and all of them are protected together. Without it each row is taken for a person of its own.
+    topology : "star" or "tree", default 'star'
+        star: every site talks to the hub. tree: at most fanout to each node.
+    fanout : int, default 8
+        For topology='tree': at most how many below one node.
+    trust : "curator", "site", "both" or "masked", default 'curator'
+        Who adds the noise. curator: the hub, which sees raw parts. site: every site, against the hub too, for sqrt(M)
+        times the noise. both: sites and hub, for two budgets. masked: the sites together, a share each, under masks
+        that come off the sum alone: against the hub too, for the noise of a curator. With epsilon=None, masks without
+        noise. Masks are for krylov, power, covariance and dr-svd in a star.
+    survivors : int, float or None, default None: all
+        For trust='masked': how many sites must be in each sum, such as 8, or which share of them, such as 0.8. With
+        fewer nothing is unmasked.
+    colluders : int, default 1
+        For trust='masked': how many sites may tell the hub all they know. Noise is for the others.
+    person_sites : int, default 1
+        At how many sites at most one person has rows.
+    method : "auto", "krylov", "power", "fedpower", "covariance", "merge", "uda", "wda" or "dr-svd", default 'auto'
+        How the components are found. auto is krylov without privacy, and with it one noisy covariance while that fits
+        in memory, else noisy products.
+    rounds : int or None, default None: planned
+        For krylov, power, fedpower, and for each component of segments: the most rounds. A budget is reserved for all
+        of them.
+    tolerance : float or None, default None: 1e-8 without privacy, and 0, never, with it
+        For krylov, power, fedpower and segments: stop when the answer moves by no more than this sine.
+    oversample : int or None, default None: planned
+        Directions carried beyond the components.
+    local_steps : int, list of int or ("decay", int), default 1
+        For fedpower: power steps at a site in each round. 4, or one number for each round (the last one is repeated),
+        or a decay from a number (FedPower (3.15)). With epsilon each is charged, and sites must add the noise.
+    align : "procrustes", "sign" or "none", default 'procrustes'
+        For fedpower: how sites turn their products towards the last basis: procrustes, sign or none.
+    participation : "full", ("with-replacement", K) or ("without-replacement", K), default 'full'
+        For power and fedpower: everybody in each round (full), or K sites drawn by size (with-replacement) or evenly
+        (without-replacement).
+    quorum : int, float or None, default None: all
+        How many must answer, such as 4, or which share of them, such as 0.8. Others are left out from there on.
+    deadline : float, default 30.0
+        Seconds to wait for an answer before asking again; simulated time in a simulation.
+    retries : int, default 4
+        How often to ask again before going on without an answer.
+    calibration : "exact" or "paper", default 'exact'
+        exact: noise by exact accounting. paper: as FedPower prints it, with nothing promised, for comparison.
+    faults : Faults or None, default None
+        What a simulated network does to messages. None carries everything.
+
+    Attributes
+    ----------
+    components_, mean_, explained_variance_, explained_variance_ratio_, singular_values_, n_components_, n_features_in_
+        As in scikit-learn's PCA, from released numbers only.
+    subspace_, guarantee_, model_, noise_floor_
+        As in `PrivatePCA`.
+    transcript_ : tuple of Round
+        Each round: who answered, bytes up and down, how far the answer moved, FedPower's residual, charges.
+    plan_, sites_, ledgers_, refused_
+        What was decided and why; the sites that count; what each place was charged; mail that was refused.
+    unfinished_ : Unfinished
+        After a fit that did not end, and until one does: its `transcript`, `ledgers` and `refused`. What was charged stays
+        charged. The attributes of a fit before it are still that one's.
+    tied_, converged_
+        Whether other directions have an equal claim, as where the variances k and k + 1 are equal (krylov and covariance look);
+        whether more rounds would change the answer by no more than the tolerance. None where nobody looked.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rows = np.random.default_rng(0).standard_normal((600, 6)) * [9, 5, 3, 1, 1, 1]
+    >>> pca = FederatedPCA(2, epsilon=None, random_state=0).fit(np.array_split(rows, 4))
+    >>> abs(pca.components_ @ np.eye(6)).argmax(axis=1).tolist(), len(pca.sites_)
+    ([0, 1], 4)
+    >>> pca.scores(rows[:10]).shape
+    (10, 2)
+    """
+
+    # The rows and keys of a fit that was interrupted: a copy can be fitted, and not resumed.
+    _own = ("_federation",)
+
+    faults: Faults | None = param(
+        "What a simulated network does to messages. None carries everything.",
+        default=None,
+        check=instance_of(Faults, "an eigenveil.runtimes.Faults"),
+        surfaces=HERE,
+    )
+
+    @in_silence
+    def fit(self, sites: Any, y: Any = None, *, watch: Watch | None = None) -> "FederatedPCA":
+        """Fit on the rows of `sites`: a list, or a mapping of names, of arrays, sparse matrices, tables or `Rows`.
+
+        With center=None any of them may be an `eigenveil.Symmetric`: a matrix in place of rows.
+
+        `watch` is called after each round with what happened in it. Where too few sites answer, a `QuorumLost` names the missing
+        ones, and `resume` goes on from there.
+        """
+        return self._run(self.prepare(sites, watch=watch), resume=False)
+
+    def prepare(self, sites: Any, *, watch: Watch | None = None) -> Federation:
+        """The parties of a fit on `sites`, checked and ready, for who runs them other than `fit` does. Nothing is spent yet."""
+        asked = checked(FederatedPCA, self)
+        budgets_of(asked)
+        rows, columns = read_sites(asked, sites)
+        federation = Federation(request_of(asked, Held.of(rows)), rows, columns, watch=watch)
+        terms = federation.masked
+        room = math.inf if terms is None else masked_room(terms, federation.study)
+        if room < _MANY:
+            warnings.warn(
+                f"masked sums of this size have room for {room:.0f} people at one site, all at the bound and alike; with more, a "
+                "sum may be clipped, which costs accuracy. Fewer columns, or a smaller epsilon, have more room",
+                UserWarning,
+                stacklevel=3,
+            )
+        return federation
+
+    def request_for(
+        self, *, dim: int, sites: Sequence[str], sizes: Mapping[str, float] | None = None, grouped: bool = False
+    ) -> SitesRequest:
+        """What a fit over these `sites` is asked for, before anybody has rows: for who runs its parties apart from each other.
+
+        `sizes` is how many people each site has, where that is public; `grouped` says that a column names them.
+        """
+        asked = checked(FederatedPCA, self)
+        return request_of(asked, Held.declared(dim, sites, sizes=sizes, grouped=grouped))
+
+    @in_silence
+    def resume(self, sites: Mapping[str, Any] | None = None) -> "FederatedPCA":
+        """Go on after a lost quorum. `sites` gives rows of sites that have been put right; nobody pays twice for an answer.
+
+        Under masks a turn goes on where it stopped. If it came to nothing after parts were charged, because a site lied, a fit
+        without a budget asks anew, and one with a budget is over: the rest would not pay for it.
+        """
+        federation: Federation | None = getattr(self, "_federation", None)
+        if federation is None:
+            raise ValueError("there is nothing to resume: no fit has lost its quorum")
+        require(sites is None or isinstance(sites, Mapping), "sites must be a mapping of names to tables, or None")
+        asked = checked(FederatedPCA, self)
+        for name, X in (sites or {}).items():
+            federation.repair(name, read_site(asked, name, X, federation.columns)[0])
+        return self._run(federation, resume=True)
+
+    def scores(self, site: Any) -> Array:
+        """The scores, (n, k), of one site's rows, computed where the rows are. Raw data: they stay with the site."""
+        check_is_fitted(self)
+        return self.transform(site)
+
+    def _run(self, federation: Federation, *, resume: bool) -> "FederatedPCA":
+        self.__dict__.pop("_federation", None)
+        try:
+            found = federation.run(faults=self.faults, resume=resume)
+        except ProtocolError:
+            # Rows are held on to for this alone.
+            self._federation = federation
+            # Where a site broke, the reason is what broke it, and not that it did not answer.
+            federation.require_sound_sites()
+            raise
+        finally:
+            # What was spent and said is there to be seen, however it ended.
+            self.unfinished_ = Unfinished(tuple(federation.rounds), dict(federation.ledgers), federation.refused)
+        return self._finish(federation, found)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        """What is known of a fit that did not end is no fit."""
+        return hasattr(self, "model_")
+
+    def _finish(self, federation: Federation, found: Found) -> "FederatedPCA":
+        request, plan, study = federation.request, federation.request.plan, federation.study
+        assert isinstance(study, Study) and study.rank is not None
+        self.n_features_in_ = federation.columns.count
+        self.__dict__.pop("feature_names_in_", None)
+        if federation.columns.shown is not None:
+            self.feature_names_in_ = federation.columns.shown
+        del self.unfinished_
+        self.plan_ = plan
+        self.sites_ = federation.hub.sites
+        self.transcript_ = tuple(federation.rounds)
+        self.ledgers_ = dict(federation.ledgers)
+        self.refused_ = federation.refused
+        self.tied_ = found.tied
+        self.converged_ = None if request.private else found.at_rest
+        self._show(
+            found.subspace,
+            trace=found.trace,
+            people=found.people,
+            center=found.center,
+            noise_floor=federation.noise_floor(found),
+            guarantee=federated_promise(federation.parties, found),
+            scale=study.bounds.scale,
+            settings=sites_settings(
+                federation.parties,
+                sites=len(self.sites_),
+                rounds=len(self.transcript_),
+                sent=sum(done.bytes_down + done.bytes_up for done in self.transcript_),
+            ),
+        )
+        if self.converged_ is False and self.rounds is None:
+            warnings.warn(
+                f"{plan.method} did not come to rest within the tolerance. More rounds or a larger tolerance help, or "
+                "method='krylov'; where variances differ by many orders, columns brought to like units",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+        if found.tied:
+            warnings.warn(
+                f"the variances of components {study.rank} and {study.rank + 1} are equal for all that can be told, so the "
+                "answer is not the only one",
+                UserWarning,
+                stacklevel=3,
+            )
+        return self

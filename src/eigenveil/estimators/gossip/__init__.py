@@ -1,0 +1,1 @@
+"""`GossipPCA`: peers without a hub, in one process."""

@@ -1,0 +1,56 @@
+"""What a fit between peers promises, as facts."""
+
+import math
+
+from eigenveil.estimators.gossip.parties import PeerParties
+from eigenveil.privacy import Guarantee, GuaranteeFacts
+from eigenveil.privacy.facts import COMPONENTS, NO_PRIVACY, PeersAlone, Person, unproven
+from eigenveil.tasks.fit.task import Found
+
+__all__ = ["gossip_promise"]
+
+_UNPROVEN = (
+    "its leakage is computed for the data at hand and one neighbour of it, not for all",
+    "a row that alone spans a direction is revealed with certainty",
+    "sums are sent without noise. eigenveil.papers.leakage has its estimate, which depends on the rows and must stay private",
+)
+
+
+def gossip_promise(parties: PeerParties, found: Found, *, counted: tuple[str, ...], since: int = 0) -> Guarantee:
+    """The guarantee of a finished fit, from what its ledgers say. It is of the peers `counted`, from turn `since` on."""
+    request = parties.request
+    if request.published:
+        return Guarantee.none(unproven("D-DP-PM Alg. 1", (), _UNPROVEN))
+    if request.budget is None:
+        return Guarantee.none(NO_PRIVACY["fit"])
+    dearest = max(parties.ledgers.values(), key=lambda ledger: ledger.spent_mu)
+    return GuaranteeFacts(
+        budget=request.budget,
+        protects=Person(place="peer", grouped=request.grouped),
+        neighbours=request.neighbours,
+        rows=request.bounds.known(request.center, norm=found.domain.radius),
+        seen_by=_seen_by(parties, counted, since),
+        released=COMPONENTS,
+        charges=dearest.charges,
+        reproducible=request.seed is not None,
+    ).guarantee()
+
+
+def _seen_by(parties: PeerParties, counted: tuple[str, ...], since: int) -> PeersAlone:
+    request, names = parties.request, parties.request.graph.names
+    if request.noise == "independent":
+        loud = math.sqrt(len(counted))
+        return PeersAlone(names, counted, None, loud, parties.apart, since, request.restarts)
+    pairing = parties.terms.among(set(names) - set(counted)).pairing
+    assert pairing is not None
+    return PeersAlone(
+        names,
+        counted,
+        request.colluders,
+        pairing.excess,
+        parties.apart,
+        since,
+        request.restarts,
+        ratio=pairing.ratio,
+        exact=pairing.exact,
+    )

@@ -1,0 +1,199 @@
+"""`PeerParties`: what a fit between peers is made of, from its public terms alone, and each peer where it stands.
+
+In one process all peers are made in one place; across a network each makes itself, from the same terms, and they fit.
+"""
+
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final, final
+
+import numpy as np
+
+from eigenveil.data.rows import Rows
+from eigenveil.errors import require
+from eigenveil.estimators.gossip.request import PeersRequest, directions_of
+from eigenveil.estimators.private.curator import noise_floor
+from eigenveil.linalg import Array, orthonormal
+from eigenveil.plan import SegmentsPlan, iterates
+from eigenveil.privacy import Exact, Gaussian, Ledger, Noise, PairedPart
+from eigenveil.protocols.gossip import GossipTerms, Outgoing, Paired, PairKeys, Peer, PeerNoise, PeerTurn, Plain
+from eigenveil.protocols.keys import Identity, digest
+from eigenveil.tasks.fit.split import Split, split_budget
+from eigenveil.tasks.fit.task import Found, Study
+
+__all__ = ["PeerParties"]
+
+# What is spent stays this far below what may be, relatively, so that rounding never refuses the last release.
+_MARGIN: Final = 1e-10
+
+
+@final
+class PeerParties:
+    """Of the peers `names`. Changes in place: it keeps the ledgers and tasks of the peers it has made.
+
+    Where peers are `apart`, `roster` has the public identities of all, `title` is what their terms are bound to, and `start` the
+    public seed of the first basis, which all of them have.
+    """
+
+    def __init__(
+        self,
+        request: PeersRequest,
+        names: Sequence[str],
+        *,
+        roster: Mapping[str, bytes],
+        title: str = "",
+        start: Any = None,
+        apart: bool = False,
+    ) -> None:
+        self.request, self.names, self.apart = request, tuple(names), apart
+        self.ledgers: dict[str, Ledger] = {}
+        self.studies: dict[str, Study] = {}
+        self._places = {name: 1 + place for place, name in enumerate(self.names)}
+        self._start = request.seed if start is None else start
+        self._split = self._split_budget()
+        self._begin = self._first_basis()
+        self.terms = self._terms(roster, title)
+        # Refused here, before anybody has said a word, if it cannot be.
+        self._among = self.terms.among(())
+
+    def noise_floor(self, found: Found, *, counted: tuple[str, ...]) -> float:
+        """Gram eigenvalues below this cannot be told from noise, when these were `counted`."""
+        if found.scale == 0:
+            return 0.0
+        plan = self.request.plan
+        pairing = self.terms.among(set(self.names) - set(counted)).pairing
+        multiplier = self._total_noise(len(counted), None if pairing is None else pairing.excess)
+        found = replace(found, scale=found.scale * multiplier / self._planned_noise)
+        if isinstance(plan, SegmentsPlan):
+            return noise_floor(found, "power", width=1, last=min(plan.shares[plan.turns - 1 :: plan.turns]))
+        return noise_floor(found, plan.method, width=plan.width, last=plan.shares[-1])
+
+    @property
+    def _planned_noise(self) -> float:
+        """The noise on a sum over its sensitivity, at a share of one, while all peers count."""
+        pairing = self._among.pairing
+        return self._total_noise(len(self.names), None if pairing is None else pairing.excess)
+
+    def _split_budget(self) -> Split:
+        request = self.request
+        return split_budget(
+            mean=isinstance(request.center, str),
+            search=request.bounds.search,
+            count=request.people is None,
+            trace=request.method != "covariance" and not request.published,
+        )
+
+    def _first_basis(self) -> Array | None:
+        """Public, and the same at all peers."""
+        plan = self.request.plan
+        if isinstance(plan, SegmentsPlan) or not iterates(plan.method):
+            return None
+        rng = np.random.default_rng(self._start)
+        return orthonormal(rng.standard_normal((self.request.bounds.dim, plan.width)))
+
+    def _terms(self, roster: Mapping[str, bytes], title: str) -> GossipTerms:
+        request = self.request
+        noise: PeerNoise = "none" if request.noise == "published" else request.noise
+        bounds, public = request.bounds, request.sizes if request.people is not None else None
+        words = repr((request.rank, request.neighbours, request.plan, request.budget, request.restarts, public))
+        numbers = repr((bounds.dim, bounds.row_bound, bounds.mean_bound, bounds.search))
+        center = request.center if isinstance(request.center, str) else ""
+        given = (None if center else request.center, bounds.origin, bounds.scale, bounds.low, bounds.high, self._begin)
+        return GossipTerms(
+            request.graph,
+            request.consensus,
+            weights=request.weights,
+            steps=request.steps,
+            noise=noise,
+            noise_graph=request.noise_graph,
+            colluders=request.colluders,
+            quorum=request.quorum,
+            restarts=request.restarts if request.private else None,
+            deadline=request.deadline,
+            retries=request.retries,
+            study=digest("study", title, words, numbers, center, *map(_as_bytes, given)),
+            roster=roster if noise == "pairwise" else {},
+        )
+
+    @property
+    def _reserve(self) -> float:
+        """Which part of mu^2 a fit may spend when no turn is begun again: the rest pays for the dearest turn so many times."""
+        if self.request.restarts == 0:
+            return 1.0
+        split = self._split
+        # The number of people is found beside the first step of the mean.
+        means = [share + (split.count if step == 0 else 0.0) for step, share in enumerate(split.mean)]
+        dearest = max(*means, split.extra, split.main(0) * self.request.largest, 0.0)
+        return 1.0 / (1.0 + self.request.restarts * dearest)
+
+    @property
+    def multiplier(self) -> float:
+        """The noise of a release over its sensitivity, at a share of one, as one trusted curator would need it."""
+        assert self.request.budget is not None
+        return (1 + _MARGIN) / (self.request.budget.mu * math.sqrt(self._reserve))
+
+    def _total_noise(self, peers: int, excess: float | None) -> float:
+        """The noise on a sum over its sensitivity, at a share of one."""
+        if not self.request.private:
+            return 0.0
+        return self.multiplier * (math.sqrt(peers) if excess is None else excess)
+
+    def _study(self, name: str) -> Study:
+        request = self.request
+        return Study(
+            bounds=request.bounds,
+            neighbours=request.neighbours,
+            center=request.center,
+            components=directions_of(request, self._begin, self._noise(name, "hidden")),
+            split=self._split,
+            people=request.people,
+            multiplier=self._planned_noise,
+            rank=request.rank,
+            needs_trace=request.method != "covariance" and not request.published,
+            begins_again=not request.private and not request.published,
+            sizes=request.sizes if request.people is not None else None,
+        )
+
+    def _noise(self, name: str, purpose: str) -> Noise:
+        seed = self.request.seed
+        if seed is None:
+            return Noise.fresh()
+        return Noise.seeded((seed << 34) + (self._places[name] << 2) + ("own", "hidden").index(purpose))
+
+    def peer(
+        self,
+        name: str,
+        rows: Rows,
+        *,
+        watch: Callable[[Peer, PeerTurn], None] | None,
+        identity: Identity | None = None,
+        secret: bytes | None = None,
+    ) -> Peer:
+        """The peer of this name. With pairwise noise it has an `identity`, and a `secret` that its key for the study is."""
+        self.studies[name] = self._study(name)
+        outgoing = self._outgoing(name, identity, os.urandom(32) if secret is None else secret)
+        return Peer(name, terms=self.terms, task=self.studies[name], rows=rows, outgoing=outgoing, watch=watch)
+
+    def _outgoing(self, name: str, identity: Identity | None, secret: bytes) -> Outgoing:
+        request = self.request
+        if request.budget is None:
+            return Plain(Exact(because="nothing is promised"))
+        ledger = self.ledgers[name] = Ledger(epsilon=request.budget.epsilon, delta=request.budget.delta)
+        own = self._noise(name, "own")
+        if request.noise != "pairwise":
+            return Plain(Gaussian(self.multiplier, ledger, own))
+        require(identity is not None, f"{name} needs its identity: noise is shared by pairs")
+        assert identity is not None
+        assert self._among.pairing is not None
+        keys = PairKeys(name, identity, self.terms, secret, reproducible=request.seed is not None)
+        return Paired(PairedPart(self._among.pairing, name, ledger, own, self.multiplier), keys)
+
+
+def _as_bytes(array: object) -> bytes:
+    """Every digit of an array, which its text would not show."""
+    if array is None:
+        return b"none"
+    numbers = np.ascontiguousarray(array, dtype="<f8")
+    return repr(numbers.shape).encode() + numbers.tobytes()

@@ -1,0 +1,167 @@
+"""One fit between peers in one process, carried by a runtime, with a transcript. `GossipPCA` is its face."""
+
+import hashlib
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import final
+
+from eigenveil.data.rows import Rows
+from eigenveil.errors import ProtocolError, at_place, require
+from eigenveil.estimators.gossip.parties import PeerParties
+from eigenveil.estimators.gossip.request import PeersRequest
+from eigenveil.estimators.rounds import Round, Watch
+from eigenveil.estimators.sites import Columns
+from eigenveil.linalg import sines
+from eigenveil.privacy import Charge, Ledger
+from eigenveil.protocols.gossip import GossipTerms, Peer, PeerTurn
+from eigenveil.protocols.keys import Identity
+from eigenveil.runtimes import Faults, Meeting, Refusal
+from eigenveil.tasks.fit.task import Found, Study
+
+__all__ = ["Gossip"]
+
+
+@final
+class Gossip:
+    """The peers of one fit and what they have done. Changes in place: it spends."""
+
+    def __init__(
+        self, request: PeersRequest, peers: Mapping[str, Rows], columns: Columns, *, watch: Watch | None = None
+    ) -> None:
+        self.request, self.columns, self.watch = request, columns, watch
+        self.rounds: list[Round] = []
+        self.refused: tuple[Refusal, ...] = ()
+        self.stopped: dict[str, Exception] = {}
+        self.sent: dict[str, int] = {}
+        self.done: list[Peer] = []
+        # Peers that ended with the answer of another count.
+        self.apart: tuple[str, ...] = ()
+        self._names = tuple(peers)
+        identities = {name: self._identity(name) for name in self._names} if request.noise == "pairwise" else {}
+        roster = {name: identity.public for name, identity in identities.items()}
+        self.parties = PeerParties(request, self._names, roster=roster)
+        self.peers = {
+            name: self.parties.peer(
+                name, rows, watch=self._note, identity=identities.get(name), secret=self._secret("key", name)
+            )
+            for name, rows in peers.items()
+        }
+        self._meeting: Meeting | None = None
+        self._speaker: str | None = None
+        self._bytes = 0
+        self._lines: dict[str, int] = {}
+        self._counted = self._names
+
+    @property
+    def terms(self) -> GossipTerms:
+        """What the peers have agreed on."""
+        return self.parties.terms
+
+    @property
+    def ledgers(self) -> dict[str, Ledger]:
+        """What each peer was charged."""
+        return self.parties.ledgers
+
+    @property
+    def studies(self) -> dict[str, Study]:
+        """Each peer's own task."""
+        return self.parties.studies
+
+    def _identity(self, name: str) -> Identity:
+        return Identity(self._secret("identity", name))
+
+    def _secret(self, what: str, name: str) -> bytes:
+        """32 bytes that nobody can guess, or who knows the seed can."""
+        seed = self.request.seed
+        return os.urandom(32) if seed is None else hashlib.sha256(f"{what} {seed} {name}".encode()).digest()
+
+    def run(self, *, faults: Faults | None = None) -> Found:
+        """The result of the first peer that has one, once. What the first peer that stopped says is raised if none has."""
+        require(self._meeting is None, "these peers have met: what they spent is spent, and another fit needs others")
+        self._meeting = Meeting(self.peers.values(), faults=faults, seed=self.request.seed)
+        try:
+            self._take(self._meeting.run())
+        except ValueError as error:
+            # It is somebody's rows, and `require_sound_peers` says whose.
+            raise ProtocolError("a peer could not give its part") from error
+        finally:
+            self.refused = tuple(self._meeting.refused)
+            self.stopped = dict(self._meeting.errors)
+            self.sent = {name: self._meeting.sent[name] for name in self._names}
+        self._add_bytes()
+        found: Found = self.done[0].result
+        return found
+
+    def _take(self, done: list[Peer]) -> None:
+        """Keep the answer that most peers hold: where a link fails in the last turn, one of two groups may begin it again."""
+        groups: dict[tuple[str, ...], list[Peer]] = {}
+        for peer in done:
+            groups.setdefault(peer.counted, []).append(peer)
+        self.done = max(groups.values(), key=len)
+        self.apart = tuple(peer.name for peer in done if peer.counted != self.done[0].counted)
+
+    def require_sound_peers(self) -> None:
+        """Raise what is wrong with a peer's rows, naming it, if anything is: others would go on without it."""
+        for name, error in self.stopped.items():
+            if isinstance(error, ValueError):
+                raise at_place(name, error) from None
+
+    @property
+    def since(self) -> int:
+        """From which turn on those were counted whose answer it is."""
+        counted = set(self.done[0].counted)
+        return next((done.number for done in self.rounds if set(done.answered) <= counted), 0)
+
+    @property
+    def disagreement(self) -> float:
+        """The largest sine between the directions of the first peer and those that any other has come to."""
+        first: Found = self.done[0].result
+        return max(float(sines(first.subspace.basis, peer.result.subspace.basis)[0]) for peer in self.done)
+
+    def noise_floor(self, found: Found) -> float:
+        """Gram eigenvalues below this cannot be told from noise."""
+        return self.parties.noise_floor(found, counted=self.done[0].counted)
+
+    def _note(self, peer: Peer, turn: PeerTurn) -> None:
+        """Write down a turn, as the first peer that got to its end saw it."""
+        charges = self._new_charges(peer.name)
+        if self._speaker is None or self._speaker not in turn.counted:
+            self._speaker = peer.name
+        if peer.name != self._speaker:
+            return
+        missing = tuple(name for name in self._counted if name not in turn.counted)
+        self._counted = turn.counted
+        stage = turn.stage if turn.stage != "components" else f"{self.request.method} {turn.step + 1}"
+        done = Round(
+            number=len(self.rounds),
+            stage=stage,
+            answered=turn.counted,
+            missing=missing,
+            bytes_down=0,
+            bytes_up=self._new_bytes(),
+            movement=turn.movement,
+            residual=None,
+            charges=charges,
+            restarted=turn.restarted,
+        )
+        self.rounds.append(done)
+        if self.watch is not None:
+            self.watch(done)
+
+    def _new_bytes(self) -> int:
+        assert self._meeting is not None
+        total, before = sum(self._meeting.sent.values()), self._bytes
+        self._bytes = total
+        return total - before
+
+    def _add_bytes(self) -> None:
+        """What was sent after the first peer had ended its last turn belongs to that turn."""
+        self.rounds[-1] = replace(self.rounds[-1], bytes_up=self.rounds[-1].bytes_up + self._new_bytes())
+
+    def _new_charges(self, name: str) -> tuple[Charge, ...]:
+        if name not in self.ledgers:
+            return ()
+        lines = self.ledgers[name].charges
+        new, self._lines[name] = lines[self._lines.get(name, 0) :], len(lines)
+        return new

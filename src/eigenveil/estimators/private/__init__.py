@@ -1,0 +1,1 @@
+"""`PrivatePCA`: one holder of all rows."""

@@ -1,0 +1,222 @@
+"""One curator's fit, step by step: mean, plan, components, small totals, guarantee. `PrivatePCA` is its public face."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Literal, final
+
+import numpy as np
+from numpy.random import Generator
+
+from eigenveil.data.rows import Rows
+from eigenveil.linalg import Array, Subspace, orthonormal
+from eigenveil.papers.noise_scales import fpca_scale, ppm_multiplier
+from eigenveil.plan import Choice, Mechanisms, Plan, predict
+from eigenveil.privacy import (
+    Budget,
+    Domain,
+    Exact,
+    Gaussian,
+    Guarantee,
+    Ledger,
+    Neighbours,
+    Noise,
+    Reserve,
+    bounded_count,
+    gram_sensitivity,
+)
+from eigenveil.privacy.facts import COMPONENTS, NO_PRIVACY, GuaranteeFacts, OneHolder, Person, PublishedNoise
+from eigenveil.protocols import run_pooled
+from eigenveil.tasks import CovarianceSum, PowerIteration, Task
+from eigenveil.tasks.fit.bounds import RowBounds
+from eigenveil.tasks.fit.split import split_budget
+from eigenveil.tasks.fit.task import Found, Study
+
+__all__ = ["Curator", "Findings", "Request"]
+
+Calibration = Literal["exact", "paper"]
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Request:
+    """What is to be fitted, in checked and public terms. `rank` None means: read `fraction` off the released spectrum."""
+
+    rank: int | None
+    fraction: float
+    bounds: RowBounds
+    center: Array | Literal["private"] | None
+    neighbours: Neighbours
+    mechanism: Mechanisms
+    calibration: Calibration
+    oversample: int | None
+    iterations: int | None
+    grouped: bool
+    least_rows: int
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Findings:
+    """What a fit released: directions, spectrum, center, the number of people it divided by, the plan and the promise."""
+
+    subspace: Subspace
+    trace: float
+    count: float
+    center: Array
+    noise_floor: float
+    plan: Plan
+    guarantee: Guarantee
+
+
+@final
+@dataclass(slots=True, eq=False)
+class Curator:
+    """Holds the budget, the ledger and the noise of one fit. Changes in place: it spends.
+
+    Everything that leaves goes through one mechanism, which is exact where no budget was given. The budget is reserved on the
+    ledger for as long as the fit takes: others may be paid from the same ledger at the same time.
+    """
+
+    request: Request
+    budget: Budget | None
+    ledger: Ledger | None
+    noise: Noise
+    rng: Generator
+    _reserve: Reserve | None = field(init=False, default=None)
+    _overshoot: float = field(init=False, default=1.0)
+
+    def fit(self, rows: Rows) -> Findings:
+        """Run the whole fit on `rows`. A ledger that cannot pay for all of it refuses before anything is released.
+
+        What is not spent, because the fit breaks off or ends early, is given back.
+        """
+        request = self.request
+        public = self._public_count(rows)
+        plan = self._plan(public)
+        chosen, power = plan.chosen, plan.chosen.mechanism == "power"
+        split = split_budget(
+            mean=isinstance(request.center, str), search=request.bounds.search, count=public is None, trace=power
+        )
+        study = Study(
+            bounds=request.bounds,
+            neighbours=request.neighbours,
+            center=request.center,
+            components=self._components(chosen),
+            split=split,
+            people=public,
+            multiplier=0.0 if self.budget is None else 1.0 / self.budget.mu,
+            rank=request.rank,
+            # Before the ledger is touched: a published calibration may refuse the budget.
+            at_most=self._at_most(chosen),
+            needs_trace=power,
+        )
+        if self.budget is None or self.ledger is None:
+            found = run_pooled(study, rows, Exact(because=NO_PRIVACY["fit"]))
+        else:
+            with self.ledger.reserve(self.budget.mu, label="this fit") as self._reserve:
+                found = run_pooled(study, rows, Gaussian(1.0 / self.budget.mu, self._reserve, self.noise))
+        self._overshoot = math.sqrt(split.main(found.steps) / study.components_share(found.steps))
+        floor = noise_floor(found, chosen.mechanism, width=chosen.width, last=self._shares(chosen)[-1])
+        subspace = found.subspace
+        if request.rank is None:
+            subspace = subspace.truncate(_rank_for(subspace, found.trace, request.fraction, floor))
+        return Findings(
+            subspace, found.trace, found.people, found.center, floor, plan, self._guarantee(found.domain, power)
+        )
+
+    def _public_count(self, rows: Rows) -> float | None:
+        """The number of people where it may be used as it is, None where it is private."""
+        if self.budget is not None and not self.request.neighbours.count_is_public:
+            return None
+        if not self.request.grouped:
+            return float(rows.shape[0])
+        # Rounded to the whole number that it is: a sum of weights 1/m would tell about m in its last digits.
+        return float(round(float(bounded_count(rows, neighbours=Neighbours.ZERO_OUT).value)))
+
+    def _plan(self, people: float | None) -> Plan:
+        request, dim = self.request, self.request.bounds.dim
+        return predict(
+            dim=dim,
+            rank=request.rank or min(dim, 32),
+            budget=self.budget,
+            mechanism=request.mechanism,
+            neighbours=request.neighbours,
+            people=None if people is None else round(people),
+            oversample=request.oversample,
+            iterations=request.iterations,
+        )
+
+    def _components(self, choice: Choice) -> Callable[[Domain], Task[Any, Any, Any]]:
+        """What makes the task for rows in a domain: one release of the Gram matrix, or noisy products with a block of vectors."""
+        request = self.request
+        if choice.mechanism == "covariance":
+            return partial(CovarianceSum, neighbours=request.neighbours)
+        begin = orthonormal(self.rng.standard_normal((request.bounds.dim, choice.width)))
+        shares = self._shares(choice)
+        return partial(PowerIteration, neighbours=request.neighbours, begin=begin, shares=shares, rank=request.rank)
+
+    def _shares(self, choice: Choice) -> tuple[float, ...]:
+        if self.budget is None or self.request.calibration != "paper":
+            return choice.shares
+        # The paper's noise is the same in every turn.
+        return (1.0 / len(choice.shares),) * len(choice.shares)
+
+    def _published(self, choice: Choice) -> float | None:
+        """The noise multiplier that the paper behind the chosen mechanism prints, where that one was asked for."""
+        if self.budget is None or self.request.calibration != "paper":
+            return None
+        if choice.mechanism == "covariance":
+            return fpca_scale(self.budget, dim=self.request.bounds.dim) / gram_sensitivity(1.0, self.request.neighbours)
+        turns = len(choice.shares)
+        return ppm_multiplier(self.budget, iterations=turns) / math.sqrt(turns)
+
+    def _at_most(self, choice: Choice) -> float:
+        """The share of the budget that the components spend, where a published calibration adds more noise than it asks for."""
+        published = self._published(choice)
+        return 1.0 if published is None or self.budget is None else (self.budget.mu * published) ** -2
+
+    def _guarantee(self, domain: Domain, power: bool) -> Guarantee:
+        request = self.request
+        if self.budget is None or self._reserve is None:
+            return Guarantee.none(NO_PRIVACY["fit"])
+        return GuaranteeFacts(
+            budget=self.budget,
+            protects=Person(grouped=request.grouped),
+            neighbours=request.neighbours,
+            rows=request.bounds.known(request.center, norm=domain.radius, least=request.least_rows),
+            seen_by=OneHolder(),
+            released=COMPONENTS,
+            charges=self._reserve.charges,
+            reproducible=self.noise.reproducible,
+            published=self._published_noise(power),
+        ).guarantee()
+
+    def _published_noise(self, power: bool) -> PublishedNoise | None:
+        if self.request.calibration == "exact":
+            return None
+        return PublishedNoise("PPM Alg. 1 (zero-concentrated DP)" if power else "FPCA (17)", self._overshoot)
+
+
+def noise_floor(found: Found, method: str, *, width: int, last: float) -> float:
+    """Gram eigenvalues below this cannot be told from noise: its spectral norm, on a symmetric matrix or on products.
+
+    `width` and `last` are the columns and the share of the last product.
+    """
+    dim = found.domain.dim
+    if method == "covariance":
+        return 2 * found.scale / math.sqrt(2) * math.sqrt(dim)
+    return found.scale / math.sqrt(last) * (math.sqrt(dim) + math.sqrt(width))
+
+
+def _rank_for(subspace: Subspace, trace: float, fraction: float, floor: float) -> int:
+    """The smallest rank whose released eigenvalues make up `fraction` of the trace, among those above the noise floor."""
+    eigenvalues = np.square(subspace.values)
+    above = int((eigenvalues > floor).sum())
+    if trace <= 0:
+        # Nothing stands out, and what it cost to learn that is spent: one direction, whose variance says so.
+        return 1
+    enough = np.flatnonzero(np.cumsum(eigenvalues) >= fraction * trace * (1 - 1e-12))
+    wanted = int(enough[0]) + 1 if len(enough) else subspace.rank
+    return max(1, min(wanted, above)) if floor > 0 else max(1, wanted)

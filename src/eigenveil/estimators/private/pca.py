@@ -1,0 +1,171 @@
+"""`PrivatePCA`: principal components of one sensitive table, in one line, with scikit-learn's contract."""
+
+from typing import Any
+
+import numpy as np
+
+from eigenveil.data.rows import Rows, WeightedRows, counts_people, in_silence
+from eigenveil.errors import require_param
+from eigenveil.estimators.checks import SharedLedger, budget_of, center_of, rank_and_fraction, seed_of
+from eigenveil.estimators.fitted import FittedPCA, read_rows, without_person
+from eigenveil.estimators.private.curator import Curator, Request
+from eigenveil.estimators.settings import curator_settings
+from eigenveil.params import PrivateParams, checked, parameters
+from eigenveil.privacy import Ledger, Neighbours, Noise
+from eigenveil.tasks.fit.bounds import RowBounds
+
+__all__ = ["PrivatePCA"]
+
+
+@parameters(panel="Privacy")
+class PrivatePCA(SharedLedger, PrivateParams, FittedPCA):
+    """Principal components with (epsilon, delta)-differential privacy for each person. Changes in place: `fit` spends.
+
+    Parameters
+    ----------
+    n_components : int, float or None
+        How many components; or a fraction such as 0.9, for as many as explain that share of the variance. The share
+        is read off the released spectrum. None is all.
+    epsilon : float or None
+        How much the result may depend on one person: smaller is more private. 0.1 is strict, 1 usual, 10 lax.
+        epsilon=None must be written out and gives exact PCA with no privacy.
+    delta : float or None, default None
+        The chance that the guarantee of epsilon fails; well below one over the number of people.
+    row_bound : float or None, default None
+        Rows are clipped to this norm around the mean. You must know it without looking at the data.
+    column_bounds : (low, high) or None, default None
+        Entries are clipped to this range. One of the two bounds suffices; with both, both hold. Low and high are each
+        a number, or one per column.
+    center : "private", float, list, array or None, default 'private'
+        private: find the mean, for a tenth to a quarter of the budget. center=None: leave rows where they are. Or
+        public numbers, one per column.
+    origin : float, list, array or None, default None: zero, or the middle of the column bounds
+        Where to look for the mean: one number, or one per column.
+    mean_bound : float or None, default None: searched for in up to three steps of the row bound
+        How far from the origin rows may lie while the mean is found.
+    scale : float, list, array or None, default None
+        Public units: columns are divided by this before norms are taken and bounded. One number, or one per column.
+    random_state : int or None, default None
+        A seed. Reproducible, NOT PRIVATE: whoever knows the seed can subtract the noise. For tests only. None draws
+        noise from the operating system.
+    neighbours : "add-remove", "zero-out" or "replace-one", default 'add-remove'
+        Neighbouring relation: which two tables the guarantee makes indistinguishable, add-remove, zero-out or
+        replace-one. The last two declare the number of people public.
+    person : str, array of n or None, default None
+        The column that says whose row it is. A person with several rows then counts as one row, and all of them are
+        protected together. Without it each row is taken for a person of its own. The column is then left out; or give
+        one identifier per row. Every row must name somebody: what is missing, blank or a placeholder such as "NA" is
+        refused (`eigenveil.data.people`).
+    mechanism : "auto", "covariance" or "power", default 'auto'
+        covariance: one noisy covariance, best while it fits in memory. power: noisy products with a few vectors.
+        auto: covariance where it fits in memory.
+    oversample : int or None, default None: planned
+        For power: how many vectors beyond the components.
+    iterations : int or None, default None: planned
+        For power: how many products.
+    calibration : "exact" or "paper", default 'exact'
+        exact: noise by exact accounting. paper: as published, which is more than needed. The papers are FPCA (17) and
+        PPM Alg. 1, for comparison.
+    ledger : Ledger or None, default None
+        Shared by several fits on the same people, so that their costs add up against one budget.
+
+    Attributes
+    ----------
+    components_, mean_, explained_variance_, explained_variance_ratio_, singular_values_, n_components_, n_features_in_
+        As in scikit-learn's PCA, from released numbers only.
+    subspace_, guarantee_, ledger_, plan_, model_
+        The components as a `Subspace`, the promise, what was charged, why this mechanism, and what `save` writes.
+    noise_floor_ : float
+        Explained variances below this cannot be told from noise.
+
+    Notes
+    -----
+    `transform` of the rows that were fitted is raw data of those people: the guarantee does not cover it. Choosing
+    parameters by looking at scores on private rows (a grid search, say) is a release that nothing here charges for.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rows = np.random.default_rng(0).standard_normal((2000, 4)) * [9, 3, 1, 1]
+    >>> pca = PrivatePCA(1, epsilon=2.0, delta=1e-6, row_bound=12.0, random_state=0).fit(rows)
+    >>> bool(abs(pca.components_[0, 0]) > 0.99)
+    True
+    >>> pca.transform(rows).shape
+    (2000, 1)
+    """
+
+    @in_silence
+    def fit(self, X: Any, y: Any = None) -> "PrivatePCA":
+        """Fit on rows `X`, (n, d): an array, a sparse matrix, a pandas, polars or pyarrow table, or `Rows`."""
+        asked = checked(PrivatePCA, self)
+        budget = budget_of(asked.epsilon, asked.delta)
+        X, person = without_person(X, asked.person, fitting=True)
+        rows = read_rows(self, X, reset=True, ensure_min_samples=2, ensure_min_features=2)
+        if person is not None:
+            rows = WeightedRows.by_person(rows, person)
+        request = asked._request(rows, private=budget is not None)
+        _require_rows(rows, request, private=budget is not None)
+        ledger = None if budget is None else asked.ledger
+        if budget is not None and ledger is None:
+            ledger = Ledger(epsilon=budget.epsilon, delta=budget.delta)
+        noise, rng = asked._randomness()
+        found = Curator(request, budget, ledger, noise, rng).fit(rows)
+        self.ledger_ = ledger
+        self.plan_ = found.plan
+        self._show(
+            found.subspace,
+            trace=found.trace,
+            people=found.count,
+            center=found.center,
+            noise_floor=found.noise_floor,
+            guarantee=found.guarantee,
+            scale=request.bounds.scale,
+            settings=curator_settings(request, found.plan, private=budget is not None),
+        )
+        return self
+
+    def _request(self, rows: Rows, *, private: bool) -> Request:
+        dim = rows.shape[1]
+        rank, fraction = rank_and_fraction(self.n_components, dim)
+        if self.n_components is None and not private:
+            rank = max(1, min(rows.shape))
+        return Request(
+            rank=rank,
+            fraction=fraction,
+            bounds=RowBounds.check(
+                dim,
+                private=private,
+                row_bound=self.row_bound,
+                column_bounds=self.column_bounds,
+                origin=self.origin,
+                mean_bound=self.mean_bound,
+                scale=self.scale,
+                sparse=rows.sparse,
+            ),
+            center=center_of(self.center, dim),
+            neighbours=Neighbours(self.neighbours),
+            mechanism=self.mechanism,
+            calibration=self.calibration,
+            oversample=self.oversample,
+            iterations=self.iterations,
+            grouped=counts_people(rows),
+            least_rows=max(2, rank or 2),
+        )
+
+    def _randomness(self) -> tuple[Noise, np.random.Generator]:
+        seed = seed_of(self.random_state)
+        if seed is None:
+            return Noise.fresh(), np.random.default_rng()
+        return Noise.seeded(seed), np.random.default_rng(seed)
+
+
+def _require_rows(rows: Rows, request: Request, *, private: bool) -> None:
+    count, dim = rows.shape
+    require_param(dim >= 2, "{X} has 1 feature(s), and principal components need at least 2 columns")
+    require_param(count >= 2, f"{{X}} has {count} sample(s), and principal components need at least 2 rows")
+    rank = request.rank or 1
+    # The number itself stays out of the message: beyond the public minimum it may be private.
+    least = request.least_rows if private else rank
+    require_param(
+        count >= least, "{X} has fewer rows than {n_components=}; ask for fewer components", n_components=rank
+    )

@@ -1,0 +1,149 @@
+"""Rows handed to a stream, in any form, as checked pieces: float64 arrays in C order, or CSR matrices.
+
+All of a batch is checked before a private stream takes any of it: what was released cannot be taken back.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Any, Final
+
+import numpy as np
+import scipy.sparse as sp
+
+from eigenveil.data.rows import Rows, require_real
+from eigenveil.data.tables import as_arrow, as_numbers, is_arrow_like, require_numbers
+from eigenveil.errors import ParameterError, require_param
+from eigenveil.estimators.checks import checked_array, with_names
+from eigenveil.tracking.missing import has_gaps, sum_of_squares
+
+__all__ = ["as_kind", "checked_batch"]
+
+_PIECE: Final = 1 << 14
+_PIECE_NUMBERS: Final = 1 << 20
+# Sums of products of larger numbers could overflow. Rows of a private stream are cut to their bound long before that.
+_SQUARABLE: Final = 1e140
+
+
+def checked_batch(
+    estimator: Any, X: Any, *, reset: bool, least: int, nameless: bool = False
+) -> tuple[int, Iterator[Any]]:
+    """How many rows there are, and pieces of them, with the columns that `estimator` knows, or learns where `reset`.
+
+    At least `least` rows must come at once. `nameless` rows are taken to have the columns that are known by name.
+    """
+    private = estimator.epsilon is not None
+    if type(X) is np.ndarray and not reset and _is_plain(estimator, X, least, nameless=nameless):
+        return len(X), _pieces(X)
+    if not isinstance(X, np.ndarray) and isinstance(X, Rows) and not is_arrow_like(X):
+        _require_shape(X.shape, least=least)
+        if private:
+            deque(_of_rows(estimator, X, reset=reset), maxlen=0)
+        return X.shape[0], _of_rows(estimator, X, reset=reset)
+    if is_arrow_like(X):
+        table = as_arrow(with_names(estimator, X, reset=reset))
+        require_numbers(table.schema)
+        _require_shape((table.num_rows, table.num_columns), least=least)
+        array = as_numbers(table, gaps=True)
+        require_param(not np.isinf(array).any(), "{X} contains infinity")
+    else:
+        fewest = {"ensure_min_features": 2} if reset else {}
+        checks = {"ensure_all_finite": "allow-nan", "ensure_min_samples": least, **fewest}
+        try:
+            array = checked_array(estimator, X, reset=reset, **checks)
+        except ValueError as error:
+            raise _about_rows(error) from error
+    _require_usable(array, private=private)
+    return array.shape[0], _pieces(array)
+
+
+def as_kind(rows: Any, *, sparse: bool) -> Any:
+    """Rows of the kind that the stream began with."""
+    if sparse == sp.issparse(rows):
+        return rows
+    if not sparse:
+        return rows.toarray()
+    require_param(not has_gaps(rows), "{X} contains NaN, and this stream began with sparse rows, which have no gaps")
+    return sp.csr_array(rows)
+
+
+def _is_plain(estimator: Any, X: Any, least: int, *, nameless: bool) -> bool:
+    """Whether `X` is just what was expected, so that the long way through scikit-learn's checks would find nothing."""
+    if X.ndim != 2 or X.dtype != np.float64 or X.shape[1] != estimator.n_features_in_ or len(X) < least:
+        return False
+    if not nameless and "feature_names_in_" in vars(estimator):
+        return False
+    return sum_of_squares(X) < _SQUARABLE**2
+
+
+def _of_rows(estimator: Any, X: Rows, *, reset: bool) -> Iterator[Any]:
+    if reset:
+        estimator.n_features_in_ = X.shape[1]
+    require_param(
+        X.shape[1] == estimator.n_features_in_,
+        f"{{X}} has {X.shape[1]} features, but StreamingPCA is expecting {estimator.n_features_in_} features as input",
+    )
+    for block in X.blocks(_PIECE):
+        values = block.values
+        require_param(
+            block.weights is None, "rows of named persons cannot be followed as a stream; see {person_blocks}"
+        )
+        require_real(values.dtype, "X")
+        require_param(not np.isinf(values.data if sp.issparse(values) else values).any(), "{X} contains infinity")
+        _require_usable(values, private=estimator.epsilon is not None)
+        yield from _pieces(values)
+
+
+def _require_usable(array: Any, *, private: bool) -> None:
+    """Refuse gaps where there may be none, and without privacy numbers that are too large to multiply."""
+    sparse = sp.issparse(array)
+    if array.dtype.kind != "f":
+        return
+    values = array.data if sparse else array
+    if not private:
+        require_param(
+            array.dtype.itemsize <= 4 or not bool(((values > _SQUARABLE) | (values < -_SQUARABLE)).any()),
+            f"{{X}} contains numbers beyond {_SQUARABLE:g}, too large to square; scale the columns first",
+        )
+        if not sparse:
+            return
+    gaps = bool(np.isnan(values).any())
+    require_param(
+        not gaps or not sparse,
+        "{X} contains NaN in a sparse matrix: leave such entries out, or give dense rows if they are gaps",
+    )
+    require_param(
+        not gaps,
+        "{X} contains NaN: a private stream takes no gaps, because filling them from other rows would break the bound on what "
+        "one row can change; fill or drop such rows by a public rule first",
+    )
+
+
+def _about_rows(error: ValueError) -> ValueError:
+    """Scikit-learn's error, so that a command can call X what it is there."""
+    text = str(error).removeprefix("Input ")
+    if isinstance(error, ParameterError) or not text.startswith("X "):
+        return error
+    return ParameterError("{X}" + text[1:].replace("{", "{{").replace("}", "}}"))
+
+
+def _require_shape(shape: tuple[int, int], *, least: int) -> None:
+    require_param(shape[1] >= 2, f"{{X}} has {shape[1]} feature(s), and principal components need at least 2 columns")
+    require_param(shape[0] >= least, f"{{X}} has {shape[0]} sample(s), and at least {least} must come at once")
+
+
+def _pieces(array: Any) -> Iterator[Any]:
+    """Float64 pieces of an array, so that no whole copy is made of one that is not float64."""
+    if sp.issparse(array):
+        array = sp.csr_array(array)
+        if not array.has_canonical_format:
+            # A copy first: the parts of an entry are added up in place.
+            array = array.copy()
+            array.sum_duplicates()
+        step, order = _PIECE, {}
+    else:
+        # One memory order for all, because sums come out differently, in their last bits, in another.
+        order = {"order": "C"}
+        ready = array.dtype == np.float64 and array.flags.c_contiguous
+        step = max(1, len(array) if ready else _PIECE_NUMBERS // max(1, array.shape[1]))
+    for start in range(0, array.shape[0], step):
+        yield array[start : start + step].astype(np.float64, copy=False, **order)

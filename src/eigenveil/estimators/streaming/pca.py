@@ -1,0 +1,488 @@
+"""`StreamingPCA`: principal components of rows that are seen once, on a small device, privately when asked."""
+
+import copy
+import threading
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.exceptions import NotFittedError
+
+from eigenveil.data.rows import in_silence
+from eigenveil.data.streams import open_source
+from eigenveil.errors import EigenveilError, StateFileError, require, require_param
+from eigenveil.estimators.settings import settings_of
+from eigenveil.estimators.streaming.batches import as_kind, checked_batch
+from eigenveil.estimators.streaming.spec import require_sense, terms_of
+from eigenveil.estimators.streaming.state_file import resumed, taken_from, write_stream_file
+from eigenveil.estimators.streaming.stream import Stream, UnfinishedStream, View
+from eigenveil.linalg import Array, Subspace
+from eigenveil.model import Model
+from eigenveil.params import StreamingParams, checked, param, parameters
+from eigenveil.params.declarations.groups import HERE
+from eigenveil.params.values import instance_of
+from eigenveil.plan import StreamPlan
+from eigenveil.privacy import Guarantee, Ledger
+from eigenveil.tracking.missing import filled, has_gaps
+
+__all__ = ["StreamingPCA"]
+
+_DAMAGE = (ValueError, TypeError, KeyError, AttributeError, ArithmeticError)
+# One thread at a time begins a stream; after that the stream has a lock of its own.
+_FIRST = threading.Lock()
+_LEARNT = ("_stream", "_sparse", "n_features_in_", "feature_names_in_", "unfinished_")
+
+
+@parameters(panel="Privacy")
+class StreamingPCA(StreamingParams, TransformerMixin, BaseEstimator):
+    """Principal components of a stream in one pass and bounded memory. Changes in place: a private one spends.
+
+    Parameters
+    ----------
+    n_components : int
+        How many components; with adapt, how many to begin with.
+    epsilon : float or None
+        How much all that is released, at every time, may depend on one person: smaller is more private. 0.1 is
+        strict, 1 usual, 10 lax. The budget is that of the whole stream, however long. epsilon=None must be written
+        out and gives exact PCA with no privacy.
+    delta : float or None, default None
+        The chance that the guarantee of epsilon fails; well below one over the number of people.
+    random_state : int or None, default None
+        A seed. Reproducible, NOT PRIVATE: whoever knows the seed can subtract the noise. For tests only. None draws
+        noise from the operating system.
+    row_bound : float or None, default None
+        Rows are clipped to this norm around the mean. You must know it without looking at the data.
+    center : bool, default True
+        Follow the mean and take it off. A private stream looks for it in its first block, for part of the budget.
+    origin : float, list, array or None, default None: zero
+        Where a private stream looks for the mean: one number, or one per column.
+    publish : "sync", "block" or "continual", default 'sync'
+        When a private stream releases. sync: at the end and at each synchronisation, what came since the last one,
+        for the least noise. block: every block on its own, for the least memory. continual: every block along a
+        binary tree over a horizon, when the estimate must be public all along. sync turns to block where the d x d
+        sum does not fit in `memory_limit`. Without privacy it means nothing.
+    horizon : int or None, default None
+        For publish='continual': at most how many rows will come, a public number.
+    person_blocks : int, default 1
+        In at most how many blocks one person has a row; one row in each.
+    neighbours : "zero-out" or "replace-one", default 'zero-out'
+        Neighbouring relation: which two streams the guarantee makes indistinguishable, zero-out or replace-one. The
+        number of rows is public in both.
+    adapt : (low, high) or None, default None
+        Let the number of components follow the spectrum: the last singular value stays between these fractions of the
+        sum of all that are kept. 0.01,0.1 is usual. In a private stream it follows released values.
+    forget : float, default 1.0
+        Old singular values are multiplied by this at every block; 1 forgets nothing. A row j blocks old counts
+        forget^(2 j).
+    block_size : int or None, default None: planned
+        Rows taken at once. In a private stream a block is a public slot, and a person has at most one row in it.
+    oversample : int or None, default None: max(10, components)
+        Directions kept beyond the components, for what later rows bring up.
+    memory_limit : int or None, default None: 1GiB
+        Bytes that may be used beside the rows handed in. A stream that needs more is refused. As planned: filling
+        gaps and a rank that grows come on top. Without a limit, sync turns to block beyond 1 GiB.
+    noise_target : float or None, default None
+        For publish='block': make the first block long enough that the noise on its average product has at most this
+        standard deviation, in units of the squared row bound. FPCA Lemma 2, corrected.
+    ledger : Ledger or None, default None
+        Shared by several fits or streams of the same people, so that their costs add up. A stream sets its whole
+        budget aside on it before its first release, for as long as it goes on; `fit` gives back in the end what it
+        did not need.
+
+    Attributes
+    ----------
+    components_, mean_, singular_values_, explained_variance_, explained_variance_ratio_, n_components_, n_samples_seen_
+        As in scikit-learn's IncrementalPCA: of all rows so far or, in a private stream, of what was released last.
+    subspace_, guarantee_, ledger_, plan_, model_, noise_floor_
+        As in `PrivatePCA`.
+    unfinished_ : UnfinishedStream
+        After a private `fit` that broke off, as when its iterator raised: `rows` taken, the `model` of the last release, its
+        `guarantee` and the `ledger`. The stream can go on with `partial_fit` from there, and ends with `sync`. What was charged
+        stays charged, so another `fit` is refused unless the ledger is a shared one: it would begin with nothing spent.
+
+    Notes
+    -----
+    Rows that have not been released, and what `save_state` writes, are raw data. So is `transform` of anybody's rows. When to
+    call `sync` must not depend on the rows. Without privacy NaN marks a gap: such a row is projected on its observed coordinates.
+
+    Examples
+    --------
+    >>> rows = np.random.default_rng(0).standard_normal((6000, 4)) * [9, 3, 1, 1]
+    >>> pca = StreamingPCA(1, epsilon=2.0, delta=1e-6, row_bound=12.0, random_state=0)
+    >>> for batch in np.array_split(rows, 100):
+    ...     pca = pca.partial_fit(batch)
+    >>> bool(abs(pca.sync().components_[0, 0]) > 0.99)
+    True
+    """
+
+    ledger: Ledger | None = param(
+        "Shared by several fits or streams of the same people, so that their costs add up. A stream sets its whole budget aside "
+        "on it before its first release, for as long as it goes on; `fit` gives back in the end what it did not need.",
+        default=None,
+        check=instance_of(Ledger, "an eigenveil.Ledger"),
+        surfaces=HERE,
+    )
+
+    @in_silence
+    def fit(self, X: Any, y: Any = None) -> "StreamingPCA":
+        """Follow `X` from its start to its end, then release what is held back.
+
+        `X` is an array, a sparse matrix, a table, `Rows`, an iterator of any of these, the path of a csv, Arrow, Parquet, npy,
+        npz or svmlight file, which may be larger than memory, or an open binary file of csv, such as a pipe. A private fit
+        that breaks off on the way leaves `unfinished_`.
+        """
+        self._require_finished()
+        named = isinstance(X, str | Path) or hasattr(X, "read")
+        whole = not named and not hasattr(X, "__next__")
+        source = open_source(X, kind="csv" if hasattr(X, "read") else None) if named else None
+        self._forget_stream()
+        try:
+            for batch in [X] if whole else X if source is None else source.batches:
+                self._take(batch, least=2 if whole else 1)
+            self._end(None if source is None else source.columns)
+        except BaseException:
+            self._keep_unfinished()
+            raise
+        return self
+
+    def _end(self, columns: Any) -> None:
+        """End a fit whose rows have all come: release what is held back."""
+        stream = self._begun("there were no rows")
+        if columns is not None:
+            # Only now, because the batches themselves carry no names.
+            vars(self)["feature_names_in_"] = np.asarray(columns, dtype=object)
+        require_param(stream.private or stream.view().sketch.subspace.rank > 0, "{X} holds nothing but gaps")
+        # Before anything more is spent.
+        require_param(
+            stream.rows >= stream.terms.rank,
+            "{X} has fewer rows than {n_components=}; ask for fewer components",
+            n_components=stream.terms.rank,
+        )
+        if stream.private:
+            stream.sync()
+            stream.give_back()
+
+    @in_silence
+    def partial_fit(self, X: Any, y: Any = None) -> "StreamingPCA":
+        """Follow the stream through more rows `X`, (n, d), of any number: arrays, sparse matrices, tables, `Rows`.
+
+        Rows that cannot be used are refused before any of them is taken. With publish="sync" nothing is released.
+        """
+        self._take(X, least=1)
+        return self
+
+    @in_silence
+    def sync(self) -> "StreamingPCA":
+        """End the open block and release what is held back; without privacy there is nothing to do.
+
+        Call it at times that do not depend on the rows. Each increment is charged to the people in it only.
+        """
+        self._begun("there were no rows").sync()
+        # All that came has been released: a fit that broke off has ended after all.
+        self.__dict__.pop("unfinished_", None)
+        return self
+
+    @in_silence
+    def merge(self, other: "StreamingPCA") -> "StreamingPCA":
+        """Add what `other`, which stays as it is, has found in rows of its own. In any order, up to the directions cut off.
+
+        Private streams merge what they have released: nobody may have rows in both, and the guarantee says so.
+        """
+        require(isinstance(other, StreamingPCA), f"other must be a StreamingPCA, got {type(other).__name__}")
+        require(other is not self, "a stream cannot be merged with itself")
+        self._begun("there were no rows").merge(other._begun("the other stream has no rows"))
+        return self
+
+    def require_parameters(self) -> "StreamingPCA":
+        """Refuse at once what no rows could make right. Otherwise parameters are checked when the first rows come."""
+        require_sense(checked(StreamingPCA, self))
+        return self
+
+    @in_silence
+    def transform(self, X: Any) -> Array:
+        """Scores, (n, k), of rows `X`, (n, d). Raw data: scores of people are as private as their rows."""
+        model, view = self.model_, self._view()
+        scores = []
+        for rows in checked_batch(self, X, reset=False, least=1)[1]:
+            gaps = not sp.issparse(rows) and has_gaps(rows)
+            scores.append(model.transform(filled(rows, view.sketch) if gaps else rows))
+        return np.vstack(scores) if scores else np.empty((0, len(model.values)))
+
+    @in_silence
+    def inverse_transform(self, X: ArrayLike) -> Array:
+        """Rows, (n, d), from scores `X`, (n, k)."""
+        model = self.model_
+        scores = np.asarray(X, dtype=np.float64)
+        require(
+            scores.ndim == 2 and scores.shape[1] == len(model.values),
+            f"scores must have shape (n, {len(model.values)}), got {scores.shape}",
+        )
+        return model.inverse_transform(scores)
+
+    def get_feature_names_out(self, input_features: Any = None) -> Any:
+        """Names of the columns of `transform`: streamingpca0, streamingpca1, ..."""
+        return np.asarray([f"streamingpca{i}" for i in range(self.n_components_)], dtype=object)
+
+    def save(self, path: str | Path) -> None:
+        """Write `model_`, which holds what may be seen, to a safetensors file; `eigenveil.Model.load` reads it back."""
+        self.model_.save(path)
+
+    def save_state(self, path: str | Path) -> None:
+        """Write everything that is needed to go on from here. The file is raw data, readable by its owner only.
+
+        A private stream with real noise moves to the file and cannot go on in memory: two of it would release the same
+        rows twice for one price.
+        """
+        stream = self._begun("there were no rows")
+        given: Any = self
+        params = {name: _plain(value) for name, value in given.get_params(deep=False).items() if name != "ledger"}
+        params["random_state"] = stream.terms.seed
+        names = getattr(self, "feature_names_in_", None)
+        facts = {
+            "params": params,
+            "plan": asdict(stream.terms.plan),
+            "dim": stream.terms.bounds.dim,
+            "sparse": self._sparse,
+            "columns": None if names is None else [str(name) for name in names],
+        }
+        write_stream_file(Path(path), stream, facts)
+
+    @classmethod
+    def resume(cls, path: str | Path, *, ledger: Ledger | None = None) -> "StreamingPCA":
+        """Go on from a state that `save_state` wrote. `ledger` is the shared one, if the stream was paid from one.
+
+        A private stream with real noise is taken out of the file, which is renamed and cannot be resumed again.
+        """
+        path = Path(path)
+        arrays, header, claimed = taken_from(path)
+        try:
+            facts = header["facts"]
+            # In their plain form: JSON has lists where these have pairs.
+            pca = checked(cls, cls(**facts["params"], ledger=ledger))
+            dim, pca._sparse = int(facts["dim"]), bool(facts["sparse"])
+            vars(pca)["n_features_in_"] = dim
+            if facts["columns"] is not None:
+                vars(pca)["feature_names_in_"] = np.asarray(facts["columns"], dtype=object)
+            terms = terms_of(pca, dim, sparse=pca._sparse, plan=StreamPlan(**facts["plan"]))
+            pca._stream = resumed(terms, arrays, header, ledger)
+        except BaseException as error:
+            if claimed is not None:
+                # Nothing was taken out of it.
+                claimed.replace(claimed.with_name(claimed.name.removesuffix(".resumed")))
+            if isinstance(error, StateFileError) or not isinstance(error, _DAMAGE):
+                raise
+            raise StateFileError(f"{path} is damaged: {error}") from error
+        pca._stream.claimed = claimed
+        return pca
+
+    @property
+    def model_(self) -> Model:
+        """The components, what is needed to apply them, and the promise."""
+        view = self._view()
+        stream = self._begun("")
+        space = self._shown(view)
+        eigenvalues = np.square(space.values)
+        divisor = max(view.sketch.weight, 2.0) - 1.0
+        total = max(view.sketch.energy, float(eigenvalues.sum()))
+        names = getattr(self, "feature_names_in_", None)
+        return Model(
+            components=space.basis.T,
+            mean=view.sketch.mean,
+            values=space.values,
+            explained_variance=eigenvalues / divisor,
+            explained_variance_ratio=eigenvalues / total if total > 0 else np.zeros_like(eigenvalues),
+            guarantee=stream.guarantee(),
+            columns=None if names is None else tuple(str(name) for name in names),
+            settings=_settings(stream, view, divisor),
+        )
+
+    @property
+    def subspace_(self) -> Subspace:
+        """The components with their values in data scale."""
+        return self._shown(self._view())
+
+    @property
+    def components_(self) -> Array:
+        """The leading directions, (k, d)."""
+        return self.subspace_.basis.T
+
+    @property
+    def singular_values_(self) -> Array:
+        """Their singular values, (k,)."""
+        return self.subspace_.values
+
+    @property
+    def n_components_(self) -> int:
+        """How many components there are now."""
+        return self.subspace_.rank
+
+    @property
+    def mean_(self) -> Array:
+        """The mean that is taken off, (d,); zero without centring."""
+        return self._view().sketch.mean
+
+    @property
+    def explained_variance_(self) -> Array:
+        """The variance along each component, (k,)."""
+        return self.model_.explained_variance
+
+    @property
+    def explained_variance_ratio_(self) -> Array:
+        """Its share of the whole, (k,)."""
+        return self.model_.explained_variance_ratio
+
+    @property
+    def noise_floor_(self) -> float:
+        """Explained variances below this cannot be told from noise."""
+        return float(self.model_.settings["noise_floor"])
+
+    @property
+    def n_samples_seen_(self) -> int:
+        """How many rows have been taken, with those of streams that were merged."""
+        stream = self._begun("")
+        return stream.rows + (0 if stream.merged is None else stream.merged.rows)
+
+    @property
+    def guarantee_(self) -> Guarantee:
+        """What is promised."""
+        return self._begun("").guarantee()
+
+    @property
+    def ledger_(self) -> Ledger | None:
+        """What was charged."""
+        return self._begun("").ledger
+
+    @property
+    def plan_(self) -> StreamPlan:
+        """How the stream is followed, and why."""
+        return self._begun("").terms.plan
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy of a private stream's estimator has a copy of the stream, which holds no row and cannot go on."""
+        state = dict(self.__dict__)
+        stream: Stream | None = state.get("_stream")
+        if stream is not None and stream.private:
+            state["_stream"] = copy.copy(stream)
+        return state
+
+    def __sklearn_is_fitted__(self) -> bool:
+        stream = getattr(self, "_stream", None)
+        return stream is not None and stream.view().sketch.subspace.rank > 0
+
+    def __sklearn_tags__(self) -> Any:
+        parent: Any = super()
+        tags = parent.__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.input_tags.allow_nan = self.epsilon is None
+        return tags
+
+    def _forget_stream(self) -> None:
+        stream: Stream | None = getattr(self, "_stream", None)
+        if stream is not None:
+            # At once, even where an exception holds on to the stream.
+            stream.give_back()
+        for name in _LEARNT:
+            self.__dict__.pop(name, None)
+
+    def _keep_unfinished(self) -> None:
+        """Show what a private fit that broke off has released and spent, and give back the rest."""
+        stream: Stream | None = getattr(self, "_stream", None)
+        if stream is None or stream.ledger is None:
+            return
+        stream.give_back()
+        shown = stream.view().sketch.subspace.rank > 0
+        self.unfinished_ = UnfinishedStream(
+            stream.rows, stream.releases, self.model_ if shown else None, stream.guarantee(), stream.ledger
+        )
+
+    def _require_finished(self) -> None:
+        """Refuse to begin with an empty ledger where a fit that broke off has charged the people in it."""
+        stream: Stream | None = getattr(self, "_stream", None)
+        if stream is None or not hasattr(self, "unfinished_") or stream.shared or not stream.charges:
+            return
+        onward = "" if stream.closed is not None else "Go on with partial_fit, and end with sync(). "
+        raise EigenveilError(
+            f"the last fit broke off after {stream.rows} rows, and what it has released is charged (see unfinished_): a new fit "
+            f"would forget that. {onward}For other people, fit another StreamingPCA, such as sklearn.base.clone of this one. For "
+            "the same people, give that one ledger=ledger_ of this one, so that both are paid from what is left"
+        )
+
+    def _begun(self, otherwise: str) -> Stream:
+        stream: Stream | None = getattr(self, "_stream", None)
+        if stream is None:
+            why = f": {otherwise}" if otherwise else ""
+            raise NotFittedError(f"This StreamingPCA instance is not fitted yet{why}; call fit or partial_fit first")
+        return stream
+
+    def _view(self) -> View:
+        view = self._begun("").view()
+        if view.sketch.subspace.rank == 0 and self.epsilon is None:
+            raise NotFittedError("This StreamingPCA instance is not fitted yet: nothing but gaps has come")
+        if view.sketch.subspace.rank == 0:
+            raise NotFittedError(
+                "This StreamingPCA instance is not fitted yet: nothing has been released. With publish='sync' call sync(); with "
+                "'block' or 'continual' the first block must be full, or call sync() to end it early"
+            )
+        return view
+
+    def _shown(self, view: View) -> Subspace:
+        space = view.sketch.subspace
+        # Fewer rows than components show fewer, unless others brought more.
+        rows = view.rows if self._begun("").merged is None else space.rank
+        return space.truncate(max(1, min(view.rank, space.rank, rows)))
+
+    def _take(self, X: Any, *, least: int) -> None:
+        """Feed checked rows to the stream, which the first of them begin. Without privacy, rows that fail leave no trace."""
+        before = {name: self.__dict__[name] for name in _LEARNT if name in self.__dict__}
+        kept = self._stream.kept() if "_stream" in before else None
+        try:
+            count, pieces = checked_batch(self, X, reset=kept is None, least=least, nameless=True)
+            for rows in pieces:
+                with _FIRST:
+                    if not hasattr(self, "_stream"):
+                        self._begin(rows)
+                stream = self._begun("")
+                stream.require_room(count)
+                count -= rows.shape[0]
+                stream.feed(as_kind(rows, sparse=self._sparse))
+        except BaseException:
+            stream_now: Stream | None = getattr(self, "_stream", None)
+            if kept is not None and stream_now is not None:
+                stream_now.put_back(kept)
+            elif stream_now is None or not stream_now.private or (stream_now.rows == 0 and not stream_now.charges):
+                self._forget_stream()
+            raise
+
+    def _begin(self, rows: Any) -> None:
+        asked = checked(StreamingPCA, self)
+        terms = terms_of(asked, rows.shape[1], sparse=sp.issparse(rows))
+        ledger = None if terms.budget is None else asked.ledger
+        if terms.budget is not None and ledger is None:
+            ledger = Ledger(epsilon=terms.budget.epsilon, delta=terms.budget.delta)
+        self._sparse = sp.issparse(rows)
+        self._stream = Stream(terms, ledger, shared=asked.ledger is not None)
+
+
+def _settings(stream: Stream, view: View, divisor: float) -> dict[str, Any]:
+    terms, plan = stream.terms, stream.terms.plan
+    return settings_of(
+        mechanism=f"stream, {plan.way}",
+        why=plan.reason,
+        neighbours=terms.neighbours if stream.private else None,
+        block=plan.block,
+        forget=terms.forget,
+        rows=view.rows,
+        releases=stream.releases,
+        noise_floor=view.noise_floor / divisor,
+    )
+
+
+def _plain(value: Any) -> Any:
+    """A parameter as JSON has it."""
+    if isinstance(value, tuple | list):
+        return [_plain(item) for item in value]
+    return np.asarray(value).tolist() if hasattr(value, "__array__") else value

@@ -1,0 +1,133 @@
+"""What a stream was asked for: the parameters of `StreamingPCA`, checked, and what is promised under them, in words."""
+
+from dataclasses import dataclass
+from typing import Final, Literal, final
+
+from eigenveil.errors import require_param
+from eigenveil.estimators.checks import budget_of, seed_of
+from eigenveil.estimators.streaming.merged import Merged
+from eigenveil.params import StreamingParams
+from eigenveil.plan import StreamPlan, plan_stream
+from eigenveil.privacy import Budget, Charge, Guarantee, GuaranteeFacts, Neighbours
+from eigenveil.privacy.facts import COMPONENTS, NO_PRIVACY, OneDevice, Person, StreamRows
+from eigenveil.tasks.fit.bounds import RowBounds
+from eigenveil.tracking import EnergyBounds
+
+__all__ = ["StreamTerms", "promise", "require_sense", "terms_of"]
+
+_ANEW: Final[dict[str, Literal["", "at every synchronisation", "after every block"]]] = {
+    "sketch": "",
+    "products": "at every synchronisation",
+    "slices": "after every block",
+    "tree": "after every block",
+}
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class StreamTerms:
+    """What was asked for, in checked and public terms."""
+
+    rank: int
+    oversample: int
+    budget: Budget | None
+    bounds: RowBounds
+    neighbours: Neighbours
+    person_blocks: int
+    center: bool
+    forget: float
+    adapt: EnergyBounds | None
+    plan: StreamPlan
+    horizon: int | None
+    seed: int | None
+
+
+def require_sense(asked: StreamingParams) -> None:
+    """Refuse checked parameters that no rows could make right together."""
+    budget = budget_of(asked.epsilon, asked.delta)
+    require_param(
+        asked.publish != "continual" or budget is None or asked.horizon is not None,
+        "{horizon} is required for {publish=continual}: at most how many rows will come, a public number",
+    )
+    for name in ("horizon", "noise_target"):
+        given = getattr(asked, name) is not None
+        require_param(not given or budget is not None, f"{{{name}}} is for a private stream; leave it out")
+
+
+def terms_of(asked: StreamingParams, dim: int, *, sparse: bool, plan: StreamPlan | None = None) -> StreamTerms:
+    """The terms of a stream of `dim` columns, from checked parameters; `plan` is that of a resumed one."""
+    require_sense(asked)
+    rank, budget, neighbours = asked.n_components, budget_of(asked.epsilon, asked.delta), Neighbours(asked.neighbours)
+    require_param(rank <= dim, f"{{n_components=}} must be at most the number of columns, {dim}", n_components=rank)
+    oversample = max(10, rank) if asked.oversample is None else asked.oversample
+    if plan is None:
+        plan = plan_stream(
+            dim=dim,
+            rank=rank,
+            oversample=oversample,
+            budget=budget,
+            neighbours=neighbours,
+            publish=asked.publish,
+            center=asked.center,
+            adapt=asked.adapt is not None,
+            forget=asked.forget < 1,
+            block=asked.block_size,
+            horizon=asked.horizon,
+            person_blocks=asked.person_blocks,
+            noise_target=asked.noise_target,
+            memory_limit=asked.memory_limit,
+            sparse=sparse,
+        )
+    return StreamTerms(
+        rank=rank,
+        oversample=oversample,
+        budget=budget,
+        bounds=RowBounds.check(
+            dim,
+            private=budget is not None,
+            row_bound=asked.row_bound,
+            column_bounds=None,
+            origin=asked.origin,
+            mean_bound=None,
+            scale=None,
+            sparse=sparse,
+        ),
+        neighbours=neighbours,
+        person_blocks=asked.person_blocks,
+        center=asked.center,
+        forget=asked.forget,
+        adapt=None if asked.adapt is None else EnergyBounds(*asked.adapt),
+        plan=plan,
+        horizon=asked.horizon,
+        seed=seed_of(asked.random_state),
+    )
+
+
+def promise(terms: StreamTerms, charges: tuple[Charge, ...], merged: Merged | None) -> Guarantee:
+    """What is promised of all that a stream on these terms has released, and of what it took over from others."""
+    if terms.budget is None:
+        return Guarantee.none(NO_PRIVACY["stream"])
+    epsilon, delta = terms.budget.epsilon, terms.budget.delta
+    if merged is not None:
+        # Whoever is in another stream is promised what that one promised.
+        epsilon, delta = max(epsilon, merged.epsilon), max(delta, merged.delta)
+    plan = terms.plan
+    return GuaranteeFacts(
+        budget=Budget(epsilon, delta),
+        protects=Person(place="stream", most=terms.person_blocks),
+        neighbours=terms.neighbours,
+        rows=StreamRows(
+            norm=terms.bounds.row_bound,
+            around="the mean" if terms.center else "zero",
+            block=plan.block,
+            first=plan.first_block,
+            reason=plan.reason,
+            horizon=terms.horizon,
+            origin=terms.bounds.origin is not None,
+            merged=1 if merged is None else len(merged.streams) + 1,
+        ),
+        seen_by=OneDevice(_ANEW[plan.way]),
+        released=COMPONENTS,
+        charges=charges,
+        reproducible=terms.seed is not None or (merged is not None and merged.seeded),
+    ).guarantee()

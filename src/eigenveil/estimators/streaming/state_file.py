@@ -1,0 +1,208 @@
+"""The state of a stream as a file, to go on from later. It is raw data, readable by its owner only, and says so.
+
+A private stream moves, it is never copied: saving closes the one in memory, resuming claims the file. Otherwise the rows that
+are held back could be released twice for one price.
+"""
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import scipy.sparse as sp
+
+from eigenveil.data.archive import ArchiveKind
+from eigenveil.errors import StateFileError, require
+from eigenveil.estimators.streaming.merged import Merged
+from eigenveil.estimators.streaming.open_block import OpenBlock
+from eigenveil.estimators.streaming.spec import StreamTerms
+from eigenveil.estimators.streaming.stream import RAW_STATE, Stream
+from eigenveil.linalg import Array
+from eigenveil.privacy import Budget, Charge, Ledger
+from eigenveil.tracking.store import restored, taken_apart
+
+__all__ = ["resumed", "taken_from", "write_stream_file"]
+
+_KIND: Final = ArchiveKind("eigenveil-stream", 2, "the state of an Eigenveil stream", StateFileError)
+_CLAIMED: Final = ".resumed"
+_MERGED: Final = ("floor", "fade", "shown", "epsilon", "delta", "seeded", "rows", "streams")
+_COUNTS: Final = ("rows", "covered", "draws")
+
+
+def write_stream_file(path: Path, stream: Stream, facts: Mapping[str, Any]) -> None:
+    """Write `stream` with the public `facts` that `resumed` will need; a private one is closed once the file is there."""
+    stream.require_open()
+    path = path.resolve()
+    _require_own(path, stream)
+    others = stream.merged
+    tree, arrays = taken_apart((stream.state, None if others is None else others.sketch))
+    center = getattr(getattr(getattr(stream.tracker, "terms", None), "domain", None), "center", None)
+    if center is not None:
+        arrays["center"] = np.ascontiguousarray(center)
+    pending = stream.pending.rows
+    if pending is not None and sp.issparse(pending):
+        arrays |= {"pending.data": pending.data, "pending.indices": pending.indices, "pending.indptr": pending.indptr}
+    elif pending is not None:
+        arrays["pending"] = np.ascontiguousarray(pending)
+    header = {
+        "raw": RAW_STATE,
+        "facts": dict(facts),
+        "tree": tree,
+        "counts": {name: getattr(stream, name) for name in _COUNTS},
+        "held": stream.held,
+        "begun": stream.tracker is not None,
+        "unseen": None if stream.unseen is None else [bool(gap) for gap in stream.unseen],
+        "series": stream.series,
+        "merged": None if others is None else {name: getattr(others, name) for name in _MERGED},
+        "charges": [asdict(charge) for charge in stream.charges],
+        "ledger": _ledger_facts(stream.ledger),
+        "shared": stream.shared,
+        "moves": stream.private and stream.terms.seed is None,
+    }
+    arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    if header["moves"]:
+        # Before the file is there: whatever interrupts us must not leave two streams that can go on.
+        stream.closed = f"this stream was saved to {path} and goes on from there: resume it"
+    try:
+        _KIND.write(path, arrays, {**header, "digest": _digest(arrays, header)}, readable=False)
+    except Exception:
+        stream.closed = None
+        raise
+    # Whoever goes on, from the file or from here, reserves what is left.
+    stream.give_back()
+    if stream.claimed is not None:
+        # What the stream was resumed from is out of date, and raw data.
+        stream.claimed.unlink(missing_ok=True)
+        stream.claimed = None
+
+
+def _require_own(path: Path, stream: Stream) -> None:
+    """Refuse to write over the state of another private stream, which may be all that is left of it."""
+    if not path.exists():
+        return
+    try:
+        _, header = _KIND.read(path)
+    except StateFileError:
+        return
+    if header.get("moves") and header.get("series") != stream.series:
+        raise StateFileError(f"{path} holds another private stream, which would be lost; take another name")
+
+
+def taken_from(path: Path) -> tuple[dict[str, Any], dict[str, Any], Path | None]:
+    """Arrays and header of a state file, found whole; and where the file is now, if its stream has been taken out of it."""
+    if path.name.endswith(_CLAIMED):
+        raise StateFileError(
+            f"{path} was resumed before, and what has been released since is not in it; going on from it could release the "
+            "same rows twice"
+        )
+    # A link could be renamed any number of times, and leave what it leads to as it was.
+    path = path.resolve()
+    claimed = path.with_name(path.name + _CLAIMED)
+    if not path.exists() and claimed.exists():
+        raise StateFileError(f"{path} was resumed before and not saved since; its remains are in {claimed.name}")
+    arrays, header = _read(path)
+    if header.get("ledger") is None or not header.get("moves", True):
+        return arrays, header, None
+    try:
+        if path.stat().st_nlink > 1:
+            raise StateFileError(f"{path} has more than one name (a hard link), so it could be resumed more than once")
+        # Whoever renames the file has the stream. It is read again, since somebody may have been faster and saved it anew.
+        path.replace(claimed)
+    except FileNotFoundError:
+        raise StateFileError(f"{path} was resumed by somebody else in the meantime") from None
+    return *_read(claimed), claimed
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    arrays, header = _KIND.read(path)
+    stated = header.pop("digest", None)
+    for name in ("format", "version"):
+        header.pop(name)
+    if stated != _digest(arrays, header):
+        raise StateFileError(f"{path} is damaged: its contents are not those that were saved")
+    return arrays, header
+
+
+def resumed(terms: StreamTerms, arrays: Mapping[str, Any], header: Mapping[str, Any], ledger: Ledger | None) -> Stream:
+    """The stream that was saved, on its own ledger or, if it had shared one, on `ledger`. Whatever is amiss raises."""
+    stream = Stream(terms, _ledger(header, ledger), shared=bool(header["shared"]))
+    counts = {name: int(header["counts"][name]) for name in _COUNTS}
+    require(all(count >= 0 for count in counts.values()), "its counts are negative")
+    for name, count in counts.items():
+        setattr(stream, name, count)
+    stream.series = str(header["series"])
+    stream.charges = _charges(header["charges"])
+    if header["begun"]:
+        stream.begin(arrays.get("center"))
+    stream.state, others = restored(header["tree"], arrays)
+    if others is not None:
+        kept = header["merged"]
+        stream.merged = Merged(others, **{**kept, "streams": tuple(map(str, kept["streams"]))})
+    if header["unseen"] is not None:
+        stream.unseen = np.array(header["unseen"], dtype=bool)
+        require(stream.unseen.shape == (terms.bounds.dim,), "its columns are not those of the stream")
+    stream.pending = _pending(arrays, int(header["held"]), terms.bounds.dim)
+    return stream
+
+
+def _ledger(header: Mapping[str, Any], given: Ledger | None) -> Ledger | None:
+    kept = header["ledger"]
+    if kept is None:
+        return None
+    if header["shared"]:
+        if given is None:
+            raise StateFileError("this stream was paid from a shared ledger: hand that ledger in to resume it")
+        if Counter(_charges(header["charges"])) - Counter(given.charges):
+            raise StateFileError(
+                "this stream was paid from another ledger than the one handed in, which knows nothing of it"
+            )
+        return given
+    if given is not None:
+        raise StateFileError("this stream has a ledger of its own, which goes on with it: leave out ledger")
+    series = {
+        name: (int(n), int(p), float(o), tuple(map(float, most))) for name, (n, p, o, most) in kept["series"].items()
+    }
+    return Ledger.continued(Budget(kept["epsilon"], kept["delta"]), _charges(kept["charges"]), series)
+
+
+def _ledger_facts(ledger: Ledger | None) -> dict[str, Any] | None:
+    if ledger is None:
+        return None
+    return {
+        "epsilon": ledger.budget.epsilon,
+        "delta": ledger.budget.delta,
+        "charges": [asdict(charge) for charge in ledger.charges],
+        "series": ledger.series(),
+    }
+
+
+def _charges(lines: Any) -> tuple[Charge, ...]:
+    return tuple(Charge(str(line["label"]), float(line["mu"])) for line in lines)
+
+
+def _pending(arrays: Mapping[str, Any], held: int, dim: int) -> OpenBlock:
+    if "pending.indptr" in arrays:
+        parts = (arrays["pending.data"], arrays["pending.indices"], arrays["pending.indptr"])
+        matrix = sp.csr_array(parts, shape=(held, dim))
+        matrix.check_format(full_check=True)
+        return OpenBlock.of(matrix)
+    if "pending" not in arrays:
+        require(held == 0, "rows of its open block are missing")
+        return OpenBlock()
+    found: Array = arrays["pending"]
+    require(found.shape == (held, dim), f"the rows of its open block have shape {found.shape}")
+    return OpenBlock.of(found)
+
+
+def _digest(arrays: Mapping[str, Any], header: Mapping[str, Any]) -> str:
+    """Of everything in the file: a state with a flipped bit would go on as if nothing had happened."""
+    found = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
+    for name in sorted(arrays):
+        array = arrays[name]
+        found.update(f"{name} {array.dtype.str} {array.shape}".encode())
+        found.update(np.ascontiguousarray(array).tobytes())
+    return found.hexdigest()

@@ -1,0 +1,432 @@
+"""`Graph`: who talks to whom, or who shares noise with whom, when there is no hub. Undirected, simple, of named peers.
+
+All of it is public, and every answer depends on the graph alone: two peers that were told the same names and edges find the
+same tree, the same way from one to another and the same order.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from operator import or_
+from pathlib import Path
+from typing import final
+
+import numpy as np
+
+from eigenveil.errors import require
+from eigenveil.linalg import Array
+from eigenveil.linalg.graph_cuts import separator
+
+__all__ = ["Graph", "SpanningTree"]
+
+# So many swaps of two edges are tried for each edge before a circulant counts as a random graph, within a limit.
+_SWAPS, _MOST_SWAPS = 10, 50_000
+# So many random graphs are looked at before the circulant itself is taken, which needs no luck.
+_TRIES = 8
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class SpanningTree:
+    """A tree over a graph's edges: who is `above` each peer but the root, who is `below` each peer, and how deep it is.
+
+    >>> tree = Graph.named("path", "abc").spanning_tree()
+    >>> tree.root, tree.above["c"], tree.below["b"], tree.depth
+    ('b', 'b', ('a', 'c'), 1)
+    """
+
+    root: str
+    above: Mapping[str, str]
+    below: Mapping[str, tuple[str, ...]]
+    depth: int
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """An undirected, simple graph of named peers: no edge twice, none from a peer to itself.
+
+    Both ends of an edge, and the list of edges, are in the order of `names`; `Graph.of` sees to that.
+
+    >>> graph = Graph.of(["ann", "bob", "cy"], [("cy", "bob"), ("ann", "bob")])
+    >>> graph.edges, graph.neighbours("bob"), graph.degree("cy")
+    ((('ann', 'bob'), ('bob', 'cy')), ('ann', 'cy'), 1)
+    """
+
+    names: tuple[str, ...]
+    edges: tuple[tuple[str, str], ...]
+    _near: Mapping[str, tuple[str, ...]] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        _require_names(self.names)
+        place = {name: i for i, name in enumerate(self.names)}
+        near: dict[str, list[str]] = {name: [] for name in self.names}
+        before = (-1, -1)
+        for edge in self.edges:
+            here = _placed(edge, place)
+            # Messages are made only when they are needed: a complete graph has half a million edges.
+            if here == before:
+                raise ValueError(f"the edge {edge} is there twice")
+            if here < before or here[0] > here[1]:
+                raise ValueError(f"edges must be in the order of names, each once, got {edge}; Graph.of sorts them")
+            before = here
+            near[edge[0]].append(edge[1])
+            near[edge[1]].append(edge[0])
+        # Edges are sorted, so what comes before a name is gathered in order, and then what comes after it.
+        object.__setattr__(self, "_near", {name: tuple(others) for name, others in near.items()})
+
+    @classmethod
+    def of(cls, names: Sequence[str], edges: Iterable[tuple[str, str]]) -> "Graph":
+        """The graph with these edges, in any order; an edge that is given twice, or both ways, is one.
+
+        >>> Graph.of("abc", [("c", "a"), ("a", "c")]).edges
+        (('a', 'c'),)
+        """
+        names = tuple(names)
+        _require_names(names)
+        place = {name: i for i, name in enumerate(names)}
+        ends = {_placed(edge, place) for edge in edges}
+        return cls._of_places(names, ends)
+
+    @classmethod
+    def _of_places(cls, names: tuple[str, ...], ends: Iterable[tuple[int, int]]) -> "Graph":
+        ordered = sorted({(min(i, j), max(i, j)) for i, j in ends})
+        return cls(names, tuple((names[i], names[j]) for i, j in ordered))
+
+    @classmethod
+    def named(cls, kind: str, names: Sequence[str], *, seed: int = 0) -> "Graph":
+        """A "ring", "path", "grid", "star" (around the first), "complete" or "random-regular:4" graph of these names.
+
+        A grid is as square as it can be, and its last row may be short. The number after the colon is how many neighbours each
+        peer has; the graph follows from the public `seed`, and no fewer than that many removals can take it apart, so that
+        noise on it stands against one colluder less than that. Peers agree on its edges and not on the seed: another version
+        of numpy may draw another graph.
+
+        >>> len(Graph.named("ring", "abcd").edges), Graph.named("grid", "abcdef").neighbours("b")
+        (4, ('a', 'c', 'e'))
+        >>> regular = Graph.named("random-regular:3", "abcdefgh", seed=1)
+        >>> {regular.degree(name) for name in regular.names}, regular.cut(2)
+        ({3}, None)
+        """
+        names = tuple(names)
+        _require_names(names)
+        if kind.startswith("random-regular:"):
+            return _random_regular(names, kind.removeprefix("random-regular:"), seed)
+        require(
+            kind in _KINDS, f"kind must be one of {', '.join(_KINDS)} or random-regular: and a degree, got {kind!r}"
+        )
+        return cls._of_places(names, _KINDS[kind](len(names)))
+
+    @classmethod
+    def read(cls, path: str | Path, names: Sequence[str] | None = None) -> "Graph":
+        """The graph of an edge list: a line for each edge, two names between them a comma, a tab or blanks.
+
+        What follows a # is a comment. With `names` given, those in the file must be among them, or be their numbers, counted
+        from 0; without, they are in the order in which the file names them.
+
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = (Path(folder) / "edges.csv").write_text("# who talks\\nann, bob\\n2, ann\\n")
+        ...     Graph.read(Path(folder) / "edges.csv", ["ann", "bob", "cy"]).edges
+        (('ann', 'bob'), ('ann', 'cy'))
+        """
+        path = Path(path)
+        # A name that is a number stands for itself.
+        known = None
+        if names is not None:
+            known = {str(i): name for i, name in enumerate(names)} | {name: name for name in names}
+        try:
+            lines = path.read_text(encoding="utf-8-sig").splitlines()
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{path} must be text in UTF-8: {error}") from None
+        edges = []
+        for number, line in enumerate(lines, start=1):
+            ends = _ends(line, f"{path}, line {number}", known)
+            if ends is not None:
+                edges.append(ends)
+        if names is None:
+            names = tuple(dict.fromkeys(name for edge in edges for name in edge))
+            require(len(names) > 0, f"{path} has no edge in it, and so names nobody")
+        return cls.of(names, edges)
+
+    def neighbours(self, name: str) -> tuple[str, ...]:
+        """Who shares an edge with `name`, in the order of names."""
+        require(name in self._near, f"{name!r} is not in this graph")
+        return self._near[name]
+
+    def degree(self, name: str) -> int:
+        """How many neighbours `name` has."""
+        return len(self.neighbours(name))
+
+    def without(self, gone: Iterable[str]) -> "Graph":
+        """What is left when these peers leave, and their edges with them.
+
+        >>> Graph.named("ring", "abcd").without("b").edges
+        (('a', 'd'), ('c', 'd'))
+        """
+        left = set(gone)
+        for name in left:
+            require(name in self._near, f"{name!r} is not in this graph")
+        names = tuple(name for name in self.names if name not in left)
+        return Graph(names, tuple(edge for edge in self.edges if edge[0] not in left and edge[1] not in left))
+
+    def components(self) -> tuple[tuple[str, ...], ...]:
+        """The groups between which there is no way: the largest first, among equals whoever is named first.
+
+        >>> Graph.named("star", "abcd").without("a").components()
+        (('b',), ('c',), ('d',))
+        """
+        seen: set[str] = set()
+        groups = []
+        for name in self.names:
+            if name not in seen:
+                reached = self.distances(name)
+                seen |= reached.keys()
+                groups.append(tuple(other for other in self.names if other in reached))
+        return tuple(sorted(groups, key=len, reverse=True))
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a way between any two.
+
+        >>> Graph.of("abc", [("a", "b")]).connected
+        False
+        """
+        return len(self.distances(self.names[0])) == len(self.names)
+
+    def distances(self, source: str) -> dict[str, int]:
+        """How many edges away from `source` everybody is who can be reached.
+
+        >>> Graph.named("ring", "abcde").distances("a")
+        {'a': 0, 'b': 1, 'e': 1, 'c': 2, 'd': 2}
+        """
+        self.neighbours(source)
+        found, queue = {source: 0}, [source]
+        for name in queue:
+            for other in self._near[name]:
+                if other not in found:
+                    found[other] = found[name] + 1
+                    queue.append(other)
+        return found
+
+    @property
+    def diameter(self) -> int:
+        """How far apart the two are who are furthest apart.
+
+        >>> Graph.named("ring", "abcdefg").diameter
+        3
+        """
+        return max(self._eccentricities())
+
+    def next_hop(self, source: str, target: str) -> str:
+        """The neighbour of `source` to whom to give what is for `target`: the first on a shortest way.
+
+        >>> Graph.named("ring", "abcde").next_hop("a", "d")
+        'e'
+        """
+        require(source != target, f"source and target must differ, got {source!r} for both")
+        away = self.distances(target)
+        self.neighbours(source)
+        require(source in away, f"there is no way from {source!r} to {target!r}")
+        return next(name for name in self._near[source] if away[name] == away[source] - 1)
+
+    def spanning_tree(self) -> SpanningTree:
+        """The tree of shortest ways from a center: of the peers whose furthest is nearest, the one named first.
+
+        >>> Graph.named("grid", "abcdefghi").spanning_tree().below["e"]
+        ('b', 'd', 'f', 'h')
+        """
+        furthest = self._eccentricities()
+        root = self.names[furthest.index(min(furthest))]
+        away = self.distances(root)
+        above: dict[str, str] = {}
+        below: dict[str, list[str]] = {name: [] for name in self.names}
+        for name in self.names:
+            if name != root:
+                above[name] = next(other for other in self._near[name] if away[other] < away[name])
+                below[above[name]].append(name)
+        return SpanningTree(root, above, {name: tuple(found) for name, found in below.items()}, min(furthest))
+
+    def adjacency(self) -> Array:
+        """(m, m): one where there is an edge, zero elsewhere.
+
+        >>> Graph.named("path", "abc").adjacency().tolist()
+        [[0.0, 1.0, 0.0], [1.0, 0.0, 1.0], [0.0, 1.0, 0.0]]
+        """
+        place = {name: i for i, name in enumerate(self.names)}
+        matrix = np.zeros((len(self.names), len(self.names)))
+        if self.edges:
+            one, other = np.array([(place[a], place[b]) for a, b in self.edges]).T
+            matrix[one, other] = matrix[other, one] = 1.0
+        return matrix
+
+    def laplacian(self) -> Array:
+        """(m, m): degrees on the diagonal, minus the adjacency.
+
+        >>> Graph.named("path", "ab").laplacian().tolist()
+        [[1.0, -1.0], [-1.0, 1.0]]
+        """
+        adjacency = self.adjacency()
+        matrix: Array = np.diag(adjacency.sum(axis=1)) - adjacency
+        return matrix
+
+    def cut(self, size: int) -> tuple[str, ...] | None:
+        """At most `size` names without whom the others are in separate groups, or are only one; None if there are none.
+
+        So the graph is (size + 1)-connected exactly when this is None. Even (1975): let k = size + 1. If any two of v_1..v_k
+        are adjacent or joined by k ways with nobody in common, and each later v_j has k ways to k different ones among
+        v_1..v_{j-1}, with only v_j in common, there is no such cut. Proof: let X, of fewer than k, leave A and B with no edge
+        between. The first k are not all in X, nor on both sides, by the first property; say they are in A and X. The first
+        v_j in B has k separate ways to A and X, and each goes through another member of X: they are too many.
+
+        >>> Graph.named("ring", "abcdef").cut(1) is None, Graph.named("ring", "abcdef").cut(2)
+        (True, ('b', 'f'))
+        """
+        require(size >= 0, f"size must not be negative, got {size}")
+        if len(self.names) <= size + 1:
+            return self.names[1:]
+        if not self.connected:
+            return ()
+        for name in self.names:
+            # Whoever has few neighbours is alone without them.
+            if len(self._near[name]) <= size:
+                return self._near[name]
+        if size <= 1 and all(len(others) == 2 for others in self._near.values()):
+            # One ring, which the search below would go around for everybody.
+            return None
+        place = {name: i for i, name in enumerate(self.names)}
+        # In the order of distance everybody but the first has a neighbour among those before.
+        order = [place[name] for name in self.distances(self.names[0])]
+        near = [[place[other] for other in self._near[name]] for name in self.names]
+        found = separator(near, order, size + 1)
+        return None if found is None else tuple(self.names[i] for i in sorted(found))
+
+    def _eccentricities(self) -> list[int]:
+        """For each name, in order, how far away the furthest is: balls grow by one edge at a time, as sets of bits."""
+        groups = self.components()
+        require(len(groups) == 1, f"the graph is in {len(groups)} separate groups; one of them has {groups[-1][0]!r}")
+        place = {name: i for i, name in enumerate(self.names)}
+        near = [[place[other] for other in self._near[name]] for name in self.names]
+        balls = [1 << i for i in range(len(near))]
+        everybody = (1 << len(near)) - 1
+        furthest = [0 if ball == everybody else -1 for ball in balls]
+        for radius in range(1, len(near)):
+            if -1 not in furthest:
+                break
+            balls = [reduce(or_, (balls[other] for other in near[i]), balls[i]) for i in range(len(near))]
+            furthest = [
+                radius if far < 0 and ball == everybody else far for far, ball in zip(furthest, balls, strict=True)
+            ]
+        return furthest
+
+
+def _require_names(names: tuple[str, ...]) -> None:
+    require(len(names) > 0, "names must have at least one name")
+    seen: set[str] = set()
+    for name in names:
+        require(isinstance(name, str) and name != "", f"names must be text and not empty, got {name!r}")
+        require(name not in seen, f"equal names: {name!r} is there twice")
+        seen.add(name)
+
+
+def _placed(edge: tuple[str, str], place: Mapping[str, int]) -> tuple[int, int]:
+    """The places of an edge's two ends among the names."""
+    if len(edge) != 2:
+        raise ValueError(f"an edge must have two ends, got {edge}")
+    one, other = edge
+    if one not in place or other not in place:
+        raise ValueError(f"the edge {edge} has an end that is not among the names: {other if one in place else one!r}")
+    if one == other:
+        raise ValueError(f"the edge {edge} leads from a peer to itself")
+    return place[one], place[other]
+
+
+def _ends(line: str, where: str, known: Mapping[str, str] | None) -> tuple[str, str] | None:
+    """The two names on a line of an edge list, or None if there is nothing on it; `known` says what each word stands for."""
+    text = line.partition("#")[0].strip()
+    if not text:
+        return None
+    mark = next((mark for mark in ",\t" if mark in text), None)
+    words = [word.strip() for word in text.split(mark)]
+    require(len(words) == 2 and all(words), f"{where}: an edge must be two names, got {text!r}")
+    if known is not None:
+        for word in words:
+            require(word in known, f"{where}: {word!r} is not among the names")
+        words = [known[word] for word in words]
+    require(words[0] != words[1], f"{where}: an edge from {words[0]!r} to itself")
+    return words[0], words[1]
+
+
+def _ring(m: int) -> list[tuple[int, int]]:
+    return [(i, (i + 1) % m) for i in range(m)] if m > 1 else []
+
+
+def _grid(m: int) -> list[tuple[int, int]]:
+    across = math.isqrt(m - 1) + 1
+    along = [(i, i + 1) for i in range(m - 1) if (i + 1) % across]
+    return along + [(i, i + across) for i in range(m - across)]
+
+
+_KINDS: dict[str, Callable[[int], list[tuple[int, int]]]] = {
+    "ring": _ring,
+    "path": lambda m: [(i, i + 1) for i in range(m - 1)],
+    "grid": _grid,
+    "star": lambda m: [(0, i) for i in range(1, m)],
+    "complete": lambda m: [(i, j) for i in range(m) for j in range(i + 1, m)],
+}
+
+
+def _random_regular(names: tuple[str, ...], degree_text: str, seed: int) -> Graph:
+    """A circulant with its names shuffled and its edges swapped at random: degrees stay as they are.
+
+    The circulant is that of Harary (1962), which no fewer than `degree` removals take apart. What random swaps make of it is
+    nearly always as good; if none of a few tries is, the shuffled circulant is taken. So this always ends.
+    """
+    m = len(names)
+    require(
+        degree_text.isascii() and degree_text.isdecimal(),
+        f"random-regular: needs a number of neighbours after the colon, got {degree_text!r}",
+    )
+    degree = int(degree_text)
+    require(degree < m, f"random-regular: {m} peers can have at most {m - 1} neighbours each, got {degree}")
+    require(
+        degree * m % 2 == 0,
+        f"random-regular: an odd number of peers, {m}, can only have an even number of neighbours each, got {degree}",
+    )
+    require(
+        degree >= 2 or m <= degree + 1,
+        f"random-regular: {m} peers need at least 2 neighbours each to be connected, got {degree}",
+    )
+    rng = np.random.default_rng(seed)
+    shuffled = [int(i) for i in rng.permutation(m)]
+    steps = [*range(1, degree // 2 + 1), *([m // 2] if degree % 2 else [])]
+    edges = sorted({tuple(sorted((i, (i + step) % m))) for step in steps for i in range(m)})
+    circulant = [(shuffled[i], shuffled[j]) for i, j in edges]
+    ends = circulant
+    for _ in range(_TRIES):
+        ends = _swapped(ends, rng)
+        graph = Graph._of_places(names, ends)
+        if degree < 1 or graph.cut(degree - 1) is None:
+            return graph
+    return Graph._of_places(names, circulant)
+
+
+def _swapped(edges: list[tuple[int, int]], rng: np.random.Generator) -> list[tuple[int, int]]:
+    """The same degrees, other edges: a-b and c-d become a-d and c-b, wherever these are two edges that are not there yet."""
+    edges = list(edges)
+    there = {frozenset(edge) for edge in edges}
+    count = min(_SWAPS * len(edges), _MOST_SWAPS)
+    for first, second, turn in zip(
+        rng.integers(max(len(edges), 1), size=count).tolist(),
+        rng.integers(max(len(edges), 1), size=count).tolist(),
+        rng.integers(2, size=count).tolist(),
+        strict=True,
+    ):
+        (a, b), (c, d) = edges[first], edges[second] if turn else edges[second][::-1]
+        one, other = frozenset((a, d)), frozenset((c, b))
+        if len({a, b, c, d}) == 4 and one not in there and other not in there:
+            there -= {frozenset((a, b)), frozenset((c, d))}
+            there |= {one, other}
+            edges[first], edges[second] = (a, d), (c, b)
+    return edges

@@ -1,0 +1,157 @@
+"""`HubAgent`: the hub of a study over the network, from the first question to the model."""
+
+import json
+from collections.abc import Callable, Set
+from importlib.metadata import version
+from typing import Any, final
+
+from eigenveil.errors import require
+from eigenveil.model import Model
+from eigenveil.network.agents.durable import Happening, Tell
+from eigenveil.network.agents.hub_desk import HubDesk
+from eigenveil.network.agents.hub_log import Transcript
+from eigenveil.network.agents.runner import Runner
+from eigenveil.network.agents.site import READY, STOPPED, THANKS
+from eigenveil.network.agents.site_data import credentials_of, place_of
+from eigenveil.network.identity.certificates import Keys, recogniser
+from eigenveil.network.study.file import StudyFile
+from eigenveil.network.study.parties import federated_model, parties_of
+from eigenveil.runtimes.grpc import Switchboard
+
+__all__ = ["HubAgent"]
+
+
+@final
+class HubAgent:
+    """The hub: it asks, gathers and keeps the `transcript`. Changes in place.
+
+    Started again on the transcript of a study that was cut short, it goes on from there and asks nobody for what it has.
+    """
+
+    def __init__(
+        self, study: StudyFile, *, keys: Keys, transcript: Transcript, tell: Tell = lambda happening: None
+    ) -> None:
+        require(study.carrier != "gossip", f"{study.name!r} is a study between peers, and has no hub")
+        self.study, self.place = study, place_of(study, keys, role="hub")
+        self.parties = parties_of(study)
+        self._keys, self._transcript, self._tell = keys, transcript, tell
+        self._thanks: set[str] = set()
+        self._ready: set[str] = set()
+        # The connections, while there are any.
+        self.board: Switchboard | None = None
+        self.desk = HubDesk(self.parties, transcript, limit=study.params.largest, tell=tell)
+
+    @classmethod
+    def transcript_for(cls, path: Any, study: StudyFile) -> Transcript:
+        """The transcript at `path`, new or of a study that was cut short."""
+        return Transcript.open(path, study=study.digest, wheel=_version())
+
+    @property
+    def below(self) -> tuple[str, ...]:
+        """Who talks to the hub."""
+        return tuple(self.parties.layout.below[self.place.name])
+
+    async def run(
+        self, deliver: Callable[[Model], None], *, listen: str, ready: Callable[[int], None] = lambda port: None
+    ) -> Model:
+        """Carry the study to its end. `deliver` gets the model before the sites are told that it is there for them.
+
+        `listen` is the address to listen at, and `ready` is told the port.
+        """
+        board = self.board = Switchboard(
+            self.place.name,
+            credentials=credentials_of(self.study, self._keys),
+            greeting=self.study.greeting,
+            limit=self.study.params.largest,
+        )
+        runner = Runner(self.desk, board, tell=self._tell, notes=self._noted, there=self._there)
+        try:
+            seen = [self.study.place(name).certificate for name in self.below]
+            ready(await board.listen(listen, recognise=recogniser(seen)))
+            if self.desk.begun:
+                self._tell(Happening("resumed", self.place.name, f"after {len(self.desk.rounds)} rounds"))
+            if self.desk.party.result is None:
+                await self._carry(runner)
+            model = self.model()
+            deliver(model)
+            network = self.study.params
+            await runner.linger(seconds=network.deadline * (1 + network.retries), over=self._all_thanked)
+            return model
+        finally:
+            await board.close()
+            runner.close()
+
+    async def _carry(self, runner: Runner) -> None:
+        enough = self._enough()
+        if not self.desk.begun:
+            self._tell(Happening("waiting", "", f"for {len(self.below)} to join"))
+            await runner.gather(self.below, seconds=self.study.params.join, enough=enough)
+            self._tell(Happening("began"))
+        await runner.begin()
+        await runner.run(lambda: self.desk.over)
+        if self.desk.stopped is not None:
+            for name in self.below:
+                await runner.note(name, STOPPED)
+            raise self.desk.stopped
+
+    def _enough(self) -> int | None:
+        """How many must have joined, when not all have in time. In a tree nodes stand for several, and all of them must."""
+        return self.study.fewest if self.study.carrier == "star" else None
+
+    async def _noted(self, sender: str, words: bytes) -> None:
+        if words == THANKS:
+            self._thanks.add(sender)
+        elif words == READY:
+            self._ready.add(sender)
+
+    def _there(self, present: Set[str]) -> Set[str]:
+        """A site is there when it is connected, and a node when it says that all below it are."""
+        nodes = set(self.parties.layout.nodes)
+        return {name for name in present if name not in nodes or name in self._ready}
+
+    def _all_thanked(self) -> bool:
+        return self._thanks >= set(self.below)
+
+    @property
+    def unthanked(self) -> tuple[str, ...]:
+        """Those who have not said that they have the answer."""
+        return tuple(name for name in self.below if name not in self._thanks)
+
+    def model(self) -> Model:
+        """Of the finished study."""
+        found = self.desk.party.result
+        assert found is not None
+        return federated_model(
+            self.study, self.parties, found, sites=len(self.desk.party.sites), rounds=len(self.desk.rounds)
+        )
+
+    def report(self) -> str:
+        """The transcript in public terms, as JSON: who answered in which round, what it took, and what was charged."""
+        rounds = [
+            {
+                "round": done.number + 1,
+                "stage": done.stage,
+                "answered": done.answered,
+                "missing": done.missing,
+                "bytes_down": done.bytes_down,
+                "bytes_up": done.bytes_up,
+                "movement": done.movement,
+                "charges": [{"label": charge.label, "mu": charge.mu} for charge in done.charges],
+                "restarted": done.restarted,
+            }
+            for done in self.desk.rounds
+        ]
+        facts = {
+            "study": self.study.name,
+            "digest": self.study.digest,
+            "eigenveil": _version(),
+            "sites": [{"name": one.name, "pin": one.certificate.pin} for one in self.study.sites],
+            "refused": self.desk.refused,
+            "rounds": rounds,
+        }
+        return json.dumps(facts, indent=2) + "\n"
+
+
+def _version() -> str:
+    """Of this program: a transcript is gone on with by the one that began it."""
+    return version("eigenveil")

@@ -1,0 +1,184 @@
+"""`HubDesk`: the hub's mail. What came, and what the hub released, is in the transcript before anything that follows leaves."""
+
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any, final
+
+from eigenveil.errors import BudgetExceeded, PeerError, ProtocolError
+from eigenveil.estimators.federated.parties import Parties
+from eigenveil.estimators.rounds import Round, round_of
+from eigenveil.network.agents.durable import Desk, Happening, Letter, Tell, opened
+from eigenveil.network.agents.hub_log import Event, Transcript
+from eigenveil.network.agents.remembering import Remembering
+from eigenveil.network.study.parties import found_in
+from eigenveil.privacy import Exact, Mechanism
+from eigenveil.protocols import Ask, Done, Envelope, Hub, Turn
+from eigenveil.protocols.wire import decode, encode
+from eigenveil.runtimes.in_process import Traffic
+from eigenveil.tasks import Question
+
+__all__ = ["HubDesk"]
+
+
+@final
+class HubDesk(Desk):
+    """The mail of the hub of `parties`, made again from what the transcript says has happened. Changes in place."""
+
+    def __init__(self, parties: Parties, transcript: Transcript, *, limit: int, tell: Tell) -> None:
+        self.party: Hub[Any] = parties.hub(
+            masking=parties.masking(secret=transcript.secret),
+            watch=self._note,
+            through=self._remembering,
+            asking=self._asked_before,
+        )
+        self._asked: Question | None = None
+        self._parties, self._transcript, self._limit, self._tell = parties, transcript, limit, tell
+        self.rounds: list[Round] = []
+        self.traffic: defaultdict[int, Traffic] = defaultdict(Traffic)
+        self.stopped: ProtocolError | None = None
+        self.refused = 0
+        self._lines = 0
+        self._replaying = False
+        self._replay()
+
+    def _remembering(self, mechanism: Mechanism) -> Mechanism:
+        # Where nothing is added there is nothing to keep: the same sums come out again.
+        self._memory = None if isinstance(mechanism, Exact) else Remembering(mechanism)
+        return mechanism if self._memory is None else self._memory
+
+    def _asked_before(self, question: Question) -> Question:
+        """The question as it was asked: another machine may compute other last digits, and sites would take it for another."""
+        if self._replaying and self._asked is not None:
+            question, self._asked = self._asked, None
+            self._parties.study.require_question(question)
+        elif not self._replaying:
+            self._asked = question
+        return question
+
+    @property
+    def over(self) -> bool:
+        """Whether there is a result, or the study has stopped for now."""
+        return self.party.result is not None or self.stopped is not None
+
+    @property
+    def begun(self) -> bool:
+        """Whether the first question has been asked."""
+        return not self._transcript.empty
+
+    def begin(self) -> list[Letter]:
+        """The first question; after a crash what is still awaited, or after a lost quorum the question of that turn again."""
+        if not self.begun:
+            return self._moved(Event("begin"), self.party.start)
+        if self.stopped is not None:
+            if self._parties.request.private and self.party.paid_in_vain:
+                raise BudgetExceeded(
+                    "the last round was charged and came to nothing, and what is left of the budget does not pay for the rest of "
+                    "the study. Nothing more was charged; a new study needs a budget of its own"
+                )
+            self.stopped = None
+            return self._moved(Event("resume"), self.party.resume)
+        # Those who are connected already; others are told when they join.
+        return [letter for name in self._parties.layout.below[self.party.name] for letter in self.rejoined(name)]
+
+    def take(self, sender: str, data: bytes) -> list[Letter]:
+        """What follows from a part."""
+        try:
+            mail = opened(data, sender=sender, me=self.party.name, limit=self._limit)
+            self.traffic[mail.body.turn].up += len(data)
+            return self._moved(Event("mail", sender, data), lambda: self.party.receive(mail))
+        except PeerError as error:
+            self.refused += 1
+            self._tell(Happening("refused", error.peer, error.why))
+            return []
+
+    def wait_over(self) -> list[Letter]:
+        """Ask those who are silent once more, or go on without them."""
+        return self._moved(Event("timeout"), self.party.timeout)
+
+    def rejoined(self, other: str) -> list[Letter]:
+        """What is awaited from one who is back, or the answer."""
+        return self._letters(self.party.rejoined(other))
+
+    def _moved(self, event: Event, move: Callable[[], list[Envelope]]) -> list[Letter]:
+        """Let the hub move, write down why it did, and hand out what it says."""
+        said: list[Envelope] = []
+        try:
+            said = move()
+        except ProtocolError as error:
+            # A lost quorum, for one. It is part of what happened: the hub is to be there again when it is resumed.
+            self.stopped = error
+        released = None if self._memory is None else self._memory.taken()
+        self._transcript.add(Event(event.kind, event.sender, event.data, released, self._came_to()))
+        return self._letters(said)
+
+    def _came_to(self) -> bytes | None:
+        """What the hub has come to in a move: another question, or the answer."""
+        asked, self._asked = self._asked, None
+        body: Ask | Done | None = None if asked is None else Ask(0, asked)
+        if self.party.result is not None:
+            body = Done(0, self._parties.study.answer(self.party.result))
+        return None if body is None else encode(Envelope(self.party.name, self.party.name, body))
+
+    def _letters(self, mails: list[Envelope]) -> list[Letter]:
+        letters: list[Letter] = []
+        for mail in mails:
+            raw = encode(mail)
+            self.traffic[mail.body.turn].down += len(raw)
+            letters.append((mail.receiver, raw))
+        return letters
+
+    def _replay(self) -> None:
+        """Be where the transcript ends. Nothing leaves."""
+        self._replaying = True
+        for event in self._transcript.events():
+            if self._memory is not None:
+                self._memory.recall(event.released)
+            body = None if event.asked is None else decode(event.asked).body
+            if isinstance(body, Ask):
+                self._asked = body.question
+            try:
+                self._letters(self._again(event))
+            except ProtocolError as error:
+                self.stopped = error
+            if isinstance(body, Done) and self.party.result is not None:
+                # As everybody was told, to the last digit.
+                self.party.result = found_in(self._parties, body.arrays)
+            if self._asked is not None:
+                raise ProtocolError(
+                    "the transcript holds questions that this hub does not ask: it is of another version"
+                )
+        if self._memory is not None:
+            self._memory.require_all_given()
+            self._memory.taken()
+        self._replaying = False
+
+    def _again(self, event: Event) -> list[Envelope]:
+        match event.kind:
+            case "begin":
+                return self.party.start()
+            case "resume":
+                self.stopped = None
+                return self.party.resume()
+            case "timeout":
+                return self.party.timeout()
+            case "mail":
+                mail = decode(event.data, limit=self._limit)
+                self.traffic[mail.body.turn].up += len(event.data)
+                return self.party.receive(mail)
+
+    def _note(self, turn: Turn) -> None:
+        traffic = self.traffic[turn.number]
+        ledger = self._parties.ledgers.get(self.party.name)
+        lines = () if ledger is None else ledger.charges
+        done = round_of(
+            turn,
+            method=self._parties.request.plan.method,
+            down=traffic.down,
+            up=traffic.up,
+            charges=lines[self._lines :],
+        )
+        self._lines = len(lines)
+        self.rounds.append(done)
+        if not self._replaying:
+            missing = f", without {', '.join(done.missing[:5])}" if done.missing else ""
+            self._tell(Happening("round", done.stage, f"{len(done.answered)} answered{missing}"))

@@ -1,0 +1,126 @@
+"""`NodeAgent`: an inner node of a tree over the network. It has neither rows nor noise, and keeps nothing: started again, it asks
+those below it once more, and they repeat what they said."""
+
+from typing import final
+
+from eigenveil.errors import PeerError, require
+from eigenveil.network.agents.durable import Desk, Happening, Letter, Tell, opened
+from eigenveil.network.agents.runner import NOTE, Runner
+from eigenveil.network.agents.site import READY, THANKS
+from eigenveil.network.agents.site_data import credentials_of, place_of
+from eigenveil.network.identity.certificates import Keys, recogniser
+from eigenveil.network.study.file import StudyFile
+from eigenveil.network.study.parties import parties_of
+from eigenveil.protocols import Envelope, Node
+from eigenveil.protocols.wire import encode
+from eigenveil.runtimes.grpc import Switchboard
+
+__all__ = ["NodeAgent"]
+
+
+@final
+class _NodeDesk(Desk):
+    """The mail of a node, as it comes. Changes in place."""
+
+    def __init__(self, party: Node, *, limit: int, tell: Tell) -> None:
+        self.party: Node = party
+        self._limit, self._tell = limit, tell
+
+    @property
+    def over(self) -> bool:
+        """Whether the answer has been passed on."""
+        return self.party.over
+
+    def begin(self) -> list[Letter]:
+        """A node is asked."""
+        return []
+
+    def take(self, sender: str, data: bytes) -> list[Letter]:
+        """Questions from above, parts from below."""
+        try:
+            return _letters(self.party.receive(opened(data, sender=sender, me=self.party.name, limit=self._limit)))
+        except PeerError as error:
+            self._tell(Happening("refused", error.peer, error.why))
+            return []
+
+    def wait_over(self) -> list[Letter]:
+        """Those below have had time enough."""
+        return _letters(self.party.timeout())
+
+    def rejoined(self, other: str) -> list[Letter]:
+        """One below is back."""
+        return _letters(self.party.rejoined(other))
+
+
+def _letters(mails: list[Envelope]) -> list[Letter]:
+    return [(mail.receiver, encode(mail)) for mail in mails]
+
+
+@final
+class NodeAgent:
+    """An inner node of the tree of a `study`. Changes in place."""
+
+    def __init__(self, study: StudyFile, *, keys: Keys, tell: Tell = lambda happening: None) -> None:
+        require(study.carrier == "tree", f"{study.name!r} is no tree, and has no nodes")
+        self.study, self.place = study, place_of(study, keys, role="node")
+        self.parties = parties_of(study)
+        self._keys, self._tell = keys, tell
+        self._thanks: set[str] = set()
+        self._ready: set[str] = set()
+        # The connections, while there are any.
+        self.board: Switchboard | None = None
+
+    @property
+    def below(self) -> tuple[str, ...]:
+        """Who talks to this node from below."""
+        return tuple(self.parties.layout.below[self.place.name])
+
+    async def run(self, *, listen: str, address: str | None = None) -> None:
+        """Pass on until the answer has been; `address` is where to find who stands above, unless the study file is right."""
+        above = self.study.place(self.parties.above[self.place.name])
+        limit = self.study.params.largest
+        board = self.board = Switchboard(
+            self.place.name,
+            credentials=credentials_of(self.study, self._keys),
+            greeting=self.study.greeting,
+            limit=limit,
+        )
+        desk = _NodeDesk(self.parties.node(self.place.name), limit=limit, tell=self._tell)
+
+        async def report() -> None:
+            # The hub begins when its nodes say that all below them are there; one that was stopped in the middle only goes on.
+            if self._ready >= set(self.below):
+                await board.send(above.name, NOTE, READY)
+
+        async def greet(name: str) -> None:
+            if name in self.below and name not in self.parties.layout.nodes:
+                self._ready.add(name)
+            await report()
+
+        async def noted(sender: str, words: bytes) -> None:
+            if words == THANKS:
+                self._thanks.add(sender)
+            elif words == READY:
+                self._ready.add(sender)
+                await report()
+
+        runner = Runner(desk, board, tell=self._tell, notes=noted, greet=greet)
+        try:
+            seen = [self.study.place(name).certificate for name in self.below]
+            await board.listen(listen, recognise=recogniser(seen))
+            network, where = self.study.params, address or above.address
+            assert where is not None
+            self._tell(
+                Happening("waiting", "", f"for {len(self.below)} to join below, then for {above.name} at {where}")
+            )
+            board.dial(
+                above.name, where, certificate=above.certificate.pem.encode(), server_name=above.certificate.server_name
+            )
+            await runner.run(lambda: desk.over)
+            await runner.linger(
+                seconds=network.deadline * (1 + network.retries), over=lambda: self._thanks >= set(self.below)
+            )
+            await runner.note(above.name, THANKS)
+        finally:
+            await board.close()
+            runner.close()

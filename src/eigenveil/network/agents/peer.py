@@ -1,0 +1,267 @@
+"""`PeerAgent`: a peer of a study without a hub, over the network. What it lets out is in its book before it leaves.
+
+Peers begin when each has heard, from neighbour to neighbour, that all are there. A peer that is stopped in the middle does not
+come back into the study: its neighbours have left it behind, and what it would say again would have to be paid for again.
+"""
+
+import json
+from collections.abc import Callable
+from typing import Final, final
+
+from eigenveil.errors import PeerError, ProtocolError, require
+from eigenveil.estimators.fitted import model_of
+from eigenveil.estimators.gossip.guarantee import gossip_promise
+from eigenveil.estimators.gossip.parties import PeerParties
+from eigenveil.estimators.settings import peers_settings
+from eigenveil.model import Model
+from eigenveil.network.agents.durable import Desk, Happening, Letter, Tell, opened
+from eigenveil.network.agents.refusals import Refusals
+from eigenveil.network.agents.runner import NOTE, Runner
+from eigenveil.network.agents.site_data import Holding, account_of, credentials_of, place_of, require_policy
+from eigenveil.network.identity.certificates import Keys, recogniser
+from eigenveil.network.ledger.durable import Account, Book, Opened
+from eigenveil.network.policy import Policy
+from eigenveil.network.study.file import StudyFile
+from eigenveil.network.study.parties import peer_parties_of, study_settings
+from eigenveil.protocols import Envelope, Pass
+from eigenveil.protocols.gossip import Peer, PeerTurn
+from eigenveil.protocols.wire import encode
+from eigenveil.runtimes.grpc import Switchboard
+
+__all__ = ["PeerAgent"]
+
+_DONE: Final = b"done"
+_READY: Final = b"ready "
+
+
+@final
+class _PeerDesk(Desk):
+    """A peer's mail. Changes in place: new charges and what they paid for are in the book before anything is handed out."""
+
+    def __init__(self, party: Peer, parties: PeerParties, book: Book, *, study: str, limit: int, tell: Tell) -> None:
+        self.party: Peer = party
+        self._book, self._study, self._limit, self._tell = book, study, limit, tell
+        self._ledger = parties.ledgers.get(party.name)
+        self._number = self._lines = 0
+        self._refusals = Refusals(book, study, tell)
+
+    @property
+    def over(self) -> bool:
+        """Whether there is a result or an error."""
+        return self.party.over
+
+    def begin(self) -> list[Letter]:
+        """Cards, or the first numbers."""
+        return self._kept(self.party.start(), b"")
+
+    def take(self, sender: str, data: bytes) -> list[Letter]:
+        """What follows from a neighbour's numbers."""
+        try:
+            said = self.party.receive(opened(data, sender=sender, me=self.party.name, limit=self._limit))
+        except PeerError as error:
+            self._refusals.note(error)
+            return []
+        return self._kept(said, data)
+
+    def wait_over(self) -> list[Letter]:
+        """A neighbour has been silent for long."""
+        return self._kept(self.party.timeout(), b"")
+
+    def rejoined(self, other: str) -> list[Letter]:
+        """A neighbour is back."""
+        return self._kept(self.party.rejoined(other), b"")
+
+    def _kept(self, mails: list[Envelope], came: bytes) -> list[Letter]:
+        said = [encode(mail) for mail in mails]
+        charges = () if self._ledger is None else self._ledger.charges[self._lines :]
+        # Without a promise nothing is charged; that something was let out is written down all the same, once.
+        first = self._number == 0 and any(isinstance(mail.body, Pass) for mail in mails)
+        if charges or first:
+            self._book.commit(self._study, self._number, came=came, said=said, charges=charges)
+            self._number, self._lines = self._number + 1, self._lines + len(charges)
+            for charge in charges:
+                self._tell(Happening("said", "", f"{charge.label} at mu {charge.mu:.4g}"))
+        return [(mail.receiver, raw) for mail, raw in zip(mails, said, strict=True)]
+
+
+@final
+class PeerAgent:
+    """One peer: its place in the `study`, its table, its book, and the name of its `dataset` there. Changes in place: it spends.
+
+    Nothing is connected and nothing is spent before `run`.
+    """
+
+    def __init__(
+        self,
+        study: StudyFile,
+        *,
+        keys: Keys,
+        holding: Holding,
+        book: Book,
+        dataset: str,
+        policy: Policy | None,
+        tell: Tell = lambda happening: None,
+    ) -> None:
+        require(study.carrier == "gossip", f"{study.name!r} has a hub: run `eigenveil site`")
+        self.study, self.policy = study, policy
+        self.place = place_of(study, keys, role="peer")
+        self.parties = peer_parties_of(study)
+        self._keys, self._holding, self._book, self._tell = keys, holding, book, tell
+        request = self.parties.request
+        require_policy(policy, study, holding, me=self.place.name, method=request.method)
+        budget = request.budget
+        mu = 0.0 if budget is None else budget.mu
+        self.account: Account = account_of(study, dataset, party=self.place.name, budget=budget, mu=mu)
+        self.near = request.graph.neighbours(self.place.name)
+        self._ready: set[str] = {self.place.name}
+        self._done: set[str] = set()
+        # The connections, while there are any.
+        self.board: Switchboard | None = None
+
+    async def run(
+        self,
+        deliver: Callable[[Model], None],
+        *,
+        listen: str,
+        note: str | None = None,
+        ready: Callable[[int], None] = lambda port: None,
+    ) -> Model:
+        """Take part until the answer is here. `deliver` gets the model before the study is closed in the book.
+
+        `listen` is where this peer can be reached, and `ready` is told the port. `note` is a line for the book.
+        """
+        life = None if self.policy is None else self.policy.life
+        with self._book.lock(self.study.digest):
+            entered = self._book.join(self.account, life=life)
+            self._require_new(entered)
+            if note is not None:
+                self._book.note(self.study.digest, note)
+            party = self.parties.peer(
+                self.place.name,
+                self._holding.rows,
+                watch=self._turned,
+                identity=self._keys.identity,
+                secret=entered.secret,
+            )
+            desk = _PeerDesk(
+                party,
+                self.parties,
+                self._book,
+                study=self.study.digest,
+                limit=self.study.params.largest,
+                tell=self._tell,
+            )
+            return await self._carry(desk, deliver, listen, ready)
+
+    def _require_new(self, entered: Opened) -> None:
+        if entered.finished:
+            raise ProtocolError(f"this peer has finished the study {self.study.name!r}: its model was written then")
+        if entered.entries:
+            raise ProtocolError(
+                f"this peer was stopped in the middle of the study {self.study.name!r}, and its neighbours have left it "
+                "behind. What was charged stays charged; `eigenveil ledger close` frees what was reserved beyond that"
+            )
+
+    async def _carry(
+        self, desk: _PeerDesk, deliver: Callable[[Model], None], listen: str, ready: Callable[[int], None]
+    ) -> Model:
+        network = self.study.params
+        board = self.board = Switchboard(
+            self.place.name,
+            credentials=credentials_of(self.study, self._keys),
+            greeting=self.study.greeting,
+            limit=network.largest,
+        )
+
+        async def noted(sender: str, words: bytes) -> None:
+            if words == _DONE:
+                self._done.add(sender)
+            elif self._learnt(words):
+                await self._say(board, self._known())
+
+        async def greet(name: str) -> None:
+            await board.send(name, NOTE, self._known())
+
+        reply = 0.0 if self.policy is None else self.policy.reply_seconds
+        runner = Runner(
+            desk, board, tell=self._tell, notes=noted, greet=greet, there=lambda _: self._ready, reply=reply
+        )
+        try:
+            order = [place.name for place in self.study.peers]
+            mine = order.index(self.place.name)
+            seen = [self.study.place(name).certificate for name in self.near]
+            ready(await board.listen(listen, recognise=recogniser(seen)))
+            for name in self.near:
+                # Of two neighbours the later one in the study file calls.
+                if order.index(name) < mine:
+                    place = self.study.place(name)
+                    assert place.address is not None
+                    board.dial(
+                        name,
+                        place.address,
+                        certificate=place.certificate.pem.encode(),
+                        server_name=place.certificate.server_name,
+                    )
+            self._tell(Happening("waiting", "", f"for {len(order) - 1} others to be there"))
+            await runner.gather(order, seconds=network.join)
+            self._tell(Happening("began"))
+            await runner.begin()
+            await runner.run(lambda: desk.over)
+            if desk.party.error is not None:
+                raise desk.party.error
+            model = self._model(desk.party)
+            deliver(model)
+            self._book.finish(self.study.digest)
+            await self._say(board, _DONE)
+            # Neighbours may still need numbers of the last turn.
+            await runner.linger(seconds=network.deadline * (1 + network.retries), over=lambda: self._all_done(board))
+            return model
+        finally:
+            await board.close()
+            runner.close()
+
+    def _known(self) -> bytes:
+        """Who is there, as far as this peer has heard."""
+        return _READY + json.dumps(sorted(self._ready)).encode()
+
+    def _learnt(self, words: bytes) -> bool:
+        """Whether a neighbour knows of somebody that this peer had not heard of. What is no list of peers is ignored."""
+        if not words.startswith(_READY):
+            return False
+        try:
+            listed = json.loads(words[len(_READY) :])
+        except (ValueError, RecursionError):
+            return False
+        known = {name for name in listed if isinstance(name, str)} if isinstance(listed, list) else set()
+        new = (known & set(self.parties.names)) - self._ready
+        self._ready |= new
+        return bool(new)
+
+    async def _say(self, board: Switchboard, words: bytes) -> None:
+        for name in self.near:
+            await board.send(name, NOTE, words)
+
+    def _all_done(self, board: Switchboard) -> bool:
+        return all(name in self._done or name not in board.connected() for name in self.near)
+
+    def _turned(self, peer: Peer, turn: PeerTurn) -> None:
+        gone = len(self.parties.names) - len(turn.counted)
+        without = f", without {gone}" if gone else ""
+        self._tell(Happening("round", f"{turn.stage} {turn.step + 1}".strip(), f"{len(turn.counted)} peers{without}"))
+
+    def _model(self, party: Peer) -> Model:
+        request, found, counted = self.parties.request, party.result, party.counted
+        since = next((turn.number for turn in party.turns if set(turn.counted) <= set(counted)), 0)
+        return model_of(
+            found.subspace,
+            trace=found.trace,
+            people=found.people,
+            center=found.center,
+            noise_floor=self.parties.noise_floor(found, counted=counted),
+            guarantee=gossip_promise(self.parties, found, counted=counted, since=since),
+            scale=request.bounds.scale,
+            columns=self.study.columns,
+            settings=study_settings(
+                self.study, peers_settings(self.parties, peers=len(counted), rounds=len(party.turns), sent=None)
+            ),
+        )

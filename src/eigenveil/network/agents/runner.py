@@ -1,0 +1,183 @@
+"""`Runner`: one party over the network. It waits for mail and for time, lets the desk open it, and sends what the desk hands out.
+
+Mail to somebody who is not connected is dropped: when they are there again, both ends say what they still wait for. The party's
+work is done on a thread of its own, so that connections stay alive however long it takes.
+"""
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable, Collection, Set
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, TypeVar, final
+
+from eigenveil.data.rows import in_silence
+from eigenveil.errors import ProtocolError
+from eigenveil.network.agents.durable import Desk, Happening, Letter, Tell
+from eigenveil.protocols import Wait
+from eigenveil.runtimes.grpc import Event, Got, Joined, Left, Switchboard
+
+__all__ = ["MAIL", "NOTE", "Runner"]
+
+# Kinds of messages: mail between parties, and words between those who run them.
+MAIL: Final = 0
+NOTE: Final = 1
+_LONGEST_NOTE: Final = 1 << 20
+# Mail that may come before this party has begun.
+_EARLY: Final = 1000
+
+Done = TypeVar("Done")
+
+
+@final
+class Runner:
+    """Changes in place. `notes` is told of words from others, `greet` of who is connected; `reply` is a fixed time in seconds
+    that answers take, or 0. `there` says who counts as present, of those who are connected, while others are waited for.
+    """
+
+    def __init__(
+        self,
+        desk: Desk,
+        board: Switchboard,
+        *,
+        tell: Tell,
+        notes: Callable[[str, bytes], Awaitable[None]] | None = None,
+        greet: Callable[[str], Awaitable[None]] | None = None,
+        there: Callable[[Set[str]], Collection[str]] = lambda present: present,
+        reply: float = 0.0,
+    ) -> None:
+        self._desk, self._board, self._tell, self._notes, self._reply = desk, board, tell, notes, reply
+        # Those whose coming has been told, and not only happened.
+        self._present: set[str] = set()
+        self._greeting, self._there = greet, there
+        self._early: list[Got] = []
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="party")
+        self._wait: Wait | None = None
+        self._until = math.inf
+
+    async def gather(self, names: Collection[str], *, seconds: float, enough: int | None = None) -> None:
+        """Wait until all of `names` are there. After `seconds` go on if they are `enough`; otherwise an error."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + seconds
+        while missing := self._missing(names):
+            try:
+                event = await asyncio.wait_for(self._board.events.get(), max(0.0, until - loop.time()))
+            except TimeoutError:
+                here = len(names) - len(missing)
+                if enough is not None and here >= enough:
+                    break
+                raise ProtocolError(
+                    f"{', '.join(sorted(missing)[:10])} did not join within {seconds:g} seconds, and nothing was asked of anybody"
+                ) from None
+            await self._heard(event)
+            if isinstance(event, Joined):
+                await self._greet(event.name)
+            elif isinstance(event, Got) and event.kind == MAIL and len(self._early) < _EARLY:
+                self._early.append(event)
+
+    async def _heard(self, event: Event) -> None:
+        """Connections, and words between those who run parties."""
+        match event:
+            case Joined(name=name):
+                self._present.add(name)
+                self._tell(Happening("joined", name))
+            case Left(name=name, why=why):
+                self._present.discard(name)
+                self._tell(Happening("left", name, why))
+            case Got(name=name, kind=kind, data=data):
+                if kind == NOTE and len(data) <= _LONGEST_NOTE and self._notes is not None:
+                    await self._notes(name, data)
+
+    async def begin(self) -> None:
+        """Let the party say what it says first."""
+        await self._send(await self._work(self._desk.begin))
+        self._watch()
+
+    async def run(self, over: Callable[[], bool]) -> None:
+        """Carry mail until that is `over`."""
+        loop = asyncio.get_running_loop()
+        early, self._early = self._early, []
+        for mail in early:
+            await self._opened(mail)
+        while not over():
+            left = self._until - loop.time()
+            try:
+                event = await asyncio.wait_for(self._board.events.get(), None if left == math.inf else max(0.0, left))
+            except TimeoutError:
+                self._wait = None
+                await self._send(await self._work(self._desk.wait_over))
+                self._watch()
+                continue
+            await self._heard(event)
+            match event:
+                case Joined(name=name):
+                    await self._greet(name)
+                    await self._send(await self._work(lambda: self._desk.rejoined(name)))
+                    self._watch()
+                case Got(kind=kind) if kind == MAIL:
+                    await self._opened(event)
+                case _:
+                    continue
+
+    async def _opened(self, event: Got) -> None:
+        """Let the desk open mail, and send what it hands out."""
+        came = asyncio.get_running_loop().time()
+        letters = await self._work(lambda: self._desk.take(event.name, event.data))
+        await self._in_time(came)
+        await self._send(letters)
+        self._watch()
+
+    async def _greet(self, name: str) -> None:
+        if self._greeting is not None:
+            await self._greeting(name)
+
+    def _missing(self, names: Collection[str]) -> set[str]:
+        return set(names) - set(self._there(self._present))
+
+    async def linger(self, *, seconds: float, over: Callable[[], bool]) -> None:
+        """Stay for those who are still to hear the end, at most so long."""
+        try:
+            await asyncio.wait_for(self.run(over), seconds)
+        except TimeoutError:
+            return
+
+    async def note(self, name: str, words: bytes) -> None:
+        """Say something to who runs another party."""
+        await self._board.send(name, NOTE, words)
+
+    def close(self) -> None:
+        """Let the thread end."""
+        self._worker.shutdown(wait=True, cancel_futures=True)
+
+    def _watch(self) -> None:
+        """Set the clock for what the party has begun to wait for. It is one that never goes back."""
+        wait = self._desk.party.waiting
+        if wait is None:
+            self._wait, self._until = None, math.inf
+        elif self._wait is None or wait.number != self._wait.number:
+            self._wait, self._until = wait, asyncio.get_running_loop().time() + wait.seconds
+
+    async def _work(self, move: Callable[[], Done]) -> Done:
+        """On the thread of the party; it is not torn in half when whoever waits for it is interrupted."""
+        future = asyncio.get_running_loop().run_in_executor(self._worker, in_silence(move))
+        return await asyncio.shield(future)
+
+    async def _in_time(self, came: float) -> None:
+        """Wait until a whole number of fixed times has passed: how long the work took is then not told by the clock."""
+        if self._reply > 0:
+            now = asyncio.get_running_loop().time()
+            turns = max(1, math.ceil((now - came) / self._reply))
+            await asyncio.sleep(came + turns * self._reply - now)
+
+    async def _send(self, letters: list[Letter]) -> None:
+        if len(letters) == 1:
+            await self._board.send(letters[0][0], MAIL, letters[0][1])
+        elif letters:
+            # One after the other to each, and to all at once.
+            by_name: dict[str, list[bytes]] = {}
+            for name, data in letters:
+                by_name.setdefault(name, []).append(data)
+            await asyncio.gather(*(self._send_all(name, them) for name, them in by_name.items()))
+
+    async def _send_all(self, name: str, them: list[bytes]) -> None:
+        for data in them:
+            await self._board.send(name, MAIL, data)

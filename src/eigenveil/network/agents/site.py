@@ -1,0 +1,170 @@
+"""`SiteAgent`: a site of a study over the network, from its table to its model. It spends only what its book has let it."""
+
+import asyncio
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final, final
+
+from eigenveil.errors import ProtocolError, require
+from eigenveil.model import Model
+from eigenveil.network.agents.durable import Happening, Tell
+from eigenveil.network.agents.runner import Runner
+from eigenveil.network.agents.site_data import Holding, account_of, credentials_of, place_of, require_policy
+from eigenveil.network.agents.site_desk import SiteDesk
+from eigenveil.network.identity.certificates import Keys
+from eigenveil.network.ledger.durable import Account, Book, Opened
+from eigenveil.network.policy import Policy
+from eigenveil.network.study.file import StudyFile
+from eigenveil.network.study.parties import federated_model, found_in, parties_of
+from eigenveil.privacy import Budget, Charge
+from eigenveil.runtimes.grpc import Switchboard
+
+__all__ = ["READY", "STOPPED", "THANKS", "SiteAgent"]
+
+# What a site says when it has what it came for, and what a hub says when it stops before that.
+THANKS: Final = b"thanks"
+STOPPED: Final = b"stopped"
+# What a node says when all below it are there.
+READY: Final = b"ready"
+_GOODBYE: Final = 5.0
+
+
+@final
+class SiteAgent:
+    """One site: its place in the `study`, its table, its book, and the name of its `dataset` there. Changes in place: it spends.
+
+    Nothing is connected and nothing is spent before `run`.
+    """
+
+    def __init__(
+        self,
+        study: StudyFile,
+        *,
+        keys: Keys,
+        holding: Holding,
+        book: Book,
+        dataset: str,
+        policy: Policy | None,
+        tell: Tell = lambda happening: None,
+    ) -> None:
+        require(study.carrier != "gossip", f"{study.name!r} is a study between peers: run `eigenveil peer`")
+        self.study, self.policy = study, policy
+        self.place = place_of(study, keys, role="site")
+        self.parties = parties_of(study)
+        self._keys, self._holding, self._book, self._tell = keys, holding, book, tell
+        require_policy(policy, study, holding, me=self.place.name, method=self.parties.request.plan.method)
+        self.account = self._account(dataset)
+        # The connections, while there are any.
+        self.board: Switchboard | None = None
+
+    @property
+    def above(self) -> str:
+        """Who asks this site: the hub, or a node of the tree."""
+        return self.parties.above[self.place.name]
+
+    def _account(self, dataset: str) -> Account:
+        request, masked = self.parties.request, self.parties.masked
+        budget = request.at_sites if request.at_sites is not None else request.at_hub
+        if masked is not None and masked.lattice.gaussian is not None and budget is not None:
+            gaussian = masked.lattice.gaussian
+            account = account_of(self.study, dataset, party=self.place.name, budget=budget, mu=gaussian.mu)
+            # That masks fail adds its probability to delta, at any epsilon.
+            return account if not account.private else replace(account, beyond=masked.lattice.failure)
+        mu = 0.0 if budget is None else budget.mu
+        return account_of(self.study, dataset, party=self.place.name, budget=budget, mu=mu)
+
+    @property
+    def _whole(self) -> Charge | None:
+        """Where the hub adds the noise a site pays all at once: what the hub does with its part is out of its hands."""
+        request = self.parties.request
+        if request.at_sites is not None or request.at_hub is None or not self.account.private:
+            return None
+        return Charge("the whole study: the hub adds the noise", request.at_hub.mu)
+
+    async def run(
+        self, deliver: Callable[[Model], None], *, address: str | None = None, note: str | None = None
+    ) -> Model:
+        """Take part until the answer is here. `deliver` gets the model before the study is closed in the book.
+
+        `address` is where to find who stands above, unless that is where the study file says. `note` is a line for the book, such
+        as who consented.
+        """
+        life: Budget | None = None if self.policy is None else self.policy.life
+        with self._book.lock(self.study.digest):
+            entered = self._book.join(self.account, life=life)
+            if entered.finished:
+                raise ProtocolError(f"this site has finished the study {self.study.name!r}: its model was written then")
+            if note is not None:
+                self._book.note(self.study.digest, note)
+            desk = self._desk(entered)
+            if not entered.fresh:
+                self._tell(Happening("resumed", self.place.name, f"{len(entered.entries)} steps are in the book"))
+            if not desk.over:
+                await self._carry(desk, address)
+            assert desk.party.result is not None
+            found = found_in(self.parties, desk.party.result)
+            model = federated_model(self.study, self.parties, found, sites=len(self.parties.names), rounds=None)
+            deliver(model)
+            self._book.finish(self.study.digest)
+            return model
+
+    def _desk(self, entered: Opened) -> SiteDesk:
+        whole, request = self._whole, self.parties.request
+        # A share under masks is charged for the sum, with a person at all of their sites; a part with noise of its own is not.
+        stretch = 1.0 if self.parties.masked is not None else math.sqrt(request.person_sites)
+        lines = [charge for entry in entered.entries for charge in entry.charges if charge != whole]
+        spent = tuple(Charge(line.label, line.mu / stretch) for line in lines)
+        party = self.parties.member(
+            self.place.name, self._holding.rows, identity=self._keys.identity, secret=entered.secret, charges=spent
+        )
+        return SiteDesk(
+            party,
+            self.parties,
+            self._book,
+            entered,
+            study=self.study.digest,
+            above=self.above,
+            limit=self.study.params.largest,
+            whole=whole,
+            stretch=stretch,
+            tell=self._tell,
+        )
+
+    async def _carry(self, desk: SiteDesk, address: str | None) -> None:
+        above = self.study.place(self.above)
+        board = self.board = Switchboard(
+            self.place.name,
+            credentials=credentials_of(self.study, self._keys),
+            greeting=self.study.greeting,
+            limit=self.study.params.largest,
+        )
+        reply = 0.0 if self.policy is None else self.policy.reply_seconds
+        runner = Runner(desk, board, tell=self._tell, notes=self._noted, reply=reply)
+        try:
+            where = address or above.address
+            assert where is not None
+            self._tell(Happening("waiting", above.name, f"for {above.name} at {where}"))
+            board.dial(
+                above.name,
+                where,
+                certificate=above.certificate.pem.encode(),
+                server_name=above.certificate.server_name,
+            )
+            await runner.run(lambda: desk.over)
+            async with asyncio.timeout(_GOODBYE):
+                await runner.note(above.name, THANKS)
+        except TimeoutError:
+            # The answer is in the book; that the hub does not hear of it is no loss.
+            pass
+        finally:
+            await board.close()
+            runner.close()
+
+    async def _noted(self, sender: str, words: bytes) -> None:
+        if words == STOPPED:
+            self._tell(
+                Happening(
+                    "waiting", sender, f"{sender} has stopped; when it is started again the study goes on from there"
+                )
+            )

@@ -1,0 +1,140 @@
+"""What a site or peer has before it takes part: its place in the study, its table, its policy and its account.
+
+Nothing here sends anything. Everything that must be refused is refused here, before anything is revealed.
+"""
+
+import hashlib
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import final
+
+import numpy as np
+
+from eigenveil.data.rows import CheckedRows, Rows, block_size
+from eigenveil.data.tables import read_table
+from eigenveil.errors import ParameterError, require
+from eigenveil.estimators.sites import people_at
+from eigenveil.network.identity.certificates import Keys
+from eigenveil.network.ledger.durable import Account
+from eigenveil.network.policy import Policy, PolicyRefusal
+from eigenveil.network.study.file import Place, StudyFile
+from eigenveil.params.declarations.study import said_in_file
+from eigenveil.privacy import Budget
+from eigenveil.runtimes.grpc import Credentials
+from eigenveil.tasks.fit.bounds import RowBounds
+
+__all__ = ["Holding", "account_of", "credentials_of", "place_of", "require_policy"]
+
+
+def place_of(study: StudyFile, keys: Keys, *, role: str) -> Place:
+    """The place in the study of who holds these keys; a `ValueError` if there is none, or it is another's, or out of date."""
+    mine = keys.certificate
+    place = next((one for one in study.places if one.certificate.public == mine.public), None)
+    require(
+        place is not None, f"these are the keys of {mine.name!r}, and the study {study.name!r} has no place for them"
+    )
+    assert place is not None
+    require(
+        place.certificate.key_digest == mine.key_digest,
+        f"the study has another certificate of {place.name!r} than the one beside its key: one of them is out of date",
+    )
+    require(
+        place.certificate.role == role,
+        f"{place.name!r} is a {place.certificate.role} in this study: run `eigenveil {place.certificate.role}`",
+    )
+    # Of others it is found out when they are talked to.
+    place.certificate.require_current()
+    return place
+
+
+def credentials_of(study: StudyFile, keys: Keys) -> Credentials:
+    """What the party shows to others, and whose signature it takes."""
+    return Credentials(keys.tls_key, keys.certificate.pem.encode(), study.authority.encode())
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Holding:
+    """A site's table: `rows` with the columns of a study in their order, how many `people` are in it, and whether its columns
+    were `named` or are taken to be those of the study."""
+
+    rows: Rows
+    people: int
+    named: bool = True
+
+    @classmethod
+    def read(cls, path: Path, study: StudyFile) -> "Holding":
+        """The columns that the study names, from a file that may have others; the error names the file and no value."""
+        try:
+            table = read_table(path, person=study.params.person, columns=study.columns)
+        except UnicodeDecodeError:
+            # Its own words would quote a byte of the table.
+            raise ValueError(f"{path} is not UTF-8 text") from None
+        count = table.rows.shape[1]
+        require(
+            count == len(study.columns),
+            f"{path} has {count} columns without names, and the study has {len(study.columns)}: {', '.join(study.columns[:8])}",
+        )
+        return cls.of(table.rows, study, named=table.columns is not None)
+
+    @classmethod
+    def of(cls, rows: Rows, study: StudyFile, *, named: bool = True) -> "Holding":
+        """Rows that are at hand."""
+        require(
+            rows.shape[1] == len(study.columns),
+            f"the rows have {rows.shape[1]} columns, and the study has {len(study.columns)}",
+        )
+        if rows.sparse:
+            _require_sparse(study)
+        return cls(CheckedRows(rows), round(people_at(rows)), named)
+
+    def fingerprint(self) -> bytes:
+        """A digest of all rows, for the site alone: to notice that a name stands for other rows than before."""
+        state = hashlib.sha256(repr(self.rows.shape).encode())
+        for block in self.rows.blocks(block_size(self.rows)):
+            values = block.values.toarray() if block.sparse else block.values
+            state.update(np.ascontiguousarray(values, dtype="<f8").data)
+            if block.weights is not None:
+                state.update(np.ascontiguousarray(block.weights, dtype="<f8").data)
+        return state.digest()
+
+
+def _require_sparse(study: StudyFile) -> None:
+    """Refuse bounds that a sparse table could only be brought into by filling it."""
+    given = {
+        name: getattr(study.params, name) for name in ("row_bound", "column_bounds", "origin", "mean_bound", "scale")
+    }
+    try:
+        RowBounds.check(len(study.columns), private=study.private, sparse=True, **given)
+    except ValueError as error:
+        why = said_in_file(error) if isinstance(error, ParameterError) else error
+        raise ValueError(f"the table is sparse, and the study does not go with that: {why}") from error
+
+
+def require_policy(policy: Policy | None, study: StudyFile, holding: Holding, *, me: str, method: str) -> None:
+    """Refuse a study that does not fit the table, or that the policy does not allow, with all reasons at once."""
+    if study.sizes is not None:
+        # Others go by it, and it is public; whether it is right is not.
+        require(
+            study.sizes[me] == holding.people,
+            f"[sizes] of the study says that {me} has {study.sizes[me]} people, and that is not what is here",
+        )
+    if policy is None:
+        return
+    reasons = [*policy.refusals(study, me=me, method=method), *policy.refusals_of_rows(holding.people)]
+    if policy.limits.columns is not None and not holding.named:
+        reasons.append("[limits] columns: the table has no names of columns, so nobody can tell which they are")
+    if reasons:
+        raise PolicyRefusal(reasons)
+
+
+def account_of(study: StudyFile, dataset: str, *, party: str, budget: Budget | None, mu: float) -> Account:
+    """What the study may spend of a dataset: `mu` of Gaussian noise, for a promise of `budget`, or all there is.
+
+    What of delta is not in mu adds up over studies by itself.
+    """
+    if budget is None or study.seed is not None:
+        # Noise from a seed that stands in the study file protects nobody.
+        return Account(study.digest, study.name, dataset, study.trust, None, None, math.inf, party=party)
+    return Account(study.digest, study.name, dataset, study.trust, budget.epsilon, budget.delta, mu, party=party)

@@ -1,0 +1,1 @@
+"""Keys and certificates: who is who, and which name belongs to which key."""

@@ -1,0 +1,299 @@
+"""The study's certificate authority: it signs requests, after a person has compared the pin.
+
+A request proves that its sender holds both private keys: the TLS key signed the request, and the Ed25519 identity signed
+what the request says. The authority copies that and adds dates; it cannot change a word of it.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+from pathlib import Path
+from typing import Final, final
+
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric.ec import (
+    SECP256R1,
+    EllipticCurvePrivateKey,
+    EllipticCurvePublicKey,
+    generate_private_key,
+)
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import ExtendedKeyUsageOID
+
+from eigenveil.errors import require
+from eigenveil.network.identity.binding import Claim, common_name, host_from, one_block, parsed, spki
+from eigenveil.network.identity.certificates import Certificate, Role, authority_in, in_file, pem_of, private_keys_in
+from eigenveil.protocols.keys import Identity
+
+__all__ = [
+    "AUTHORITY",
+    "AUTHORITY_DAYS",
+    "DAYS",
+    "HUB",
+    "Authority",
+    "Request",
+    "file_stem",
+    "free_place",
+    "new_request",
+    "write_new",
+]
+
+AUTHORITY: Final = "authority"
+HUB: Final = "hub"
+AUTHORITY_DAYS: Final = 825
+DAYS: Final = 365
+MOST_DAYS: Final = 3660
+# Clocks of different organisations differ: a certificate of this minute must be good on a clock that is behind.
+_EARLIER: Final = timedelta(hours=1)
+_LONGEST_STEM: Final = 100
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a party asks to be signed: its name, role, Ed25519 `public` half and hosts. Made by `read`, which checks it."""
+
+    name: str
+    role: Role
+    public: bytes
+    hosts: tuple[str, ...]
+    pem: str
+
+    @classmethod
+    def read(cls, pem: str | bytes) -> "Request":
+        """The request in a PEM text from anybody; a `ValueError` unless both its TLS key and its identity signed it."""
+        raw = one_block(pem, "CERTIFICATE REQUEST")
+        found = parsed("request", lambda: x509.load_pem_x509_csr(raw))
+        key = spki(parsed("request", found.public_key))
+        signed = parsed("request", lambda: found.is_signature_valid)
+        require(signed, "its TLS key did not sign it: it was forged or changed")
+        subject, extensions = parsed("request", lambda: (found.subject, found.extensions))
+        claim = Claim.of(subject, extensions)
+        claim.require_signed(key)
+        text = found.public_bytes(Encoding.PEM).decode()
+        return cls(claim.name, claim.role, claim.public, claim.hosts, text)
+
+    @classmethod
+    def load(cls, path: Path) -> "Request":
+        """The request in a file; a `ValueError` that names the file unless it is as `read` wants it."""
+        return in_file(path, cls.read)
+
+    @property
+    def pin(self) -> str:
+        """The Ed25519 public key in 64 lower-case hex digits: what others pin."""
+        return self.public.hex()
+
+
+def new_request(name: str, role: Role, hosts: Sequence[str] = ()) -> tuple[Request, bytes]:
+    """A request with fresh keys, and the private file (PEM) that goes with it: the identity, then the TLS key.
+
+    >>> request, private = new_request("north", "site")
+    >>> request.name, request.role, len(request.pin)
+    ('north', 'site', 64)
+    """
+    identity, key = Identity.fresh(), generate_private_key(SECP256R1())
+    claim = Claim.made(name, role, [host_from(host) for host in hosts], identity=identity, key=spki(key.public_key()))
+    builder = x509.CertificateSigningRequestBuilder().subject_name(common_name(name))
+    for extension in claim.extensions():
+        builder = builder.add_extension(extension, critical=False)
+    pem = builder.sign(key, SHA256()).public_bytes(Encoding.PEM)
+    signer = Ed25519PrivateKey.from_private_bytes(identity.private_bytes())
+    return Request.read(pem), pem_of(signer) + pem_of(key)
+
+
+@final
+class Authority:
+    """The key that signs the certificates of one study, and its own certificate, `pem`.
+
+    >>> authority = Authority.fresh()
+    >>> certificate = authority.sign(new_request("north", "site")[0])
+    >>> certificate.require_issued_by(authority.pem)
+    >>> certificate.role
+    'site'
+    """
+
+    def __init__(self, pem: str | bytes, key: EllipticCurvePrivateKey) -> None:
+        self._certificate, self._key = authority_in(pem), key
+        matches = spki(key.public_key()) == spki(self._certificate.public_key())
+        require(matches, "the private key of the authority is not the one in its certificate")
+        self.pem = self._certificate.public_bytes(Encoding.PEM).decode()
+        self.begins, self.ends = self._certificate.not_valid_before_utc, self._certificate.not_valid_after_utc
+
+    @classmethod
+    def fresh(cls, *, days: int = AUTHORITY_DAYS, now: datetime | None = None) -> "Authority":
+        """A new one, self-signed, that may sign parties and no other authorities, for so many days."""
+        _require_days(days)
+        key, now = generate_private_key(SECP256R1()), datetime.now(UTC) if now is None else now
+        public = key.public_key()
+        # Two studies' authorities must not share a name: TLS looks for the signer by it.
+        subject = common_name(f"eigenveil authority {sha256(spki(public)).hexdigest()[:16]}")
+        made = (
+            _dated(subject, subject, public, now - _EARLIER, now + timedelta(days=days))
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(_usage(authority=True), critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
+            .sign(key, SHA256())
+        )
+        return cls(made.public_bytes(Encoding.PEM), key)
+
+    @classmethod
+    def load(cls, folder: Path) -> "Authority":
+        """The one in authority.key and authority.crt of a coordinator's folder."""
+        private, public = folder / f"{AUTHORITY}.key", folder / f"{AUTHORITY}.crt"
+        both = private.is_file() and public.is_file()
+        require(both, f"there is no authority in {folder}: eigenveil keys init {folder} makes one")
+        match private_keys_in(private):
+            case [EllipticCurvePrivateKey() as key]:
+                pass
+            case _:
+                raise ValueError(f"{private} is not the private key file of an authority")
+        return in_file(public, lambda pem: cls(pem, key))
+
+    def private_pem(self) -> bytes:
+        """What to keep in a safe place: whoever has it can sign requests, though not make up an identity that is pinned."""
+        return pem_of(self._key)
+
+    def sign(self, request: Request, *, days: int = DAYS, now: datetime | None = None) -> Certificate:
+        """The certificate for a request, from now for so many days, and never longer than the authority itself."""
+        _require_days(days)
+        require(
+            Request.read(request.pem) == request,
+            f"the request of {request.name!r} says something else than its PEM text",
+        )
+        now = datetime.now(UTC) if now is None else now
+        require(
+            self.begins <= now <= self.ends,
+            f"the authority is good from {self.begins:%Y-%m-%d} to {self.ends:%Y-%m-%d} and it is {now:%Y-%m-%d} by this "
+            "computer's clock: a new authority needs a new folder (eigenveil keys init)",
+        )
+        asked = x509.load_pem_x509_csr(request.pem.encode())
+        public = asked.public_key()
+        assert isinstance(public, EllipticCurvePublicKey)
+        begins, ends = max(now - _EARLIER, self.begins), min(now + timedelta(days=days), self.ends)
+        names, identity = Claim.of(asked.subject, asked.extensions).extensions()
+        made = (
+            _dated(asked.subject, self._certificate.subject, public, begins, ends)
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(_usage(authority=False), critical=True)
+            .add_extension(
+                x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH]),
+                critical=False,
+            )
+            .add_extension(names, critical=False)
+            .add_extension(identity, critical=False)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False)
+            .sign(self._key, SHA256())
+        )
+        return Certificate.read(made.public_bytes(Encoding.PEM))
+
+
+def file_stem(name: str) -> str:
+    """What the files of a party are called: its name with everything but letters, digits, "_", "." and "-" as "-".
+
+    >>> file_stem("St. Mary's / Ward 3"), file_stem("../etc/passwd")
+    ('St.-Mary-s-Ward-3', 'etc-passwd')
+    """
+    safe = "".join(letter if letter.isalnum() or letter in "_.-" else "-" for letter in name)
+    while "--" in safe:
+        safe = safe.replace("--", "-")
+    safe = safe.strip(".-")
+    if len(safe.encode()) > _LONGEST_STEM:
+        # Disks allow 255 bytes; the digest keeps two long names with the same beginning apart.
+        safe = f"{safe.encode()[:_LONGEST_STEM].decode(errors='ignore')}-{sha256(name.encode()).hexdigest()[:8]}"
+    require(bool(safe), f"a name needs at least one letter or digit to make a file name from, got {name!r}")
+    return safe
+
+
+def free_place(folder: Path, request: Request) -> Path:
+    """Where the certificate of this request goes in the coordinator's folder: FOLDER/NAME.crt.
+
+    One name, one identity, one file: a `ValueError` if a certificate that is there already says otherwise.
+    """
+    target = folder / f"{file_stem(request.name)}.crt"
+    for path in sorted(folder.glob("*.crt")):
+        try:
+            found = in_file(path, Certificate.read)
+        except ValueError:
+            # The authority's own, or something that nobody can use as the certificate of a party.
+            continue
+        match found.name == request.name, found.public == request.public:
+            case True, True:
+                require(path != target, f"{path} is the certificate of this very request; to renew it, move it away")
+            case True, False:
+                raise ValueError(f"{path} is of another identity with the same name; if it is void, move it away")
+            case False, True:
+                raise ValueError(
+                    f"{path} is of the same identity with the name {found.name!r}; each party needs its own"
+                )
+            case _:
+                require(
+                    path != target, f"{path} is of {found.name!r}, and {request.name!r} would have the same file name"
+                )
+    require(not target.exists(), f"{target} already exists, and certificates are never overwritten")
+    return target
+
+
+def write_new(*, private: Mapping[Path, bytes] | None = None, public: Mapping[Path, str] | None = None) -> None:
+    """Write all these files or none: private ones readable by their owner only from the first byte on, public ones by all.
+
+    A `ValueError` if one of them is there already. A lost key could not be made again, so nothing is ever overwritten.
+    """
+    wanted = [(path, content, 0o600) for path, content in (private or {}).items()]
+    wanted += [(path, content.encode(), 0o644) for path, content in (public or {}).items()]
+    done: list[Path] = []
+    try:
+        for path, content, mode in wanted:
+            try:
+                handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            except FileExistsError:
+                raise ValueError(f"{path} already exists, and keys and certificates are never overwritten") from None
+            done.append(path)
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            path.chmod(mode)
+    except BaseException:
+        # Nobody has seen these keys yet, and half of them would only stand in the way of the next try.
+        for path in done:
+            path.unlink(missing_ok=True)
+        raise
+
+
+def _dated(
+    subject: x509.Name, issuer: x509.Name, public: EllipticCurvePublicKey, begins: datetime, ends: datetime
+) -> x509.CertificateBuilder:
+    """The part of a certificate that an authority's and a party's have in common."""
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(public)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(begins)
+        .not_valid_after(ends)
+    )
+
+
+def _usage(*, authority: bool) -> x509.KeyUsage:
+    """What a key is for: to sign certificates, or to sign in TLS."""
+    return x509.KeyUsage(
+        key_cert_sign=authority,
+        digital_signature=not authority,
+        crl_sign=False,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _require_days(days: int) -> None:
+    require(1 <= days <= MOST_DAYS, f"days must lie between 1 and {MOST_DAYS}, got {days}")

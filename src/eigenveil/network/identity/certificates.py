@@ -1,0 +1,301 @@
+"""Identities: a certificate that says who holds a TLS key, and the private keys behind it.
+
+Others pin the Ed25519 public key of a party, its `pin`. The certificate binds a TLS key to it with a signature by that
+identity, so whoever has pinned it needs to trust no authority.
+"""
+
+import os
+import stat
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import Final, TypeVar, final
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_pem_private_key,
+)
+
+from eigenveil.errors import require
+from eigenveil.network.identity.binding import (
+    LARGEST_PEM,
+    Claim,
+    Role,
+    one_block,
+    parsed,
+    server_name_of,
+    spki,
+)
+from eigenveil.protocols.keys import KEY, Identity
+
+__all__ = [
+    "Certificate",
+    "Keys",
+    "Role",
+    "authority_in",
+    "contents",
+    "in_file",
+    "is_authority",
+    "others_may_read",
+    "party_keys_in",
+    "pem_of",
+    "pin_words",
+    "private_keys_in",
+    "recogniser",
+]
+
+_END_OF_KEY: Final = b"-----END PRIVATE KEY-----"
+
+Made = TypeVar("Made")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """Who a party is, for others: name, role, Ed25519 `public` half (32 bytes), and the TLS key it speaks with.
+
+    `key_digest` is the SHA-256 of the TLS key's SubjectPublicKeyInfo (DER); `hosts` are the names and addresses it may be
+    reached at, of which the first is `server_name`; `begins` and `ends` are in UTC. All of it is read from `pem` and signed
+    by the party itself, dates apart; whether the authority's signature and the date are right are separate questions.
+    """
+
+    name: str
+    role: Role
+    public: bytes
+    pem: str
+    key_digest: bytes
+    hosts: tuple[str, ...]
+    begins: datetime
+    ends: datetime
+
+    def __post_init__(self) -> None:
+        said = (self.name, self.role, self.public, self.pem, self.key_digest, self.hosts, self.begins, self.ends)
+        require(said == _said_in(self.pem), f"the certificate of {self.name!r} says something else than its PEM text")
+
+    @classmethod
+    def read(cls, pem: str | bytes) -> "Certificate":
+        """The certificate in a PEM text from anybody; a `ValueError` unless it is well formed and its identity signed it."""
+        return cls(*_said_in(pem))
+
+    def require_issued_by(self, authority_pem: str) -> None:
+        """A `ValueError` unless the authority with this certificate signed this one."""
+        authority = authority_in(authority_pem)
+        mine = x509.load_pem_x509_certificate(self.pem.encode())
+        try:
+            mine.verify_directly_issued_by(authority)
+        except (ValueError, TypeError, InvalidSignature):
+            raise ValueError(
+                f"the certificate of {self.name!r} was not signed by this study's authority; "
+                "the coordinator must sign its request: eigenveil keys sign"
+            ) from None
+
+    def require_current(self, now: datetime | None = None) -> None:
+        """A `ValueError`, which says what to do, before the certificate begins and after it ends."""
+        now = datetime.now(UTC) if now is None else now
+        require(now.tzinfo is not None, "now must have a time zone")
+        shown = f"it is {now.astimezone(UTC):%Y-%m-%d %H:%M} UTC by this computer's clock"
+        require(
+            now >= self.begins,
+            f"the certificate of {self.name!r} begins on {self.begins:%Y-%m-%d %H:%M} UTC, and {shown}: set the clock, or wait",
+        )
+        require(
+            now <= self.ends,
+            f"the certificate of {self.name!r} ended on {self.ends:%Y-%m-%d %H:%M} UTC, and {shown}: "
+            "the coordinator signs its request again (eigenveil keys sign) and makes a new study file with the new certificate; "
+            "the keys and the pin stay the same",
+        )
+
+    @property
+    def pin(self) -> str:
+        """The Ed25519 public key in 64 lower-case hex digits: what others pin."""
+        return self.public.hex()
+
+    @property
+    def server_name(self) -> str:
+        """The DNS name in the certificate that stands for this identity, whatever host it runs on."""
+        return server_name_of(self.public)
+
+
+def pin_words(pin: str) -> str:
+    """The pin in groups of four, to be read aloud.
+
+    >>> pin_words("0123456789abcdef" * 4)[:24]
+    '0123 4567 89ab cdef 0123'
+    """
+    well = len(pin) == 2 * KEY and set(pin) <= set("0123456789abcdef")
+    require(well, f"a pin has {2 * KEY} lower-case hex digits, got {pin[:100]!r}")
+    return " ".join(pin[at : at + 4] for at in range(0, len(pin), 4))
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Keys:
+    """The private half of a party with its certificate: its `identity`, and `tls_key` in PEM. Never printed."""
+
+    certificate: Certificate
+    identity: Identity = field(repr=False)
+    tls_key: bytes = field(repr=False)
+
+    def __post_init__(self) -> None:
+        own = self.identity.public == self.certificate.public
+        require(own, f"the identity is not the one in the certificate of {self.certificate.name!r}")
+        match _private_keys(self.tls_key):
+            case [EllipticCurvePrivateKey() as key] if _digest_of(key) == self.certificate.key_digest:
+                pass
+            case _:
+                raise ValueError(f"the TLS key is not the one in the certificate of {self.certificate.name!r}")
+
+    @classmethod
+    def load(cls, path: Path) -> "Keys":
+        """The keys in NAME.key, which only its owner may read, with the certificate NAME.crt beside it."""
+        require(path.suffix == ".key", f"{path} must be a private key file, whose name ends in .key")
+        identity, tls_key = party_keys_in(path)
+        beside, request = path.with_suffix(".crt"), path.with_suffix(".request")
+        require(
+            beside.exists() or not request.exists(),
+            f"{beside} is not there yet: send {request} to the coordinator, who signs it and sends back {beside.name}",
+        )
+        require(beside.is_file(), f"{path} needs its certificate {beside.name} beside it, which is not there")
+        return in_file(beside, lambda pem: cls(Certificate.read(pem), identity, tls_key))
+
+
+def party_keys_in(path: Path, *, even_if_readable: bool = False) -> tuple[Identity, bytes]:
+    """The identity and the TLS key (PEM) in the private file of a party."""
+    match private_keys_in(path, even_if_readable=even_if_readable):
+        case [Ed25519PrivateKey() as identity, EllipticCurvePrivateKey() as key]:
+            return Identity(identity.private_bytes_raw()), pem_of(key)
+        case _:
+            raise ValueError(f"{path} is not the private key file of a party")
+
+
+def pem_of(key: PrivateKeyTypes) -> bytes:
+    """A private key in PEM (PKCS 8). Whoever reads it has the key."""
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+
+def private_keys_in(path: Path, *, even_if_readable: bool = False) -> list[PrivateKeyTypes]:
+    """The private keys in a file; a `ValueError` if others may read or change it, unless `even_if_readable`."""
+    found = _private_keys(contents(path, private=not even_if_readable))
+    require(bool(found), f"{path} is not a private key file, or it is damaged")
+    return found
+
+
+def authority_in(pem: str | bytes) -> x509.Certificate:
+    """The certificate of an authority in a PEM text; a `ValueError` unless it is one, with an ECDSA P-256 key."""
+    raw = one_block(pem, "CERTIFICATE")
+    found = parsed("authority's certificate", lambda: x509.load_pem_x509_certificate(raw))
+    parsed("authority's certificate", lambda: (found.subject, found.not_valid_before_utc, found.not_valid_after_utc))
+    spki(parsed("authority's certificate", found.public_key))
+    extensions = parsed("authority's certificate", lambda: found.extensions)
+    require(_signs_others(extensions), "it is not the certificate of an authority")
+    return found
+
+
+def is_authority(pem: str | bytes) -> bool:
+    """Whether a PEM text is the certificate of an authority."""
+    try:
+        authority_in(pem)
+    except ValueError:
+        return False
+    return True
+
+
+def recogniser(certificates: Iterable[Certificate]) -> Callable[[bytes], str | None]:
+    """From the PEM that somebody showed in TLS to the name of whose key it is; None for a stranger.
+
+    TLS itself proves that they hold the key. A certificate signed anew for the same key is the same party.
+    """
+    listed = list(certificates)
+    names = {certificate.key_digest: certificate.name for certificate in listed}
+    require(
+        len(names) == len(listed) == len(set(names.values())), "every certificate needs a key and a name of its own"
+    )
+
+    def recognise(pem: bytes) -> str | None:
+        if len(pem) > LARGEST_PEM:
+            return None
+        try:
+            key = spki(x509.load_pem_x509_certificate(pem).public_key())
+        # Whatever is wrong with it, it is nobody we know.
+        except Exception:
+            return None
+        return names.get(sha256(key).digest())
+
+    return recognise
+
+
+def in_file(path: Path, read: Callable[[bytes], Made]) -> Made:
+    """What `read` makes of a small file that anybody may have written; each `ValueError` names the file."""
+    raw = contents(path)
+    try:
+        return read(raw)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def others_may_read(path: Path) -> bool:
+    """Whether others than its owner may read or change a file. Windows keeps that elsewhere: always False there."""
+    return _open_to_others(path.stat().st_mode)
+
+
+def contents(path: Path, *, private: bool = False) -> bytes:
+    """What is in a small file; where it is `private`, only if nobody but its owner may read or change it."""
+    with path.open("rb") as file:
+        mode = os.fstat(file.fileno()).st_mode
+        require(stat.S_ISREG(mode), f"{path} is not a file")
+        unsafe = private and _open_to_others(mode)
+        require(not unsafe, f"{path} may be read or changed by others, which a private key must not: chmod 600 {path}")
+        raw = file.read(LARGEST_PEM + 1)
+    require(len(raw) <= LARGEST_PEM, f"{path} is larger than {LARGEST_PEM} bytes: it is no key or certificate")
+    return raw
+
+
+def _said_in(pem: str | bytes) -> tuple[str, Role, bytes, str, bytes, tuple[str, ...], datetime, datetime]:
+    """The fields of `Certificate`, from a PEM text that may be anybody's."""
+    raw = one_block(pem, "CERTIFICATE")
+    found = parsed("certificate", lambda: x509.load_pem_x509_certificate(raw))
+    extensions = parsed("certificate", lambda: found.extensions)
+    subject = parsed("certificate", lambda: found.subject)
+    begins, ends = parsed("certificate", lambda: (found.not_valid_before_utc, found.not_valid_after_utc))
+    key = spki(parsed("certificate", found.public_key))
+    require(not _signs_others(extensions), "it is the certificate of an authority, not of a party")
+    claim = Claim.of(subject, extensions)
+    claim.require_signed(key)
+    text = found.public_bytes(Encoding.PEM).decode()
+    return claim.name, claim.role, claim.public, text, sha256(key).digest(), claim.hosts, begins, ends
+
+
+def _private_keys(pem: bytes) -> list[PrivateKeyTypes]:
+    """The private keys in a PEM text; none where it is damaged or there is something else in it."""
+    *blocks, rest = pem.split(_END_OF_KEY)
+    try:
+        return [] if rest.strip() else [load_pem_private_key(block + _END_OF_KEY, None) for block in blocks]
+    # The error of the parser goes no further: nothing says that it quotes no private byte.
+    except Exception:
+        return []
+
+
+def _digest_of(key: EllipticCurvePrivateKey) -> bytes:
+    public = key.public_key()
+    return sha256(public.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)).digest()
+
+
+def _signs_others(extensions: x509.Extensions) -> bool:
+    try:
+        return extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+    except x509.ExtensionNotFound:
+        return False
+
+
+def _open_to_others(mode: int) -> bool:
+    return os.name != "nt" and bool(mode & 0o077)

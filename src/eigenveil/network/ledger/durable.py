@@ -1,0 +1,317 @@
+"""`Book`: a site's durable ledger. A charge and the exact bytes it pays for are on the disk before they leave the site.
+
+One file serves all studies and all datasets of a site, for life. Each thing that happens is a line, sealed with the hash of
+the lines before it, and every budget is read off sealed lines. A site that dies at any moment opens the book again, finds
+each step either whole or not at all, and repeats what it said byte for byte: nothing is paid twice and nothing leaves unpaid.
+
+What no file can find out by itself: putting an old copy of the book back forgets the charges since. The defence is the head,
+the hash of the last line. Note it elsewhere (`eigenveil ledger verify` prints it, `export` ends with it), and `verify(head)`
+will find out.
+"""
+
+import hmac
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, final
+
+from eigenveil.errors import BudgetExceeded, require
+from eigenveil.network.ledger import tables as table
+from eigenveil.network.ledger.budget import (
+    Account,
+    Entry,
+    Opened,
+    Standing,
+    State,
+    alike,
+    require_life,
+    require_study,
+    require_words,
+)
+from eigenveil.network.ledger.entries import BookError, Line, digest_of
+from eigenveil.network.ledger.file import BookFile, locked
+from eigenveil.network.ledger.replay import DatasetState, Replay, StudyState
+from eigenveil.privacy.accounting import Budget
+from eigenveil.privacy.ledger import Charge
+
+__all__ = ["Account", "Book", "BookError", "DatasetState", "Entry", "Line", "Opened", "StudyState"]
+
+_GOES_ON: Final = "the budget of that name goes on counting for the people in both"
+_ADD_UP: Final = "for the people in them the budgets of both names add up"
+_PER_LOOK: Final = 500
+_LONGEST_NOTE: Final = 1000
+
+
+@final
+class Book:
+    """The ledger of a site on disk. Changes in place, and in the file, which several processes may have open.
+
+    >>> import tempfile
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> account = Account("0" * 64, "heart study", "patients", "masked", epsilon=1.0, delta=1e-6, mu=0.23)
+    >>> with Book.open(Path(folder.name) / "ledger.db") as book:
+    ...     opened = book.join(account, life=Budget(2.0, 1e-5))
+    ...     book.commit(account.study, 0, came=b"ask", said=[b"noisy sum"], charges=[Charge("sum", 0.1)])
+    ...     again = book.join(account, life=Budget(2.0, 1e-5))
+    >>> again.entries[0].said, again.entries[0].charges, again.secret == opened.secret
+    ((b'noisy sum',), (Charge(label='sum', mu=0.1),), True)
+    >>> folder.cleanup()
+    """
+
+    def __init__(self, file: BookFile) -> None:
+        """Use `Book.open` or `Book.reading`."""
+        self._file = file
+        self._key: bytes | None = None
+
+    @classmethod
+    def open(cls, path: Path, *, create: bool = True) -> "Book":
+        """The book at `path`, made if there is none and `create` says so. Only its owner may be able to read it."""
+        return cls(BookFile.open(path, create=create))
+
+    @classmethod
+    def reading(cls, path: Path) -> "Book":
+        """The book at `path` to look at: nothing is written, not even beside it. Closing may raise: `BookFile.reading`."""
+        return cls(BookFile.reading(path))
+
+    def close(self) -> None:
+        """Close the file; what was committed is there."""
+        self._file.close()
+
+    def __enter__(self) -> "Book":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def declare(self, dataset: str, fingerprint: bytes) -> list[str]:
+        """Say which rows go by the name `dataset`; warnings where they were others before, or are known by another name.
+
+        `fingerprint` is a digest of the rows. Only a keyed digest of it is stored, and none is in a line.
+        """
+        require_words("dataset", dataset)
+        require(len(fingerprint) > 0, "fingerprint must not be empty")
+        with self._file.writing() as tables:
+            self._require_own_name(tables, dataset)
+            mark = hmac.digest(table.key_of(tables), b"rows" + fingerprint, "sha256")
+            seen = "SELECT print FROM prints WHERE dataset = ? ORDER BY seen DESC LIMIT 1"
+            last = tables.execute(seen, (dataset,)).fetchone()
+            elsewhere = "SELECT DISTINCT dataset FROM prints WHERE print = ? AND dataset != ? ORDER BY dataset"
+            names = [name for (name,) in tables.execute(elsewhere, (mark, dataset))]
+            changed = last is not None and last[0] != mark
+            if last is None or changed:
+                tables.execute("INSERT INTO prints (dataset, print) VALUES (?, ?)", (dataset, mark))
+                body = {"rows": "changed" if changed else "first", "known_as": names}
+                table.append(tables, "declare", body, dataset=dataset)
+        other = [f"the rows of {dataset!r} are not those last seen under this name: {_GOES_ON}"] if changed else []
+        return other + [f"the rows of {dataset!r} are also known as {name!r}: {_ADD_UP}" for name in names]
+
+    def mark(self, data: bytes) -> dict[str, Any]:
+        """What a line of this book says of these bytes."""
+        if self._key is None:
+            with self._file.looking() as tables:
+                self._key = table.key_of(tables)
+        return digest_of(self._key, data)
+
+    def join(self, account: Account, *, life: Budget | None) -> Opened:
+        """Reserve what `account` may spend in the life of its dataset, or reopen the study if it was joined before.
+
+        `BudgetExceeded` says what is spent, reserved, asked and allowed, and nothing is written. With `life=None` the policy
+        sets no bound, and only there (or with an infinite epsilon) may a study without privacy be joined. A study joined again is
+        held to the `life` given then. `BookError` if it was joined with another account, or abandoned. A study that has
+        finished can be looked at, and says so.
+        """
+        with self._file.writing() as tables:
+            known = table.standing_of(tables, account.study)
+            if known is None:
+                return self._join(account, Standing(account.mu, account.beyond, life), tables)
+            before = table.study_of(tables, account.study).account
+            if not account.same(before):
+                party = f" by {before.party!r}" if before.party != account.party else ""
+                raise BookError(
+                    f"study {account.title!r} was joined before{party} on other terms: dataset {before.dataset!r}, trust "
+                    f"{before.trust!r}, epsilon {before.epsilon}, delta {before.delta}; what was joined cannot be changed"
+                )
+            standing = known[1]
+            if standing.state == "abandoned":
+                raise BookError(f"study {account.title!r} was closed for good and cannot be joined again")
+            if standing.state == "open":
+                self._hold_to(life, account, standing, tables)
+            (secret,) = tables.execute("SELECT secret FROM studies WHERE study = ?", (account.study,)).fetchone()
+            entries = tuple(table.entries_of(tables, account.study))
+            return Opened(False, secret or b"", entries, finished=standing.state == "finished")
+
+    def lock(self, study: str) -> AbstractContextManager[None]:
+        """Hold `study` for this process alone; `BookError` that names it where another has it."""
+        require_study(study)
+        refusal = f"study {study[:16]} is run by another process here, and only one may run it at a time"
+        return locked(self._file.path, study[:32], refusal)
+
+    def commit(
+        self,
+        study: str,
+        number: int,
+        *,
+        came: bytes,
+        said: Sequence[bytes],
+        charges: Sequence[Charge],
+        keep: bool = True,
+    ) -> None:
+        """Write step `number`: what came, what will be said, and what it costs. Send only after this returned.
+
+        On return all of it is on the disk; after any error none of it is. `BudgetExceeded` if it does not fit in what is
+        reserved, or in the life given when joining. `BookError` if this is not the next step (another process has gone on),
+        the study is not open, or the disk refuses. With `keep=False` only digests are stored.
+        """
+        # Marked before the book is held: others wait for it meanwhile.
+        digests = self.mark(came), [self.mark(data) for data in said]
+        with self._file.writing() as tables:
+            dataset, known = _open(table.standing_of(tables, study), study)
+            if number != known.entries:
+                raise BookError(
+                    f"study {study[:16]} is at step {known.entries}, not {number}: another process has gone on with it; "
+                    "nothing was written and nothing may leave"
+                )
+            standing = known.charged(charges, said=bool(said))
+            together = table.together_of(tables, dataset)
+            if charges and not together.within(standing.life):
+                raise BudgetExceeded(
+                    f"the studies of dataset {dataset!r} hold more than the life this study was joined under; join it again "
+                    "under the policy of today. Nothing was written and nothing may leave"
+                )
+            body = {
+                "number": number,
+                "charges": [[charge.label, float(charge.mu)] for charge in charges],
+                "came": digests[0],
+                "said": digests[1],
+                "kept": keep,
+                "standing": standing.values(),
+                "together": together.values(),
+            }
+            table.append(tables, "commit", body, study=study, dataset=dataset)
+            if keep:
+                rows = ((study, number, place, data) for place, data in enumerate((came, *said)))
+                tables.executemany("INSERT INTO stored VALUES (?, ?, ?, ?)", rows)
+
+    def prune(self, study: str, before: int) -> None:
+        """Drop the stored bytes of the steps before this number; digests and charges stay in the lines."""
+        with self._file.writing() as tables:
+            _open(table.standing_of(tables, study), study)
+            tables.execute("DELETE FROM stored WHERE study = ? AND number < ?", (study, before))
+            tables.execute("UPDATE studies SET pruned = max(pruned, ?) WHERE study = ?", (before, study))
+
+    def finish(self, study: str) -> None:
+        """The study ended: what it has not spent is free again, and its private randomness and its bytes are wiped."""
+        self._end(study, "finish", "finished")
+
+    def abandon(self, study: str) -> None:
+        """The study will not be gone on with: as `finish`, and it can never be joined or charged again."""
+        self._end(study, "abandon", "abandoned")
+
+    def note(self, study: str, words: str) -> None:
+        """A line for people about a study, joined or not: what was refused, who consented."""
+        require_study(study)
+        plain = "".join(letter if letter.isprintable() else " " for letter in words)[:_LONGEST_NOTE]
+        with self._file.writing() as tables:
+            row = tables.execute("SELECT dataset FROM studies WHERE study = ?", (study,)).fetchone()
+            table.append(tables, "note", {"words": plain}, study=study, dataset=None if row is None else row[0])
+
+    def datasets(self) -> tuple[DatasetState, ...]:
+        """Every dataset that was declared or joined, by name, with what its studies spent and hold."""
+        found = []
+        with self._file.looking() as tables:
+            names = tables.execute("SELECT dataset FROM prints UNION SELECT dataset FROM studies ORDER BY 1").fetchall()
+            for (name,) in names:
+                last = table.last_of_dataset(tables, name, joins=True)
+                life = None if last is None else table.standing_in(last).life
+                found.append(DatasetState.of(name, list(table.standings_of(tables, name).values()), life))
+        return tuple(found)
+
+    def studies(self) -> tuple[StudyState, ...]:
+        """Every study that was joined, in that order."""
+        with self._file.looking() as tables:
+            names = tables.execute("SELECT study FROM studies ORDER BY joined").fetchall()
+            return tuple(table.study_of(tables, study) for (study,) in names)
+
+    @property
+    def head(self) -> str:
+        """The hash of the last line: noted elsewhere, it proves later that nothing before it was changed or cut off."""
+        with self._file.looking() as tables:
+            return table.last_line(tables).hash
+
+    def lines(self) -> Iterator[Line]:
+        """Every line, in order, as they are; `verify` checks them."""
+        number = 0
+        while True:
+            # One look after the other, so that nobody has to wait for whoever reads slowly. Lines are only ever added.
+            with self._file.looking() as tables:
+                found = table.lines_after(tables, number, _PER_LOOK)
+            if not found:
+                return
+            yield from found
+            number = found[-1].number
+
+    def verify(self, head: str | None = None) -> Line:
+        """Check everything: each hash, each balance added up anew, and stored bytes against their digests.
+
+        Returns the last line: its number says how many there are, and its hash is the head to note down.
+        `head` is one noted earlier, and must be the hash of some line. `BookError` names the first line that is wrong.
+        Somebody who can write to the file can rewrite all of it, and an old copy put back is right in itself, though it has
+        forgotten the charges since: only a `head` kept elsewhere tells.
+        """
+        with self._file.looking() as tables:
+            table.require_sound(tables)
+            replay = Replay()
+            last = replay.run(table.all_lines(tables), head=head)
+            table.require_stored(tables, replay)
+            return last
+
+    def _join(self, account: Account, standing: Standing, tables: table.Tables) -> Opened:
+        self._require_own_name(tables, account.dataset)
+        others = table.standings_of(tables, account.dataset)
+        require_life(list(others.values()), standing, dataset=account.dataset, title=account.title)
+        whose, body = (account.study, account.dataset), {"account": account.values()}
+        line = table.append_balance(tables, "join", whose, standing, others, body)
+        secret = secrets.token_bytes(32)
+        row = (*whose, line.number, secret)
+        tables.execute("INSERT INTO studies (study, dataset, joined, secret) VALUES (?, ?, ?, ?)", row)
+        return Opened(True, secret, (), finished=False)
+
+    def _require_own_name(self, tables: table.Tables, dataset: str) -> None:
+        """Refuse a name that people would take for another: its budget would be a second one for the same people."""
+        for (name,) in tables.execute("SELECT dataset FROM prints UNION SELECT dataset FROM studies").fetchall():
+            if name != dataset and alike(name, dataset):
+                raise BookError(
+                    f"there is a dataset {name!r} in this book, and {dataset!r} differs from it in nothing that one sees: use "
+                    "the name that is there, or another"
+                )
+
+    def _hold_to(self, life: Budget | None, account: Account, known: Standing, tables: table.Tables) -> None:
+        """From now on the study is held to `life`, which may have changed with the policy since it was joined."""
+        standing, others = replace(known, life=life), table.standings_of(tables, account.dataset)
+        rest = [found for study, found in others.items() if study != account.study]
+        require_life(rest, standing, dataset=account.dataset, title=account.title)
+        if life != known.life:
+            table.append_balance(tables, "life", (account.study, account.dataset), standing, others, {})
+
+    def _end(self, study: str, kind: str, state: State) -> None:
+        with self._file.writing() as tables:
+            dataset, known = _open(table.standing_of(tables, study), study)
+            others = table.standings_of(tables, dataset)
+            table.append_balance(tables, kind, (study, dataset), known.closed(state), others, {})
+            tables.execute("UPDATE studies SET secret = NULL WHERE study = ?", (study,))
+            tables.execute("DELETE FROM stored WHERE study = ?", (study,))
+        self._file.wipe_log()
+
+
+def _open(known: tuple[str, Standing] | None, study: str) -> tuple[str, Standing]:
+    require_study(study)
+    if known is None:
+        raise BookError(f"study {study[:16]} was never joined; nothing was written and nothing may leave")
+    if known[1].state != "open":
+        raise BookError(f"study {study[:16]} is {known[1].state}; nothing was written and nothing may leave")
+    return known

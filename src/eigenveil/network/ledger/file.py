@@ -1,0 +1,339 @@
+"""The file of a book: made whole or not at all, readable by its owner only, and written in transactions that survive a crash.
+
+It is one SQLite database in write-ahead mode with full synchronisation: COMMIT returns after the disk has said that the
+log is there (fdatasync), and what is half written is not there after a crash. It must lie on a local disk, because network
+file systems do not keep the locks. Never copy it without the -wal file beside it while a site runs.
+"""
+
+import contextlib
+import fcntl
+import os
+import secrets
+import sqlite3
+import stat
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, final
+
+from eigenveil.data.archive import whole_file
+from eigenveil.network.ledger.entries import BookError, Line, canonical
+
+__all__ = ["BookFile", "add_line", "locked"]
+
+# "EvBk": what SQLite keeps in the header of the file to say whose it is.
+_APPLICATION: Final = 0x4576426B
+_VERSION: Final = 1
+# Releases can be 25 MB: larger pages than usual halve the time to write them, and small ones take no longer.
+_PAGE: Final = 16384
+_WAIT_MS: Final = 30_000
+_SHORT_MS: Final = 1_000
+_BESIDE: Final = ("-wal", "-shm", "-journal")
+_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
+
+# `lines` decides every budget. `studies` and `stored` hold what lines must not: private randomness and the bytes of mail.
+# `prints` tells tables apart that go by one name, keyed with a secret of the book.
+_SCHEMA: Final = (
+    """CREATE TABLE lines (number INTEGER PRIMARY KEY, time TEXT NOT NULL, kind TEXT NOT NULL, study TEXT, dataset TEXT,
+    body TEXT NOT NULL, hash TEXT NOT NULL)""",
+    """CREATE INDEX lines_of_studies ON lines (study, number)
+    WHERE kind IN ('join', 'life', 'commit', 'finish', 'abandon')""",
+    """CREATE INDEX lines_of_datasets ON lines (dataset, number)
+    WHERE kind IN ('join', 'life', 'commit', 'finish', 'abandon')""",
+    """CREATE TABLE studies (study TEXT PRIMARY KEY, dataset TEXT NOT NULL, joined INTEGER NOT NULL REFERENCES lines (number),
+    secret BLOB, pruned INTEGER NOT NULL DEFAULT 0)""",
+    "CREATE INDEX studies_of_datasets ON studies (dataset)",
+    """CREATE TABLE stored (study TEXT NOT NULL REFERENCES studies (study), number INTEGER NOT NULL, place INTEGER NOT NULL,
+    data BLOB NOT NULL, PRIMARY KEY (study, number, place))""",
+    """CREATE TABLE prints (seen INTEGER PRIMARY KEY, dataset TEXT NOT NULL, print BLOB NOT NULL)""",
+    "CREATE TABLE keys (name TEXT PRIMARY KEY, key BLOB NOT NULL)",
+)
+# What is asked for, and what SQLite must answer afterwards: an answer that differs is an error, not a weaker book.
+_SETTINGS: Final = (
+    ("journal_mode", "WAL", "wal"),
+    ("synchronous", "FULL", 2),
+    ("fullfsync", "ON", 1),
+    ("checkpoint_fullfsync", "ON", 1),
+    ("foreign_keys", "ON", 1),
+    ("secure_delete", "ON", 1),
+    ("trusted_schema", "OFF", 0),
+    ("busy_timeout", str(_WAIT_MS), _WAIT_MS),
+)
+
+
+@final
+class BookFile:
+    """An open book: one connection, used by one thread at a time and by the process that opened it. Changes in place."""
+
+    def __init__(
+        self, path: Path, connection: sqlite3.Connection, *, untouched: tuple[int, int] | None, writes: bool
+    ) -> None:
+        self.path = path
+        self._connection: sqlite3.Connection | None = connection
+        self._process, self._lock = os.getpid(), threading.RLock()
+        self._untouched, self._writes = untouched, writes
+
+    @classmethod
+    def open(cls, path: Path, *, create: bool) -> "BookFile":
+        """Open the book at `path` to read and write; make it first if there is none and `create` says so."""
+        path = _whole(path)
+        if create and not path.exists():
+            with locked(path, "new"):
+                if not path.exists():
+                    _make(path)
+        _require_private(path)
+        with _as_book_errors(path):
+            connection = _connected(path, "mode=rw")
+            with _closed_on_error(connection):
+                _require_book(path, connection)
+                _settle(path, connection)
+        return cls(path, connection, untouched=None, writes=True)
+
+    @classmethod
+    def reading(cls, path: Path) -> "BookFile":
+        """Open the book at `path` so that neither it nor its folder is written to.
+
+        A book that is in use, or was left by a crash, has a -wal file beside it and is read through that (mode=ro). Without
+        one nobody has it open, and it is read as it is (immutable), without locks; so that this is sound, closing raises
+        `BookError` if the file was changed or taken into use meanwhile.
+        """
+        path = _whole(path)
+        _require_private(path)
+        in_use = path.with_name(path.name + "-wal").exists()
+        untouched = None if in_use else _state_of(path)
+        with _as_book_errors(path):
+            connection = _connected(path, "mode=ro" if in_use else "mode=ro&immutable=1")
+            with _closed_on_error(connection):
+                _require_book(path, connection)
+        return cls(path, connection, untouched=untouched, writes=False)
+
+    def close(self) -> None:
+        """Close the file. The last to close it writes the log into it and removes the log."""
+        with self._lock:
+            connection, self._connection = self._connection, None
+            if connection is None:
+                return
+            if os.getpid() == self._process:
+                connection.close()
+        if self._untouched is not None and self._untouched != _state_of(self.path):
+            raise BookError(f"{self.path} was taken into use while it was read; do it again")
+
+    @contextmanager
+    def writing(self) -> Iterator[sqlite3.Connection]:
+        """A transaction that holds the book alone, committed to the disk at the end, or undone after any error."""
+        with self._lock:
+            connection = self._ready()
+            if not self._writes:
+                raise BookError(f"{self.path} was opened to be read only")
+            with self._transaction(connection, "BEGIN IMMEDIATE", "nothing was written and nothing may leave"):
+                yield connection
+
+    @contextmanager
+    def looking(self) -> Iterator[sqlite3.Connection]:
+        """A transaction that sees the book as it is at one moment, whatever others write meanwhile."""
+        with self._lock:
+            connection = self._ready()
+            with self._transaction(connection, "BEGIN", "nothing was written"):
+                yield connection
+
+    def wipe_log(self) -> None:
+        """Write the log into the file and cut it to nothing, so that what was deleted is not left in it either.
+
+        Where another process is reading, it is left for the next who closes the book.
+        """
+        with self._lock, contextlib.suppress(sqlite3.Error):
+            connection = self._ready()
+            connection.execute(f"PRAGMA busy_timeout = {_SHORT_MS}").fetchall()
+            try:
+                # As a script: `execute` would take the first step of it only, which gives back one page.
+                connection.executescript("PRAGMA incremental_vacuum")
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            finally:
+                connection.execute(f"PRAGMA busy_timeout = {_WAIT_MS}").fetchall()
+
+    def _ready(self) -> sqlite3.Connection:
+        if self._connection is None:
+            raise BookError(f"{self.path} is closed")
+        if os.getpid() != self._process:
+            raise BookError(f"{self.path} was opened by another process; each process must open it itself")
+        return self._connection
+
+    @contextmanager
+    def _transaction(self, connection: sqlite3.Connection, begin: str, otherwise: str) -> Iterator[None]:
+        try:
+            connection.execute(begin)
+            yield
+            connection.execute("COMMIT")
+        except BaseException as error:
+            if connection.in_transaction:
+                with contextlib.suppress(sqlite3.Error):
+                    connection.execute("ROLLBACK")
+            if isinstance(error, sqlite3.Error):
+                raise BookError(f"{self.path}: {_why(error)}; {otherwise}") from error
+            raise
+
+
+@contextmanager
+def locked(path: Path, name: str, refusal: str | None = None) -> Iterator[None]:
+    """Hold a lock beside `path` that ends with this process, however it ends.
+
+    If another holds it: `BookError(refusal)`, or without a refusal wait for it.
+    """
+    beside = path.with_name(f".{path.name}.{name}.lock")
+    while True:
+        try:
+            handle = os.open(beside, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise BookError(f"{beside} cannot be made: {error.strerror}") from error
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | (0 if refusal is None else fcntl.LOCK_NB))
+        except OSError as error:
+            os.close(handle)
+            taken = isinstance(error, BlockingIOError) and refusal is not None
+            raise BookError(refusal if taken else f"{beside} cannot be locked: {error.strerror}") from error
+        # Who held it before may have removed the file between our two steps: then we hold what nobody else will look at.
+        with contextlib.suppress(FileNotFoundError):
+            if os.fstat(handle).st_ino == beside.stat().st_ino:
+                break
+        os.close(handle)
+    try:
+        yield
+    finally:
+        beside.unlink(missing_ok=True)
+        os.close(handle)
+
+
+def add_line(connection: sqlite3.Connection, line: Line) -> None:
+    """Write a line, inside a transaction."""
+    row = (line.number, line.time, line.kind, line.study, line.dataset, canonical(line.body), line.hash)
+    connection.execute("INSERT INTO lines VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+
+
+def _whole(path: Path) -> Path:
+    # Through a link SQLite would keep the log beside the link, and two names of one book would not see each other.
+    path = Path(path).resolve()
+    if not path.parent.is_dir():
+        raise BookError(f"{path}: the folder {path.parent} does not exist")
+    return path
+
+
+def _make(path: Path) -> None:
+    left = [path.name + ending for ending in _BESIDE if path.with_name(path.name + ending).exists()]
+    if left:
+        raise BookError(
+            f"there is no {path}, but {' and '.join(left)} beside it: charges may be in there. Put the book back; "
+            "if it is gone for good, move these away first"
+        )
+    with _as_book_errors(path), whole_file(path) as temporary:
+        connection = _connected(temporary, "mode=rw")
+        try:
+            connection.execute(f"PRAGMA page_size = {_PAGE}")
+            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+            _settle(path, connection)
+            connection.execute("BEGIN IMMEDIATE")
+            for statement in (*_SCHEMA, f"PRAGMA application_id = {_APPLICATION}", f"PRAGMA user_version = {_VERSION}"):
+                connection.execute(statement)
+            connection.execute("INSERT INTO keys VALUES ('prints', ?)", (secrets.token_bytes(32),))
+            # The random name makes the head of every book its own, from the first line on.
+            add_line(
+                connection, Line.after(None, kind="book", body={"version": _VERSION, "name": secrets.token_hex(16)})
+            )
+            connection.execute("COMMIT")
+            # The file alone is renamed. Closing would write the log into it as well, and not say whether it could.
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        finally:
+            connection.close()
+            for ending in _BESIDE:
+                temporary.with_name(temporary.name + ending).unlink(missing_ok=True)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _connected(path: Path, how: str) -> sqlite3.Connection:
+    # Threads take turns by the lock of `BookFile`.
+    return sqlite3.connect(
+        f"{path.as_uri()}?{how}", uri=True, isolation_level=None, timeout=_WAIT_MS / 1000, check_same_thread=False
+    )
+
+
+def _settle(path: Path, connection: sqlite3.Connection) -> None:
+    for name, value, wanted in _SETTINGS:
+        connection.execute(f"PRAGMA {name} = {value}").fetchall()
+        (found,) = connection.execute(f"PRAGMA {name}").fetchone() or (None,)
+        if found != wanted:
+            raise BookError(
+                f"{path}: this SQLite cannot be set to {name} = {value} (it answers {found}), which a book needs"
+            )
+
+
+def _require_private(path: Path) -> None:
+    # The file is not opened to look at it: closing it again would drop the locks SQLite holds on it in this process.
+    if not path.is_file():
+        raise BookError(f"{path} does not exist or is not a file")
+    for name in (path.name, *(path.name + ending for ending in _BESIDE)):
+        beside = path.with_name(name)
+        with contextlib.suppress(FileNotFoundError):
+            if beside.stat().st_mode & _OTHERS:
+                raise BookError(
+                    f"{beside} can be read or written by others, and it holds secrets of studies: chmod 600 {beside}"
+                )
+
+
+def _require_book(path: Path, connection: sqlite3.Connection) -> None:
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if application != _APPLICATION:
+        raise BookError(f"{path} is not a book of Eigenveil")
+    if version != _VERSION:
+        raise BookError(f"{path} is a book of version {version}; this program reads version {_VERSION}")
+    found = connection.execute("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY rowid").fetchall()
+    if [sql for (sql,) in found] != list(_SCHEMA):
+        raise BookError(f"{path} is damaged: its tables are not those of a book")
+
+
+def _state_of(path: Path) -> tuple[int, int]:
+    found = path.stat()
+    in_use = path.with_name(path.name + "-wal").exists()
+    return (-1, -1) if in_use else (found.st_mtime_ns, found.st_size)
+
+
+@contextmanager
+def _as_book_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise BookError(f"{path} cannot be opened as a book: {_why(error)}") from error
+    except OSError as error:
+        raise BookError(f"{path}: {error.strerror or type(error).__name__}") from error
+
+
+@contextmanager
+def _closed_on_error(connection: sqlite3.Connection) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        connection.close()
+        raise
+
+
+def _why(error: sqlite3.Error) -> str:
+    """What SQLite says, in words for those who run a site."""
+    match (getattr(error, "sqlite_errorname", "") or "").split("_")[1:]:
+        case ["FULL", *_]:
+            return "there is no room left on the disk"
+        case ["BUSY" | "LOCKED", *_]:
+            return f"another process has held it for {_WAIT_MS // 1000} seconds"
+        case ["IOERR", *_]:
+            return f"the disk refused ({error})"
+        case ["CANTOPEN" | "READONLY", *_]:
+            return "it or its folder cannot be written to, and there is a log (-wal) to be read with it; copy both elsewhere"
+        case ["NOTADB", *_]:
+            return "it is not a book of Eigenveil"
+        case ["CORRUPT", *_]:
+            return f"the file is damaged ({error})"
+        case _:
+            return str(error)

@@ -1,0 +1,170 @@
+"""What a book says of its studies and datasets, as values; and the same worked out again from the first line on.
+
+The book itself reads only the last line of each study, which repeats how the study stands. `Replay` trusts none of that: it
+adds up every charge anew and compares.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, final
+
+from eigenveil.errors import BudgetExceeded, require
+from eigenveil.network.ledger.budget import Account, Standing, State, Together
+from eigenveil.network.ledger.entries import BookError, Line, chained
+from eigenveil.privacy.accounting import Budget, epsilon_of
+from eigenveil.privacy.ledger import Charge
+
+__all__ = ["BUDGET_KINDS", "DatasetState", "Replay", "StudyState", "charges_in"]
+
+# The lines that change how a study stands. All others are for people.
+BUDGET_KINDS: Final = ("join", "life", "commit", "finish", "abandon")
+_ENDS: Final[dict[str, State]] = {"finish": "finished", "abandon": "abandoned"}
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class StudyState:
+    """A study as the book has it: its account, when it was joined, and how it stands. Public facts only."""
+
+    account: Account
+    joined: str
+    standing: Standing
+
+    @property
+    def state(self) -> State:
+        """Whether it is open, has finished, or was given up."""
+        return self.standing.state
+
+    @property
+    def spent(self) -> float:
+        """The mu of what it has released; infinite without privacy."""
+        return self.standing.spent
+
+    @property
+    def entries(self) -> int:
+        """How many steps were committed."""
+        return self.standing.entries
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class DatasetState:
+    """All studies of a declared dataset together.
+
+    `spent` is the mu of everything released so far, `reserved` what open studies hold, what they have spent included, and
+    `counted` what counts for life: the reserve of open studies and what closed ones spent. `beyond` comes on top, out of delta.
+    `life` is the budget for life that the last study was joined under.
+    """
+
+    name: str
+    open: int
+    closed: int
+    spent: float
+    reserved: float
+    counted: float
+    beyond: float
+    life: Budget | None
+
+    @classmethod
+    def of(cls, name: str, standings: Sequence[Standing], life: Budget | None) -> "DatasetState":
+        """The sums over the studies of a dataset."""
+        still = [standing for standing in standings if standing.state == "open"]
+        total = Together.of(standings)
+        spent = math.sqrt(math.fsum(standing.spent**2 for standing in standings))
+        reserved = math.sqrt(Together.of(still).counts)
+        closed = len(standings) - len(still)
+        return cls(name, len(still), closed, spent, reserved, math.sqrt(total.counts), total.beyond, life)
+
+    @property
+    def void(self) -> bool:
+        """Whether a study without privacy leaves no promise for life to be kept."""
+        return math.isinf(self.counted)
+
+    def epsilon(self, delta: float, *, mu: float | None = None) -> float:
+        """The epsilon of what was spent (or of `mu`) at `delta`; infinite where `beyond` leaves nothing of delta."""
+        require(0 < delta < 1, f"delta must lie in (0, 1), got {delta}")
+        left = delta - self.beyond
+        return epsilon_of(self.spent if mu is None else mu, left) if left > 0 else math.inf
+
+
+@final
+class Replay:
+    """Balances worked out from lines, one after the other. Changes in place.
+
+    `BookError` names the first line that is wrong: its hash, its number, or what it says of a balance.
+    """
+
+    def __init__(self) -> None:
+        self.standings: dict[str, Standing] = {}
+        self.datasets: dict[str, dict[str, Standing]] = {}
+        self._together: dict[str, Together] = {}
+        self.commits: dict[tuple[str, int], Line] = {}
+
+    def run(self, lines: Iterable[Line], *, head: str | None = None) -> Line:
+        """Check all `lines`, and that the noted `head` is the hash of one of them. Returns the last."""
+        last, found = None, head is None
+        for line in chained(lines):
+            self._add(line)
+            last = line
+            found = found or line.hash == head
+        if last is None:
+            raise BookError("there is not a single line: the first says when the book was made")
+        if not found:
+            raise BookError(
+                f"line {last.number} is the last, and no line has the noted head {str(head)[:80]}: lines were cut off the "
+                "end, an older copy was put back, lines were rewritten, or the head is of another book. Charges may have "
+                "been forgotten"
+            )
+        return last
+
+    def _add(self, line: Line) -> None:
+        if line.kind not in BUDGET_KINDS:
+            return
+        try:
+            standing = self._stands(line)
+        except BudgetExceeded as error:
+            raise BookError(f"line {line.number} ({line.kind}) breaks a budget: {error}") from None
+        except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError):
+            raise BookError(f"line {line.number} ({line.kind}) does not follow from the lines before it") from None
+        assert line.study is not None
+        assert line.dataset is not None
+        if line.body.get("standing") != standing.values():
+            raise BookError(
+                f"line {line.number} ({line.kind}) states a balance that the lines before it do not add up to"
+            )
+        self.standings[line.study] = standing
+        self.datasets.setdefault(line.dataset, {})[line.study] = standing
+        if line.kind != "commit":
+            self._together[line.dataset] = Together.of(self.datasets[line.dataset].values())
+        together = self._together[line.dataset]
+        if line.body.get("together") != together.values():
+            raise BookError(f"line {line.number} ({line.kind}) states a sum over the dataset that is not the sum")
+        costs = standing.state == "open" and (line.kind != "commit" or line.body["charges"])
+        if costs and not together.within(standing.life):
+            raise BookError(f"line {line.number} ({line.kind}) breaks the budget for the life of its dataset")
+
+    def _stands(self, line: Line) -> Standing:
+        """How the study stands after `line`, worked out; any error of these kinds where the line cannot be."""
+        if line.study is None or line.dataset is None:
+            raise ValueError("a line about a budget must name a study and its dataset")
+        body, known = line.body, self.standings.get(line.study)
+        if line.kind == "join":
+            account = Account.of(line.study, line.dataset, body["account"])
+            life = Standing.of(body["standing"]).life
+            require(known is None, "joined twice")
+            return Standing(account.mu, account.beyond, life)
+        if known is None or known.state != "open" or line.study not in self.datasets[line.dataset]:
+            raise ValueError("not an open study of this dataset")
+        if line.kind == "life":
+            return replace(known, life=Standing.of(body["standing"]).life)
+        if line.kind in _ENDS:
+            return known.closed(_ENDS[line.kind])
+        require(body["number"] == known.entries, "not the next entry")
+        self.commits[line.study, known.entries] = line
+        return known.charged(charges_in(body), said=bool(body["said"]))
+
+
+def charges_in(body: Any) -> tuple[Charge, ...]:
+    """The charges that the body of a line tells of."""
+    return tuple(Charge(str(label), float(mu)) for label, mu in body["charges"])

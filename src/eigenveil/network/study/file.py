@@ -1,0 +1,372 @@
+"""`StudyFile`: what a study is, in one public TOML file that every party holds and whose digest every connection opens with.
+
+It comes from the coordinator and may be hostile: it is read within limits, nothing in it is run, and whatever is not known or
+cannot be kept is an error that names it.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, final
+
+from eigenveil.errors import ParameterError, require
+from eigenveil.linalg.graphs import Graph
+from eigenveil.network.study.places import MOST, Place, authority_from, place_from, places_from, require_apart
+from eigenveil.network.study.rules import check_terms, fewest_of, layout_of, require_own, require_said, require_together
+from eigenveil.network.study.text import text_of
+from eigenveil.network.study.words import words_of
+from eigenveil.params import FederatedParams, GossipParams, checked, declared
+from eigenveil.params.declarations.gossip import MOST_EDGES
+from eigenveil.params.declarations.study import HubStudy, PeerStudy, said_in_file
+from eigenveil.params.tables import (
+    Line,
+    lines_of,
+    refuse_unknown,
+    settled,
+    shown_in_file,
+    table_in,
+    tables_of,
+    values_in,
+)
+from eigenveil.params.toml import load_toml, written_by_owner
+from eigenveil.params.values import Expected, whole
+from eigenveil.privacy import Budget
+
+if TYPE_CHECKING:
+    from eigenveil.estimators import FederatedPCA, GossipPCA
+    from eigenveil.protocols import Layout
+
+__all__ = ["VERSION", "Place", "StudyFile"]
+
+VERSION: Final = 1
+_MOST_PEERS: Final = 1000
+_VERSION_KEY: Final = "eigenveil_study"
+_TABLES: Final = ("study", "task", "privacy", "network", "tree", "graph", "sizes", "rehearsal", "authority", "hub")
+_LISTS: Final = ("site", "node", "peer")
+# What each carrier has of its own, and must not have.
+_OWN: Final = {"star": ("hub", "site"), "tree": ("hub", "site", "tree", "node"), "gossip": ("peer", "graph")}
+
+_SEEDED: Final = "a seed makes noise that can be computed again, so a study has none; a test run says [rehearsal] seed"
+# Keys that somebody who knows the estimators would look for, and why a study has none.
+_EXPLAINED: Final = {
+    "seed": _SEEDED,
+    "random_state": _SEEDED,
+    "participation": "every site takes part in every round of a study across organisations",
+    "calibration": "noise in a study is by exact accounting, and nothing else is promised",
+    "faults": "a study runs on a real network",
+    "n_components": "it is called components here",
+    "topology": "it is called carrier here, and stands in [study]",
+    "private": "privacy is said in [privacy]: epsilon and delta, or none = true",
+}
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class StudyFile:
+    """A study: who takes part, what is computed of which columns, and what is promised. Public, and no secret is in it.
+
+    `params` are the parameters of its estimator and its own, such as its columns. `sites` or `peers` hold rows, in order; `hub`
+    and `nodes` gather. `sizes` are the people of each, where `params.neighbours` declares them public. A study with a `seed` is a
+    rehearsal that protects nobody. Made by `read`, `parse`, `of` or `made`; whether certificates are current is a question for
+    the day it runs. What is wrong is a `ParameterError`, which the first three say in the words of the file.
+    """
+
+    params: HubStudy | PeerStudy
+    authority: str
+    hub: Place | None = None
+    sites: tuple[Place, ...] = ()
+    nodes: tuple[Place, ...] = ()
+    peers: tuple[Place, ...] = ()
+    sizes: Mapping[str, int] | None = None
+
+    def __post_init__(self) -> None:
+        kind = HubStudy if isinstance(self.params, HubStudy) else PeerStudy
+        object.__setattr__(self, "params", checked(kind, self.params, strict=True))
+        require_apart(self.places, self.authority)
+        require_together(self)
+        check_terms(self)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, StudyFile) and self.document() == other.document()
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    @classmethod
+    def read(cls, path: Path) -> "StudyFile":
+        """The study in a file that nobody but its owner may change; a `ValueError` that says what is wrong with it."""
+        try:
+            return cls.parse(written_by_owner(path))
+        except ValueError as error:
+            named = str(error).startswith(str(path))
+            raise ValueError(str(error) if named else f"{path}: {error}") from error
+
+    @classmethod
+    def parse(cls, text: str) -> "StudyFile":
+        """The study that a TOML text describes."""
+        return cls.of(load_toml(text))
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> "StudyFile":
+        """The study that tables say, as TOML would give them."""
+        version = document.get(_VERSION_KEY)
+        require(
+            type(version) is int and version == VERSION,
+            f"{_VERSION_KEY} must be {VERSION}, the version of the format that this program reads, got "
+            f"{shown_in_file(version)}",
+        )
+        refuse_unknown("the study", document, [_VERSION_KEY, *_TABLES, *_LISTS], explained=_EXPLAINED)
+        try:
+            kind = _kind_of(document)
+            other = PeerStudy if kind is HubStudy else HubStudy
+            given = values_in(document, kind, explained=_EXPLAINED, others=(other,))
+            require(
+                "rehearsal" not in document or "random_state" in given, "[rehearsal] seed is missing: a whole number"
+            )
+            return cls.made(given, document)
+        except ParameterError as error:
+            raise ValueError(said_in_file(error)) from error
+
+    @classmethod
+    def made(cls, given: Mapping[str, Any], parties: Mapping[str, Any]) -> "StudyFile":
+        """The study in which these parameters were given, by name, between the parties of these tables."""
+        kind: type[HubStudy] | type[PeerStudy] = PeerStudy if given["topology"] == "gossip" else HubStudy
+        require_own(kind, given)
+        params = settled(kind, given)
+        require_said(params, given)
+        peers = places_from("peer", parties.get("peer", []), role="peer", listens=True)
+        if isinstance(params, PeerStudy):
+            params = _explicit(params, tuple(place.name for place in peers))
+        require("authority" in parties, "[authority] is missing: the certificate that signed all others")
+        return cls(
+            params=params,
+            authority=authority_from(parties["authority"]),
+            hub=place_from("[hub]", parties["hub"], role="hub", listens=True) if "hub" in parties else None,
+            sites=places_from("site", parties.get("site", []), role="site", listens=False),
+            nodes=places_from("node", parties.get("node", []), role="node", listens=True),
+            peers=peers,
+            sizes=_sizes(parties["sizes"]) if "sizes" in parties else None,
+        )
+
+    def document(self) -> dict[str, Any]:
+        """All of it as tables, in its one normal form: `of(document())` is this study.
+
+        Keys that are left open are left out, and so are those that are at their defaults and concern few studies.
+        """
+        found: dict[str, Any] = {_VERSION_KEY: VERSION, **tables_of(self.params, leave=self._unsaid)}
+        found |= {} if self.sizes is None else {"sizes": {place.name: self.sizes[place.name] for place in self.holders}}
+        found["authority"] = {"certificate": self.authority}
+        found |= {} if self.hub is None else {"hub": _entry(self.hub)}
+        for name, places in zip(_LISTS, (self.sites, self.nodes, self.peers), strict=True):
+            found |= {name: [_entry(place) for place in places]} if places else {}
+        return found
+
+    def lines(self, section: str) -> Iterator[Line]:
+        """The keys of a table of parameters, with their values and what they mean."""
+        return lines_of(self.params, section, leave=self._unsaid)
+
+    @property
+    def _unsaid(self) -> tuple[str, ...]:
+        # Where nothing is promised nobody adds noise, and only masks have a meaning.
+        return ("trust",) if not self.private and not self.masked else ()
+
+    def text(self) -> str:
+        """The study as TOML with comments: `parse(text())` is this study."""
+        return text_of(self)
+
+    @cached_property
+    def digest(self) -> str:
+        """64 hex digits that change with every change of meaning, and with no other: order counts, layout does not."""
+        canonical = json.dumps(self.document(), sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return hashlib.sha256(canonical.encode()).hexdigest()
+
+    @property
+    def greeting(self) -> bytes:
+        """What both ends of a connection say first, so that nobody takes part in another study than they think."""
+        return b"eigenveil 1 " + self.digest.encode()
+
+    @property
+    def name(self) -> str:
+        """What the study is called."""
+        return self.params.name
+
+    @property
+    def id(self) -> str:
+        """32 random hex digits of its own."""
+        return self.params.id
+
+    @property
+    def purpose(self) -> str | None:
+        """What it is for."""
+        return self.params.purpose
+
+    @property
+    def carrier(self) -> str:
+        """ "star", "tree" or "gossip"."""
+        return self.params.topology
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the columns, in order."""
+        return self.params.columns
+
+    @property
+    def seed(self) -> int | None:
+        """The test seed of a rehearsal."""
+        return self.params.random_state
+
+    @property
+    def fanout(self) -> int | None:
+        """How many stand below the hub and below each node at most, in a tree."""
+        return self.params.fanout if isinstance(self.params, HubStudy) and self.carrier == "tree" else None
+
+    @property
+    def private(self) -> bool:
+        """Whether anything is promised, as far as it is no rehearsal."""
+        return self.params.epsilon is not None
+
+    @property
+    def trust(self) -> str:
+        """Where the noise is: "curator", "site", "both" or "masked"; between peers "pairwise" or "independent"; or "none"."""
+        if not self.private:
+            return "none"
+        return str(self.params.noise if isinstance(self.params, PeerStudy) else self.params.trust)
+
+    @property
+    def masked(self) -> bool:
+        """Whether the hub sees sums only."""
+        return isinstance(self.params, HubStudy) and self.params.trust == "masked"
+
+    @property
+    def budget(self) -> Budget | None:
+        """What one person at a site pays at most, to whoever sees most: with trust both the first of the two, against the hub."""
+        epsilon, delta = self.params.epsilon, self.params.delta
+        if epsilon is None or delta is None:
+            return None
+        epsilon, delta = (value[0] if isinstance(value, tuple) else value for value in (epsilon, delta))
+        return Budget(epsilon, delta)
+
+    @property
+    def holders(self) -> tuple[Place, ...]:
+        """Who holds rows, in order: the sites or the peers."""
+        return self.peers if self.carrier == "gossip" else self.sites
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """Every party: the hub, then nodes, then sites or peers."""
+        return (*(() if self.hub is None else (self.hub,)), *self.nodes, *self.sites, *self.peers)
+
+    @property
+    def fewest(self) -> int:
+        """Over how many organisations a sum that anybody sees is at least: survivors under masks, otherwise the quorum."""
+        return fewest_of(self)
+
+    def place(self, name: str) -> Place:
+        """The party of this name, or a `ValueError` that says who there is."""
+        for place in self.places:
+            if place.name == name:
+                return place
+        names = ", ".join(place.name for place in self.places[:10]) + (" and more" if len(self.places) > 10 else "")
+        raise ValueError(f"there is no {shown_in_file(name)} in the study {self.name!r}; there are {names}")
+
+    def layout(self) -> "Layout":
+        """Who stands above whom in a star or tree; a `ValueError` for gossip."""
+        return layout_of(self)
+
+    def parameters(self) -> dict[str, Any]:
+        """All parameters of the estimator that a simulation of this study is."""
+        found: dict[str, Any] = dict(self.estimator().get_params(deep=False))  # type: ignore[no-untyped-call]
+        return found
+
+    def estimator(self) -> "FederatedPCA | GossipPCA":
+        """That estimator, not fitted; it needs no rows to be made."""
+        from eigenveil.estimators import FederatedPCA, GossipPCA
+
+        if isinstance(self.params, HubStudy):
+            return FederatedPCA(**{name: getattr(self.params, name) for name in declared(FederatedParams)})
+        given = {name: getattr(self.params, name) for name in declared(GossipParams)}
+        return GossipPCA(**given | {"method": "power" if self.params.method == "auto" else self.params.method})
+
+    def words(self) -> list[str]:
+        """What it is, in plain sentences: what is computed, who takes part, who learns what, and at what cost."""
+        return list(words_of(self))
+
+
+def _kind_of(document: Mapping[str, Any]) -> type[HubStudy] | type[PeerStudy]:
+    """Whose parameters a document has: who carries the study says it."""
+    require("study" in document, "[study] is missing")
+    carrier, whom = table_in(document, "study").get("carrier"), "star, tree, gossip"
+    require(carrier is not None, f"[study] carrier is missing: who talks to whom, one of {whom}")
+    if not isinstance(carrier, str) or carrier not in _OWN:
+        raise ValueError(f"[study] carrier must be one of {whom}, got {shown_in_file(carrier)}")
+    _require_own(carrier, document)
+    return PeerStudy if carrier == "gossip" else HubStudy
+
+
+def _require_own(carrier: str, document: Mapping[str, Any]) -> None:
+    """Refuse sections of another carrier, and say which are missing."""
+    own = _OWN[carrier]
+    for name in sorted({section for sections in _OWN.values() for section in sections}):
+        shape = f"[[{name}]]" if name in _LISTS else f"[{name}]"
+        who = next(other for other, sections in _OWN.items() if name in sections)
+        require(
+            name in own or name not in document, f"{shape} is for carrier = {who!r}, and [study] carrier is {carrier!r}"
+        )
+        # A tree so small that everybody is below the hub has no nodes.
+        require(
+            name not in own or name == "node" or name in document, f"{shape} is missing: carrier = {carrier!r} needs it"
+        )
+
+
+def _explicit(params: PeerStudy, names: tuple[str, ...]) -> PeerStudy:
+    """The graph with its edges in the order of names: what a kind stands for may change with versions, edges do not."""
+    require(2 <= len(names) <= _MOST_PEERS, f"there must be 2 to {_MOST_PEERS} [[peer]] tables, got {len(names)}")
+    given, kind = params.graph, params.kind
+    require((given is None) != (kind is None), "[graph] must have either edges or kind, and not both")
+    if kind is None:
+        edges = _ordered("graph", given, names)
+    else:
+        try:
+            edges = Graph.named(kind, names).edges
+        except ValueError as error:
+            raise ValueError(f"[graph] kind = {shown_in_file(kind)}: {error}") from None
+    noisy = None if params.noise_graph is None else _ordered("noise_graph", params.noise_graph, names)
+    require(len(edges) <= MOST_EDGES, f"[graph] may have {MOST_EDGES} edges, and {kind} has {len(edges)}")
+    return replace(params, graph=edges, kind=None, noise_graph=noisy)
+
+
+def _ordered(name: str, edges: Any, names: tuple[str, ...]) -> Any:
+    try:
+        found = Graph.of(names, edges).edges
+    except ValueError as error:
+        raise ParameterError(f"{{{name}}}: {_plain(error)}") from None
+    if len(found) != len(edges):
+        raise ParameterError(f"{{{name}}} has an edge twice")
+    return found
+
+
+def _plain(error: ValueError) -> str:
+    """A message in which nothing is a parameter."""
+    return str(error).replace("{", "{{").replace("}", "}}")
+
+
+def _sizes(table: Any) -> dict[str, int]:
+    require(
+        isinstance(table, dict) and len(table) <= MOST,
+        f"[sizes] must be a table of numbers, got {shown_in_file(table)}",
+    )
+    check, found = whole(0, 1 << 53), {}
+    for name, size in table.items():
+        try:
+            found[name] = check(size)
+        except Expected as error:
+            raise ValueError(f"[sizes] {shown_in_file(name)} must be {error}, got {shown_in_file(size)}") from None
+    return found
+
+
+def _entry(place: Place) -> dict[str, Any]:
+    found = {"certificate": place.certificate.pem}
+    return found if place.address is None else {"address": place.address, **found}

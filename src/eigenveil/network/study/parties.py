@@ -1,0 +1,157 @@
+"""From a study file to its parties: every organisation makes the same terms from it, and its own party. And back, to a model."""
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from eigenveil.errors import ParameterError, require, require_param
+from eigenveil.estimators import FederatedPCA, GossipPCA
+from eigenveil.estimators.federated.guarantee import federated_promise
+from eigenveil.estimators.federated.parties import Parties
+from eigenveil.estimators.fitted import model_of
+from eigenveil.estimators.gossip.parties import PeerParties
+from eigenveil.estimators.settings import sites_settings
+from eigenveil.model import Model
+from eigenveil.network.study.file import StudyFile
+from eigenveil.params.declarations.study import said_in_file
+from eigenveil.tasks.fit.task import Found, Study
+
+__all__ = [
+    "federated_model",
+    "found_in",
+    "parties_of",
+    "peer_parties_of",
+    "require_possible",
+    "study_settings",
+    "title_of",
+]
+
+
+def _first_seed(study: StudyFile) -> list[int]:
+    """The public seed of the first basis: the same for everybody who holds the study file, and another for another study."""
+    raw = bytes.fromhex(study.digest)
+    return [int.from_bytes(raw[at : at + 4], "big") for at in range(0, len(raw), 4)]
+
+
+def title_of(study: StudyFile) -> str:
+    """What signatures are bound to."""
+    return f"eigenveil study {study.digest}"
+
+
+def parties_of(study: StudyFile) -> Parties:
+    """The parties of a study around a hub or in a tree; what is wrong with it is said in the words of its file."""
+    with _in_words_of_file():
+        return _parties_of(study)
+
+
+def peer_parties_of(study: StudyFile) -> PeerParties:
+    """The peers of a study without a hub; likewise."""
+    with _in_words_of_file():
+        return _peer_parties_of(study)
+
+
+def require_possible(study: StudyFile) -> None:
+    """Refuse a study whose parties cannot be made, with a `ParameterError` where a parameter is to blame: before its file goes
+    to everybody."""
+    if study.carrier == "gossip":
+        _peer_parties_of(study)
+    else:
+        _parties_of(study)
+
+
+@contextmanager
+def _in_words_of_file() -> Iterator[None]:
+    try:
+        yield
+    except ParameterError as error:
+        raise ValueError(said_in_file(error)) from error
+
+
+def _parties_of(study: StudyFile) -> Parties:
+    estimator = study.estimator()
+    require(isinstance(estimator, FederatedPCA), f"{study.name} is a study between peers, and has no hub")
+    assert isinstance(estimator, FederatedPCA)
+    names = [place.name for place in study.sites]
+    request = estimator.request_for(
+        dim=len(study.columns), sites=names, sizes=study.sizes, grouped=study.params.person is not None
+    )
+    parties = Parties(
+        request,
+        names,
+        roster={place.name: place.certificate.public for place in study.sites},
+        title=title_of(study),
+        # A rehearsal begins where its simulation does.
+        start=_first_seed(study) if request.seed is None else request.seed,
+        apart=True,
+        hub=study.layout().hub,
+    )
+    _require_room(study, parties)
+    return parties
+
+
+def _require_room(study: StudyFile, parties: Parties) -> None:
+    """Refuse a limit on messages that those of the study do not fit in: it would be found out when all have paid."""
+    assert isinstance(parties.study, Study)
+    dim, width = len(study.columns), parties.request.plan.width
+    numbers = max(parties.study.extent().entries, dim * (max(width, parties.study.rank or 0) + 2))
+    # Cards and letters of masks are a few hundred bytes for each site and turn.
+    turns = 0 if parties.masked is None else parties.masked.turns
+    needed = 8 * numbers + 256 * (1 + turns) * len(parties.names) + 2**14
+    largest = study.params.largest
+    require_param(
+        needed <= largest,
+        "{largest} must be at least {@needed} for this study, whose messages are that long, got {@given}",
+        needed=needed,
+        given=largest,
+    )
+
+
+def _peer_parties_of(study: StudyFile) -> PeerParties:
+    estimator = study.estimator()
+    require(isinstance(estimator, GossipPCA), f"{study.name} has a hub: run `eigenveil site`")
+    assert isinstance(estimator, GossipPCA)
+    names = [place.name for place in study.peers]
+    request = estimator.request_for(
+        dim=len(study.columns), peers=names, sizes=study.sizes, grouped=study.params.person is not None
+    )
+    return PeerParties(
+        request,
+        names,
+        roster={place.name: place.certificate.public for place in study.peers},
+        title=title_of(study),
+        # A rehearsal begins where its simulation does.
+        start=_first_seed(study) if request.seed is None else request.seed,
+        apart=True,
+    )
+
+
+def found_in(parties: Parties, arrays: tuple[Any, ...]) -> Found:
+    """What the hub says was found; a `ValueError` for an answer that cannot be one."""
+    assert isinstance(parties.study, Study)
+    return parties.study.found(arrays)
+
+
+def federated_model(study: StudyFile, parties: Parties, found: Found, *, sites: int, rounds: int | None) -> Model:
+    """The model of a finished study, with the guarantee as the party that makes it can vouch for it.
+
+    Nobody knows all bytes that were sent, and a site does not know the number of rounds.
+    """
+    assert isinstance(parties.study, Study)
+    weights = (1.0, math.sqrt(sites))
+    return model_of(
+        found.subspace,
+        trace=found.trace,
+        people=found.people,
+        center=found.center,
+        noise_floor=parties.noise_floor(found, sites=sites, weights=weights),
+        guarantee=federated_promise(parties, found),
+        scale=parties.study.bounds.scale,
+        columns=study.columns,
+        settings=study_settings(study, sites_settings(parties, sites=sites, rounds=rounds, sent=None)),
+    )
+
+
+def study_settings(study: StudyFile, settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a fit, with the name and digest of the study that it was."""
+    return {"study": study.name, "study_digest": study.digest} | settings

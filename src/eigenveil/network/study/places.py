@@ -1,0 +1,124 @@
+"""`Place`: a party of a study, with the certificate that says who it is, and what all parties must be together."""
+
+import ipaddress
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final, NoReturn, final
+
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from eigenveil.errors import require
+from eigenveil.network.identity.binding import host_from
+from eigenveil.network.identity.certificates import Certificate, Role, authority_in
+from eigenveil.params.tables import refuse_unknown, shown_in_file
+
+__all__ = ["MOST", "Place", "address", "authority_from", "place_from", "places_from", "require_apart"]
+
+MOST: Final = 10_000
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A party: its certificate, and where it listens ("host:port"), None for those who only dial."""
+
+    certificate: Certificate
+    address: str | None = None
+
+    @property
+    def name(self) -> str:
+        """What it is called, which is what its certificate says."""
+        return self.certificate.name
+
+    @property
+    def pin(self) -> str:
+        """64 lower-case hex digits: what others pin."""
+        return self.certificate.pin
+
+
+def address(where: str, value: Any) -> str:
+    """A host and a port, as HOST:PORT, or [HOST]:PORT where the host is an IPv6 address. Its host comes in its one spelling."""
+    expected = "HOST:PORT, such as hub.example.org:7443, with a port from 1 to 65535"
+    if not isinstance(value, str) or len(value) > 300:
+        _refuse(where, value, expected)
+    host, colon, port = value.rpartition(":")
+    bracketed = host.startswith("[") and host.endswith("]")
+    good = colon and port.isascii() and port.isdecimal() and len(port) <= 5 and 1 <= int(port) <= 65535
+    if not good or (":" in host) != bracketed:
+        _refuse(where, value, expected)
+    try:
+        name = host_from(host[1:-1] if bracketed else host)
+    except ValueError as error:
+        raise ValueError(f"{where} must be {expected}: {error}") from None
+    if name in ("0.0.0.0", str(ipaddress.IPv6Address(0))):
+        _refuse(where, value, "an address that others can reach; this one only means every one of this machine")
+    return f"[{name}]:{int(port)}" if ":" in name else f"{name}:{int(port)}"
+
+
+def authority_from(table: Any) -> str:
+    """The authority's certificate, in the one spelling that PEM has here."""
+    require(isinstance(table, dict), f"[authority] must be a table, got {shown_in_file(table)}")
+    refuse_unknown("[authority]", table, ["certificate"], explained={})
+    pem = _pem("[authority] certificate", table)
+    try:
+        return authority_in(pem).public_bytes(Encoding.PEM).decode()
+    except ValueError as error:
+        raise ValueError(f"[authority] certificate: {error}") from error
+
+
+def place_from(where: str, table: Any, *, role: Role, listens: bool) -> Place:
+    """The party of a table, which `listens` at an address or only dials."""
+    require(isinstance(table, dict), f"{where} must be a table, got {shown_in_file(table)}")
+    known = ["certificate", "address"] if listens else ["certificate"]
+    explained = {"name": "its name is in its certificate, and a second one could contradict that"}
+    if not listens:
+        explained["address"] = "sites dial the hub and listen nowhere"
+    refuse_unknown(where, table, known, explained=explained)
+    pem = _pem(f"{where} certificate", table)
+    try:
+        certificate = Certificate.read(pem)
+    except ValueError as error:
+        raise ValueError(f"{where} certificate: {error}") from error
+    require(
+        certificate.role == role,
+        f"{where} certificate: it is that of {certificate.name!r} as a {certificate.role}, and a {role} was expected",
+    )
+    if not listens:
+        return Place(certificate)
+    require("address" in table, f"{where} address is missing: where {certificate.name!r} listens, as HOST:PORT")
+    return Place(certificate, address(f"{where} address", table["address"]))
+
+
+def places_from(name: str, tables: Any, *, role: Role, listens: bool) -> tuple[Place, ...]:
+    """The parties of a list of tables, [[name]]."""
+    require(isinstance(tables, list), f"[[{name}]] must be a list of tables, got {shown_in_file(tables)}")
+    require(len(tables) <= MOST, f"there may be {MOST} [[{name}]] tables, got {len(tables)}")
+    numbered = enumerate(tables, start=1)
+    return tuple(place_from(f"[[{name}]] {at}", table, role=role, listens=listens) for at, table in numbered)
+
+
+def require_apart(places: Iterable[Place], authority: str) -> None:
+    """Refuse parties that share a name, an identity or a key, and those that the authority has not signed."""
+    names: set[str] = set()
+    pins: dict[str, str] = {}
+    keys: dict[bytes, str] = {}
+    for place in places:
+        name, mine = place.name, place.certificate
+        require(name not in names, f"two certificates are in the name {name!r}; every party needs a name of its own")
+        other = pins.get(mine.pin, keys.get(mine.key_digest))
+        require(other is None, f"{name!r} and {other!r} have the same keys; every party needs keys of its own")
+        mine.require_issued_by(authority)
+        names.add(name)
+        pins[mine.pin] = keys[mine.key_digest] = name
+
+
+def _pem(where: str, table: dict[str, Any]) -> str:
+    require("certificate" in table, f"{where} is missing: the text of its .crt file")
+    pem = table["certificate"]
+    if not isinstance(pem, str):
+        _refuse(where, pem, "the text of a .crt file")
+    return pem
+
+
+def _refuse(where: str, value: Any, expected: str) -> NoReturn:
+    raise ValueError(f"{where} must be {expected}, got {shown_in_file(value)}")

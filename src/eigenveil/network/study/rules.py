@@ -1,0 +1,240 @@
+"""What the sections of a study mean together: what is refused, which estimator it is, and over how many a sum is at least."""
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from eigenveil.errors import ParameterError, require, require_param
+from eigenveil.params import declared
+from eigenveil.params.declarations.study import HubStudy, PeerStudy
+from eigenveil.params.tables import missing
+from eigenveil.protocols.star.layout import star, tree
+
+if TYPE_CHECKING:
+    from eigenveil.estimators.federated.request import SitesRequest
+    from eigenveil.estimators.gossip.request import PeersRequest
+    from eigenveil.network.study.file import StudyFile
+    from eigenveil.protocols import Layout
+
+__all__ = [
+    "check_terms",
+    "fewest_of",
+    "layout_of",
+    "method_of",
+    "named_parameters",
+    "request_of",
+    "require_own",
+    "require_said",
+    "require_together",
+]
+
+
+def require_own(kind: type[HubStudy] | type[PeerStudy], given: Mapping[str, Any]) -> None:
+    """Refuse parameters that only studies of another carrier have."""
+    where = (
+        "{topology=gossip}, got" if kind is HubStudy else "studies around a hub, and {topology=gossip} has none; got"
+    )
+    for name in given:
+        if name not in declared(kind):
+            raise ParameterError(f"{{{name}}} is for {where} {{@given}}", given=given[name])
+
+
+def require_said(params: HubStudy | PeerStudy, given: Collection[str]) -> None:
+    """Refuse what a study must say and does not, and what it says in vain: whoever reads it should know who adds the noise."""
+    private = params.epsilon is not None
+    if isinstance(params, PeerStudy):
+        if private and "noise" not in given:
+            raise missing(declared(PeerStudy)["noise"])
+        for name in ("noise", "restarts"):
+            if name in given and not private:
+                raise ParameterError(f"{{{name}}} is for a budget, and {{epsilon=None}} asks for none")
+        return
+    if params.topology == "tree" and "fanout" not in given:
+        raise missing(declared(HubStudy)["fanout"])
+    if private and "trust" not in given:
+        raise missing(declared(HubStudy)["trust"])
+    require_param(
+        private or "trust" not in given or params.trust == "masked",
+        "{trust=} says who adds the noise, and with {epsilon=None} nobody does; only {trust=masked} has a meaning",
+        trust=params.trust,
+    )
+    for name in ("local_steps", "align"):
+        if name in given and params.method != "fedpower":
+            raise ParameterError(f"{{{name}}} is for {{method=fedpower}}, got {{@given}}", given=getattr(params, name))
+
+
+def require_together(study: "StudyFile") -> None:
+    """Refuse parameters and parties that contradict each other, before any of it is taken to an estimator."""
+    params = study.params
+    for name, one in declared(type(params)).items():
+        # The digest is of what the file says, so nothing else may differ.
+        require_param(
+            "study" in one.param.surfaces or getattr(params, name) == one.default, f"{{{name}}} has no place in a study"
+        )
+    word = "peer" if study.carrier == "gossip" else "site"
+    require(len(study.holders) > 0, f"[[{word}]] is missing: nobody holds rows")
+    require_param(
+        params.person not in params.columns,
+        "{person} {@person} must not be among {columns}",
+        person=params.person,
+    )
+    _require_sizes(study)
+    if isinstance(params, PeerStudy):
+        require_param(params.graph is not None, "{graph} is missing: who talks to whom")
+        require_param(
+            (params.noise is not None) == study.private,
+            "{noise} goes with {epsilon}, and there is none with {epsilon=None}",
+        )
+    else:
+        _require_hub(study, params)
+
+
+def _require_sizes(study: "StudyFile") -> None:
+    neighbours, sizes = study.params.neighbours, study.sizes
+    require_param(
+        study.private or neighbours == "add-remove",
+        "{neighbours=} says what must be hard to tell apart, and {epsilon=None} promises nothing",
+        neighbours=neighbours,
+    )
+    public = neighbours != "add-remove"
+    require_param(
+        public or sizes is None,
+        "[sizes] is for {neighbours} that declare the number of people public: zero-out and replace-one",
+    )
+    require_param(
+        not public or sizes is not None,
+        "[sizes] is missing: {neighbours=} declares the number of people at each site public, so say it",
+        neighbours=neighbours,
+    )
+    if sizes is None:
+        return
+    names = [place.name for place in study.holders]
+    for name in sizes:
+        require(name in names, f"[sizes] has {name[:60]!r}, who holds no rows in this study")
+    for name in names:
+        require(name in sizes, f"[sizes] {name!r} is missing: how many people there are at {name}")
+
+
+def _require_hub(study: "StudyFile", params: HubStudy) -> None:
+    require(study.hub is not None, "[hub] is missing: who gathers")
+    for name, value in (("epsilon", params.epsilon), ("delta", params.delta)):
+        require_param(
+            params.trust == "both" or not isinstance(value, tuple),
+            f"{{{name}}} is a pair for {{trust=both}} alone: against the hub, and against all others",
+        )
+    require_param(
+        not study.masked or study.private or params.row_bound is not None or params.column_bounds is not None,
+        "{row_bound} (or {column_bounds}) is required under masks, also with {epsilon=None}: masked sums are sums of integers, "
+        "and a bound cannot be read from rows that nobody sees; `eigenveil bounds` at one site finds one privately",
+    )
+    nodes = layout_of(study).nodes
+    given_nodes = tuple(place.name for place in study.nodes)
+    lacking, extra = [n for n in nodes if n not in given_nodes], [n for n in given_nodes if n not in nodes]
+    fanout = f"{len(study.sites)} sites with fanout = {study.fanout}"
+    require(not lacking, f"[[node]] {', '.join(lacking[:5])} is missing: {fanout} have {len(nodes)} nodes")
+    require(not extra, f"[[node]] {', '.join(extra[:5])} has no place in the tree: {fanout} have {len(nodes)} nodes")
+
+
+def layout_of(study: "StudyFile") -> "Layout":
+    """Who stands above whom in a star or tree."""
+    if study.hub is None:
+        raise ValueError("peers have nobody above them")
+    names, hub = [place.name for place in study.sites], study.hub.name
+    return star(names, hub=hub) if study.fanout is None else tree(names, fanout=study.fanout, hub=hub)
+
+
+def fewest_of(study: "StudyFile") -> int:
+    """Over how many organisations a sum is at least, from numbers or shares."""
+    from eigenveil.estimators.federated.rules import share_of
+    from eigenveil.estimators.gossip.rules import quorum_of
+
+    params = study.params
+    if isinstance(params, PeerStudy):
+        return quorum_of(params, len(study.peers))
+    name, given = ("survivors", params.survivors) if study.masked else ("quorum", params.quorum)
+    found = share_of(name, given, len(study.sites))
+    return len(study.sites) if found is None else found
+
+
+def check_terms(study: "StudyFile") -> None:
+    """Refuse, in the words of the study, whatever its estimator would refuse from public numbers."""
+    request_of(study)
+    if study.carrier == "gossip":
+        _require_mixing(study)
+
+
+def method_of(study: "StudyFile") -> str:
+    """How the components are found, where the study may say "auto"."""
+    request = request_of(study)
+    return str(request.plan.method) if hasattr(request.plan, "method") else "segments"
+
+
+def request_of(study: "StudyFile") -> "SitesRequest | PeersRequest":
+    """What the estimator makes of the study, in checked and public terms, without a row."""
+    from eigenveil.estimators import GossipPCA
+
+    pca = study.estimator()
+    names = tuple(place.name for place in study.holders)
+    sizes = None if study.sizes is None else {name: float(study.sizes[name]) for name in names}
+    grouped, dim = study.params.person is not None, len(study.columns)
+    with named_parameters():
+        if isinstance(pca, GossipPCA):
+            return pca.request_for(dim=dim, peers=names, sizes=sizes, grouped=grouped)
+        return pca.request_for(dim=dim, sites=names, sizes=sizes, grouped=grouped)
+
+
+def _require_mixing(study: "StudyFile") -> None:
+    """Refuse steps that leave pair noise in sums, and a graph of noise that so many colluders take apart."""
+    from eigenveil.estimators.gossip.graph import read_graph
+    from eigenveil.protocols.gossip import GossipTerms
+
+    params, names = study.params, tuple(place.name for place in study.peers)
+    assert isinstance(params, PeerStudy)
+    graph = read_graph("graph", params.graph, names)[0]
+    noisy = graph if params.noise_graph is None else read_graph("noise_graph", params.noise_graph, names)[0]
+    with named_parameters():
+        GossipTerms(
+            graph,
+            params.consensus,
+            steps=params.steps,
+            noise=params.noise or "none",
+            noise_graph=noisy if params.noise == "pairwise" else None,
+            colluders=params.colluders,
+            quorum=fewest_of(study),
+            roster={place.name: place.certificate.public for place in study.peers},
+        ).among(())
+
+
+# Until every refusal of an estimator is a `ParameterError`: the names of parameters in those that are plain sentences.
+_NAMES: Final = frozenset(declared(HubStudy)) | frozenset(declared(PeerStudy))
+# These occur in messages as names of parameters only; others where a message opens with them or gives them a value.
+_UNMISTAKABLE: Final = frozenset(name for name in _NAMES if "_" in name)
+
+
+@contextmanager
+def named_parameters() -> Iterator[None]:
+    """Make a `ParameterError` of a plain sentence that names parameters."""
+    try:
+        yield
+    except ParameterError:
+        raise
+    except ValueError as error:
+        raise _as_template(str(error)) from error
+
+
+def _as_template(message: str) -> ParameterError:
+    """The template of a sentence in which parameters stand as in Python.
+
+    >>> print(_as_template("n_components=9 is too much for trust='masked'").message)
+    {n_components=9} is too much for {trust=masked}
+    """
+    pattern = re.compile(r"""\b([a-z_]+)\b(?:=(?:'([\w-]+)'|(None|\d+)))?""")
+
+    def named(found: re.Match[str]) -> str:
+        name, value = found[1], found[2] or found[3]
+        if name not in _NAMES or not (value or name in _UNMISTAKABLE or found.start() == 0):
+            return found[0]
+        return f"{{{name}={value}}}" if value else f"{{{name}}}"
+
+    return ParameterError(pattern.sub(named, message.replace("{", "{{").replace("}", "}}")))

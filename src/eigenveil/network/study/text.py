@@ -1,0 +1,76 @@
+"""A study as TOML, with a comment above each key: for people, and to be read back."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from eigenveil.params.tables import Line
+from eigenveil.params.toml import toml_value
+
+if TYPE_CHECKING:
+    from eigenveil.network.study.file import StudyFile
+
+__all__ = ["comment", "section", "text_of"]
+
+_WIDTH: Final = 100
+_HEAD: Final = (
+    "A study across organisations. It is public and holds no secret: every party has the same.",
+    "A change of one key makes it another study, which parties of this one refuse to talk to.",
+    "Look at it with: eigenveil study show FILE",
+)
+_PINS: Final = "Compare the pins of those you trust by telephone; eigenveil study show says them."
+
+
+def text_of(study: "StudyFile") -> str:
+    """The text of a study file."""
+    return "\n".join(_lines(study)) + "\n"
+
+
+def _lines(study: "StudyFile") -> Iterator[str]:
+    document = study.document()
+    for words in _HEAD:
+        yield from comment(words)
+    yield f"eigenveil_study = {document['eigenveil_study']}"
+    for name in ("study", "task", "privacy", "network", "tree", "graph"):
+        yield from section(name, study.lines(name))
+    if study.sizes is not None:
+        yield from _table(
+            "sizes", document["sizes"], "How many people each site has, which this study declares public."
+        )
+    yield from section("rehearsal", study.lines("rehearsal"))
+    yield from _table("authority", document["authority"], "Signed the certificates of all parties.")
+    if study.hub is not None:
+        yield from _table("hub", document["hub"], "Gathers what sites send, and listens here.")
+    yield ""
+    yield from comment(_PINS)
+    for name, places in (("site", study.sites), ("node", study.nodes), ("peer", study.peers)):
+        for place, entry in zip(places, document.get(name, []), strict=True):
+            yield from _table(name, entry, f"{place.name}, pin {place.pin}", several=True)
+
+
+def section(name: str, lines: Iterable[Line]) -> Iterator[str]:
+    """A table, with a comment above each key; nothing where it has none."""
+    for at, one in enumerate(lines):
+        yield from (f"\n[{name}]",) if at == 0 else ()
+        yield from comment(one.comment)
+        yield f"{one.key} = {toml_value(one.value)}"
+
+
+def _table(name: str, table: Mapping[str, Any], words: str, *, several: bool = False) -> Iterator[str]:
+    yield ""
+    yield from comment(words)
+    yield f"[[{name}]]" if several else f"[{name}]"
+    for key, value in table.items():
+        # Names of sites are any text; names of our keys are plain words.
+        shown = key if key.isascii() and key.isidentifier() else toml_value(key)
+        yield f'{shown} = """\n{value}"""' if key == "certificate" else f"{shown} = {toml_value(value)}"
+
+
+def comment(words: str) -> Iterator[str]:
+    """The words as comments, broken between words."""
+    line = "#"
+    for word in words.split(" "):
+        if len(line) + 1 + len(word) > _WIDTH and line != "#":
+            yield line
+            line = "#"
+        line += f" {word}"
+    yield line

@@ -1,0 +1,20 @@
+"""Streaming methods by others, behind the `Tracker` interface, to compare with. None is private: each keeps raw data."""
+
+from eigenveil.papers.trackers.block_power import BlockPower, BlockPowerState
+from eigenveil.papers.trackers.frequent_directions import FrequentDirections, FrequentDirectionsState
+from eigenveil.papers.trackers.grouse import Grouse, GrouseState
+from eigenveil.papers.trackers.oja import Oja, OjaState
+from eigenveil.papers.trackers.spirit import Spirit, SpiritState
+
+__all__ = [
+    "BlockPower",
+    "BlockPowerState",
+    "FrequentDirections",
+    "FrequentDirectionsState",
+    "Grouse",
+    "GrouseState",
+    "Oja",
+    "OjaState",
+    "Spirit",
+    "SpiritState",
+]

@@ -1,0 +1,116 @@
+"""`Grouse`: one rotation of the subspace per row, towards the part of the row that the subspace misses.
+
+It looks at the entries of a row that are there, and was made for rows of which most are not.
+"""
+
+from dataclasses import dataclass
+from math import inf, pi
+from typing import Any, final
+
+import numpy as np
+
+from eigenveil.errors import require
+from eigenveil.linalg import Array, Subspace, orthonormal
+from eigenveil.papers.trackers.edges import REPAIR, admit, nothing, read_only, require_rank, start_basis
+from eigenveil.privacy import Mechanism
+from eigenveil.tracking import Tracker, require_exact
+
+__all__ = ["Grouse", "GrouseState"]
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class GrouseState:
+    """The `basis`, (d, k), and how many rows it has `seen` something of."""
+
+    basis: Array
+    seen: int
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Grouse(Tracker[GrouseState]):
+    """Grassmannian rank-one updates: Balzano, Nowak and Recht (2010), Algorithm 1. NaN marks an entry that was not observed.
+
+    With w the least squares fit of the observed entries of a row, p = U w and r the residual there, zero elsewhere,
+
+        U <- U + ((cos(a) - 1) p / |p| + sin(a) r / |r|) w^T / |w|.
+
+    Without a `step` the angle is a = arctan(|r| / |p|), the greedy one of Zhang and Balzano (2016), which needs no tuning
+    and does not depend on the scale of the rows; near the solution it is the sin(a) = |r| / |p| of Balzano and Wright
+    (2013). It takes every row whole into the span, so under noise it keeps moving. With a `step` c, a = (c / t) |r| |p| at
+    the t-th row, and a step of a quarter turn or more is left out: the rule of the authors' program, for which FPCA
+    (supplement, D) uses c = 2. That one depends on the scale. No values are estimated, and directions are in no order.
+
+    >>> from eigenveil.tracking import NOTHING_ASKED
+    >>> tracker = Grouse(rank=1)
+    >>> state = tracker.step(tracker.start(2), np.array([[3.0, 4.0], [np.nan, 4.0]]), NOTHING_ASKED)
+    >>> np.abs(tracker.subspace(state).basis).ravel().round(12).tolist()
+    [0.6, 0.8]
+    """
+
+    rank: int
+    step_size: float | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        require_rank(self.rank)
+        require(
+            self.step_size is None or 0 < self.step_size < inf,
+            f"step_size must be positive and finite, or None for the greedy one, got {self.step_size}",
+        )
+
+    def start(self, dim: int) -> GrouseState:
+        """A random basis."""
+        require_rank(self.rank, dim)
+        return GrouseState(start_basis(dim, rank=self.rank, seed=self.seed), 0)
+
+    def step(self, state: GrouseState, rows: Any, mechanism: Mechanism) -> GrouseState:
+        """One rotation per row. A row without an observed entry, or all zero, changes nothing."""
+        require_exact(mechanism, "Grouse")
+        numbers = admit(rows, len(state.basis), gaps=True)
+        basis, seen = state.basis.copy(), state.seen
+        for row, gaps in zip(numbers, np.any(np.isnan(numbers), axis=1).tolist(), strict=True):
+            weights, residual = _fit_observed(basis, row) if gaps else _fit(basis, row)
+            size, left = float(np.linalg.norm(weights)), float(np.linalg.norm(residual))
+            if size == 0.0:
+                continue
+            seen += 1
+            _rotate(basis, weights / size, residual, left, self._angle(size, left, seen))
+            # Steps that are not greedy can overshoot, row after row, and rounding grows with them.
+            if seen % REPAIR == 0 or self.step_size is not None:
+                basis = orthonormal(basis)
+        return GrouseState(read_only(basis), seen)
+
+    def subspace(self, state: GrouseState) -> Subspace:
+        """The basis, with values zero."""
+        return Subspace(state.basis, np.zeros(self.rank)) if state.seen > 0 else nothing(len(state.basis))
+
+    def _angle(self, size: float, left: float, seen: int) -> float:
+        if self.step_size is None:
+            return float(np.arctan2(left, size))
+        angle = self.step_size / seen * left * size
+        return angle if angle < pi / 2 else 0.0
+
+
+def _fit(basis: Array, row: Array) -> tuple[Array, Array]:
+    """Weights, (k,), and residual, (d,), of a whole row."""
+    weights = row @ basis
+    return weights, row - basis @ weights
+
+
+def _fit_observed(basis: Array, row: Array) -> tuple[Array, Array]:
+    """Weights, (k,), and residual, (d,), of the entries that are there: least squares, of least norm if they are too few."""
+    observed = ~np.isnan(row)
+    part, entries = basis[observed], row[observed]
+    weights = np.asarray(np.linalg.lstsq(part, entries, rcond=None)[0], dtype=np.float64)
+    residual = np.zeros_like(row)
+    residual[observed] = entries - part @ weights
+    return weights, residual
+
+
+def _rotate(basis: Array, unit: Array, residual: Array, left: float, angle: float) -> None:
+    """Turn the direction basis @ `unit` by `angle` towards `residual`, of length `left`. Changes `basis`."""
+    if left > 0.0 and angle > 0.0:
+        towards = (np.cos(angle) - 1.0) * (basis @ unit) + (np.sin(angle) / left) * residual
+        basis += towards[:, None] * unit

@@ -1,0 +1,88 @@
+"""The parameters of `find_bounds` and `find_column_bounds`, which are also `eigenveil bounds`."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from eigenveil.params.declarations.groups import BOUNDS, EPSILON, EPSILON_HELP, Budget, Person, Protection, Units
+from eigenveil.params.declare import Aloud, param, parameters
+from eigenveil.params.texts import numbers_from, pair_from
+from eigenveil.params.values import Expected, Numbers, as_float, real
+
+__all__ = ["BoundsParams", "ColumnBoundsParams", "SmallReleaseParams"]
+
+
+def range_of(value: Any) -> tuple[float, float]:
+    """Two positive numbers, the lower one first."""
+    try:
+        low, high = (as_float(number) for number in value)
+    except (TypeError, ValueError):
+        raise Expected("two numbers, the lowest and the highest") from None
+    if not 1e-100 <= low < high <= 1e100:
+        raise Expected("two numbers from 1e-100 to 1e+100, the lower one first")
+    return low, high
+
+
+def searched_from(text: str) -> str:
+    """The word private: a given center is for a fit."""
+    if text != "private":
+        raise Expected("private or none")
+    return text
+
+
+@parameters(panel="Privacy")
+class SmallReleaseParams(Person, Protection, Budget):
+    """What any release that prepares a fit has: a budget, and who is protected."""
+
+    epsilon: float | None = param(
+        f"{EPSILON_HELP} A tenth of what the fit gets is usually enough.",
+        more="A fit on the same people is a further cost. {epsilon=None} must be written out: exact numbers, with no privacy.",
+        check=EPSILON,
+        aloud=Aloud("--no-privacy", "none", "Exact numbers, for public tables. Nobody is protected.", usual="0.1"),
+    )
+
+
+@parameters(panel=BOUNDS)
+class ColumnBoundsParams(Units, SmallReleaseParams):
+    """The parameters of `find_column_bounds`."""
+
+    quantile: float = param(
+        "Which share of people is to stay uncut: from 0.5 to below 1. More, and the noise grows.",
+        more="Where so few people lie beyond it that noise hides them, a lower one is taken, and the answer says so.",
+        default=0.95,
+        check=real("a number from 0.5 to below 1", lambda number: 0.5 <= number < 1),
+        metavar="SHARE",
+        panel="",
+    )
+    origin: Numbers | None = param(
+        "Where to look for the mean of rows, and what entries of columns are measured from: one number, or one per column.",
+        more="One in the middle of a column that lies far from zero, such as years, makes its range finer.",
+        default=None,
+        parse=numbers_from,
+        metavar="NUMBERS",
+        unset="zero",
+    )
+    within: tuple[float, float] | None = param(
+        "Between which lengths to look, in units of the scale; a wider range costs a little more noise.",
+        default=None,
+        said="(low, high) or None",
+        check=range_of,
+        parse=pair_from,
+        metavar="LOW,HIGH",
+        unset="1e-9 to 1e12, for columns 1e-6 to 1e9",
+    )
+
+
+@parameters(panel=BOUNDS)
+class BoundsParams(ColumnBoundsParams):
+    """The parameters of `find_bounds`."""
+
+    center: Literal["private"] | Numbers | None = param(
+        "private: find the mean first, out of the same budget, because a fit clips rows around it. {center=None}: norms are "
+        "around zero.",
+        more="Or public numbers, one per column, to take norms around.",
+        default="private",
+        parse=searched_from,
+        none="none",
+        metavar="WHICH",
+    )

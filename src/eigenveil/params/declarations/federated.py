@@ -1,0 +1,257 @@
+"""The parameters of `FederatedPCA`: sites around a hub, or in a tree."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from eigenveil.params.declarations.groups import (
+    DELTA_IN_FILE,
+    DELTA_LIMIT,
+    EPSILON,
+    EPSILON_IN_FILE,
+    EPSILON_LIMIT,
+    LARGEST_COUNT,
+    METHOD_LIMIT,
+    NO_PRIVACY,
+    OFFLINE,
+    SHARE_IN_FILE,
+    TRUST_LIMIT,
+    Places,
+    PooledBounds,
+    Protection,
+    Stopping,
+    Waiting,
+)
+from eigenveil.params.declare import again, param, parameters
+from eigenveil.params.texts import numbers_from, share_from
+from eigenveil.params.values import Expected, fraction, number_or_share, pair_of, whole
+
+__all__ = ["FederatedParams", "Hub", "HubMethod", "PairBudget", "Rounds"]
+
+
+def local_steps_of(value: Any) -> Any:
+    """A number, a list of numbers, or ("decay", number)."""
+    one = whole(1, 1000)
+    try:
+        if isinstance(value, list | tuple) and len(value) == 2 and value[0] == "decay":
+            return "decay", one(value[1])
+        if isinstance(value, list | tuple) and len(value) > 0:
+            return tuple(one(step) for step in value)
+        return one(value)
+    except Expected:
+        raise Expected('an integer of at least 1, a list of them, or ("decay", an integer)') from None
+
+
+def local_steps_from(text: str) -> Any:
+    """The same from a command line.
+
+    >>> local_steps_from("4"), local_steps_from("4,3,2"), local_steps_from("decay:4")
+    (4, [4, 3, 2], ('decay', 4))
+    """
+    kind, colon, rest = text.partition(":")
+    try:
+        if colon and kind == "decay":
+            return "decay", int(rest)
+        found = [int(part) for part in text.split(",")]
+    except ValueError:
+        raise Expected("a number such as 4, a list such as 4,3,2,1, or decay:4") from None
+    return found if len(found) > 1 else found[0]
+
+
+def participation_of(value: Any) -> Any:
+    """Everybody, or a scheme and how many it draws."""
+    if isinstance(value, str) and value == "full":
+        return value
+    if isinstance(value, list | tuple) and len(value) == 2 and value[0] in ("with-replacement", "without-replacement"):
+        try:
+            return value[0], whole(1)(value[1])
+        except Expected as error:
+            raise Expected(f"a draw of K sites, where K is {error}") from None
+    raise Expected('"full", ("with-replacement", K) or ("without-replacement", K)')
+
+
+def participation_from(text: str) -> Any:
+    """The same from a command line.
+
+    >>> participation_from("full"), participation_from("with-replacement:5")
+    ('full', ('with-replacement', 5))
+    """
+    scheme, colon, count = text.partition(":")
+    if text == "full":
+        return text
+    if not colon or scheme not in ("with-replacement", "without-replacement") or not count.isdecimal():
+        raise Expected("full, with-replacement:K or without-replacement:K")
+    return scheme, int(count)
+
+
+@parameters(panel="Privacy", section="privacy")
+class PairBudget:
+    """What one fit may cost: one budget, or a pair of them."""
+
+    epsilon: float | tuple[float, float] | None = param(
+        "How much the result may depend on one person: smaller is more private. 0.1 is strict, 1 usual, 10 lax. "
+        "With {trust=both} a pair, such as 3,1: against the hub, and against everybody else.",
+        more="{epsilon=None} must be written out and gives exact PCA with no privacy.",
+        check=pair_of(EPSILON),
+        strict=pair_of(EPSILON_IN_FILE),
+        said="float, pair of float or None",
+        parse=numbers_from,
+        metavar="NUMBER",
+        aloud=NO_PRIVACY,
+        limit=EPSILON_LIMIT,
+    )
+    delta: float | tuple[float, float] | None = param(
+        "The chance that the guarantee of epsilon fails; well below one over the number of people. With {trust=both} it may "
+        "be a pair, too.",
+        default=None,
+        check=pair_of(fraction),
+        strict=pair_of(DELTA_IN_FILE),
+        said="float, pair of float or None",
+        parse=numbers_from,
+        metavar="NUMBER",
+        beside="epsilon",
+        limit=DELTA_LIMIT,
+    )
+
+
+@parameters(panel="Sites", section="tree")
+class Hub:
+    """Who talks to whom, and who adds the noise."""
+
+    topology: Literal["star", "tree"] = param(
+        "star: every site talks to the hub. tree: at most {fanout} to each node.",
+        default="star",
+        metavar="WHICH",
+        section="study",
+        key="carrier",
+    )
+    fanout: int = param(
+        "At most how many below one node.",
+        default=8,
+        check=whole(2, 10_000),
+        only="topology=tree",
+        lenient=True,
+        metavar="NUMBER",
+    )
+    trust: Literal["curator", "site", "both", "masked"] = param(
+        "Who adds the noise. curator: the hub, which sees raw parts. site: every site, against the hub too, for sqrt(M) times "
+        "the noise. both: sites and hub, for two budgets. masked: the sites together, a share each, under masks that come "
+        "off the sum alone: against the hub too, for the noise of a curator. With {epsilon=None}, masks without noise.",
+        more="Masks are for krylov, power, covariance and dr-svd in a star.",
+        default="curator",
+        metavar="WHO",
+        panel="Privacy",
+        section="privacy",
+        limit=TRUST_LIMIT,
+    )
+    survivors: int | float | None = param(
+        "How many sites must be in each sum, such as 8, or which share of them, such as 0.8. With fewer nothing is unmasked.",
+        default=None,
+        check=number_or_share,
+        strict=SHARE_IN_FILE,
+        parse=share_from,
+        metavar="NUMBER",
+        unset="all",
+        only="trust=masked",
+        instead="for other trust there is {quorum}",
+        panel="Privacy",
+        section="privacy",
+    )
+    colluders: int = param(
+        "How many sites may tell the hub all they know.",
+        more="Noise is for the others.",
+        default=1,
+        check=whole(1),
+        strict=whole(1, LARGEST_COUNT),
+        quiet=True,
+        only="trust=masked",
+        metavar="NUMBER",
+        panel="Privacy",
+        section="privacy",
+    )
+    person_sites: int = param(
+        "At how many sites at most one person has rows.",
+        default=1,
+        check=whole(1),
+        strict=whole(1, LARGEST_COUNT),
+        quiet=True,
+        metavar="NUMBER",
+        panel="Privacy",
+        section="privacy",
+    )
+
+
+@parameters(panel="Method", section="task")
+class HubMethod:
+    """How the components are found."""
+
+    method: Literal["auto", "krylov", "power", "fedpower", "covariance", "merge", "uda", "wda", "dr-svd"] = param(
+        "How the components are found. auto is krylov without privacy, and with it one noisy covariance while that fits in "
+        "memory, else noisy products.",
+        default="auto",
+        metavar="WHICH",
+        limit=METHOD_LIMIT,
+    )
+
+
+@parameters(panel="Method", section="task")
+class Rounds(Stopping):
+    """What happens in a round."""
+
+    # Not only="method=fedpower": auto is fedpower with calibration="paper", and the plan sees to it.
+    local_steps: Any = param(
+        "For fedpower: power steps at a site in each round. 4, or one number for each round (the last one is repeated), or a "
+        "decay from a number (FedPower (3.15)). With {epsilon} each is charged, and sites must add the noise.",
+        written="4, 4,3,2,1 or decay:4",
+        default=1,
+        check=local_steps_of,
+        quiet=True,
+        said='int, list of int or ("decay", int)',
+        parse=local_steps_from,
+        metavar="STEPS",
+    )
+    align: Literal["procrustes", "sign", "none"] = param(
+        "For fedpower: how sites turn their products towards the last basis: procrustes, sign or none.",
+        default="procrustes",
+        quiet=True,
+        metavar="WHICH",
+    )
+    participation: Any = param(
+        "For power and fedpower: everybody in each round (full), or K sites drawn by size (with-replacement) or evenly "
+        "(without-replacement).",
+        written="full, with-replacement:K or without-replacement:K",
+        default="full",
+        check=participation_of,
+        said='"full", ("with-replacement", K) or ("without-replacement", K)',
+        parse=participation_from,
+        metavar="WHO",
+        surfaces=OFFLINE,
+    )
+
+
+@parameters(panel="Method", section="task")
+class FederatedParams(Waiting, Rounds, HubMethod, Hub, Places, Protection, PooledBounds, PairBudget):
+    """The parameters of `FederatedPCA`."""
+
+    n_components: int = param(
+        "How many components.",
+        kw_only=False,
+        check=whole(1),
+        strict=whole(1, LARGEST_COUNT),
+        called="components",
+        short="-k",
+        metavar="K",
+        panel="",
+    )
+    row_bound: float | None = again(
+        PooledBounds,
+        "row_bound",
+        more="You must know it without looking at the data. A site that gives a `Symmetric` vouches for it: nobody can clip a "
+        "person in a matrix.",
+    )
+    calibration: Literal["exact", "paper"] = param(
+        "exact: noise by exact accounting. paper: as FedPower prints it, with nothing promised, for comparison.",
+        default="exact",
+        metavar="WHICH",
+        surfaces=OFFLINE,
+    )

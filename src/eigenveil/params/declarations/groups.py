@@ -1,0 +1,309 @@
+"""Parameters that several estimators have, in groups. An estimator inherits those that it has."""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal
+
+from eigenveil.params.declare import Aloud, Limit, again, param, parameters
+from eigenveil.params.texts import center_from, numbers_from, pair_from, share_from
+from eigenveil.params.values import (
+    Numbers,
+    bounds_in_file,
+    center_in_file,
+    finite_numbers,
+    fraction,
+    length,
+    line,
+    mean_or_numbers,
+    name_of_column,
+    number_or_share,
+    real,
+    share_of_at_most,
+    whole,
+)
+
+__all__ = [
+    "BOUNDS",
+    "DELTA_IN_FILE",
+    "DELTA_LIMIT",
+    "EPSILON",
+    "EPSILON_HELP",
+    "EPSILON_IN_FILE",
+    "EPSILON_LIMIT",
+    "HERE",
+    "LARGEST_COUNT",
+    "METHOD_LIMIT",
+    "NAME",
+    "NO_PRIVACY",
+    "OFFLINE",
+    "SHARE_IN_FILE",
+    "TRUST_LIMIT",
+    "Bounds",
+    "Budget",
+    "Person",
+    "Places",
+    "PooledBounds",
+    "Protection",
+    "Relation",
+    "Seed",
+    "Stopping",
+    "Units",
+    "Waiting",
+]
+
+# Where a parameter does not appear is said by naming where it does. A study runs on a real network, without seeds.
+OFFLINE: Final = frozenset({"python", "cli"})
+HERE: Final = frozenset({"python"})
+
+BOUNDS: Final = "Where rows lie (public knowledge, never read from the data)"
+NO_PRIVACY: Final = Aloud("--no-privacy", "none", "Exact PCA. Nobody is protected, and the model says so.")
+EPSILON: Final = real("positive", lambda number: number > 0, finite="finite; {epsilon=None} asks for an exact answer")
+EPSILON_HELP: Final = (
+    "How much the result may depend on one person: smaller is more private. 0.1 is strict, 1 usual, 10 lax."
+)
+# What a study file may say, which comes from somebody else: nothing that arithmetic runs over with.
+LARGEST_COUNT: Final = 1_000_000
+EPSILON_IN_FILE: Final = real("a number above 0 and at most 1e6", lambda number: 0 < number <= 1e6)
+DELTA_IN_FILE: Final = real("a number between 0 and 1, at least 1e-300", lambda number: 1e-300 <= number < 1)
+SHARE_IN_FILE: Final = share_of_at_most(LARGEST_COUNT)
+NAME: Final = line(200)  # As long as names in messages may be.
+
+EPSILON_LIMIT: Final = Limit(
+    "budget",
+    "study_epsilon",
+    "most",
+    "The largest epsilon of one study.",
+    default=1.0,
+    check=real("a positive number, or inf", lambda number: number > 0, infinite=True),
+)
+DELTA_LIMIT: Final = Limit(
+    "budget", "study_delta", "most", "The largest delta of one study.", default=1e-5, check=DELTA_IN_FILE
+)
+TRUST_LIMIT: Final = Limit(
+    "limits",
+    "trust",
+    "among",
+    "Who may add the noise; curator and both leave some of it to the hub, and none is no noise at all.",
+    default=("masked", "site", "pairwise", "independent"),
+    also=("none",),
+    but=("published",),
+)
+METHOD_LIMIT: Final = Limit(
+    "limits",
+    "tasks",
+    "among",
+    "The methods that may run.",
+    default=("krylov", "power", "fedpower", "covariance", "merge", "uda", "wda"),
+    but=("auto", "segments"),
+)
+
+
+@parameters(panel="Privacy", section="privacy")
+class Budget:
+    """What one fit may cost."""
+
+    epsilon: float | None = param(
+        EPSILON_HELP,
+        more="{epsilon=None} must be written out and gives exact PCA with no privacy.",
+        check=EPSILON,
+        strict=EPSILON_IN_FILE,
+        aloud=NO_PRIVACY,
+        limit=EPSILON_LIMIT,
+    )
+    delta: float | None = param(
+        "The chance that the guarantee of epsilon fails; well below one over the number of people.",
+        default=None,
+        check=fraction,
+        strict=DELTA_IN_FILE,
+        beside="epsilon",
+        limit=DELTA_LIMIT,
+    )
+
+
+@parameters(panel="Privacy")
+class Seed:
+    """Where noise comes from."""
+
+    random_state: Any = param(
+        "A seed. Reproducible, NOT PRIVATE: whoever knows the seed can subtract the noise. For tests only.",
+        more="None draws noise from the operating system.",
+        default=None,
+        said="int or None",
+        parse=int,
+        metavar="INTEGER",
+        called="seed",
+        surfaces=OFFLINE,
+    )
+
+
+@parameters(panel="Privacy", section="task")
+class Relation:
+    """Between which tables people are protected."""
+
+    neighbours: Literal["add-remove", "zero-out", "replace-one"] = param(
+        "Neighbouring relation: which two tables the guarantee makes indistinguishable, add-remove, zero-out or replace-one. "
+        "The last two declare the number of people public.",
+        default="add-remove",
+        metavar="WHICH",
+    )
+
+
+@parameters()
+class Protection(Relation, Seed):
+    """Between which tables people are protected, and by which noise."""
+
+
+@parameters(panel="Privacy", section="task")
+class Person:
+    """Who a person is, where all rows are at one place."""
+
+    person: Any = param(
+        "The column that says whose row it is. A person with several rows then counts as one row, and all of them are "
+        "protected together. Without it each row is taken for a person of its own.",
+        more="The column is then left out; or give one identifier per row. Every row must name somebody: what is missing, "
+        'blank or a placeholder such as "NA" is refused (`eigenveil.data.people`).',
+        default=None,
+        said="str, array of n or None",
+        parse=str,
+        metavar="COLUMN",
+        surfaces=OFFLINE,
+    )
+
+
+@parameters(panel=BOUNDS, section="task")
+class Units:
+    """In which units rows are measured."""
+
+    scale: Numbers | None = param(
+        "Public units: columns are divided by this before norms are taken and bounded. One number, or one per column.",
+        default=None,
+        strict=finite_numbers,
+        parse=numbers_from,
+        metavar="NUMBERS",
+        written="2 or 1,2.5,3",
+    )
+
+
+@parameters(panel=BOUNDS, section="task")
+class Clipping:
+    """Where rows lie, which the caller must know without looking."""
+
+    row_bound: float | None = param(
+        "Rows are clipped to this norm around the mean.",
+        more="You must know it without looking at the data.",
+        default=None,
+        check=length,
+    )
+    column_bounds: Any = param(
+        "Entries are clipped to this range. One of the two bounds suffices; with both, both hold.",
+        more="Low and high are each a number, or one per column.",
+        default=None,
+        said="(low, high) or None",
+        strict=bounds_in_file,
+        parse=pair_from,
+        metavar="LOW,HIGH",
+    )
+    center: Literal["private"] | Numbers | None = param(
+        "private: find the mean, for a tenth to a quarter of the budget. {center=None}: leave rows where they are. "
+        "Or public numbers, one per column.",
+        default="private",
+        strict=center_in_file,
+        parse=center_from,
+        none="none",
+        metavar="WHICH",
+    )
+    origin: Numbers | None = param(
+        "Where to look for the mean: one number, or one per column.",
+        default=None,
+        strict=finite_numbers,
+        parse=numbers_from,
+        metavar="NUMBERS",
+        written="2 or 1,2.5,3",
+        unset="zero, or the middle of the column bounds",
+    )
+    mean_bound: float | None = param(
+        "How far from the origin rows may lie while the mean is found.",
+        default=None,
+        check=length,
+        unset="searched for in up to three steps of the row bound",
+    )
+
+
+@parameters(panel=BOUNDS, section="task")
+class Bounds(Units, Clipping):
+    """Where rows lie, and in which units."""
+
+
+@parameters(panel=BOUNDS, section="task")
+class PooledBounds(Bounds):
+    """Where rows lie that are at many places."""
+
+    center: Literal["private"] | Numbers | None = again(
+        Clipping,
+        "center",
+        help="private: find the mean over all places, for a tenth to a quarter of the budget. {center=None}: leave rows where "
+        "they are. Or public numbers, one per column.",
+        more="True is private, too. It is never a place's own mean.",
+        check=mean_or_numbers,
+        said='"private", True, float, list, array or None',
+    )
+
+
+@parameters(panel="Privacy", section="task")
+class Places:
+    """Who a person is, where rows are at many places."""
+
+    person: str | None = param(
+        "The column, at every place, that says whose row it is. A person's rows there are averaged and count as one row, and "
+        "all of them are protected together. Without it each row is taken for a person of its own.",
+        default=None,
+        check=name_of_column,
+        strict=NAME,
+        metavar="COLUMN",
+    )
+
+
+@parameters(panel="Method", section="task")
+class Stopping:
+    """How long a method goes on."""
+
+    rounds: int | None = param(
+        "For krylov, power, fedpower, and for each component of segments: the most rounds. A budget is reserved for all of "
+        "them.",
+        default=None,
+        check=whole(1, 10_000),
+        unset="planned",
+    )
+    tolerance: float | None = param(
+        "For krylov, power, fedpower and segments: stop when the answer moves by no more than this sine.",
+        default=None,
+        check=real("in [0, 1)", lambda number: 0 <= number < 1),
+        unset="1e-8 without privacy, and 0, never, with it",
+    )
+    oversample: int | None = param(
+        "Directions carried beyond the components.", default=None, check=whole(0, 1_000_000), unset="planned"
+    )
+
+
+@parameters(panel="Waiting", section="network")
+class Waiting:
+    """For whom and how long everybody waits."""
+
+    quorum: int | float | None = param(
+        "How many must answer, such as 4, or which share of them, such as 0.8. Others are left out from there on.",
+        default=None,
+        check=number_or_share,
+        strict=SHARE_IN_FILE,
+        parse=share_from,
+        metavar="NUMBER",
+        unset="all",
+    )
+    deadline: float = param(
+        "Seconds to wait for an answer before asking again; simulated time in a simulation.",
+        default=30.0,
+        check=real("positive and finite", lambda number: 0 < number < float("inf"), most=1e6),
+        metavar="SECONDS",
+    )
+    retries: int = param(
+        "How often to ask again before going on without an answer.", default=4, check=whole(0, 1000), metavar="NUMBER"
+    )

@@ -1,0 +1,177 @@
+"""The parameters of a plan, which is `eigenveil plan`: what is publicly known before a fit, and what may be spent on it."""
+
+from __future__ import annotations
+
+import math
+from typing import Final, Literal
+
+from eigenveil.params.declarations.groups import Budget, Relation
+from eigenveil.params.declare import declared, param, parameters
+from eigenveil.params.texts import bytes_from, numbers_from, share_from
+from eigenveil.params.values import Expected, Numbers, fraction, length, number_or_share, real, whole
+
+__all__ = ["PlanParams"]
+
+SPECTRUM: Final = "What is known of the spectrum (one of these, or nothing)"
+SHOWN: Final = "What is shown"
+_SITES: Final = "Who holds the rows, and what they can afford"
+_FEWEST, _MOST = 2, 10**15
+
+
+def people_from(text: str) -> int:
+    """A number of people, or its order.
+
+    >>> people_from("20000"), people_from("1e5"), people_from("2.5e3")
+    (20000, 100000, 2500)
+    """
+    try:
+        number = float(text)
+    except ValueError:
+        raise Expected("a number such as 20000 or 1e5") from None
+    if not (math.isfinite(number) and number == round(number) and _FEWEST <= number <= _MOST):
+        raise Expected(f"a whole number, {_FEWEST} or more")
+    return int(number)
+
+
+@parameters(panel="")
+class _Sizes:
+    """What is asked for, and of how many."""
+
+    people: int = param(
+        "About how many people there are, one row each, such as 20000 or 1e5. A public number or its order; it is not "
+        "counted in any file.",
+        parse=people_from,
+        called="rows",
+        short="-n",
+        metavar="NUMBER",
+    )
+    dim: int | None = param(
+        "How many columns; a file that is given may say it.",
+        default=None,
+        check=whole(2),
+        called="columns",
+        short="-d",
+        metavar="D",
+    )
+    rank: int = param("How many components.", check=whole(1), called="components", short="-k", metavar="K")
+
+
+@parameters(panel="Privacy")
+class _Cost:
+    """What the fit may cost, and what it finds privately. A plan without a budget has nothing to say."""
+
+    epsilon: float = param(
+        declared(Budget)["epsilon"].param.help,
+        check=real("positive and finite", lambda number: 0 < number < math.inf),
+        missing="Try {epsilon=1}: a plan says what it would buy.",
+    )
+    delta: float = param(
+        declared(Budget)["delta"].param.help,
+        check=fraction,
+        missing="It must be well below one over the number of people.",
+    )
+    center: Literal["private", "known"] = param(
+        "private: the fit will find the mean, for a part of the budget. known: the mean is public, or rows are left where "
+        "they are.",
+        default="private",
+        metavar="WHICH",
+    )
+    search: bool = param(
+        "Whether the fit will look for the mean in several steps, as it does unless --mean-bound or --column-bounds are "
+        "given to it.",
+        default=True,
+    )
+
+
+@parameters(panel=SPECTRUM)
+class _Guess:
+    """What is guessed of the spectrum, or how a file that says it is read."""
+
+    explained: float | None = param(
+        "A guess: which share of the variance the first K components have, such as 0.6.",
+        default=None,
+        metavar="SHARE",
+    )
+    decay: float | None = param(
+        "A guess: variance i is in proportion to i^-POWER. 0.5 is flat, 1 usual, 2 steep.",
+        default=None,
+        metavar="POWER",
+        unset="1, if nothing else is known",
+    )
+    fill: float | None = param(
+        "How long rows are beside the row bound: the mean squared length around the mean, over the bound squared.",
+        default=None,
+        metavar="SHARE",
+        check=real("more than 0 and at most 1, as no row is longer than the bound", lambda number: 0 < number <= 1),
+        unset="0.5",
+    )
+    row_bound: float | None = param(
+        "The bound that the fit will have, in the units of the spectrum or public table. A guess needs none: {fill} says all "
+        "that matters.",
+        default=None,
+        check=length,
+    )
+    scale: Numbers | None = param(
+        "Columns of the public table are divided by this, as the fit will: one number, or one per column.",
+        default=None,
+        parse=numbers_from,
+        metavar="NUMBERS",
+    )
+
+
+@parameters(panel=_SITES)
+class _Limits:
+    """Who holds the rows, who is trusted with what, and what they can afford."""
+
+    sites: int = param("At how many sites the rows are, evenly.", default=1, check=whole(1), metavar="M")
+    trust: list[str] | None = param(
+        "Which settings are acceptable; repeat it for several. curator: one holder of all rows adds the noise. stream: the "
+        "same, row after row. hub: sites send raw sums to a hub that adds it. site: every site adds all of it. masked: the "
+        "sites together, under masks. peers: no hub, and noise that cancels between pairs. peers-independent: no hub, and "
+        "every peer adds all of it.",
+        default=None,
+        metavar="WHO",
+        unset="all that --sites allows",
+    )
+    survivors: int | float | None = param(
+        "Under masks: how many sites must be in each sum, such as 8, or which share of them, such as 0.8.",
+        default=None,
+        check=number_or_share,
+        parse=share_from,
+        metavar="NUMBER",
+        unset="all",
+    )
+    colluders: int = param(
+        "Under masks and between peers: how many may tell each other all they know.", default=1, check=whole(1)
+    )
+    blocks: int | None = param(
+        "Streams: in how many blocks the rows come.", default=None, check=whole(1), unset="planned"
+    )
+    rounds: int | None = param("At most how many rounds are affordable.", default=None, check=whole(1), unset="any")
+    traffic: int | None = param(
+        "At most how much one site may send in all, such as 10MB.",
+        default=None,
+        parse=bytes_from,
+        metavar="BYTES",
+        unset="any",
+    )
+    memory: int | None = param(
+        "At most how much memory one holder has.",
+        default=None,
+        parse=bytes_from,
+        metavar="BYTES",
+        unset="1GiB",
+    )
+    methods: list[str] | None = param(
+        "Compare only these; repeat it for several. A name such as covariance, or one of a setting, such as masked/krylov.",
+        default=None,
+        called="method",
+        metavar="WHICH",
+        unset="all",
+        panel=SHOWN,
+    )
+
+
+@parameters()
+class PlanParams(_Limits, _Guess, Relation, _Cost, _Sizes):
+    """The parameters of a plan. In Python they are those of `eigenveil.plan.Facts` and `eigenveil.plan.Spectrum`."""

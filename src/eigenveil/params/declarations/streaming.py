@@ -1,0 +1,144 @@
+"""The parameters of `StreamingPCA`, which is also `eigenveil stream`."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from eigenveil.params.declarations.groups import BOUNDS, EPSILON, NO_PRIVACY, Budget, Seed
+from eigenveil.params.declare import param, parameters
+from eigenveil.params.texts import bytes_from, numbers_from, pair_from
+from eigenveil.params.values import Expected, Numbers, as_float, length, positive, real, truth, whole
+
+__all__ = ["StreamingParams"]
+
+
+def energy_bounds(value: Any) -> tuple[float, float]:
+    """Two fractions of an energy, the lower one first."""
+    try:
+        low, high = (as_float(one) for one in value)
+    except (TypeError, ValueError):
+        raise Expected("a pair (low, high) of fractions, such as 0.01 and 0.1") from None
+    if not 0 < low < high < 1:
+        raise Expected("two fractions with 0 < low < high < 1, such as 0.01 and 0.1")
+    return low, high
+
+
+@parameters(panel="Method")
+class StreamingParams(Seed, Budget):
+    """The parameters of `StreamingPCA`. The budget is that of the whole stream, however long."""
+
+    n_components: int = param(
+        "How many components; with {adapt}, how many to begin with.",
+        kw_only=False,
+        check=whole(1),
+        called="components",
+        short="-k",
+        metavar="K",
+        panel="",
+    )
+    epsilon: float | None = param(
+        "How much all that is released, at every time, may depend on one person: smaller is more private. 0.1 is strict, 1 "
+        "usual, 10 lax. The budget is that of the whole stream, however long.",
+        more="{epsilon=None} must be written out and gives exact PCA with no privacy.",
+        check=EPSILON,
+        aloud=NO_PRIVACY,
+        panel="Privacy",
+    )
+    row_bound: float | None = param(
+        "Rows are clipped to this norm around the mean.",
+        more="You must know it without looking at the data.",
+        default=None,
+        check=length,
+        panel=BOUNDS,
+    )
+    center: bool = param(
+        "Follow the mean and take it off. A private stream looks for it in its first block, for part of the budget.",
+        default=True,
+        check=truth,
+        panel=BOUNDS,
+    )
+    origin: Numbers | None = param(
+        "Where a private stream looks for the mean: one number, or one per column.",
+        default=None,
+        parse=numbers_from,
+        metavar="NUMBERS",
+        unset="zero",
+        panel=BOUNDS,
+    )
+    publish: Literal["sync", "block", "continual"] = param(
+        "When a private stream releases. sync: at the end and at each synchronisation, what came since the last one, for the "
+        "least noise. block: every block on its own, for the least memory. continual: every block along a binary tree over a "
+        "{horizon}, when the estimate must be public all along.",
+        more="sync turns to block where the d x d sum does not fit in `memory_limit`. Without privacy it means nothing.",
+        default="sync",
+        metavar="WHICH",
+        panel="Privacy",
+    )
+    horizon: int | None = param(
+        "At most how many rows will come, a public number.",
+        default=None,
+        check=whole(1),
+        only="publish=continual",
+        metavar="ROWS",
+        panel="Privacy",
+    )
+    person_blocks: int = param(
+        "In at most how many blocks one person has a row; one row in each.",
+        default=1,
+        check=whole(1),
+        metavar="NUMBER",
+        panel="Privacy",
+    )
+    neighbours: Literal["zero-out", "replace-one"] = param(
+        "Neighbouring relation: which two streams the guarantee makes indistinguishable, zero-out or replace-one. The number "
+        "of rows is public in both.",
+        default="zero-out",
+        metavar="WHICH",
+        panel="Privacy",
+    )
+    adapt: tuple[float, float] | None = param(
+        "Let the number of components follow the spectrum: the last singular value stays between these fractions of the sum "
+        "of all that are kept. 0.01,0.1 is usual.",
+        more="In a private stream it follows released values.",
+        default=None,
+        said="(low, high) or None",
+        check=energy_bounds,
+        parse=pair_from,
+        metavar="LOW,HIGH",
+    )
+    forget: float = param(
+        "Old singular values are multiplied by this at every block; 1 forgets nothing.",
+        more="A row j blocks old counts forget^(2 j).",
+        default=1.0,
+        check=real("in (0, 1]", lambda number: 0 < number <= 1),
+    )
+    block_size: int | None = param(
+        "Rows taken at once.",
+        more="In a private stream a block is a public slot, and a person has at most one row in it.",
+        default=None,
+        check=whole(1),
+        metavar="ROWS",
+        unset="planned",
+    )
+    oversample: int | None = param(
+        "Directions kept beyond the components, for what later rows bring up.",
+        default=None,
+        check=whole(0),
+        unset="max(10, components)",
+    )
+    memory_limit: int | None = param(
+        "Bytes that may be used beside the rows handed in. A stream that needs more is refused.",
+        more="As planned: filling gaps and a rank that grows come on top. Without a limit, sync turns to block beyond 1 GiB.",
+        default=None,
+        check=whole(1),
+        parse=bytes_from,
+        metavar="BYTES|64MB|1.5GiB",
+        unset="1GiB",
+    )
+    noise_target: float | None = param(
+        "For {publish=block}: make the first block long enough that the noise on its average product has at most this standard "
+        "deviation, in units of the squared row bound.",
+        more="FPCA Lemma 2, corrected.",
+        default=None,
+        check=positive,
+    )

@@ -1,0 +1,219 @@
+"""The parameters of a study across organisations: those of its estimator, and what a study has of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import MISSING
+from typing import Any, Final, Literal
+
+from eigenveil.errors import ParameterError, Words
+from eigenveil.params.declarations.federated import FederatedParams
+from eigenveil.params.declarations.gossip import GRAPHS, PEERS, GossipParams
+from eigenveil.params.declarations.groups import NAME, Budget, Seed, Waiting
+from eigenveil.params.declare import again, composed, declared, param, parameters
+from eigenveil.params.tables import shown_in_file
+from eigenveil.params.texts import bytes_from, text_of
+from eigenveil.params.values import hex_digits, line, listed, real, whole
+from eigenveil.params.words import in_options, in_study
+
+__all__ = ["LARGEST_MESSAGE", "HubStudy", "NewStudy", "PeerStudy", "StudyTerms", "in_new", "said_in_file"]
+
+# As large as a message may be at all.
+LARGEST_MESSAGE: Final = 1 << 30
+_FILE: Final = frozenset({"study"})
+_WRITTEN: Final = frozenset({"study", "cli"})
+_WITH_EPSILON: Final = "must be given with epsilon"
+_REHEARSAL: Final = (
+    "A test run with this seed: reproducible, NOT PRIVATE. Whoever has the study file can subtract the noise, and sites refuse "
+    "it unless their policy allows rehearsals. For test data only."
+)
+
+
+@parameters(section="study", panel="")
+class StudyTerms:
+    """What a study has that a simulation of it has not."""
+
+    columns: tuple[str, ...] = param(
+        "The columns, by name and in this order, that every site has.",
+        kw_only=False,
+        check=listed(NAME, least=2, distinct=True),
+        section="task",
+        surfaces=_FILE,
+    )
+    name: str = param("What the study is called.", kw_only=False, check=NAME, metavar="TEXT", surfaces=_WRITTEN)
+    id: str = param(
+        "32 random hex digits, so that two studies on the same terms are two.",
+        kw_only=False,
+        check=hex_digits(32),
+        surfaces=_FILE,
+    )
+    purpose: str | None = param(
+        "What it is for, for those at the sites who decide. One line.",
+        default=None,
+        check=line(2000),
+        metavar="TEXT",
+        surfaces=_WRITTEN,
+    )
+    join: float = param(
+        "Seconds to wait at the beginning until everybody has joined.",
+        default=900.0,
+        check=real("a number of seconds above 0 and at most 1e7", lambda number: 0 < number <= 1e7),
+        metavar="SECONDS",
+        panel="Waiting",
+        section="network",
+        surfaces=_WRITTEN,
+    )
+    largest: int = param(
+        "The largest message that is taken, in bytes.",
+        default=LARGEST_MESSAGE,
+        check=whole(1 << 16, LARGEST_MESSAGE),
+        parse=bytes_from,
+        metavar="BYTES",
+        panel="Waiting",
+        section="network",
+        surfaces=_WRITTEN,
+    )
+    deadline: float = again(Waiting, "deadline", help="Seconds to wait for an answer before asking again.")
+    random_state: int | None = again(
+        Seed,
+        "random_state",
+        help=_REHEARSAL,
+        more=None,
+        check=whole(0, (1 << 63) - 1),
+        parse=None,
+        section="rehearsal",
+        called="rehearsal_seed",
+        key="seed",
+        surfaces=_WRITTEN,
+    )
+
+
+@parameters(section="study", panel="Who takes part")
+class HubStudy(StudyTerms, FederatedParams):
+    """The parameters of a study around a hub, or in a tree."""
+
+    topology: Literal["star", "tree"] = again(FederatedParams, "topology", default=MISSING)
+    # Whoever reads the file should see who adds the noise, and how large the tree is.
+    trust: Literal["curator", "site", "both", "masked"] = again(FederatedParams, "trust", unset=_WITH_EPSILON)
+    fanout: int = again(FederatedParams, "fanout", unset="must be given in a tree")
+
+
+@parameters(section="study", panel="Who takes part")
+class PeerStudy(StudyTerms, GossipParams):
+    """The parameters of a study between peers."""
+
+    topology: Literal["gossip"] = param(
+        "gossip: peers talk to their neighbours, with no hub.", key="carrier", metavar="WHICH"
+    )
+    graph: Any = again(
+        GossipParams, "graph", default=None, help="Who talks to whom: pairs of names.", more=None, unset="that of kind"
+    )
+    quorum: int | float | None = again(GossipParams, "quorum", unset="more than half")
+    kind: str | None = param(
+        "Or the name of a graph, such as ring.", default=None, check=line(40), section="graph", surfaces=_FILE
+    )
+    # What is found may differ by version where a study does not say how, and auto is what it says then.
+    method: Literal["auto", "power", "krylov", "covariance"] = again(  # type: ignore[assignment]
+        GossipParams,
+        "method",
+        default="auto",
+        help="power, which auto is: products with a block of directions. krylov: the same with all products kept. "
+        "covariance: one covariance.",
+    )
+    noise: Literal["pairwise", "independent"] | None = again(
+        GossipParams,
+        "noise",
+        default=None,
+        unset=_WITH_EPSILON,
+        help="pairwise: noise that cancels between pairs of peers, for little more than that of a curator in the sum, against "
+        "{colluders} of them. independent: all the noise at every peer, against all others, for sqrt(M) times as much.",
+    )
+
+
+# What a simulation may have and a study not, such as participation: nothing may ask for it where no file would say so.
+_FOREIGN: Final = tuple(
+    name for kind in (HubStudy, PeerStudy) for name, one in declared(kind).items() if "study" not in one.param.surfaces
+)
+
+
+def _open(**changes: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Changes by which no parameter has a default but --help tells it, so that what is given is known."""
+    found: dict[str, dict[str, Any]] = {}
+    for kind in (PeerStudy, HubStudy):
+        for name, one in declared(kind).items():
+            # None as a default would say what the word for None says, and a switch is given or not anyway.
+            if one.default not in (None, MISSING) and one.param.none is None and one.type is not bool:
+                found[name] = {"default": None, "unset": one.param.unset or text_of(one.default)}
+            if one.param.panel == PEERS:
+                found.setdefault(name, {})["panel"] = f"{PEERS} (all but the first only with --graph)"
+    return found | {name: found.get(name, {}) | dict(change) for name, change in changes.items()}
+
+
+# `eigenveil study new` finds out who carries the study from what is given, and what is given in vain is refused.
+NewStudy: Final = composed(
+    "NewStudy",
+    (HubStudy, PeerStudy),
+    leave=("columns", "id", "topology", "kind", *_FOREIGN),
+    **_open(
+        name={"default": None, "unset": "as the file is"},
+        fanout={
+            "help": "A tree: at most so many below the hub and below each node between it and the sites.",
+            "unset": "a star, all below the hub",
+            "only": None,
+            "panel": "Who takes part",
+        },
+        trust={
+            "help": declared(FederatedParams)["trust"].param.help + " With {epsilon=None}: masked, or left out.",
+            "unset": "masked; site with --fanout",
+        },
+        colluders={
+            "help": "For {trust=masked}: how many sites may tell the hub all they know. For {noise=pairwise}: how many peers may "
+            "tell each other.",
+            "only": None,
+        },
+        method={
+            "help": "auto, krylov, power, fedpower, covariance, merge, uda, wda or dr-svd; under masks krylov, power, covariance "
+            "or dr-svd. With {graph}: power, which auto is then, krylov or covariance."
+        },
+        local_steps={
+            "help": "For fedpower: power steps at a site in each round: 4, or 4,3,2,1 round by round (the last one is repeated), "
+            "or decay:4 (FedPower (3.15))."
+        },
+        epsilon={
+            "help": declared(Budget)["epsilon"].param.help
+            + " A pair such as 3,1 with {trust=both}: against the hub, and "
+            "against everybody else.",
+        },
+        graph={"help": f"Peers talk to their neighbours on this graph, with no hub: {GRAPHS}.", "unset": "a hub"},
+        noise={"unset": "pairwise with --epsilon"},
+        quorum={
+            "help": "How many must answer, such as 4, or which share of them, such as 0.8. Others are left out from there on. "
+            "Under masks there is {survivors}.",
+            "unset": "all; more than half with --graph",
+        },
+        largest={"help": "The largest message that is taken, such as 64MB.", "unset": "1 GiB"},
+    ),
+)
+
+
+def said_in_file(error: ParameterError) -> str:
+    """What a study file must not say, in its own words."""
+    return error.said(_in_file, show=shown_in_file)
+
+
+def _in_file(name: str, value: Any) -> str:
+    kind = HubStudy if name in declared(HubStudy) else PeerStudy
+    return in_study(kind)(name, value)
+
+
+def in_new(**others: str) -> Words:
+    """How `eigenveil study new` says the parameters of a study; `others` are options that are no parameters."""
+    words = in_options(NewStudy, **others)
+    carriers = {"star": "a star, with no --fanout", "tree": "--fanout", "gossip": "--graph"}
+
+    def said(name: str, value: Any) -> str:
+        if name != "topology":
+            return words(name, value)
+        return "--fanout or --graph" if value is ... else carriers[value]
+
+    return said

@@ -1,0 +1,1 @@
+"""Which mechanism or method, in how many rounds, from public numbers alone."""

@@ -1,0 +1,155 @@
+"""Which mechanism: what each would cost in memory and noise, and which one to take, from public numbers alone.
+
+Serves every "auto". It never sees a row; the number of people enters only where the caller declared it public.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Final, Literal, final
+
+from eigenveil.errors import ParameterError, require
+from eigenveil.linalg import Array
+from eigenveil.plan.spectrum import Spectrum, found_share, require_rank
+from eigenveil.privacy import Budget, Neighbours, gram_sensitivity
+from eigenveil.tasks import geometric_shares
+
+__all__ = ["Choice", "Mechanisms", "Plan", "predict"]
+
+MEMORY_LIMIT: Final = 1 << 30
+# Each power product gets this many times the budget of the one before it: benchmarks/power_shares.py.
+GROWTH: Final = 1.6
+TURNS: Final = 4
+EXACT_TURNS: Final = 24
+
+Mechanisms = Literal["auto", "covariance", "power"]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One way to do it. `noise` is the spectral norm to expect of the noise on the Gram matrix, in units of row_bound^2;
+    `captured` the share of the best possible variance to expect, None where the number of people is not public: by a formula of
+    first order, for a first idea (`eigenveil.plan.forecast.outlook` rehearses the fit)."""
+
+    mechanism: Literal["covariance", "power"]
+    noise: float
+    memory: int
+    captured: float | None
+    width: int
+    shares: tuple[float, ...]
+
+    def __str__(self) -> str:
+        guess = "" if self.captured is None else f", captured variance about {self.captured:.2f}"
+        return f"{self.mechanism}: noise {self.noise:.3g} row_bound^2, {self.memory / 2**20:.3g} MiB{guess}"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What was considered, what was chosen and `why`, all from public numbers. `asked` says that it was no choice."""
+
+    chosen: Choice
+    considered: tuple[Choice, ...]
+    why: str
+    asked: bool
+
+    @property
+    def reason(self) -> str:
+        """The choice and why, in one line."""
+        return f"{self.chosen.mechanism}{' ' if self.asked else ': '}{self.why}"
+
+
+def predict(
+    *,
+    dim: int,
+    rank: int,
+    budget: Budget | None,
+    mechanism: Mechanisms = "auto",
+    neighbours: Neighbours = Neighbours.ADD_REMOVE,
+    people: int | None = None,
+    spectrum: Spectrum | Array | None = None,
+    oversample: int | None = None,
+    iterations: int | None = None,
+    memory_limit: int = MEMORY_LIMIT,
+) -> Plan:
+    """Compare the mechanisms for `rank` of `dim` components and choose one, or explain the one that was asked for.
+
+    `spectrum` is what is known of the rows', or the shape of it alone, (up to dim,), by default the guess of `Spectrum.guessed`:
+    it matters only for `captured`. Noise alone decides: a release of all pairs of columns captures at least as much as products
+    wherever rehearsals compared them.
+
+    >>> plan = predict(dim=100, rank=5, budget=Budget(1.0, 1e-6))
+    >>> plan.chosen.mechanism
+    'covariance'
+    >>> predict(dim=50_000, rank=5, budget=Budget(1.0, 1e-6)).chosen.mechanism
+    'power'
+    """
+    require_rank(rank, dim)
+    width = _width(dim, rank, oversample, exact=budget is None)
+    turns = iterations if iterations is not None else (EXACT_TURNS if budget is None else TURNS)
+    shares = geometric_shares(turns, growth=GROWTH)
+    sigma = 0.0 if budget is None else gram_sensitivity(1.0, neighbours) / budget.mu
+    last = sigma / math.sqrt(shares[-1])
+    known = _known(dim, spectrum)
+    covariance = Choice(
+        "covariance",
+        noise=sigma * math.sqrt(2 * dim),
+        memory=4 * dim * dim * 8,
+        captured=_captured(known, people, rank, sigma / math.sqrt(2)),
+        width=rank,
+        shares=(1.0,),
+    )
+    power = Choice(
+        "power",
+        noise=last * (math.sqrt(dim) + math.sqrt(width)),
+        memory=6 * dim * width * 8,
+        captured=_captured(known, people, rank, last),
+        width=width,
+        shares=shares,
+    )
+    chosen, why = _choose(mechanism, covariance, power, memory_limit)
+    return Plan(chosen, (covariance, power), why, asked=mechanism != "auto")
+
+
+def _choose(mechanism: Mechanisms, covariance: Choice, power: Choice, limit: int) -> tuple[Choice, str]:
+    if mechanism != "auto":
+        chosen = covariance if mechanism == "covariance" else power
+        return chosen, "was asked for"
+    allowed = f"{limit / 2**20:.0f} MiB allowed"
+    if covariance.memory <= limit:
+        reason = "it is exact"
+        if covariance.noise > 0:
+            reason = f"its noise is {power.noise / covariance.noise:.1f} times lower than that of the power method"
+        return covariance, f"{reason}, and it fits ({covariance.memory / 2**20:.1f} of {allowed})"
+    return power, f"the covariance would need {covariance.memory / 2**20:.0f} MiB, more than the {allowed}"
+
+
+def _width(dim: int, rank: int, oversample: int | None, *, exact: bool) -> int:
+    if oversample is None:
+        # Under noise a wide block pays for itself; without noise it only has to hold the space.
+        oversample = max(10, rank) if exact else max(10, 3 * rank)
+    return min(dim, rank + oversample)
+
+
+def _known(dim: int, spectrum: Spectrum | Array | None) -> Spectrum:
+    if spectrum is None:
+        return Spectrum.guessed(dim)
+    if not isinstance(spectrum, Spectrum):
+        require(len(spectrum) <= dim, f"spectrum has {len(spectrum)} values for {dim} columns")
+        try:
+            return Spectrum.of_variances(spectrum, dim=dim)
+        except ParameterError as error:
+            raise error.within("spectrum") from None
+        except ValueError as error:
+            raise ValueError(f"spectrum: {error}") from None
+    require(spectrum.dim == dim, f"spectrum has {spectrum.dim} values, and dim is {dim}: one for each")
+    return spectrum
+
+
+def _captured(spectrum: Spectrum, people: int | None, rank: int, entry: float) -> float | None:
+    """Expected captured variance when entries of the noise have size `entry`: no less than of directions drawn at random."""
+    if people is None:
+        return None
+    require(people >= 1, f"people must be at least 1, got {people}")
+    top = people * spectrum.values[:rank]
+    return max(found_share(top, entry=entry, dim=spectrum.dim), spectrum.at_random(rank))

@@ -1,0 +1,132 @@
+"""How rows at many sites are fitted: which method, how wide, in how many rounds, for what shares. From public numbers alone."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, final
+
+from eigenveil.errors import require_param
+from eigenveil.plan.choose.choice import GROWTH, TURNS, predict
+from eigenveil.privacy import Budget, Neighbours
+from eigenveil.tasks import constant_steps, decaying_steps, geometric_shares, randomised_width
+
+__all__ = ["Method", "SitesPlan", "plan_sites"]
+
+Method = Literal["krylov", "power", "fedpower", "covariance", "merge", "uda", "wda", "dr-svd"]
+LocalSteps = int | Sequence[int | str]
+
+# Without noise: how many rounds a method may take before it is stopped, and when it is good enough.
+_MOST_ROUNDS: Final = {"krylov": 60, "power": 200, "fedpower": 100}
+_TOLERANCE: Final = 1e-8
+# Directions beyond the ones asked for: a block a little wider than the rank saves rounds.
+_KRYLOV_MORE: Final = 5
+# With noise, where all products are kept: more rounds than the power method's, and a budget more even (docs/decisions/0009).
+_KEPT_TURNS: Final = 8
+_KEPT_GROWTH: Final = 1.3
+_ONE_SHOT: Final = ("covariance", "merge", "uda", "wda", "dr-svd")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class SitesPlan:
+    """What was decided and why. `width` is the columns of a product or what a site sends, `shares` each round's part of what the
+    components may spend, `steps` the local steps of each round."""
+
+    method: Method
+    width: int
+    rounds: int
+    shares: tuple[float, ...]
+    steps: tuple[int, ...]
+    tolerance: float
+    reason: str
+
+    @property
+    def headline(self) -> str:
+        """The method and why it was chosen, in one line. The reason names the method already."""
+        return self.reason
+
+
+def plan_sites(
+    *,
+    dim: int,
+    rank: int,
+    budget: Budget | None,
+    method: Method | Literal["auto"],
+    neighbours: Neighbours,
+    rounds: int | None,
+    tolerance: float | None,
+    oversample: int | None,
+    local_steps: LocalSteps,
+    equal_shares: bool = False,
+) -> SitesPlan:
+    """The plan for `rank` components of `dim` columns; what the caller gave is kept or refused.
+
+    >>> few = dict(dim=100, rank=5, neighbours=Neighbours.ADD_REMOVE, rounds=None, tolerance=None, oversample=None, local_steps=1)
+    >>> plan_sites(budget=None, method="auto", **few).method, plan_sites(budget=Budget(1.0, 1e-6), method="auto", **few).method
+    ('krylov', 'covariance')
+    """
+    chosen, reason = _chosen(dim, rank, budget, method, neighbours)
+    several = chosen not in _ONE_SHOT
+    require_param(
+        rounds is None or several,
+        f"{{rounds}} is for krylov, power and fedpower; {{method=}} takes {'two' if chosen == 'dr-svd' else 'one'}",
+        method=chosen,
+    )
+    require_param(
+        tolerance is None or several, "{tolerance} is for krylov, power and fedpower, not {@chosen}", chosen=chosen
+    )
+    one_step = isinstance(local_steps, int) and local_steps == 1
+    require_param(
+        one_step or chosen == "fedpower",
+        "{local_steps} is for {method=fedpower}, and this is {@chosen}",
+        chosen=chosen,
+    )
+    width = _width(dim, rank, chosen, oversample, exact=budget is None)
+    if chosen in _ONE_SHOT:
+        return SitesPlan(chosen, width, 1 + (chosen == "dr-svd"), (1.0,), (), 0.0, reason)
+    turns, growth = _MOST_ROUNDS[chosen], 1.0
+    if budget is not None:
+        turns, growth = (_KEPT_TURNS, _KEPT_GROWTH) if chosen == "krylov" else (TURNS, GROWTH)
+    turns = turns if rounds is None else rounds
+    growth = 1.0 if equal_shares else growth
+    stop = (0.0 if budget is not None else _TOLERANCE) if tolerance is None else tolerance
+    steps = _schedule(local_steps, turns) if chosen == "fedpower" else constant_steps(1, turns)
+    return SitesPlan(chosen, width, turns, geometric_shares(turns, growth=growth), steps, stop, reason)
+
+
+def _chosen(
+    dim: int, rank: int, budget: Budget | None, method: Method | Literal["auto"], neighbours: Neighbours
+) -> tuple[Method, str]:
+    if method != "auto":
+        return method, f"{method} was asked for"
+    if budget is None:
+        return "krylov", "krylov: exact to rounding in few rounds, of d x w numbers each"
+    plan = predict(dim=dim, rank=rank, budget=budget, neighbours=neighbours)
+    if plan.chosen.mechanism == "covariance":
+        return "covariance", plan.reason
+    return "krylov", f"krylov: {plan.why}; of noisy products, all are kept"
+
+
+def _width(dim: int, rank: int, method: Method, oversample: int | None, *, exact: bool) -> int:
+    match method:
+        case "covariance" | "uda" | "wda":
+            require_param(oversample is None, "{oversample} has no meaning for {method=}", method=method)
+            return rank
+        case "dr-svd":
+            # FedPower Alg. 6.
+            return randomised_width(dim, rank=rank) if oversample is None else min(dim, rank + oversample)
+        case "krylov" if exact:
+            more = _KRYLOV_MORE
+        case _:
+            more = max(10, rank) if exact or method == "merge" else max(10, 3 * rank)
+    return min(dim, rank + (more if oversample is None else oversample))
+
+
+def _schedule(local_steps: LocalSteps, turns: int) -> tuple[int, ...]:
+    """Local steps of each round: the same, (3.15)'s decay, or as listed with the last one repeated."""
+    if isinstance(local_steps, int):
+        return constant_steps(local_steps, turns)
+    listed = tuple(local_steps)
+    if len(listed) == 2 and listed[0] == "decay":
+        return decaying_steps(int(listed[1]), turns)
+    steps = [int(step) for step in listed][:turns]
+    return tuple(steps + [steps[-1]] * (turns - len(steps)))

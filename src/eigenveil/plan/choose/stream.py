@@ -1,0 +1,167 @@
+"""How a stream is followed: in which way, in blocks of how many rows, in how many bytes. From public numbers alone."""
+
+import math
+from dataclasses import dataclass
+from typing import Final, Literal, final
+
+from eigenveil.errors import require_param
+from eigenveil.plan.choose.choice import MEMORY_LIMIT
+from eigenveil.privacy import Budget, Neighbours, gram_sensitivity
+from eigenveil.tracking.sums import MEAN_SHARE
+
+__all__ = ["STREAM_MEAN_SHARES", "Publish", "StreamPlan", "Way", "first_block", "plan_stream"]
+
+# A stream looks for its mean in the first block alone, to place the ball; the mean itself comes with every release.
+STREAM_MEAN_SHARES: Final = (0.05, 0.05, 0.05)
+_BLOCK: Final = 512
+_LARGEST_BLOCK: Final = 1 << 14
+# How far off, in radii, the mean of a first block may be.
+_PLACED: Final = 0.2
+# Up to this many columns per direction kept, all d x d products are no more numbers than a sketch may have.
+_FEW_COLUMNS: Final = 8
+
+Publish = Literal["sync", "block", "continual"]
+Way = Literal["sketch", "products", "slices", "tree"]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class StreamPlan:
+    """How a stream is followed: in which `way`, in blocks of how many rows, in how many bytes, and why.
+
+    The first block may be longer. `horizon_blocks` is 0 where the stream has no end that matters.
+    """
+
+    way: Way
+    block: int
+    first_block: int
+    horizon_blocks: int
+    memory: int
+    reason: str
+
+
+def first_block(*, noise_target: float, mu: float, neighbours: Neighbours) -> int:
+    """The fewest rows whose average product has noise of standard deviation at most `noise_target`, in units of row_bound^2.
+
+    FPCA Lemma 2.2 turned the right way up: its bracket is the noise on a sum, and dividing by n brings it under the
+    target when n is at least bracket / target. The bracket here is the exact one, sensitivity / mu.
+
+    >>> first_block(noise_target=0.01, mu=Budget(1.0, 1e-5).mu, neighbours=Neighbours.ZERO_OUT)
+    374
+    """
+    good = 0 < noise_target < math.inf
+    require_param(good, "{noise_target} must be positive and finite, got {@value}", value=noise_target)
+    return math.ceil(gram_sensitivity(1.0, neighbours) / (mu * noise_target))
+
+
+def plan_stream(
+    *,
+    dim: int,
+    rank: int,
+    oversample: int,
+    budget: Budget | None,
+    neighbours: Neighbours,
+    publish: Publish,
+    center: bool,
+    adapt: bool,
+    forget: bool,
+    block: int | None,
+    horizon: int | None,
+    person_blocks: int,
+    noise_target: float | None,
+    memory_limit: int | None,
+    sparse: bool = False,
+) -> StreamPlan:
+    """How to follow a stream of `dim` columns, from public numbers alone.
+
+    A limit that is given is kept or refused. Without one, 1 GiB decides between ways, and refuses only the tree, which has
+    no smaller form. Blocks of sparse rows are not counted: how much they hold is not known beforehand.
+
+    >>> few = dict(rank=2, oversample=10, neighbours=Neighbours.ZERO_OUT, center=True, adapt=False, forget=False)
+    >>> more = dict(block=None, horizon=None, person_blocks=1, noise_target=None, memory_limit=None)
+    >>> plan_stream(dim=20, budget=Budget(1.0, 1e-6), publish="sync", **few, **more).way
+    'products'
+    >>> plan_stream(dim=50_000, budget=Budget(1.0, 1e-6), publish="sync", **few, **more).way
+    'slices'
+    """
+    limit = MEMORY_LIMIT if memory_limit is None else memory_limit
+    width = min(rank + oversample, dim)
+    way, reason = _way(dim, width, budget, publish, adapt=adapt or forget, block=block or _BLOCK, limit=limit)
+    size = block if block is not None else _default_block(dim, width, budget, way, center=center)
+    if block is None and memory_limit is not None and not sparse:
+        size = max(1, min(size, (limit // 8 - _held(dim, width, way, 0)) // (2 * dim)))
+    first = size
+    require_param(
+        noise_target is None or way == "slices",
+        f"{{noise_target}} is for a stream that is released block by block ({{publish=block}}), and this one is not: {reason}",
+    )
+    if budget is not None and noise_target is not None:
+        # The mean takes its shares first, and a person may be in several blocks.
+        left = budget.mu * math.sqrt((1 - sum(STREAM_MEAN_SHARES)) * (1 - MEAN_SHARE) if center else 1.0)
+        each = left / math.sqrt(person_blocks)
+        first = max(size, first_block(noise_target=noise_target, mu=each, neighbours=neighbours))
+    blocks = 0 if horizon is None else -(-horizon // size)
+    memory = 8 * (_held(dim, width, way, blocks) + (0 if sparse else 2 * first * dim))
+    require_param(
+        memory <= limit or (memory_limit is None and way != "tree"),
+        f"this stream needs about {memory / 2**20:.3g} MiB ({way}, blocks of {first} rows) and {{memory_limit}} allows "
+        f"{limit / 2**20:.3g} MiB; {_ADVICE[way]}",
+    )
+    return StreamPlan(way, size, first, blocks, memory, reason)
+
+
+_ADVICE: Final[dict[Way, str]] = {
+    "sketch": "take a smaller {block_size}, {oversample} or {n_components}, or allow more",
+    "products": "take a smaller {block_size}, or allow more",
+    "slices": "take a smaller {block_size}, a larger {noise_target}, or allow more",
+    "tree": "{publish=block} needs no d x d sums, {publish=sync} fewer of them; or allow more",
+}
+
+
+def _way(
+    dim: int, width: int, budget: Budget | None, publish: Publish, *, adapt: bool, block: int, limit: int
+) -> tuple[Way, str]:
+    small = 8 * (_held(dim, width, "products", 0) + 2 * min(_BLOCK, dim) * dim)
+    size = f"{small / 2**20:.3g} of {limit / 2**20:.4g} MiB"
+    if budget is None:
+        # Four d x d matrices and a piece of a block, in no more numbers than a sketch and a second block would take.
+        # A mean that moves far while old rows fade would leave only rounding of sums around the first one.
+        few = dim <= _FEW_COLUMNS * width and 4 * dim + min(block, 128) <= _FEW_COLUMNS * width + block
+        if few and not adapt and small <= limit:
+            return (
+                "products",
+                f"{dim} columns are few for {width} directions, so all products are kept and nothing is lost",
+            )
+        return "sketch", f"the leading {width} directions are kept and brought up to date block by block"
+    if publish == "continual":
+        return "tree", "the estimate is public after every block, from a binary tree of releases"
+    if publish == "block":
+        return "slices", "every block is released on its own, a few columns of its products at a time"
+    if small <= limit:
+        return "products", f"one release per synchronisation: the d x d sum fits ({size}), and its noise is paid once"
+    return "slices", f"every block is released on its own: the d x d sum does not fit ({size})"
+
+
+def _held(dim: int, width: int, way: Way, blocks: int) -> int:
+    """Numbers held beside the block, with what a step makes on the way."""
+    match way:
+        case "sketch":
+            return 8 * dim * width
+        case "slices":
+            return 12 * dim * max(width, 64)
+        case "products":
+            return 6 * dim * dim
+        case "tree":
+            return (2 * blocks.bit_length() + 6) * dim * dim
+
+
+def _default_block(dim: int, width: int, budget: Budget | None, way: Way, *, center: bool) -> int:
+    size = max(_BLOCK, 2 * width)
+    if budget is not None and center:
+        # Long enough for the first block's mean to place the ball.
+        needed = math.sqrt(dim) / (budget.mu * math.sqrt(STREAM_MEAN_SHARES[0]) * _PLACED)
+        size = max(size, min(math.ceil(needed), max(2 * dim, (1 << 20) // dim)))
+    if way == "slices":
+        # Every block pays for noise of its own, so blocks are as long as a d x d matrix would be.
+        size = max(size, min(_LARGEST_BLOCK, dim))
+    return size

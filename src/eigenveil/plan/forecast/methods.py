@@ -1,0 +1,304 @@
+"""`way_of`: how a method would go about a fit: its estimator's own plan, how loud the noise is, what it takes and promises.
+
+Plans are made by `plan_sites`, `plan_segments`, `plan_stream`, `plan_masks` and `split_budget`, as for a fit, so that what is
+rehearsed is what would be run.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Final, cast, final
+
+from eigenveil.plan.choose.choice import MEMORY_LIMIT, predict
+from eigenveil.plan.choose.gossip import SegmentsPlan, plan_segments
+from eigenveil.plan.choose.masks import plan_masks
+from eigenveil.plan.choose.sites import Method, SitesPlan, plan_sites
+from eigenveil.plan.choose.stream import STREAM_MEAN_SHARES, StreamPlan, plan_stream
+from eigenveil.plan.forecast.facts import Facts, Setting, parts_of
+from eigenveil.plan.forecast.params import FitParams, params_of, unknown_of
+from eigenveil.privacy import Neighbours, gram_sensitivity
+from eigenveil.protocols.masked import require_survivors
+from eigenveil.tasks.fit.split import Extent, Split, split_budget
+from eigenveil.tracking.sums import MEAN_SHARE
+
+__all__ = ["Way", "way_of"]
+
+# Pair noise leaves its own a tenth of a per cent above what the fewest honest peers would need (`eigenveil.privacy.Pairing`).
+_PAIRED: Final = 1.001
+_SEES: Final[dict[Setting, str]] = {
+    "curator": "against all who see the result; the curator has the rows",
+    "stream": "against all who see what the stream releases; the device that follows it sees the rows as they come",
+    "hub": "against all who see the result; the hub is trusted with sums over each site's rows",
+    "site": "against everybody outside of a person's own site, the hub among them",
+    "masked": "against the hub, which sees noisy sums over sites only, even if {colluders} of the sites collude with it",
+    "peers": "against any {colluders} of the peers together, and all who listen",
+    "peers-independent": "against everybody outside of a person's own peer",
+}
+# Matrices of d x w numbers that a place holds beside the products that are kept.
+_WORKING: Final = 6
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Way:
+    """A method as it would be carried out. `split` divides the budget, and the components' noise is `louder` times that of one
+    curator with the same budget; `neighbours` are those of its promise. `params`, `unknown` and all from `noise` on are as in
+    `Outlook`."""
+
+    method: str
+    params: FitParams
+    unknown: tuple[str, ...]
+    plan: SitesPlan | SegmentsPlan | StreamPlan
+    split: Split
+    louder: float
+    neighbours: Neighbours
+    oversample: int = 0
+    blocks: int = 1
+    noise: float = 0.0
+    memory: int = 0
+    rounds: int = 0
+    traffic: int = 0
+    refused: str = ""
+    promise: str = ""
+
+    def multiplier(self, mu: float, steps: int) -> float:
+        """The noise on a sum over its sensitivity, for all that components may spend of `mu` after so many steps for the mean."""
+        return self.louder / (mu * math.sqrt(self.split.main(steps)))
+
+
+def way_of(facts: Facts, method: str) -> Way:
+    """How `method` would go about a fit of which these `facts` are known.
+
+    >>> from eigenveil.plan.spectrum import Spectrum
+    >>> from eigenveil.privacy import Budget
+    >>> facts = Facts(50, 3, 10_000, Budget(1.0, 1e-6), Spectrum.guessed(50), sites=16)
+    >>> way_of(facts, "site/covariance").louder, round(way_of(facts, "masked/covariance").louder, 3)
+    (4.0, 1.0...)
+    """
+    setting, name = parts_of(method)
+    way = _stream(facts, name) if setting == "stream" else _sums(facts, setting, name)
+    way = replace(way, noise=_noise(way, facts))
+    return replace(way, refused=_refused(way, facts), promise=_promise(setting, facts, way.neighbours))
+
+
+def _promise(setting: Setting, facts: Facts, neighbours: Neighbours) -> str:
+    """Against whom each person is protected."""
+    against = _SEES[setting].format(colluders=facts.colluders)
+    budget = f"epsilon = {facts.budget.epsilon:g}, delta = {facts.budget.delta:g} ({neighbours.value})"
+    return f"each person, {against}: {budget}"
+
+
+def _sums(facts: Facts, setting: Setting, name: str) -> Way:
+    """A method whose rows are at one place, at sites or at peers."""
+    split = split_budget(
+        mean=facts.center == "private",
+        search=facts.search,
+        count=not facts.neighbours.count_is_public,
+        trace=name != "covariance",
+    )
+    plan: SitesPlan | SegmentsPlan
+    if name == "segments":
+        plan = plan_segments(
+            dim=facts.dim,
+            rank=facts.rank,
+            people=facts.people,
+            budget=facts.budget,
+            rounds=_per_component(facts, split),
+        )
+        rounds, size, held = facts.rank * plan.turns, facts.dim, _WORKING * facts.dim * (facts.rank + 1)
+    else:
+        plan = _sites_plan(facts, setting, name, split)
+        rounds, size = plan.rounds, _sent(facts.dim, plan)
+        held = _held(facts.dim, plan)
+    around = len(split.mean) + (split.extra > 0)
+    sent = 8 * (len(split.mean) * (facts.dim + 1) + rounds * size + 2) if setting != "curator" else 0
+    if setting in ("peers", "peers-independent"):
+        # Up a spanning tree, and the sum down again.
+        sent *= 2
+    louder, refused = _louder(
+        facts, setting, name, split, Extent.of(split, dim=facts.dim, shares=plan.shares, rounds=rounds, size=size)
+    )
+    method = f"{setting}/{name}"
+    params = params_of(facts, method, plan, facts.neighbours)
+    return Way(
+        method,
+        params,
+        unknown_of(facts, params),
+        plan,
+        split,
+        louder,
+        facts.neighbours,
+        memory=8 * held,
+        rounds=rounds + around if setting != "curator" else 0,
+        traffic=sent,
+        refused=refused,
+    )
+
+
+def _sites_plan(facts: Facts, setting: Setting, name: str, split: Split) -> SitesPlan:
+    if setting == "curator":
+        mechanism = predict(dim=facts.dim, rank=facts.rank, budget=facts.budget, mechanism=cast("Any", name)).chosen
+        turns = len(mechanism.shares)
+        return SitesPlan(cast("Method", name), mechanism.width, turns, mechanism.shares, (), 0.0, "")
+
+    def planned(rounds: int | None) -> SitesPlan:
+        return plan_sites(
+            dim=facts.dim,
+            rank=facts.rank,
+            budget=facts.budget,
+            method=cast("Method", name),
+            neighbours=facts.neighbours,
+            rounds=rounds,
+            tolerance=None,
+            oversample=None,
+            local_steps=1,
+        )
+
+    plan = planned(None)
+    room = None if facts.rounds is None else facts.rounds - len(split.mean) - (split.extra > 0)
+    fewer = room is not None and name in ("krylov", "power", "fedpower") and 1 <= room < plan.rounds
+    return planned(room) if fewer else plan
+
+
+def _per_component(facts: Facts, split: Split) -> int | None:
+    """Products for each component, where fewer than planned can be afforded; None as planned."""
+    if facts.rounds is None:
+        return None
+    each = (facts.rounds - len(split.mean) - 1) // facts.rank - 1
+    usual = plan_segments(dim=facts.dim, rank=facts.rank, people=facts.people, budget=facts.budget, rounds=None)
+    return each if 1 <= each < usual.turns - 1 else None
+
+
+def _sent(dim: int, plan: SitesPlan) -> int:
+    """Numbers that a site sends in a round."""
+    return dim * (dim + 1) // 2 if plan.method == "covariance" else dim * plan.width
+
+
+def _held(dim: int, plan: SitesPlan) -> int:
+    """Numbers that one place holds at most."""
+    if plan.method in ("covariance", "merge"):
+        return 4 * dim * dim
+    kept = 2 * plan.rounds if plan.method == "krylov" else 0
+    return (_WORKING + kept) * dim * plan.width
+
+
+def _louder(facts: Facts, setting: Setting, name: str, split: Split, extent: Extent) -> tuple[float, str]:
+    """How many times louder the noise is than one curator's, and why it cannot be, if that is so."""
+    match setting:
+        case "site" if name == "merge":
+            # That of one site: merging is rehearsed with all of them.
+            return 1.0, ""
+        case "site" | "peers-independent":
+            return math.sqrt(facts.sites), ""
+        case "peers":
+            honest = facts.sites - facts.colluders
+            if honest < 2:
+                return math.sqrt(
+                    facts.sites
+                ), f"{facts.sites} peers are too few against {facts.colluders} that may collude"
+            return math.sqrt(facts.sites * _PAIRED / honest), ""
+        case "masked":
+            survivors = facts.sites if facts.survivors is None else facts.survivors
+            try:
+                require_survivors(facts.sites, survivors=survivors, colluders=facts.colluders)
+                plan = plan_masks(
+                    extent, sites=facts.sites, budget=facts.budget, survivors=survivors, colluders=facts.colluders
+                )
+            except ValueError as error:
+                return 1.0, str(error)
+            return plan.multiplier * facts.budget.mu * math.sqrt(facts.sites / plan.lattice.honest), ""
+    return 1.0, ""
+
+
+def _stream(facts: Facts, name: str) -> Way:
+    near = facts.neighbours if facts.neighbours.count_is_public else Neighbours.ZERO_OUT
+    oversample = max(10, facts.rank)
+    split = Split(STREAM_MEAN_SHARES if facts.center == "private" else (), 0.0, 0.0)
+
+    def planned(limit: int | None) -> StreamPlan:
+        return plan_stream(
+            dim=facts.dim,
+            rank=facts.rank,
+            oversample=oversample,
+            budget=facts.budget,
+            neighbours=near,
+            publish=cast("Any", name),
+            center=facts.center == "private",
+            adapt=False,
+            forget=False,
+            block=None if facts.blocks is None else -(-facts.people // facts.blocks),
+            horizon=facts.people if name == "continual" else None,
+            person_blocks=1,
+            noise_target=None,
+            memory_limit=limit,
+        )
+
+    plan, refused = _attempt(planned, None if facts.memory == MEMORY_LIMIT else facts.memory)
+    blocks = 1 if plan.way == "products" else -(-facts.people // plan.block)
+    # Each release has a part for the sum of rows, of which the mean is made.
+    louder = 1.0 / math.sqrt(1 - MEAN_SHARE) if split.mean else 1.0
+    if plan.way == "tree":
+        # A person is in one stretch of every level, and the last sum is made of one stretch for each set bit.
+        louder *= math.sqrt(blocks.bit_length() * blocks.bit_count())
+    if name == "sync" and plan.way == "slices":
+        refused = refused or "all pairs of columns do not fit in memory, so it would be released block by block"
+    params = params_of(facts, f"stream/{name}", plan, near)
+    return Way(
+        f"stream/{name}",
+        params,
+        unknown_of(facts, params),
+        plan,
+        split,
+        louder,
+        near,
+        oversample=oversample,
+        blocks=blocks,
+        memory=plan.memory,
+        refused=refused,
+    )
+
+
+def _attempt(planned: Callable[[int | None], StreamPlan], limit: int | None) -> tuple[StreamPlan, str]:
+    """The plan within a limit, or one with all the memory it wants and why it was refused."""
+    try:
+        return planned(limit), ""
+    except ValueError as error:
+        return planned(1 << 62), str(error)
+
+
+def _noise(way: Way, facts: Facts) -> float:
+    """The spectral norm to expect of the noise on the Gram matrix, in units of row_bound^2."""
+    scale = way.multiplier(facts.budget.mu, min(2, len(way.split.mean))) * gram_sensitivity(1.0, way.neighbours)
+    plan, dim = way.plan, facts.dim
+    if isinstance(plan, StreamPlan):
+        return scale * math.sqrt(2 * dim * (way.blocks if plan.way == "slices" else 1))
+    if isinstance(plan, SegmentsPlan):
+        return scale / math.sqrt(min(plan.shares[plan.turns - 1 :: plan.turns])) * (math.sqrt(dim) + 1)
+    if plan.method == "covariance":
+        return scale * math.sqrt(2 * dim)
+    if plan.method == "merge":
+        return scale * math.sqrt(2 * dim * facts.sites)
+    return scale / math.sqrt(plan.shares[-1]) * (math.sqrt(dim) + math.sqrt(plan.width))
+
+
+def _refused(way: Way, facts: Facts) -> str:
+    setting, _ = parts_of(way.method)
+    if setting not in facts.settings:
+        alone = facts.sites == 1 and setting not in ("curator", "stream")
+        return "it needs several sites, and there is one" if alone else f"trust leaves out {setting!r}"
+    if way.refused:
+        return way.refused
+    if way.memory > facts.memory:
+        return f"it needs {_bytes(way.memory)} of memory at one place, and {_bytes(facts.memory)} are allowed"
+    if facts.rounds is not None and way.rounds > facts.rounds:
+        return f"it takes up to {way.rounds} rounds, and {facts.rounds} are allowed"
+    if facts.traffic is not None and way.traffic > facts.traffic:
+        return f"a site would send {_bytes(way.traffic)}, and {_bytes(facts.traffic)} are allowed"
+    return ""
+
+
+def _bytes(count: int) -> str:
+    for size, word in ((30, "GiB"), (20, "MiB")):
+        if count >= 1 << size:
+            return f"{count / 2**size:.3g} {word}"
+    return f"{count / 2**10:.3g} KiB"

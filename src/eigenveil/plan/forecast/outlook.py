@@ -1,0 +1,136 @@
+"""`outlook`: what to expect of one method, from public facts alone, by rehearsing it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import final
+
+import numpy as np
+
+from eigenveil.errors import require
+from eigenveil.linalg import Array
+from eigenveil.plan.choose.stream import StreamPlan
+from eigenveil.plan.forecast.facts import Facts, Setting, parts_of
+from eigenveil.plan.forecast.methods import way_of
+from eigenveil.plan.forecast.params import FitParams, call_of
+from eigenveil.plan.forecast.trials import Trial, tried
+from eigenveil.privacy import Budget
+
+__all__ = ["Interval", "Outlook", "curve", "outlook"]
+
+# Nine of ten lie within so many deviations, and no interval is narrower than this on either side.
+_NINE_OF_TEN, _LEAST = 1.7, 0.005
+# Beyond so many columns `SlicedTracker` has several slices, and that much depends on which columns vary.
+_SLICE, _BY_COLUMNS = 64, 0.05
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """What to expect, and where nine of ten fits should lie: the noise of a fit, and doubt about the spectrum.
+
+    >>> print(Interval(0.91, 0.87, 0.94))
+    0.91 (0.87 to 0.94)
+    """
+
+    value: float
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        require(
+            self.low <= self.value <= self.high,
+            f"value must lie from low to high, got {self.low}, {self.value}, {self.high}",
+        )
+
+    def __str__(self) -> str:
+        return f"{self.value:.2f} ({self.low:.2f} to {self.high:.2f})"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What to expect of a `method`, which is named "setting/method", and what it takes.
+
+    `captured` is the variance along the directions found over that along the best ones, 0 to 1; `sine` the largest between the
+    two spaces; `nothing` what `captured` is for directions drawn at random. `noise` is the spectral norm to expect of the noise
+    on the Gram matrix, in units of row_bound^2. `memory` is in bytes at one place, `traffic` in bytes that one site sends in all,
+    `rounds` the most there are. `refused` says why it is out of the question here, "" where it is not; `promise` against whom it
+    protects. `params` are what an estimator runs it with; those that are `unknown`, by name, only the caller knows.
+    """
+
+    method: str
+    captured: Interval
+    sine: Interval
+    nothing: float
+    noise: float
+    memory: int
+    rounds: int
+    traffic: int
+    refused: str
+    promise: str
+    params: FitParams
+    unknown: tuple[str, ...]
+
+    @property
+    def setting(self) -> Setting:
+        """Who is trusted with what: the first half of the name."""
+        return parts_of(self.method)[0]
+
+    @property
+    def call(self) -> str:
+        """The Python call that does it, with three dots for what is unknown."""
+        return call_of(self.params, self.unknown)
+
+
+def outlook(facts: Facts, method: str, *, fits: int | None = None, seed: int = 0) -> Outlook:
+    """What to expect of `method`: the mean over some rehearsed `fits`, and how far apart they are.
+
+    Where the spectrum is in doubt, more fits are rehearsed with others that it could be. The same `seed` draws the same noise
+    for every method and budget, so that differences between them are not chance.
+
+    >>> from eigenveil.plan.spectrum import Spectrum
+    >>> facts = Facts(20, 2, 20_000, Budget(1.0, 1e-6), Spectrum.guessed(20))
+    >>> outlook(facts, "curator/covariance").captured.value > 0.9
+    True
+    """
+    require(fits is None or fits >= 1, f"fits must be at least 1, got {fits}")
+    way = way_of(facts, method)
+    plain, doubted = tried(Trial.of(facts, way), fits, seed)
+    # What is released some columns at a time depends on which columns vary, and nobody knows that beforehand.
+    sliced = isinstance(way.plan, StreamPlan) and way.plan.way == "slices" and facts.dim > _SLICE
+    captured, sine = (_interval(plain[:, at], doubted[:, at], more=_BY_COLUMNS * sliced) for at in range(2))
+    return Outlook(
+        method=method,
+        captured=captured,
+        sine=sine,
+        nothing=facts.spectrum.at_random(facts.rank),
+        noise=way.noise,
+        memory=way.memory,
+        rounds=way.rounds,
+        traffic=way.traffic,
+        refused=way.refused,
+        promise=way.promise,
+        params=way.params,
+        unknown=way.unknown,
+    )
+
+
+def curve(facts: Facts, method: str, epsilons: Sequence[float]) -> tuple[tuple[float, Outlook], ...]:
+    """The outlook at each epsilon, all else being the same: "what would epsilon = 2 buy me?"."""
+    return tuple(
+        (epsilon, outlook(replace(facts, budget=Budget(epsilon, facts.budget.delta)), method)) for epsilon in epsilons
+    )
+
+
+def _interval(plain: Array, doubted: Array, *, more: float) -> Interval:
+    """Around the mean of the `plain` fits: as far as nine of ten of them lie, and of the `doubted` ones, if there are any.
+
+    `more` is what else may move it either way.
+    """
+    value = float(plain.mean())
+    deviation = float(plain.std(ddof=1)) if len(plain) > 1 else 0.0
+    reach = max(_LEAST, _NINE_OF_TEN * (1 + 2 / len(plain)) * deviation) + more
+    # Doubt is not even on both sides: what could be lies where the doubted fits do.
+    below, above = np.quantile(doubted, [0.05, 0.95]).tolist() if len(doubted) else (value, value)
+    low, high = min(below, value - reach), max(above, value + reach)
+    return Interval(value, min(value, max(0.0, low)), max(value, min(1.0, high)))

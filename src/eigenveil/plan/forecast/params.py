@@ -1,0 +1,125 @@
+"""The parameters that a method would be run with, and how a plan says them: as a Python call, in which dots stand for what
+only the caller knows."""
+
+from typing import Any, Final
+
+from eigenveil.errors import in_python
+from eigenveil.params import FederatedParams, GossipParams, PrivateParams, StreamingParams
+from eigenveil.params.words import as_call
+from eigenveil.plan.choose.gossip import SegmentsPlan
+from eigenveil.plan.choose.sites import SitesPlan
+from eigenveil.plan.choose.stream import StreamPlan
+from eigenveil.plan.forecast.facts import Facts, parts_of
+from eigenveil.privacy import Neighbours
+
+__all__ = ["FitParams", "call_of", "choice_of", "estimator_of", "params_of", "unknown_of"]
+
+FitParams = PrivateParams | FederatedParams | GossipParams | StreamingParams
+
+# Up to so many peers all talk to all.
+_FEW_PEERS: Final = 6
+
+
+def params_of(
+    facts: Facts, method: str, plan: SitesPlan | SegmentsPlan | StreamPlan, neighbours: Neighbours
+) -> FitParams:
+    """The parameters that make an estimator do what was planned; all that the plan did not decide is at its default."""
+    setting, how = parts_of(method)
+    given: dict[str, Any] = {
+        "n_components": facts.rank,
+        "epsilon": facts.budget.epsilon,
+        "delta": facts.budget.delta,
+        "row_bound": facts.row_bound,
+        "neighbours": neighbours.value,
+    }
+    if isinstance(plan, StreamPlan):
+        block = None if facts.blocks is None else plan.block
+        horizon = facts.people if how == "continual" else None
+        return StreamingParams(
+            **given, publish=_any(how), horizon=horizon, block_size=block, center=facts.center == "private"
+        )
+    if facts.center == "known":
+        # Rows are left where they are, unless the caller has the mean.
+        given["center"] = None
+    match setting:
+        case "curator":
+            return PrivateParams(**given, mechanism=_any(how))
+        case "peers" | "peers-independent":
+            pairwise = setting == "peers"
+            return GossipParams(
+                **given,
+                method=_any(how),
+                graph="complete" if facts.sites <= _FEW_PEERS else "random-regular:4",
+                consensus="tree",
+                noise="pairwise" if pairwise else "independent",
+                people=facts.people if how == "segments" else None,
+                colluders=facts.colluders if pairwise else 1,
+                rounds=_rounds(plan, facts),
+            )
+    masked = setting == "masked"
+    return FederatedParams(
+        **given,
+        method=_any(how),
+        trust="curator" if setting == "hub" else _any(setting),
+        survivors=facts.survivors if masked else None,
+        colluders=facts.colluders if masked else 1,
+        rounds=_rounds(plan, facts),
+    )
+
+
+def unknown_of(facts: Facts, params: FitParams) -> tuple[str, ...]:
+    """The parameters that the plan counts on and only the caller knows."""
+    stream = isinstance(params, StreamingParams)
+    near = facts.center == "private" and not facts.search
+    asked = {
+        "row_bound": facts.row_bound is None,
+        "mean_bound": near and not stream,
+        "center": facts.center == "known" and not stream,
+    }
+    return tuple(name for name, needed in asked.items() if needed)
+
+
+def estimator_of(params: FitParams) -> tuple[str, tuple[str, ...]]:
+    """The estimator of these parameters, and which of them say what method it is: a plan says those even at their defaults."""
+    match params:
+        case PrivateParams():
+            return "PrivatePCA", ("mechanism",)
+        case FederatedParams():
+            return "FederatedPCA", ("trust", "method")
+        case GossipParams():
+            return "GossipPCA", ("noise", "method")
+        case StreamingParams():
+            return "StreamingPCA", ("publish",)
+
+
+def call_of(params: FitParams, unknown: tuple[str, ...]) -> str:
+    """The Python call that does it.
+
+    >>> call_of(StreamingParams(2, epsilon=1.0, delta=1e-6), ("row_bound",))
+    "StreamingPCA(2, epsilon=1.0, delta=1e-06, row_bound=..., publish='sync')"
+    """
+    name, choosing = estimator_of(params)
+    return as_call(params, name, always=choosing, unknown=unknown)
+
+
+def choice_of(params: FitParams) -> str:
+    """The parameters that say which method it is.
+
+    >>> choice_of(FederatedParams(2, epsilon=1.0, trust="masked", method="covariance"))
+    "trust='masked', method='covariance'"
+    """
+    return ", ".join(in_python(name, getattr(params, name)) for name in estimator_of(params)[1])
+
+
+def _rounds(plan: SitesPlan | SegmentsPlan, facts: Facts) -> int | None:
+    """How many rounds, where a limit may have made them fewer than usual."""
+    if facts.rounds is None:
+        return None
+    if isinstance(plan, SegmentsPlan):
+        return plan.turns - 1
+    return plan.rounds if plan.method in ("krylov", "power", "fedpower") else None
+
+
+def _any(word: str) -> Any:
+    """A word that is known to be one of those a parameter takes: `METHODS` lists no others."""
+    return word

@@ -1,0 +1,205 @@
+"""`tried`: one way to do it rehearsed several times, each with other noise and, where that is in doubt, another spectrum."""
+
+import math
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Final, Self, final
+
+import numpy as np
+
+from eigenveil.linalg import Array, blas_threads
+from eigenveil.plan.choose.gossip import SegmentsPlan
+from eigenveil.plan.choose.sites import SitesPlan
+from eigenveil.plan.choose.stream import StreamPlan
+from eigenveil.plan.forecast.facts import Facts
+from eigenveil.plan.forecast.methods import Way
+from eigenveil.plan.forecast.rehearsal import Scene, found_center, judged, rehearse_segments, rehearse_sites
+from eigenveil.plan.forecast.rehearsal_stream import rehearse_blocks
+from eigenveil.plan.spectrum import Spectrum, condensed
+from eigenveil.privacy import Neighbours
+from eigenveil.tasks.fit.split import Split
+
+__all__ = ["Trial", "glimpse", "tried"]
+
+# Fits that are rehearsed at least and at most, by the most columns they are for: with many columns one fit is much like the next.
+_FITS: Final = ((150, 16, 120), (400, 5, 12), (1500, 3, 6), (8000, 2, 2), (math.inf, 1, 1))
+# Not fewer, as the first few may happen to agree, and no more than it takes to know the mean this well; fewer of those that take
+# longer: where there are many products, and many releases of all pairs of columns, by the most columns they are for.
+_SURE, _SURE_OF_SINE = 0.005, 0.02
+_MANY_PRODUCTS: Final = 50
+_SLOW: Final = ((30, 80), (64, 16), (200, 5), (400, 2), (math.inf, 1))
+# With doubt about the spectrum so many more, by the most columns they are for, and no more of those that take longer.
+_DOUBTS: Final = ((400, 12), (1500, 6), (math.inf, 3))
+_SLOW_DOUBTS: Final = 4
+# Fits of many releases of all pairs of columns are rehearsed with no more columns than this, and no more where they are in doubt.
+_SLOW_COLUMNS, _DOUBTED_COLUMNS = 800, 120
+_FOR_COMPARISON: Final = 2
+# For a glimpse: how many fits, by the most columns they are for.
+_GLIMPSES: Final = ((150, 4), (1500, 2), (math.inf, 1))
+# Noise that differs by less than this, relatively, is taken to be the same, and rehearsed once.
+_ALIKE: Final = 0.004
+# How a stream is rehearsed whose sums are released: one release with the noise it ends with.
+_ONE_RELEASE: Final = SitesPlan("covariance", 0, 1, (1.0,), (), 0.0, "")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """All that a rehearsed fit depends on, with nothing in it that makes no difference: equal trials have equal outcomes.
+
+    `louder` is how many times louder than a curator's the noise on the components is, and `mean_louder` that on the mean.
+    """
+
+    spectrum: Spectrum
+    rank: int
+    people: int
+    mu: float
+    plan: SitesPlan | SegmentsPlan | StreamPlan
+    split: Split
+    neighbours: Neighbours
+    louder: float
+    mean_louder: float
+    sites: int
+    oversample: int
+
+    @classmethod
+    def of(cls, facts: Facts, way: Way) -> Self:
+        """The trial of a way to do it."""
+        plan, split, merges = way.plan, way.split, False
+        if isinstance(plan, StreamPlan):
+            # The mean is taken off what was released, and hardly matters; where to begin is found in one step or in two.
+            split = Split((), 0.0, (sum(split.mean[:1]) + sum(split.mean[:2])) / 2)
+            plan = plan if _sliced(plan) else _ONE_RELEASE
+        elif isinstance(plan, SitesPlan):
+            merges = plan.method == "merge"
+            plan = replace(plan, reason="", steps=(1,) * plan.rounds)
+        louder = math.exp(round(math.log(way.louder) / _ALIKE) * _ALIKE)
+        return cls(
+            spectrum=facts.spectrum,
+            rank=facts.rank,
+            people=facts.people,
+            mu=facts.budget.mu,
+            plan=plan,
+            split=split,
+            # A blanked row makes as much of a difference as one that is added.
+            neighbours=Neighbours.ZERO_OUT if way.neighbours is Neighbours.ADD_REMOVE else way.neighbours,
+            louder=louder,
+            mean_louder=math.sqrt(facts.sites) if merges else louder,
+            sites=facts.sites if merges else 1,
+            oversample=way.oversample if isinstance(plan, StreamPlan) else 0,
+        )
+
+    @property
+    def fits(self) -> tuple[int, int]:
+        """How many there are at least and at most."""
+        dim = self.spectrum.dim
+        least, most = next((least, most) for columns, least, most in _FITS if dim <= columns)
+        if self.slow:
+            most = min(most, next(fits for columns, fits in _SLOW if dim <= columns))
+        elif not isinstance(self.plan, SitesPlan) or self.plan.method == "krylov":
+            most = min(most, _MANY_PRODUCTS)
+        return min(least, most), most
+
+    @property
+    def doubts(self) -> int:
+        """How many more, with other spectra."""
+        if self.spectrum.spread == 0 and self.spectrum.error == 0:
+            return 0
+        fits = next(fits for columns, fits in _DOUBTS if self.spectrum.dim <= columns)
+        return min(fits, _SLOW_DOUBTS) if self.slow else fits
+
+    @property
+    def slow(self) -> bool:
+        """Whether a fit is many releases of all pairs of columns."""
+        return self.sites > 1 or _sliced(self.plan)
+
+
+@lru_cache(maxsize=64)
+def tried(trial: Trial, fits: int | None, seed: int) -> tuple[Array, Array]:
+    """The captured variance and the largest sine of so many `fits`, (fits, 2), with the spectrum as it stands, and of more,
+    (more, 2), with others that it could be: none where it is not in doubt. None is as many fits as it takes.
+
+    Remembered, for settings that differ in name only.
+    """
+    least, most = trial.fits if fits is None else (fits, fits)
+    values, rng = trial.spectrum.values, np.random.default_rng(seed)
+    plain: list[tuple[float, float]] = []
+    # Many small matrices: threads would only wait for each other.
+    with blas_threads(1):
+        while len(plain) < least or (len(plain) < most and not _sure(plain)):
+            plain.append(_fit(trial, values, seed + len(plain), columns=_SLOW_COLUMNS))
+        others = [trial.spectrum.drawn(rng) for _ in range(trial.doubts)]
+        doubted = np.array([_fit(trial, other, seed + at, columns=_DOUBTED_COLUMNS) for at, other in enumerate(others)])
+        if others and trial.slow and len(values) > _DOUBTED_COLUMNS:
+            # Fewer columns are not quite the same, so how far doubt reaches is carried over, and not where to.
+            alike = [_fit(trial, values, seed + at, columns=_DOUBTED_COLUMNS) for at in range(_FOR_COMPARISON)]
+            doubted = np.clip(doubted + np.mean(plain, axis=0) - np.mean(alike, axis=0), 0.0, 1.0)
+    return _kept(plain), _kept(doubted)
+
+
+@lru_cache(maxsize=64)
+def glimpse(trial: Trial) -> float:
+    """The captured variance to expect, from as few fits as will do to look for where it would be fair."""
+    count = next(fits for columns, fits in _GLIMPSES if trial.spectrum.dim <= columns)
+    with blas_threads(1):
+        fits = [_fit(trial, trial.spectrum.values, at, columns=_DOUBTED_COLUMNS)[0] for at in range(count)]
+    return float(np.mean(fits))
+
+
+def _kept(fits: list[tuple[float, float]] | Array) -> Array:
+    """As an array, (fits, 2), that can be remembered: nobody changes it."""
+    found = np.array(fits, dtype=np.float64).reshape(-1, 2)
+    found.flags.writeable = False
+    return found
+
+
+def _sure(fits: list[tuple[float, float]]) -> bool:
+    # A few that happen to agree say little about how far apart they are.
+    reach = np.std(fits, axis=0, ddof=1) * (1 + 2 / len(fits)) / math.sqrt(len(fits))
+    return bool((reach <= [_SURE, _SURE_OF_SINE]).all())
+
+
+def _fit(trial: Trial, values: Array, seed: int, *, columns: int) -> tuple[float, float]:
+    """The captured variance and the largest sine of one rehearsed fit; a slow one on so many `columns` at most.
+
+    With fewer columns directions drawn at random capture more, so what is captured beyond that is what is carried over.
+    """
+    if trial.slow:
+        most = max(columns, 2 * trial.rank)
+        if len(values) > most:
+            fewer = condensed(values, most, rank=trial.rank)
+            captured, sine = _outcome(trial, fewer, seed, louder=math.sqrt(len(values) / most))
+            least, floor = (Spectrum(drawn, "").at_random(trial.rank) for drawn in (fewer, values))
+            beyond = (captured - least) / (1 - least) if least < 1 else 1.0
+            return min(1.0, max(0.0, floor + beyond * (1 - floor))), sine
+    return _outcome(trial, values, seed, louder=1.0)
+
+
+def _outcome(trial: Trial, values: Array, seed: int, *, louder: float) -> tuple[float, float]:
+    plan = trial.plan
+    shift, steps = None, 0
+    if trial.split.mean:
+        error, steps = found_center(
+            len(values),
+            people=trial.people,
+            shares=trial.split.mean,
+            multiplier=louder * trial.mean_louder / trial.mu,
+            neighbours=trial.neighbours,
+            far=seed % 2 == 1,
+            rng=np.random.default_rng([seed, 1]),
+        )
+        shift = math.sqrt(trial.people) * error
+    multiplier = louder * trial.louder / (trial.mu * math.sqrt(trial.split.main(steps)))
+    scene = Scene(trial.people * values, shift, trial.rank, trial.neighbours, multiplier, seed)
+    if isinstance(plan, StreamPlan):
+        basis = rehearse_blocks(scene, share=plan.block / trial.people, oversample=trial.oversample)
+    elif isinstance(plan, SegmentsPlan):
+        basis = rehearse_segments(plan, scene)
+    else:
+        width = min(plan.width, len(values))
+        basis = rehearse_sites(replace(plan, width=width), scene, sites=trial.sites)
+    return judged(basis, values)
+
+
+def _sliced(plan: SitesPlan | SegmentsPlan | StreamPlan) -> bool:
+    return isinstance(plan, StreamPlan) and plan.way == "slices"

@@ -1,0 +1,90 @@
+"""`Share`: what a site sends under masks, and `read`: what the hub makes of the sum. Both find the same step from public numbers.
+
+A share is not itself a release: alone it would protect nobody well, and under masks nobody sees it alone. What is released
+is the sum over the survivors. Yet each site charges its ledger before its share leaves, because nothing can be taken back.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eigenveil.errors import require
+from eigenveil.linalg import Array
+from eigenveil.privacy.integers.lattice import Lattice
+from eigenveil.privacy.ledger import Ledger
+from eigenveil.privacy.noise.steps import pack, packed_noise, unpack
+from eigenveil.privacy.noise.stream import Noise
+from eigenveil.privacy.sums.bounded import Bounded
+
+__all__ = ["Share", "read"]
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Share:
+    """A site's part of a sum, with its part of the noise, as integers modulo 2^64.
+
+    `multiplier` is that of the noise in the whole sum, over the sensitivity: 1 / lattice.gaussian.mu spends all at a share of
+    one. `several` is at how many sites one person may be. Under `Lattice.exact` there is no ledger, no charge and no noise.
+
+    What is handed in is an exact sum as floating point holds it, no further from it than `Lattice.step` says; its rounding
+    to whole steps is in the distance that the noise is for. So the whole way from rows to words is covered.
+
+    >>> lattice = Lattice.exact(sites=2)
+    >>> parts = [Share(lattice, None, Noise.seeded(1), 1.0).of(Bounded(np.ones(2), 1.0), label="x", share=1.0) for _ in "ab"]
+    >>> read(lattice, parts[0] + parts[1], sensitivity=1.0, share=1.0, multiplier=1.0, shape=(2,)).tolist()
+    [2.0, 2.0]
+    """
+
+    lattice: Lattice
+    ledger: Ledger | None
+    noise: Noise
+    multiplier: float
+    several: int = 1
+
+    def __post_init__(self) -> None:
+        require(0 < self.multiplier < math.inf, f"multiplier must be positive and finite, got {self.multiplier}")
+        require(self.several >= 1, f"several must be at least 1, got {self.several}")
+        require(
+            (self.ledger is not None) == self.lattice.private,
+            "a share with noise must have a ledger, and one without noise must have none",
+        )
+
+    def of(self, private: Bounded, *, label: str, share: float) -> NDArray[np.uint64]:
+        """The packed value in whole steps, with this site's noise, for a `share` in (0, 1] of mu^2.
+
+        Checks of public numbers come first, then the charge, and only then the value is looked at.
+        """
+        require(0 < share <= 1, f"share must lie in (0, 1], got {share}")
+        require(
+            0 < private.sensitivity < math.inf,
+            f"{label!r} has sensitivity {private.sensitivity}; integers need a positive, finite one",
+        )
+        shape, mu, lattice = np.shape(private.value), math.sqrt(share) / self.multiplier, self.lattice
+        step = lattice.step(private.sensitivity, mu=mu, size=math.prod(shape), several=self.several)
+        deviation = lattice.deviation(private.sensitivity, mu=mu, size=math.prod(shape), several=self.several)
+        if self.ledger is not None:
+            self.ledger.spend(mu, label=label)
+        integers = lattice.integers(pack(private.value, symmetric=private.symmetric), step)
+        if lattice.private:
+            integers += packed_noise(self.noise, deviation, shape, symmetric=private.symmetric)
+        return integers.view(np.uint64)
+
+
+def read(
+    lattice: Lattice,
+    words: NDArray[np.uint64],
+    *,
+    sensitivity: float,
+    share: float,
+    multiplier: float,
+    shape: tuple[int, ...],
+    symmetric: bool = False,
+    several: int = 1,
+) -> Array:
+    """The array of `shape` whose shares of this sensitivity add up to `words`, (size,), modulo 2^64. All of it is public."""
+    step = lattice.step(sensitivity, mu=math.sqrt(share) / multiplier, size=math.prod(shape), several=several)
+    return unpack(lattice.values(words, step), shape, symmetric=symmetric)

@@ -1,0 +1,2 @@
+"""Where noise comes from: the cryptographic stream, rounded normals, the lattice of a release, and noise that cancels
+between pairs."""

@@ -1,0 +1,112 @@
+"""A symmetric matrix released some of its columns at a time: exactly symmetric noise, and never (d, d) numbers at once.
+
+Noise is drawn in square tiles. The tile of rows I and columns J, I before J, has a source of its own, whose key is a digest of
+the release's own key and the two numbers. Where its mirror image is needed, the same source is set up again and gives the same
+whole numbers. So an entry off the diagonal has one noise in two places, as in `packed_noise`, and with the same proof. What is
+released is a function of the upper triangle in whole steps, with noise s on the diagonal and s / sqrt(2) off it, and
+    sum_i D_ii^2 / s^2 + sum_(i<j) D_ij^2 / (s^2 / 2) = ||D||_F^2 / s^2.
+The value must be symmetric to the last bit. Otherwise the difference of two mirrored entries would be public without any noise.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eigenveil.errors import require
+from eigenveil.linalg import Array
+from eigenveil.privacy.noise.rounded import Rounded
+from eigenveil.privacy.noise.steps import ROOT_HALF, steps_of, values_of
+from eigenveil.privacy.noise.stream import Noise
+
+__all__ = ["columns_released"]
+
+Integers = NDArray[np.int64]
+
+# Columns of noise that are drawn together. Slices may be cut anywhere else.
+_TILE = 64
+_KEY_WORDS = 4
+
+
+def columns_released(
+    slices: Iterable[Array], *, dim: int, step: float, deviation: float, noise: Noise
+) -> Iterator[Array]:
+    """Consecutive slices, (dim, w) for any w, of the columns of a symmetric matrix, in whole steps, with symmetric noise.
+
+    >>> parts = columns_released([np.zeros((3, 2)), np.zeros((3, 1))], dim=3, step=1.0, deviation=9.0, noise=Noise.seeded(1))
+    >>> whole = np.hstack(list(parts))
+    >>> bool((whole == whole.T).all()), whole.shape
+    (True, (3, 3))
+    """
+    tiles = _Tiles(noise.words(_KEY_WORDS).tobytes(), noise.reproducible, dim, deviation) if deviation > 0 else None
+    start, drawn, strip = 0, -1, np.zeros((dim, 0), dtype=np.int64)
+    for part in slices:
+        stop = start + part.shape[1]
+        require(len(part) == dim and stop <= dim, f"slices must be columns of a ({dim}, {dim}) matrix")
+        steps = steps_of(part, step)
+        # Before noise is drawn: this runs where memory is short.
+        del part
+        column = start
+        while tiles is not None and column < stop:
+            number, place = divmod(column, _TILE)
+            if number != drawn:
+                del strip
+                drawn, strip = number, tiles.strip(number)
+            count = min(stop - column, _TILE - place)
+            steps[:, column - start : column - start + count] += strip[:, place : place + count]
+            column += count
+        yield values_of(steps, step)
+        start = stop
+    require(start == dim, f"slices must have {dim} columns in all, got {start}")
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class _Tiles:
+    """The noise of one release, (dim, dim) whole steps, any columns of which can be drawn at any time."""
+
+    key: bytes
+    reproducible: bool
+    dim: int
+    deviation: float
+    _on: Rounded = field(init=False)
+    _off: Rounded = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_on", Rounded(self.deviation))
+        object.__setattr__(self, "_off", Rounded(self.deviation * ROOT_HALF))
+
+    def __repr__(self) -> str:
+        # Whoever knows the key can take the noise off.
+        return f"_Tiles(dim={self.dim})"
+
+    def strip(self, number: int) -> Integers:
+        """The columns, (dim, w), of the tiles in column `number`."""
+        found = np.empty((self.dim, self._size(number)), dtype=np.int64)
+        for row in range(-(-self.dim // _TILE)):
+            here = found[row * _TILE : (row + 1) * _TILE]
+            here[...] = self._tile(row, number) if row <= number else self._tile(number, row).T
+        return found
+
+    def _tile(self, row: int, column: int) -> Integers:
+        """Rows of tile `row` by columns of tile `column`, row <= column."""
+        noise = Noise(self._source(row, column), reproducible=self.reproducible)
+        shape = self._size(row), self._size(column)
+        drawn = self._off.draw(noise, shape[0] * shape[1]).reshape(shape)
+        if row < column:
+            return drawn
+        square = np.triu(drawn, 1)
+        square += square.T
+        # The diagonal has noise of its own, larger.
+        np.fill_diagonal(square, self._on.draw(noise, shape[0]))
+        return square
+
+    def _source(self, row: int, column: int) -> bytes:
+        places = row.to_bytes(8, "little") + column.to_bytes(8, "little")
+        return hashlib.sha256(b"eigenveil columns" + self.key + places).digest()
+
+    def _size(self, number: int) -> int:
+        return min(_TILE, self.dim - number * _TILE)

@@ -1,0 +1,323 @@
+"""`Rounded`: exact draws of round(s Z), Z a standard normal, over a hundred million a second on one core.
+
+A ziggurat (Marsaglia and Tsang 2000) carried out on real numbers whose binary digits are drawn only as far as a decision needs
+them (Karney 2016). Nothing is approximated: given even and independent words, a draw has the law of round(s Z), tails and all.
+The proof is docs/exact-noise.md, and the steps of it are named in the code: (cover), (quick), (round), (keep), (tail).
+
+The table, the order in which words are used and the size of a batch are part of the format: both ends of a pair of peers draw the
+same whole numbers from the same words. No decision depends on how `exp` is rounded on a machine.
+"""
+
+import math
+from dataclasses import dataclass, field
+from decimal import MIN_EMIN, Context, Decimal, localcontext
+from functools import cache, lru_cache
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eigenveil.errors import require
+from eigenveil.linalg import Array
+from eigenveil.privacy.noise.stream import Noise
+
+__all__ = ["LARGEST_SCALE", "REACH", "Rounded"]
+
+Integers = NDArray[np.int64]
+
+# Half the width of the lowest layer. Draws beyond this many standard deviations come with their probability, below 2^-743.
+REACH = 32
+# The largest scale: a draw within reach is then at most 2^50.
+LARGEST_SCALE = 2.0**45
+
+# Layers, and how many bits of a word choose one; the other 54 are the first digits of x, with a sign.
+_LAYERS, _LAYER_BITS, _DIGITS = 1024, 10, 53
+# Widths of layers are multiples of 2^-22, and half of their area is one of 2^-60: this one, the least that reaches the top.
+_WIDTH_BITS, _AREA_BITS, _AREA = 22, 60, 1415131288305664
+# Heights in the table are kept to so many binary digits; `_below` asks for more of them where it needs more.
+_HEIGHT_BITS = 256
+# A difference from exp(-x^2 / 2) larger than this decides, even if `exp` is right to 2^-40 only.
+_DOUBT = 2.0**-38
+# Draws that are worked on at a time, so that the working arrays stay in the cache; and draws whose doubts are settled together.
+_ROUND, _BATCH = 1 << 16, 1 << 19
+# (tail) Points of the lowest layer with REACH - 1 <= |x| < REACH and 1 <= h 2^660 < 2, h of their height, stand for the tails.
+_TAIL_BITS = 660
+# Splits 53 binary digits in two halves (Dekker 1971).
+_SPLIT = 2.0**27 + 1
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class _Layers:
+    """Layer i is [-x_i, x_i) times [y_i, y_{i+1}), with x_i a multiple of 2^-22, y_0 = 0 and y_{i+1} = y_i + area / x_i.
+
+    (cover) f(x_i) <= y_i for i >= 1 and y_1024 >= 1, f(x) = exp(-x^2 / 2): each point below f, |x| < 32, is in exactly one layer.
+    """
+
+    # Whole numbers: x_i 2^22, and up to which |m| a point of layer i is kept for certain.
+    widths: tuple[int, ...]
+    certain: tuple[int, ...]
+
+    @property
+    def floats(self) -> tuple[Array, Array, Array, Array]:
+        """x_i, y_i, the height of layer i, and what is certain, each (1024,)."""
+        x = np.array(self.widths, dtype=np.float64) * 2.0**-_WIDTH_BITS
+        y = np.array([height / 2**_HEIGHT_BITS for height in _heights(_HEIGHT_BITS)[:-1]])
+        return x, y, _AREA * 2.0**-_AREA_BITS / x, np.array(self.certain, dtype=np.float64)
+
+
+@cache
+def _layers() -> _Layers:
+    """The table: a tenth of a second, once. Decimals are rounded alike on every machine, and what matters is checked."""
+    rise = _HEIGHT_BITS - _AREA_BITS + _WIDTH_BITS
+    widths, heights = [REACH << _WIDTH_BITS], [0]
+    with localcontext(Context(prec=30)):
+        while len(widths) < _LAYERS:
+            heights.append(heights[-1] + (_AREA << rise) // widths[-1])
+            wide = (-2 * (Decimal(heights[-1]) / Decimal(2**_HEIGHT_BITS)).ln()).sqrt()
+            widths.append(math.ceil(wide * 2**_WIDTH_BITS) + 1)
+    heights.append(heights[-1] + (_AREA << rise) // widths[-1])
+    with localcontext(Context(prec=60)):
+        margin = Decimal(10) ** -50
+        certain = [_certain(i, widths, heights, margin) for i in range(_LAYERS)]
+        covered = heights[-1] >= 2**_HEIGHT_BITS and all(
+            _curve(width) + margin <= Decimal(low) / Decimal(2**_HEIGHT_BITS)
+            for width, low in zip(widths[1:], heights[1:-1], strict=True)
+        )
+    if not covered:
+        raise ArithmeticError("the layers do not cover the curve")
+    return _Layers(tuple(widths), tuple(certain))
+
+
+@lru_cache(maxsize=8)
+def _heights(bits: int) -> tuple[int, ...]:
+    """y_i 2^bits for i = 0 .. 1024, rounded down, by less than i."""
+    heights = [0]
+    for width in _layers().widths:
+        heights.append(heights[-1] + (_AREA << (bits - _AREA_BITS + _WIDTH_BITS)) // width)
+    return tuple(heights)
+
+
+@cache
+def _floats() -> tuple[Array, Array, Array, Array]:
+    return _layers().floats
+
+
+def _curve(width: int) -> Decimal:
+    """exp(-x^2 / 2) at x = width 2^-22, to the precision of the context."""
+    return (-((Decimal(width) / Decimal(2**_WIDTH_BITS)) ** 2) / 2).exp()
+
+
+def _certain(layer: int, widths: list[int], heights: list[int], margin: Decimal) -> int:
+    """(quick) Up to which |m| a point of this layer is below f wherever its other digits are; -1 if there is no such m.
+
+    |x| <= x_i (|m| + 1) 2^-53 =: b, and f(b) >= y_{i+1} then keeps it. Layer 0, far wider, is always looked at again.
+    """
+    if layer in (0, _LAYERS - 1):
+        return -1
+    top = Decimal(heights[layer + 1] + _LAYERS) / Decimal(2**_HEIGHT_BITS)
+    inner = widths[layer + 1] - 4
+    while inner > 0 and _curve(inner) - margin < top:
+        inner -= 4
+    return (inner << _DIGITS) // widths[layer] - 1 if inner > 0 else -1
+
+
+def _below(layer: int, digits: int, height: int, extra: int) -> bool | None:
+    """(keep) Whether y < f(x) for all x = x_i (digits + [0, 1]) 2^-(53 + extra), y = y_i + (height + [0, 1]) 2^-extra area / x_i.
+
+    None if it is so for some and not for others. Decimals have 10 digits more than the margin that covers their rounding.
+    """
+    width, bits = _layers().widths[layer], 192 + extra
+    with localcontext(Context(prec=60 + 2 * extra, Emin=MIN_EMIN)):
+        margin = Decimal(10) ** -(50 + 2 * extra)
+        unit = Decimal(width) / Decimal(2 ** (_WIDTH_BITS + _DIGITS + extra))
+        tall = Decimal(_AREA << _WIDTH_BITS) / Decimal(width << (_AREA_BITS + extra))
+        near, far = sorted((abs(digits), abs(digits + 1)))
+        base = _heights(bits)[layer]
+        # The lower end of the layer is known to within `_LAYERS` units of its last digit.
+        if Decimal(base + _LAYERS) / Decimal(2**bits) + tall * (height + 1) + margin < (-((unit * far) ** 2) / 2).exp():
+            return True
+        if Decimal(base) / Decimal(2**bits) + tall * height - margin > (-((unit * near) ** 2) / 2).exp():
+            return False
+    return None
+
+
+def _in_tail(digits: int, height: int, extra: int) -> tuple[int, int] | None:
+    """(tail) The digits and the height, in layer 0's units, of the point beyond `REACH` that a point of layer 0 stands for.
+
+    The points of 31 <= |x| < 32 and h = 2^-660 (1 + h'), 0 <= h' < 1, lie above f. The box of those with 2^-(k + 1) <= h' < 2^-k
+    is moved outwards by 1 + k and down to the axis, where it has f under it for 32 + k <= |x| < 33 + k. Sizes stay the same.
+    None if the point stands for itself; the same digits and height if its k is not known yet.
+    """
+    spare, one = extra - _TAIL_BITS, 1 << (extra + _DIGITS - 5)
+    if spare < 0 or height >> spare != 1 or min(abs(digits), abs(digits + 1)) < (REACH - 1) * one:
+        return None
+    rest = height - (1 << spare)
+    if rest == 0:
+        return digits, height
+    out = (1 + spare - rest.bit_length()) * one
+    return digits + (out if digits >= 0 else -out), rest - (1 << (rest.bit_length() - 1))
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Rounded:
+    """A sampler of round(`scale` Z), for any scale up to 2^45. Reading it changes nothing: threads may share one.
+
+    >>> from eigenveil.privacy.noise.stream import Noise
+    >>> Rounded(1000.0).draw(Noise.seeded(7), 3).tolist()
+    [359, -194, 401]
+    """
+
+    scale: float
+    # T_i = scale x_i 2^-53 by layer, (1024,), and how near to a half is too near.
+    _digit: Array = field(init=False, repr=False)
+    _near: float = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        require(0 < self.scale <= LARGEST_SCALE, f"scale must be positive and at most 2^45, got {self.scale}")
+        digit = (self.scale * _floats()[0]) * 2.0**-_DIGITS
+        object.__setattr__(self, "_digit", digit)
+        # Widths fall with the layer, so that T_1 is the largest but layer 0's.
+        object.__setattr__(self, "_near", 0.5 - 4 * float(digit[1]) - 2.0**-53)
+
+    def draw(self, noise: Noise, count: int) -> Integers:
+        """Independent draws, (count,)."""
+        require(count >= 0, f"count must not be negative, got {count}")
+        out = np.empty(count, dtype=np.int64)
+        room = min(_ROUND, count)
+        space = (np.empty(room, np.int64), np.empty(room), np.empty(room), np.empty(room, bool), np.empty(room, bool))
+        for first in range(0, count, _BATCH):
+            batch = out[first : first + _BATCH]
+            refused = self._propose(noise, batch, space)
+            while len(refused) > 0:
+                others = np.empty(len(refused), dtype=np.int64)
+                again = self._propose(noise, others, space)
+                batch[refused] = others
+                refused = refused[again]
+        return out
+
+    def _propose(self, noise: Noise, out: Integers, space: tuple[NDArray[Any], ...]) -> Integers:
+        """Fill `out` from one point each, and return the places whose points lie above the curve, in order."""
+        doubts = [
+            self._fill(noise, out, start, min(start + _ROUND, len(out)), space) for start in range(0, len(out), _ROUND)
+        ]
+        where, layer, digits = doubts[0] if len(doubts) == 1 else map(np.concatenate, zip(*doubts, strict=True))
+        if len(where) == 0:
+            return where
+        found, kept = self._settle(noise, layer, digits)
+        out[where] = found
+        return where[~kept]
+
+    def _fill(
+        self, noise: Noise, out: Integers, start: int, stop: int, space: tuple[NDArray[Any], ...]
+    ) -> tuple[Integers, Integers, Integers]:
+        """Draw places `start` to `stop`; return the ones in doubt, with their layers and digits.
+
+        x = x_i (m + e) 2^-53 with e in [0, 1) not drawn yet. (round) X = fl(m T), T = fl(s x_i 2^-53), is within 3 T (1 + 2^-50)
+        of s x, and X - rint(X) is exact: unless X is within 4 T + 2^-54 of a half, round(s x) = rint(X) whatever e is.
+        """
+        whole = out[start:stop]
+        layer, x, other, doubt, more = (array[: len(whole)] for array in space)
+        digits: Integers = noise.words(len(whole)).view(np.int64)
+        np.bitwise_and(digits, _LAYERS - 1, out=layer)
+        np.right_shift(digits, _LAYER_BITS, out=digits)
+        np.copyto(x, digits)
+        np.take(_floats()[3], layer, out=other, mode="clip")
+        # The answers' own memory is working space until they are there.
+        np.abs(x, out=whole.view(np.float64))
+        np.greater(whole.view(np.float64), other, out=doubt)
+        np.take(self._digit, layer, out=other, mode="clip")
+        np.multiply(x, other, out=x)
+        np.rint(x, out=other)
+        np.subtract(x, other, out=x)
+        np.abs(x, out=x)
+        np.greater(x, self._near, out=more)
+        np.logical_or(doubt, more, out=doubt)
+        np.copyto(whole, other, casting="unsafe")
+        found = np.flatnonzero(doubt)
+        return found + start, layer[found].astype(np.int64), digits[found]
+
+    def _settle(self, noise: Noise, layer: Integers, digits: Integers) -> tuple[Integers, NDArray[np.bool_]]:
+        """The draws for points in doubt, half a percent of all, and which of them lie below the curve: about half.
+
+        Heights and 64 more digits of x are drawn for all of them, needed or not. (keep) The gap f(x) - y in floating point is
+        off by less than 2^-39 if `exp` is right to 2^-40, so that one beyond 2^-38 decides; the rest is decided in decimals.
+        """
+        count = len(layer)
+        heights, more = noise.words(2 * count).reshape(2, count)
+        x, y, tall, certain = (array[layer] for array in _floats())
+        size = np.abs(digits).astype(np.float64)
+        far = size * x * 2.0**-_DIGITS
+        gap = np.exp(-0.5 * far * far) - (y + tall * ((heights >> np.uint64(11)).astype(np.float64) * 2.0**-53))
+        sure = size <= certain
+        kept = sure | (gap > _DOUBT)
+        product = digits * self._digit[layer]
+        nearest = np.rint(product)
+        found = nearest.astype(np.int64)
+        loose = np.flatnonzero(kept & (np.abs(product - nearest) > 0.5 - 4 * self._digit[layer] - 2.0**-53))
+        if len(loose) > 0:
+            found[loose] = self._finer(noise, layer[loose], digits[loose], more[loose])
+        for place in np.flatnonzero(~sure & (np.abs(gap) <= _DOUBT)).tolist():
+            longer = (int(digits[place]) << 64) + int(more[place])
+            settled = self._settled(noise, int(layer[place]), longer, int(heights[place]))
+            kept[place] = settled is not None
+            # Beyond 2^17 deviations a draw would not fit; it is taken modulo 2^64 then, as sums of int64 are.
+            found.view(np.uint64)[place] = (settled or 0) % 2**64
+        return found, kept
+
+    def _finer(self, noise: Noise, layer: Integers, digits: Integers, more: NDArray[np.uint64]) -> Integers:
+        """round(s x) for points whose X is near a half, from the 64 next digits of m + e and twice the precision.
+
+        s x_i = A + B without error, and A m = P + Q, where Q sums up the products of halves: what rounding leaves in it is below
+        2^-75 |P|, that is 2^-22 T. With R = rint(P), s x is within 2^-20 T + 2^-51 of R + r, r = (P - R) + (Q + B m + A e), whose
+        first difference is exact. An r within 2^-20 T + 2^-50 of a half is left to whole numbers.
+        """
+        x, m = _floats()[0][layer] * 2.0**-_DIGITS, digits.astype(np.float64)
+        top, bottom = _halves(float(self.scale))
+        a = top * x + bottom * x
+        b = (top * x - a) + bottom * x
+        p = a * m
+        (a_top, a_bottom), (m_top, m_bottom) = _halves(a), _halves(m)
+        q = ((a_top * m_top - p) + (a_top * m_bottom + a_bottom * m_top)) + a_bottom * m_bottom
+        whole = np.rint(p)
+        rest = (p - whole) + (q + b * m + a * (more.astype(np.float64) * 2.0**-64))
+        found: Integers = (whole + np.rint(rest)).astype(np.int64)
+        for place in np.flatnonzero(np.abs(rest - np.rint(rest)) > 0.5 - a * 2.0**-20 - 2.0**-50).tolist():
+            found[place] = self._nearest(noise, int(layer[place]), (int(digits[place]) << 64) + int(more[place]), 64)
+        return found
+
+    def _nearest(self, noise: Noise, layer: int, digits: int, extra: int) -> int:
+        """round(s x_i (digits + e) 2^-(53 + extra)) in whole numbers, with as many digits of e as that takes."""
+        top, bottom = self.scale.as_integer_ratio()
+        slope = 2 * top * _layers().widths[layer]
+        while True:
+            unit = bottom << (_WIDTH_BITS + _DIGITS + extra)
+            low, high = (slope * digits + unit) // (2 * unit), (slope * (digits + 1) + unit) // (2 * unit)
+            if low == high:
+                return low
+            digits, extra = (digits << 64) + int(noise.words(1)[0]), extra + 64
+
+    def _settled(self, noise: Noise, layer: int, digits: int, height: int) -> int | None:
+        """The draw if its point is below the curve, None if it is above, with as many digits of both as that takes."""
+        extra, beyond = 64, layer > 0
+        while True:
+            below = _below(layer, digits, height, extra)
+            if below:
+                return self._nearest(noise, layer, digits, extra)
+            if below is False:
+                moved = None if beyond else _in_tail(digits, height, extra)
+                if moved is None:
+                    return None
+                if moved != (digits, height):
+                    (digits, height), beyond = moved, True
+                    continue
+            words = noise.words(2)
+            digits, height, extra = (digits << 64) + int(words[0]), (height << 64) + int(words[1]), extra + 64
+
+
+def _halves(value: Array | float) -> tuple[Any, Any]:
+    """Two numbers of at most 26 binary digits each whose sum is `value`."""
+    large = _SPLIT * value
+    top = large - (large - value)
+    return top, value - top

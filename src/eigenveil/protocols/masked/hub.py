@@ -1,0 +1,472 @@
+"""`Masking`: the hub's side of masked sums. Keys once, then for each turn masked parts, a signed list of survivors, and the sum.
+
+The hub carries letters that it cannot read and adds up words that it cannot read. In the end holders reveal, for each site, just
+what takes its masks off the sum.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from typing import Any, Final, Literal, NoReturn, final, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eigenveil.errors import PeerError, ProtocolError, QuorumLost
+from eigenveil.protocols.keys import KEY, SEAL, agree, digest, private_key, public_of
+from eigenveil.protocols.masked.evidence import Tree, drawn
+from eigenveil.protocols.masked.keyring import Keyring
+from eigenveil.protocols.masked.masks import add_masks
+from eigenveil.protocols.masked.member import list_digest, return_digest, words_digest
+from eigenveil.protocols.masked.secrets import Pool
+from eigenveil.protocols.masked.session import MARK, pair_purpose, roll_of, share_mark
+from eigenveil.protocols.masked.shamir import SHARE_BYTES
+from eigenveil.protocols.masked.terms import DECLINED, Card, MaskedTerms, bound_to, question_digest
+from eigenveil.protocols.messages import Ask, Brief, Decline, Envelope, Masked, Message, Return, Table
+from eigenveil.protocols.star.exchange import Exchange
+from eigenveil.tasks import Question, Task
+
+__all__ = ["MaskedExchange", "Masking"]
+
+Step = Literal["keys", "packets", "roll", "roll claim", "seal", "mask", "survivors", "list claim", "open", "done"]
+_STEPS: Final[tuple[Step, ...]] = get_args(Step)
+_BEFORE_PARTS: Final[tuple[Step, ...]] = ("keys", "packets", "roll", "roll claim", "seal")
+# Only where signatures are so many that a site looks at some of them.
+_CLAIMS: Final[tuple[Step, ...]] = ("roll claim", "list claim")
+_WORDS: Final[dict[Step, str]] = {
+    "keys": "exchange of keys",
+    "packets": "sharing of secrets",
+    "roll": "roll of participants",
+    "roll claim": "signatures under the roll",
+    "seal": "seal of the roll",
+    "mask": "masked parts",
+    "survivors": "list of survivors",
+    "list claim": "signatures under the list",
+    "open": "unmasking",
+    "done": "",
+}
+
+
+@final
+class Masking:
+    """Makes the exchanges of a study: a `NewExchange` for a hub. Changes in place: keys serve many turns.
+
+    `liars` are those of whom it is certain, as long as no more collude than was agreed on, and why: a dealer says what it sent
+    (`share_mark`), holders say what they got before anything is charged, and what they reveal is compared with it. `banned` from
+    the turns that follow are liars who made one fail, and sites that contradict each other about a letter that it failed for.
+    A hub that may have to begin again where it was stopped has a `secret`, from which it names sessions as before.
+    """
+
+    def __init__(self, terms: MaskedTerms, task: Task[Any, Any, Any], *, secret: bytes | None = None) -> None:
+        self.terms, self.task, self._secret = terms, task, secret
+        self.keys: Keyring | None = None
+        self.liars: dict[str, str] = {}
+        self.banned: set[str] = set()
+        self._sessions = 0
+
+    def __call__(self, turn: int, question: Question, asked: Sequence[str], gone: Set[str]) -> "MaskedExchange":
+        """The exchange of one turn."""
+        if turn >= self.terms.most_turns:
+            raise ProtocolError(
+                f"the study was agreed on for {self.terms.most_turns} turns, and they are used up: begin another one"
+            )
+        self._require_enough_left(asked)
+        if not self._still_good(turn, asked):
+            self.keys = None
+            self._sessions += 1
+        if self._sessions > self.terms.sessions:
+            raise ProtocolError(
+                f"the study was agreed on for {self.terms.sessions} exchanges of keys, and they are used up: begin another one"
+            )
+        return MaskedExchange(self, turn, question, asked, gone)
+
+    def keyring(self, turn: int) -> Keyring:
+        """For an exchange of keys that begins in this turn."""
+        nonce = None if self._secret is None else digest("nonce", self._secret, self._sessions, turn)
+        return Keyring(self.terms, turn, nonce)
+
+    def _require_enough_left(self, asked: Sequence[str]) -> None:
+        left = sum(name not in self.banned for name in asked)
+        if self.banned and left < self.terms.survivors:
+            why = ", ".join(
+                f"{name} ({self.liars.get(name, 'contradicts others')})" for name in sorted(self.banned)[:10]
+            )
+            raise ProtocolError(
+                f"{left} sites are left and {self.terms.survivors} must be in a sum, without {why}: begin another study"
+            )
+
+    def _still_good(self, turn: int, asked: Sequence[str]) -> bool:
+        """Whether the keys there are serve this turn and enough of those who are asked."""
+        keys = self.keys
+        if keys is None or not keys.first <= turn < keys.first + self.terms.turns:
+            return False
+        return sum(name in keys.roll for name in asked) >= self.terms.survivors
+
+
+@final
+class MaskedExchange(Exchange):
+    """One turn. Changes in place. Parts are added up as they come; nothing can be read until the end."""
+
+    def __init__(self, masking: Masking, turn: int, question: Question, asked: Sequence[str], gone: Set[str]) -> None:
+        self.turn, self.question = turn, question
+        self._masking, self._terms = masking, masking.terms
+        self._asked = tuple(asked)
+        self._task, self._inner, self._fraction = masking.task.as_sum(question)
+        self._digest = question_digest(question)
+        ready = masking.keys is not None
+        self._keys = masking.keys if masking.keys is not None else masking.keyring(turn)
+        self._step: Step = "mask" if ready else "keys"
+        self._common: Brief | None = None
+        self._answers: dict[str, Message | None] = {}
+        self._awaited = 0
+        there = [name for name in asked if name not in masking.banned]
+        self._wait_for(name for name in there if not ready or name in self._keys.roll)
+        self._words = np.zeros(self._terms.size(self._task, self._inner), dtype=np.uint64)
+        self._letters: dict[str, dict[str, bytes]] = {}
+        self._alive: tuple[str, ...] = ()
+        self._total: NDArray[np.float64] | None = None
+        self._signatures: Table = ()
+        self._tree = Tree((("", b""),))
+        self._seeds: dict[str, bytes] = {}
+        self._ask = Ask(turn, question, tuple(sorted(gone)))
+        self._failed = self._reopened = False
+
+    @property
+    def name(self) -> str:
+        """The step, in words."""
+        return _WORDS[self._step]
+
+    @property
+    def failed(self) -> bool:
+        """Whether parts were given for nothing."""
+        return self._failed and self._step not in _BEFORE_PARTS
+
+    @property
+    def complete(self) -> bool:
+        """Whether everybody who is awaited in this step has answered."""
+        return self._awaited == 0
+
+    def _wait_for(self, names: Iterable[str]) -> None:
+        self._answers = dict.fromkeys(names)
+        self._awaited = len(self._answers)
+        self._common = None
+
+    # What the hub says.
+
+    def asks(self, sender: str, *, again: bool = False) -> list[Envelope]:
+        """What is said in this step."""
+        names = [name for name, answer in self._answers.items() if answer is None or not again]
+        return [Envelope(sender, name, self._saying(name)) for name in names]
+
+    def _saying(self, name: str) -> Message:
+        match self._step:
+            case "mask":
+                return self._ask
+            case "packets":
+                return Brief(self.turn, "packets", b"", self._cards_for(name))
+            case "roll":
+                return Brief(self.turn, "roll", self._shared_brief().data, self._letters_to(name))
+            case "seal" | "open" if self._terms.checks > 0:
+                return Brief(self.turn, self._step, b"", self._wanted(name))
+            case _:
+                return self._shared_brief()
+
+    def _shared_brief(self) -> Brief:
+        """What is the same for everybody in this step."""
+        if self._common is None:
+            self._common = Brief(self.turn, self._step, *self._content())
+        return self._common
+
+    def _content(self) -> tuple[bytes, Table]:
+        match self._step:
+            case "keys":
+                return self._keys.nonce, ()
+            case "roll":
+                return self._roll(), ()
+            case "survivors":
+                return self._lists(), ()
+            case "roll claim" | "list claim":
+                return self._terms.bits(name for name, _ in self._signatures) + self._tree.root, ()
+            case _:
+                return b"", self._signatures
+
+    def _wanted(self, name: str) -> Table:
+        """The signatures that a site has asked to see."""
+        places = drawn(self._seeds[name], self._terms.checks, len(self._signatures))
+        chosen = ((at, *self._signatures[at]) for at in places)
+        return tuple((signer, signature + self._tree.path(at)) for at, signer, signature in chosen)
+
+    def _roll(self) -> bytes:
+        return roll_of(self._terms, {name: self._keys.raw(name) for name in self._keys.roll})
+
+    def _lists(self) -> bytes:
+        dead = set(self._keys.roll) - set(self._alive)
+        return self._terms.bits(self._alive) + self._terms.bits(dead)
+
+    def _cards_for(self, name: str) -> Table:
+        return tuple((other, self._keys.signed[other]) for other in self._keys.near(name))
+
+    def _letters_to(self, name: str) -> Table:
+        listed = set(self._keys.roll)
+        return tuple((other, sent[name]) for other, sent in self._letters.items() if other in listed and name in sent)
+
+    # What sites answer.
+
+    def receive(self, sender: str, body: Message) -> None:
+        """Take an answer, or raise a `PeerError` and change nothing."""
+        self._require_turn(sender, body)
+        if sender not in self._answers:
+            raise PeerError(sender, f"was not asked in turn {self.turn}, {self.name}")
+        if self._answers[sender] is not None:
+            raise PeerError(sender, f"answered turn {self.turn}, {self.name}, more than once")
+        if isinstance(body, Return) and body.step == self._step and body.data == DECLINED:
+            self._require_signed(sender, digest("declined"), body.signature)
+            body = Decline(self.turn)
+        else:
+            self._require_sound(sender, body)
+        if isinstance(body, Masked):
+            np.add(self._words, body.words, out=self._words)
+            # Its numbers are in the sum: they need not be kept.
+            body = Masked(body.turn, np.empty(0, dtype=np.uint64), body.signature)
+        self._answers[sender] = body
+        self._awaited -= 1
+
+    def _require_turn(self, sender: str, body: Message) -> None:
+        if body.turn != self.turn:
+            raise PeerError(sender, f"answered turn {body.turn} in turn {self.turn}")
+
+    def _require_size(self, sender: str, body: Masked) -> None:
+        if body.words.dtype != np.uint64 or body.words.shape != self._words.shape:
+            raise PeerError(sender, f"sent a masked part that has not {len(self._words)} words")
+
+    def _require_sound(self, sender: str, body: Message) -> None:
+        """Refuse what is of the wrong kind or length, or is not signed by its sender."""
+        if self._step == "mask":
+            if not isinstance(body, Masked):
+                raise PeerError(sender, f"sent {type(body).__name__} where a masked part was due")
+            self._require_size(sender, body)
+            self._require_signed(sender, words_digest(self._digest, body.words), body.signature)
+            return
+        if not isinstance(body, Return) or body.step != self._step:
+            raise PeerError(sender, f"sent {type(body).__name__} where an answer was due: {self.name}")
+        try:
+            self._read(sender, body)
+        except ValueError as error:
+            raise PeerError(sender, f"{self.name}: {error}") from error
+        self._require_signed(sender, self._what(body), body.signature)
+
+    def _what(self, body: Return) -> bytes:
+        """What is signed in this step."""
+        match self._step:
+            case "roll":
+                return digest("roll", self._shared_brief().data)
+            case "survivors":
+                size = self._terms.bytes_of_bits
+                lists = self._shared_brief().data
+                return list_digest(self._digest, lists[:size], lists[size:])
+            case _:
+                return return_digest(body.data, body.table)
+
+    def _require_signed(self, sender: str, what: bytes, signature: bytes) -> None:
+        if not self._terms.signed(sender, self._keys.said(self.turn, self._step, what), signature):
+            raise PeerError(sender, f"sent what it has not signed: turn {self.turn}, {self.name}")
+
+    def _read(self, sender: str, body: Return) -> None:
+        """Refuse, with a `ValueError`, an answer that holds anything but what is due."""
+        keys, due, letter = self._keys, 0, 0
+        holders: list[str] = []
+        match self._step:
+            case "packets":
+                holders = keys.holders(sender)
+                due = MARK * 2 * self._terms.turns * (1 + len(holders))
+                letter = SHARE_BYTES * 2 * self._terms.turns + SEAL
+            case "seal":
+                due = 2 * MARK * len(keys.dealers(sender))
+            case "keys":
+                Card.read(self._terms, keys.places[sender], body.data)
+                due = len(body.data)
+            case "roll claim" | "list claim":
+                due = KEY
+            case "open":
+                due = SHARE_BYTES * len(keys.dealers(sender))
+        names = [name for name, _ in body.table]
+        if len(body.data) != due or names != holders or any(len(piece) != letter for _, piece in body.table):
+            raise ValueError("an answer that is not what was asked for")
+
+    def sites(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """In this step, or in the end in the sum."""
+        if self._step == "done":
+            there = set(self._alive)
+        else:
+            there = {name for name, answer in self._answers.items() if answer is not None and _gave(answer)}
+        return tuple(n for n in self._asked if n in there), tuple(n for n in self._asked if n not in there)
+
+    # From step to step.
+
+    def onward(self) -> bool:
+        """Go to the next step; after the last there is a sum."""
+        here, _ = self.sites()
+        returns = {name: answer for name in here if isinstance(answer := self._answers[name], Return)}
+        match self._step:
+            case "keys":
+                for name, answer in returns.items():
+                    self._keys.cards[name] = Card.read(self._terms, self._keys.places[name], answer.data)
+                    self._keys.signed[name] = answer.data + answer.signature
+            case "packets":
+                self._letters = {name: dict(answer.table) for name, answer in returns.items()}
+                for name, answer in returns.items():
+                    self._keys.read_marks(name, answer)
+                self._keys.roll = tuple(name for name in self._terms.roster if name in returns)
+                self._keys.bound = bound_to(self._keys.id, digest("roll", self._roll()))
+            case "roll" | "survivors":
+                self._signatures = tuple(
+                    (name, returns[name].signature) for name in self._terms.roster if name in returns
+                )
+                self._tree = Tree(self._signatures)
+            case "roll claim" | "list claim":
+                self._seeds = {name: answer.data for name, answer in returns.items()}
+            case "seal":
+                self._letters = {}
+                for name, answer in returns.items():
+                    self._keys.confirm(name, answer.data)
+                self._require_letters()
+                self._masking.keys = self._keys
+            case "mask":
+                self._alive = tuple(name for name in self._terms.roster if name in here)
+            case "open":
+                self._unmask({name: answer.data for name, answer in returns.items()})
+        self._step = _STEPS[_STEPS.index(self._step) + 1]
+        if self._step in _CLAIMS and self._terms.checks == 0:
+            self._step = _STEPS[_STEPS.index(self._step) + 1]
+        self._wait_for(() if self._step == "done" else here)
+        self._reopened = False
+        return self._step != "done"
+
+    def reopen(self) -> bool:
+        """Wait again for those who are missing from this step, unless what came in it was false.
+
+        While keys are exchanged nothing has been charged: everybody is asked anew. Where parts have come and sites that are not
+        on the roll might take the place of those who do not come back, that is done at the second try.
+        """
+        if self._failed or self._step in _BEFORE_PARTS:
+            return False
+        others = any(name not in self._keys.roll and name not in self._masking.banned for name in self._asked)
+        if self._step == "mask" and self._reopened and others:
+            self._masking.keys = None
+            return False
+        self._reopened = True
+        for name, answer in self._answers.items():
+            if isinstance(answer, Decline):
+                self._answers[name] = None
+        self._awaited = sum(answer is None for answer in self._answers.values())
+        return True
+
+    def total(self) -> Any:
+        """The sum over the survivors."""
+        return self._total
+
+    # The masks come off.
+
+    def _unmask(self, revealed: Mapping[str, bytes]) -> None:
+        keys, turn, at = self._keys, self.turn, self.turn - self._keys.first
+        alive = set(self._alive)
+        pool = self._pooled(revealed, alive)
+        masks: list[tuple[bytes, bool]] = []
+        for name in keys.roll:
+            self._require_shares(pool, name, revealed)
+            if name in alive:
+                seed = self._joined(pool, name, keys.cards[name].seeds[at], lambda found: digest("seed", found))
+                masks.append((digest("own mask", keys.bound, turn, seed), False))
+                continue
+            private = private_key(self._joined(pool, name, keys.cards[name].keys[at], public_of))
+            for other in keys.near(name):
+                if other in alive:
+                    one, two = keys.places[other], keys.places[name]
+                    key = agree(private, keys.cards[other].keys[at], pair_purpose(keys.bound, turn, one, two))
+                    masks.append((key, not one < two))
+        add_masks(self._words, masks, self._digest)
+        self._total = self._terms.read(self._words, self._task, self._inner, self._fraction)
+
+    def _pooled(self, revealed: Mapping[str, bytes], alive: Set[str]) -> Pool:
+        """The shares that are what their dealers sent. Who had confirmed a letter and reveals something else has lied."""
+        keys, pool = self._keys, Pool(self._terms.graph.threshold)
+        at, turns = self.turn - keys.first, self._terms.turns
+        for holder, data in revealed.items():
+            for place, dealer in enumerate(keys.dealers(holder)):
+                share = data[SHARE_BYTES * place : SHARE_BYTES * (place + 1)]
+                which = at if dealer in alive else turns + at
+                mark = share_mark(keys.id, 1 + keys.places[dealer], 1 + keys.places[holder], which, share)
+                if mark == keys.marks[dealer][holder][which]:
+                    pool.add(dealer, 1 + keys.places[holder], share)
+                elif holder in keys.confirmed.get(dealer, ()):
+                    self._masking.liars.setdefault(holder, "revealed shares that are not those it had confirmed")
+        return pool
+
+    def _require_letters(self) -> None:
+        """Stop before anything is charged, if a site sent its holders something else than it said."""
+        denied = self._keys.denied()
+        if denied:
+            for name in denied:
+                self._masking.liars[name] = "sent its holders something else than it said"
+            self._fail(denied)
+            raise ProtocolError(
+                f"turn {self.turn} ({self.name}): {', '.join(denied[:10])} sent its holders letters that are not what it said "
+                "they are. Nothing has been charged in this turn; resuming leaves it out"
+            )
+
+    def _require_shares(self, pool: Pool, name: str, revealed: Mapping[str, bytes]) -> None:
+        if pool.count(name) >= self._terms.graph.threshold:
+            return
+        missing = tuple(other for other in self._alive if other not in revealed)
+        if not missing:
+            self._give_up(pool, name)
+        if self._reopened and not self._terms.lattice.private:
+            # They have been waited for, and another turn costs nothing.
+            self._fail(self._masking.liars)
+            raise ProtocolError(
+                f"turn {self.turn} ({self.name}): {', '.join(missing[:10])} have not come back, and without them the sum cannot "
+                "be read. Resuming asks anew, with new keys"
+            )
+        raise QuorumLost(
+            missing,
+            turn=self.turn,
+            stage=f"{self.name}: of the secret of {name} too few shares are left",
+            answered=pool.count(name),
+            quorum=self._terms.graph.threshold,
+        )
+
+    def _give_up(self, pool: Pool, name: str) -> NoReturn:
+        """All have answered, and too many answers are no good.
+
+        Of a dealer and a holder who contradict each other one has lied, and both are left out. That comes to an end, as there
+        are no more liars than may collude.
+        """
+        liars = self._masking.liars
+        against = [] if name in liars else [holder for holder in self._keys.deniers(name) if holder not in liars]
+        self._fail({*liars, *against, *([name] if against else [])})
+        said = [f"{', '.join(liars)} revealed false ones"] if liars else []
+        said += [f"{', '.join(against)} and {name} contradict each other"] if against else []
+        raise ProtocolError(
+            f"turn {self.turn} ({self.name}): of the secret of {name} {pool.count(name)} shares are good, and "
+            f"{self._terms.graph.threshold} must be: {'; '.join(said) or 'its holders have gone'}. Resuming leaves these out and "
+            "asks anew, with new keys, noise and charge"
+        )
+
+    def _joined(self, pool: Pool, name: str, expected: bytes, seen: Callable[[bytes], bytes]) -> bytes:
+        """A site's secret, which fits what the site said of it in the beginning."""
+        secret = pool.join(name)
+        if secret is not None and seen(secret) == expected:
+            return secret
+        self._masking.liars[name] = "shared out secrets that do not fit its card"
+        self._fail([name])
+        raise ProtocolError(
+            f"turn {self.turn} ({self.name}): the secret that {name} has shared out is not the one on its card, so the sum "
+            "cannot be read. Resuming leaves it out and asks anew, with new keys, noise and charge"
+        )
+
+    def _fail(self, culprits: Iterable[str]) -> None:
+        """The turn cannot be ended, and these are not asked again."""
+        self._failed, self._masking.keys = True, None
+        self._masking.banned |= set(culprits)
+
+
+def _gave(answer: Message) -> bool:
+    return not isinstance(answer, Decline)

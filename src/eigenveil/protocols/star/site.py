@@ -1,0 +1,109 @@
+"""`Member`: a site. It answers questions about its rows, each once, and checks each before it works."""
+
+from dataclasses import replace
+from typing import Any, final
+
+from eigenveil.data.rows import Rows
+from eigenveil.errors import BudgetExceeded, PeerError
+from eigenveil.linalg import Array
+from eigenveil.privacy import Exact, Mechanism
+from eigenveil.protocols.messages import Ask, Decline, Done, Envelope, Give
+from eigenveil.protocols.party import Party, require_asked
+from eigenveil.tasks import Question, Task
+
+__all__ = ["Member"]
+
+
+@final
+class Member(Party):
+    """A site with `rows`, whose parts leave through `mechanism` towards `hub` (in a tree, the node above it). Changes in place.
+
+    Asked the same again it sends the same numbers, never fresh noise. What goes wrong with its rows stays here, in
+    `error`: the hub learns only that there will be no part. It answers no more than `most_questions` different ones, None
+    for any number.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        hub: str,
+        task: Task[Any, Any, Any],
+        rows: Rows,
+        mechanism: Mechanism,
+        most_questions: int | None = None,
+    ) -> None:
+        self._name, self._hub, self._task, self._most = name, hub, task, most_questions
+        self._rows, self._mechanism = rows, mechanism
+        self._asked: Question | None = None
+        self._turn, self._questions = -1, 0
+        self._answer: Give | None = None
+        self.error: Exception | None = None
+        self.result: tuple[Array, ...] | None = None
+
+    @property
+    def name(self) -> str:
+        """Who this is."""
+        return self._name
+
+    def start(self) -> list[Envelope]:
+        """Nothing: the hub speaks first."""
+        return []
+
+    def receive(self, mail: Envelope) -> list[Envelope]:
+        """The part that was asked for."""
+        if mail.sender != self._hub:
+            raise PeerError(mail.sender, "is not the hub of this site")
+        match mail.body:
+            case Ask(turn=turn, question=question):
+                return [Envelope(self._name, self._hub, self._answered(turn, question, mail.sender))]
+            case Done(turn=turn, arrays=arrays) if turn >= self._turn and self.result is None:
+                self.result = arrays
+                return []
+            case body:
+                raise PeerError(mail.sender, f"sent {type(body).__name__} to a site in turn {self._turn}")
+
+    def recall(self, mail: Envelope, said: list[Envelope]) -> None:
+        """The question and the answer to it."""
+        match mail.body, [one.body for one in said]:
+            case Ask(turn=turn, question=question), [(Give() | Decline()) as answer]:
+                self._questions += self._asked is None or not question.same(self._asked)
+                self._turn, self._asked, self._answer = turn, question, answer if isinstance(answer, Give) else None
+            case _:
+                self.receive(mail)
+
+    def _answered(self, turn: int, question: Question, hub: str) -> Give | Decline:
+        if self.result is not None:
+            raise PeerError(hub, "asked again after the answer")
+        if turn < self._turn:
+            raise PeerError(hub, f"asked for turn {turn} in turn {self._turn}")
+        if self._asked is not None and question.same(self._asked):
+            # Asked again, in this turn or after a hub has resumed: the same numbers, which cost nothing more.
+            self._turn = turn
+            if self._answer is not None:
+                return replace(self._answer, turn=turn)
+            # There was no part, and there may be one now.
+            answer = self._work(turn, question)
+            self._answer = answer if isinstance(answer, Give) and not isinstance(self._mechanism, Exact) else None
+            return answer
+        if self._asked is not None and turn == self._turn:
+            raise PeerError(hub, f"asked two different questions in turn {turn}")
+        require_asked(self._task, question, by=hub)
+        if self._most is not None and self._questions >= self._most:
+            raise PeerError(hub, f"asked one more question than the {self._most} that this study has")
+        self._turn, self._asked, self._questions = turn, question, self._questions + 1
+        answer = self._work(turn, question)
+        # Without noise the same work gives the same numbers, and thousands of sites need not keep theirs.
+        self._answer = answer if isinstance(answer, Give) and not isinstance(self._mechanism, Exact) else None
+        return answer
+
+    def _work(self, turn: int, question: Question) -> Give | Decline:
+        try:
+            arrays = self._task.arrays(self._task.work(question, self._rows, self._mechanism))
+            # What the hub would refuse is known here first, with the reason.
+            self._task.part(question, arrays)
+        except (ValueError, BudgetExceeded, OSError) as error:
+            self.error = error
+            return Decline(turn)
+        self.error = None
+        return Give(turn, arrays, symmetric=self._task.halved(question))

@@ -1,0 +1,274 @@
+"""`ItemStudy`: a private recommender's fit as one task: how popular items are, where that is asked for, and then their space.
+
+Written once, it is carried by whoever holds all histories, by sites around a hub, or under masks, as every `WholeFit` is.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eigenveil.data.rows import Rows
+from eigenveil.errors import require
+from eigenveil.linalg import Array, Subspace
+from eigenveil.privacy import Exact, Histories, Mechanism, Neighbours, Portion
+from eigenveil.tasks import Question, SumTask, Totals
+from eigenveil.tasks.fit.split import Extent
+from eigenveil.tasks.fit.task import WholeFit
+
+__all__ = ["FoundItems", "ItemState", "ItemStudy", "Items", "most_popular"]
+
+Stage = Literal["degrees", "components", "done"]
+Items = NDArray[np.int64]
+AnySum = SumTask[Any, Any]
+# Where all items are used, or weigh the same: no list.
+_NONE: Final = np.empty(0)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class FoundItems:
+    """What was released: the directions, (c, p), in the space of the items `columns`, None for all of them, and the item degrees.
+
+    `degrees`, (c,), where they were released, are positive: see `ItemStudy`.
+    """
+
+    subspace: Subspace
+    columns: Items | None
+    degrees: Array | None
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class ItemState:
+    """How far a fit has come. `inner` is the state of the stage's own task; `degrees` and `weights` are of the items in use."""
+
+    stage: Stage
+    inner: Any
+    degrees: Array | None = None
+    columns: Items | None = None
+    weights: Array | None = None
+    subspace: Subspace | None = None
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class ItemStudy(WholeFit[ItemState, Array, FoundItems]):
+    """Histories of `dim` items, divided by sqrt(max(degree, least)); `components` makes the task that finds their directions.
+
+    Of the budget, `degrees_share` goes to the item degrees: sum_u r_ui / sqrt(max(degree of u, least)), in which every user has
+    one vote of length at most one. What is released is raised to the size of its noise, below which it says nothing, or without
+    noise to the least that anybody voted for. With `keep`, the directions are then those of the `keep` items of largest degree,
+    which is post-processing; with `columns`, those of a public list, rising. With `weights`, (dim,), or with `weigh`, which
+    makes them one over the root of the released degrees, rows are weighted (`Histories`). With `claimed` false nothing is
+    claimed, as where there is no noise.
+
+    `releases` are the components' shares, turns and numbers in one turn; `multiplier`, `grid` and `rounding` are those of a
+    `Setting`. Proof: each stage's own task says what it is sensitive to, for whatever columns and weights are asked for, and
+    portions of mu^2 add up to one.
+    """
+
+    dim: int
+    least: int
+    neighbours: Neighbours
+    components: Callable[[Histories], AnySum]
+    rank: int
+    releases: tuple[tuple[float, ...], int, int]
+    multiplier: float
+    grid: int = 0
+    rounding: float = 0.0
+    degrees_share: float = 0.0
+    keep: int | None = None
+    columns: Items | None = None
+    weights: Array | None = None
+    weigh: bool = False
+    begins_again: bool = False
+    claimed: bool = True
+    _made: dict[str, tuple[tuple[Any, Any], AnySum]] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        require(0 <= self.degrees_share < 1, f"degrees_share must lie in [0, 1), got {self.degrees_share}")
+        require(self.keep is None or self.degrees_share > 0, "items are kept by their degrees, which must be released")
+        require(self.keep is None or self.columns is None, "items are kept by a public list or by their degrees")
+        require(not self.weigh or self.degrees_share > 0, "items are weighed by their degrees, which must be released")
+        require(not self.weigh or self.weights is None, "items are weighed by public numbers or by their degrees")
+
+    def start(self) -> ItemState:
+        """With the degrees, or where none are asked for, with the components."""
+        if self.degrees_share > 0:
+            return ItemState("degrees", self._degrees().start(), columns=self.columns)
+        weights = self._public_weights(self.columns)
+        begun = self._directions(self.columns, weights).start()
+        return ItemState("components", begun, columns=self.columns, weights=weights)
+
+    def ask(self, state: ItemState) -> Question:
+        """The stage's own question; for the components, after the items that were kept and how they weigh, by their degrees."""
+        if state.stage == "degrees":
+            return replace(self._degrees().ask(state.inner), stage="degrees")
+        inner = self._directions(state.columns, state.weights).ask(state.inner)
+        kept = _NONE if self.keep is None or state.columns is None else state.columns.astype(np.float64)
+        weights = _NONE if not self.weigh or state.weights is None else state.weights
+        return Question(inner.step, (kept, weights, *inner.arrays), state.stage)
+
+    def require_question(self, question: Question) -> None:
+        """One that belongs to a stage of this fit, for a list of items that it can have."""
+        stages = (("degrees",) if self.degrees_share > 0 else ()) + ("components",)
+        require(question.stage in stages, f"the fit has no stage {question.stage!r}")
+        if question.stage == "components":
+            require(len(question.arrays) >= 2, "the question must say which items were kept, and how they weigh")
+            kept, weights = question.arrays[:2]
+            require(kept.shape == ((0,) if self.keep is None else (self.keep,)), "the question names too many items")
+            whole = bool(((kept >= 0) & (kept < self.dim)).all()) and bool((kept == np.floor(kept)).all())
+            require(whole and bool((np.diff(kept) > 0).all()), "items must be numbers of columns in rising order")
+            # That they are positive, `Histories` checks.
+            require(weights.shape == ((self._used,) if self.weigh else (0,)), "the question weighs other items")
+        task, inner = self._asked(question)
+        task.require_question(inner)
+
+    def work(self, question: Question, rows: Rows, mechanism: Mechanism) -> Array:
+        """The part of the stage's own task, for the stage's portion of the budget."""
+        task, inner = self._asked(question)
+        return task.work(inner, rows, self._portion(question.stage, mechanism))
+
+    def combine(self, left: Array, right: Array) -> Array:
+        """The sum."""
+        return np.add(left, right)
+
+    def arrays(self, part: Array) -> tuple[Array, ...]:
+        """The one array."""
+        return (part,)
+
+    def part(self, question: Question, arrays: tuple[Array, ...]) -> Array:
+        """The one array, of the right shape; rounded where noise is added to a sum of others' parts."""
+        task, inner = self._asked(question)
+        part = task.part(inner, arrays)
+        return part if self.grid == 0 else task.gridded(inner, part, parts=self.grid)
+
+    def halved(self, question: Question) -> bool:
+        """As the stage's own task says."""
+        task, inner = self._asked(question)
+        return task.halved(inner)
+
+    def as_sum(self, question: Question) -> tuple[AnySum, Question, float]:
+        """The stage's own task, with the stage's portion of the budget."""
+        task, inner = self._asked(question)
+        return task, inner, self._fraction(question.stage)
+
+    def advance(self, state: ItemState, total: Array, mechanism: Mechanism, *, stretch: float = 1.0) -> ItemState:
+        """The stage's own task moved on; when it has its result, the next stage."""
+        task = self._degrees() if state.stage == "degrees" else self._directions(state.columns, state.weights)
+        through = self._portion(state.stage, mechanism)
+        inner = task.advance(state.inner, total, through, stretch=stretch * (1 + self.rounding))
+        result = task.result(inner)
+        if result is None:
+            return replace(state, inner=inner)
+        if state.stage == "degrees":
+            kept = self.columns if self.keep is None else most_popular(result.sum, self.keep)
+            degrees = self._positive(result.sum if self.keep is None else result.sum[kept])
+            weights = 1.0 / np.sqrt(degrees) if self.weigh else self._public_weights(kept)
+            begun = self._directions(kept, weights).start()
+            return ItemState("components", begun, degrees, kept, weights)
+        subspace = result if isinstance(result, Subspace) else Subspace.of_gram(result, rank=self.rank)
+        return replace(state, stage="done", inner=None, subspace=subspace)
+
+    def result(self, state: ItemState) -> FoundItems | None:
+        """There after the last stage."""
+        if state.stage != "done":
+            return None
+        assert state.subspace is not None
+        return FoundItems(state.subspace, state.columns, state.degrees)
+
+    def answer(self, result: FoundItems) -> tuple[Array, ...]:
+        """Directions and their values, degrees and the items that were kept: all that a device needs to recommend."""
+        degrees = _NONE if result.degrees is None else result.degrees
+        kept = _NONE if result.columns is None else result.columns.astype(np.float64)
+        return (result.subspace.basis, result.subspace.values, degrees, kept)
+
+    def estimate(self, state: ItemState) -> Subspace | None:
+        """The directions as far as they are known."""
+        if state.stage != "components":
+            return state.subspace
+        return self._directions(state.columns, state.weights).estimate(state.inner)
+
+    def sampled(self, question: Question) -> bool:
+        """Never: every site's users count in every turn."""
+        return False
+
+    def without(self, state: ItemState) -> ItemState | None:
+        """Anew, where nothing was spent: histories that have gone are in every product so far."""
+        return self.start() if self.begins_again else None
+
+    def extent(self) -> Extent:
+        """The degrees and the components."""
+        shares, turns, size = self.releases
+        asked = self.degrees_share > 0
+        each = [(1 - self.degrees_share) * share for share in shares] + ([self.degrees_share] if asked else [])
+        return Extent(turns + asked, max(size, asked * self.dim), min(each))
+
+    def with_noise(self, multiplier: float) -> "ItemStudy":
+        """The same fit, where the noise is known to be of this size."""
+        return replace(self, multiplier=multiplier)
+
+    def _portion(self, stage: str, mechanism: Mechanism) -> Mechanism:
+        return mechanism if isinstance(mechanism, Exact) else Portion(mechanism, self._fraction(stage))
+
+    def _fraction(self, stage: str) -> float:
+        return self.degrees_share if stage == "degrees" else 1.0 - self.degrees_share
+
+    def _asked(self, question: Question) -> tuple[AnySum, Question]:
+        """The stage's own task, and what it is asked."""
+        if question.stage == "degrees":
+            return self._degrees(), Question(question.step, question.arrays)
+        kept = self.columns if self.keep is None else question.arrays[0].astype(np.int64)
+        weights = question.arrays[1] if self.weigh else self._public_weights(kept)
+        return self._directions(kept, weights), Question(question.step, question.arrays[2:])
+
+    @property
+    def _used(self) -> int:
+        """How many items the directions are of."""
+        if self.keep is not None:
+            return self.keep
+        return self.dim if self.columns is None else len(self.columns)
+
+    def _degrees(self) -> AnySum:
+        if "degrees" not in self._made:
+            count = self.dim if self.columns is None else len(self.columns)
+            domain = Histories(count, self.least, self.columns, claimed=self.claimed)
+            task = Totals(domain, self.neighbours, sum_weight=1.0, name="item degrees")
+            self._made["degrees"] = ((_NONE, _NONE), task)
+        return self._made["degrees"][1]
+
+    def _directions(self, columns: Items | None, weights: Array | None) -> AnySum:
+        """Made once for each list of items, because thousands of sites may ask for the same one."""
+        asked = (_NONE if columns is None else columns, _NONE if weights is None else weights)
+        made = self._made.get("components")
+        if made is None or not all(
+            one is two or np.array_equal(one, two) for one, two in zip(made[0], asked, strict=True)
+        ):
+            domain = Histories(self._used, self.least, columns, weights, claimed=self.claimed)
+            made = (asked, self.components(domain))
+            self._made["components"] = made
+        return made[1]
+
+    def _public_weights(self, columns: Items | None) -> Array | None:
+        weights: Array | None = self.weights
+        return weights if weights is None or columns is None else np.asarray(weights[columns])
+
+    def _positive(self, degrees: Array) -> Array:
+        """Released degrees raised to what can be told from noise: post-processing."""
+        if self.multiplier == 0:
+            return np.asarray(np.maximum(degrees, degrees[degrees > 0].min(initial=1.0)))
+        noise = self.multiplier * Histories(1, self.least).sum_sensitivity(self.neighbours)
+        return np.asarray(np.maximum(degrees, noise / math.sqrt(self.degrees_share)))
+
+
+def most_popular(degrees: Array, count: int) -> Items:
+    """The numbers of the `count` items of largest released degree, in rising order; of equal ones the first.
+
+    >>> most_popular(np.array([1.0, 5.0, 3.0, 5.0]), 2).tolist()
+    [1, 3]
+    """
+    return np.sort(np.argsort(-degrees, kind="stable")[:count]).astype(np.int64)

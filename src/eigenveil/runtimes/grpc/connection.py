@@ -1,0 +1,158 @@
+"""`Line`: one connection to one party, from the greeting to the farewell."""
+
+import asyncio
+from asyncio import FIRST_COMPLETED
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from typing import Any, Final, final
+
+from eigenveil.runtimes.grpc.channel import Stream
+from eigenveil.runtimes.grpc.events import Got, Inbox
+from eigenveil.runtimes.grpc.frames import Bye, Incoming, Unfit, bye, cut, greeting_frame, is_greeting, parting
+
+__all__ = ["OTHER_STUDY", "Line", "Start"]
+
+OTHER_STUDY: Final = "it works on another study or version"
+# Starts a task and keeps hold of it: asyncio alone would forget it.
+Start = Callable[[Coroutine[Any, Any, bool]], "asyncio.Task[bool]"]
+
+
+@final
+class Line:
+    """One connection to `name`. Changes in place. It is over when `gone` is done, and `gone` then holds the reason.
+
+    Each message is written by a task of its own, one after the other: whoever waits for `send` may be cancelled, and a message
+    that was begun is still sent whole. `sent` and `received` count the bytes of frames by name.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        stream: Stream,
+        *,
+        limit: int,
+        inbox: Inbox,
+        sent: Counter[str],
+        received: Counter[str],
+        start: Start,
+    ) -> None:
+        self.name = name
+        self.joined_at: float | None = None
+        self.gone: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._stream, self._limit, self._inbox, self._start = stream, limit, inbox, start
+        self._sent, self._received = sent, received
+        self._turn = asyncio.Lock()
+        self._job: asyncio.Task[bool] | None = None
+        self._code: int | None = None
+        self._closing = False
+
+    @property
+    def writing(self) -> bool:
+        """Whether a message is under way."""
+        return self._job is not None and not self._job.done()
+
+    async def run(self, greeting: bytes, join: Callable[["Line"], Awaitable[bool]]) -> bool:
+        """Greet, `join` if both sides said the same, and take in messages until the end. Whatever happens, it is over then."""
+        try:
+            if await self._greet(greeting) and await join(self):
+                await self._take_in()
+        except Unfit as unfit:
+            self.drop(unfit.why, unfit.code)
+        finally:
+            self.drop(self._stream.trouble())
+        # gRPC tells of the end of a stream only to those who have read all of it.
+        while await self._stream.read() is not None:
+            pass
+        return True
+
+    async def send(self, kind: int, data: bytes) -> bool:
+        """Hand one message over; False if the connection ended before all of it was."""
+        return await self._post(cut(kind, data))
+
+    async def finish(self) -> bool:
+        """Say goodbye after all that was sent, and wait until the other side has read it. What it still sends is dropped."""
+        self._closing = True
+        await self._post((bye(Bye.CLOSED),))
+        await asyncio.wait({self.gone})
+        return True
+
+    def drop(self, why: str, code: int | None = None) -> None:
+        """It is over; the first reason stands. `code` is what `farewell` tells the other side."""
+        if not self.gone.done():
+            self._code = code
+            self.gone.set_result(why)
+
+    async def farewell(self, seconds: float) -> None:
+        """Once it is over: tell the other side why, if we know and if there is no message in the way."""
+        if self._code is not None and not self.writing:
+            await asyncio.wait({self._start(self._put(bye(self._code)))}, timeout=seconds)
+
+    async def _greet(self, greeting: bytes) -> bool:
+        ours = greeting_frame(greeting)
+        if self._stream.speaks_first:
+            await self._put(ours)
+        theirs = await self._read()
+        if theirs is None:
+            return False
+        if not self._stream.speaks_first:
+            # Also where the two differ: the other side shall know it too.
+            await self._put(ours)
+        if not is_greeting(theirs):
+            raise Unfit(Bye.UNFIT, "it did not greet")
+        if theirs != ours:
+            self.drop(OTHER_STUDY)
+        return theirs == ours
+
+    async def _take_in(self) -> None:
+        message: Incoming | None = None
+        while (frame := await self._read()) is not None:
+            if self._closing:
+                continue
+            if message is None:
+                message = Incoming(frame, limit=self._limit)
+                # Nothing more is read until there is room for all of it, and gRPC holds the sender back.
+                await self._inbox.room(self.name, message.length, self.gone)
+            else:
+                message.add(frame)
+            if message.complete and not self.gone.done():
+                self._inbox.put(Got(self.name, message.kind, message.data()))
+                message = None
+
+    async def _read(self) -> bytes | None:
+        """The next frame; None at the end, also when the other side said goodbye or this side ended it."""
+        frame = await self._stream.read()
+        if frame is None or self.gone.done():
+            return None
+        self._received[self.name] += len(frame)
+        why = parting(frame)
+        if why is not None:
+            self.drop(why)
+            return None
+        return frame
+
+    async def _post(self, frames: Iterable[bytes]) -> bool:
+        async with self._turn:
+            # One that was begun for somebody who was cancelled since.
+            await self._job_or_end()
+            if self.gone.done():
+                return False
+            self._job = self._start(self._write(frames))
+            await self._job_or_end()
+            return self._job.done() and self._job.result()
+
+    async def _job_or_end(self) -> None:
+        if self._job is not None:
+            waits: tuple[asyncio.Future[Any], ...] = (self._job, self.gone)
+            await asyncio.wait(waits, return_when=FIRST_COMPLETED)
+
+    async def _write(self, frames: Iterable[bytes]) -> bool:
+        for frame in frames:
+            if self.gone.done() or not await self._put(frame):
+                return False
+        return True
+
+    async def _put(self, frame: bytes) -> bool:
+        if not await self._stream.write(frame):
+            return False
+        self._sent[self.name] += len(frame)
+        return True

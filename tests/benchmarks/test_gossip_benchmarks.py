@@ -1,0 +1,164 @@
+"""Small versions of benchmarks/gossip_*.py: they run, and what they print is what they say it is."""
+
+import importlib
+import itertools
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from eigenveil.linalg import Array
+
+FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
+EPSILON = 5.0
+
+
+def script(name: str) -> Any:
+    """A script of the folder of benchmarks, which is on nobody's path but its own."""
+    sys.path.append(str(FOLDER))
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.path.remove(str(FOLDER))
+
+
+runs = script("gossip_runs")
+figure2 = script("gossip_figure2")
+figure3 = script("gossip_figure3")
+convergence = script("gossip_convergence")
+
+
+def small() -> Any:
+    """Forty rows of four columns in the unit ball."""
+    rows = np.random.default_rng(5).standard_normal((40, 4)) * [3.0, 1.5, 1.0, 0.5]
+    return runs.Table.of("wine", rows / np.linalg.norm(rows, axis=1).max())
+
+
+def large(count: int = 4000) -> Any:
+    """Enough rows that every noise is small beside them."""
+    rows = np.random.default_rng(6).standard_normal((count, 4)) * [3.0, 1.5, 1.0, 0.5]
+    return runs.Table.of("wine", rows / np.linalg.norm(rows, axis=1).max())
+
+
+@pytest.mark.parametrize("name", ["diabetes", "breast cancer", "wine"])
+def test_tables_lie_in_the_unit_ball_at_four_peers(name: str) -> None:
+    table = runs.Table.load(name)
+    lengths = np.linalg.norm(table.rows, axis=1)
+    assert len(table.parts) == 4
+    assert 1 - 1e-9 < lengths.max() <= 1
+    assert table.delta <= 1 / len(table.rows)
+    assert max(table.errors(table.right)) < 1e-12
+    assert len(runs.LIMITS[name]) == len(runs.EPSILONS)
+
+
+def test_the_ring_is_doubly_stochastic() -> None:
+    assert (runs.RING.sum(axis=0) == 1).all()
+    assert (np.linalg.eigvalsh(runs.RING) > -1e-12).all()
+
+
+def test_alg_1_without_noise_finds_the_left_vector() -> None:
+    table = small()
+    errors = [
+        runs.sine(
+            runs.run_published(table.parts, runs.Tuned.by_corollary(table, turns=turns, scale=0.0), seed=1), table.left
+        )
+        for turns in (2, 8, 30)
+    ]
+    assert errors[0] > errors[1] > errors[2]
+    assert errors[2] < 1e-6
+
+
+def test_the_law_that_is_tuned_by_is_that_of_the_runs() -> None:
+    table = small()
+    tuned = runs.Tuned.by_corollary(table, turns=3, scale=0.5)
+    errors = [runs.sine(runs.run_published(table.parts, tuned, seed=seed), table.left) for seed in range(60)]
+    off = np.std(errors) / math.sqrt(len(errors))
+    # Five standard errors.
+    assert abs(np.mean(errors) - tuned.expected_error(table)) < 5 * off
+    shorter = runs.Tuned.by_corollary(table, turns=1, scale=0.5)
+    assert abs(shorter.expected_error(table) - np.mean(errors)) > 5 * off
+
+
+def test_less_dropped_is_more_leaked() -> None:
+    table = small()
+    found = figure3.deltas(table, runs.Tuned.by_corollary(table, turns=3, scale=0.1))
+    printed = found[:-1]
+    assert all(one <= two * (1 + 1e-6) for one, two in itertools.pairwise(printed))
+    assert printed[0] < printed[-1]
+    assert all(0 <= delta <= 1 for delta in found)
+
+
+def test_one_person_alone_in_a_column_is_seen_with_certainty_and_dropping_hides_it() -> None:
+    table = small()
+    tuned = runs.Tuned.by_corollary(table, turns=3, scale=0.1)
+    assert "infinite divergence" in figure3.infinite(table, tuned, share=1e-2)
+    alone = figure3.with_a_column_of_one(table)
+    assert np.linalg.norm(alone.rows, axis=1).max() <= 1
+    assert np.count_nonzero(alone.rows[:, -1]) == 1
+    assert runs.delta_of(runs.leaks(alone, tuned, share=1e-2), EPSILON) < 1
+
+
+def test_what_is_tuned_is_within_the_limit_of_the_paper() -> None:
+    table = small()
+    for epsilon, (tuned, delta) in figure2.tune(table, [EPSILON, 100.0], share=1e-4).items():
+        assert delta <= runs.LIMITS["wine"][runs.EPSILONS.index(epsilon)]
+        assert delta == runs.delta_of(runs.leaks(table, tuned, share=1e-4), epsilon)
+
+
+@pytest.fixture(scope="module")
+def errors() -> dict[tuple[str, float], list[tuple[float, float]]]:
+    """Of a few runs of every way but the published one."""
+    table = large()
+    wanted = {way: (40 if "covariance" in way else 4) for way in figure2.ways(table)}
+    return {
+        (way, EPSILON): [run(seed, EPSILON) for seed in range(wanted[way])] for way, run in figure2.ways(table).items()
+    }
+
+
+def test_pairwise_noise_is_near_a_curators_and_noise_at_every_peer_is_not(errors: Any, capsys: Any) -> None:
+    right = {way: float(np.mean([pair[1] for pair in found])) for (way, _), found in errors.items()}
+    # The noise is sqrt(4 / 3) and 2 times the curator's; 40 runs tell means to about a tenth.
+    assert 0.9 < right["pairwise, covariance"] / right["curator, covariance"] < 1.5
+    assert 1.5 < right["independent, covariance"] / right["curator, covariance"] < 2.6
+    assert right["LDP, exact calibration"] > right["independent, covariance"]
+    figure2.judge(large(40), errors, "covariance")
+    assert "| 40 and 40 |" in capsys.readouterr().out
+
+
+def test_the_judge_sees_what_is_too_far(capsys: Any) -> None:
+    def of(ratio: float, size: float) -> dict[tuple[str, float], list[tuple[float, float]]]:
+        pair = (size, size)
+        return {("curator, power", 1.0): [pair], ("pairwise, power", 1.0): [(ratio * size, ratio * size)]}
+
+    assert figure2.judge(small(), of(1.2, 0.1), "power")
+    assert not figure2.judge(small(), of(1.4, 0.1), "power")
+    assert figure2.judge(small(), of(1.0, 0.95), "power")
+    assert "saturated" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("kind", convergence.KINDS)
+@pytest.mark.parametrize("way", ["metropolis", "chebyshev"])
+def test_differences_shrink_as_predicted(kind: str, way: str) -> None:
+    ((_, graph),) = convergence.graphs([9], [kind])
+    shares: list[float] = []
+    for steps in (1, 3, 9):
+        predicted, measured = convergence.left_over(graph, way, steps)
+        assert abs(measured - predicted) <= max(0.01 * predicted, 1e-13)
+        shares.append(predicted)
+    assert shares == sorted(shares, reverse=True)
+
+
+def test_sines_are_within_the_terms_of_the_bound() -> None:
+    table = small()
+    ((_, graph),) = convergence.graphs([4], ["ring"])
+    found: Array = np.median([convergence.directions(table, graph, 6, 6, seed) for seed in range(5)], axis=0)
+    assert found[:2].max() <= sum(convergence.terms_of(table, graph, 6, 6))
+
+
+def test_agreement_and_traffic_reach_their_targets(capsys: Any) -> None:
+    assert convergence.agreement([4, 9], 3000)
+    assert convergence.traffic([5, 9, 12])
+    assert "chebyshev" in capsys.readouterr().out

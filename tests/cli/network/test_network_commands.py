@@ -1,0 +1,250 @@
+"""`eigenveil hub`, `site` and `node` before anything runs: what is refused, what is said, and what is not written."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cli.cli_tables import eigenveil, files_in, refusal
+from cli.network.network_folders import COUNT, Folders
+from eigenveil.cli.network import consent as network_consent
+from eigenveil.errors import QuorumLost
+from eigenveil.network.agents.hub import HubAgent
+from eigenveil.network.agents.site import SiteAgent
+from eigenveil.network.identity.certificates import pin_words
+from eigenveil.network.ledger.durable import Account, Book
+from eigenveil.privacy import Budget
+
+ME = "site 0"
+REAL_RUN, REAL_HUB_RUN = SiteAgent.run, HubAgent.run
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> Folders:
+    return Folders(tmp_path)
+
+
+def alone(*_: object, **__: object) -> None:
+    raise AssertionError("nothing may run")
+
+
+@pytest.fixture(autouse=True)
+def nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test here connects to anybody, unless it says so itself."""
+    monkeypatch.setattr(SiteAgent, "run", alone)
+    monkeypatch.setattr(HubAgent, "run", alone)
+
+
+def lines_of(book: Path) -> list[tuple[str, dict[str, Any]]]:
+    with Book.reading(book) as opened:
+        return [(line.kind, dict(line.body)) for line in opened.lines()]
+
+
+def test_yes_needs_a_policy(folders: Folders) -> None:
+    line = refusal(*folders.site(ME, "--yes", "--dataset", "patients"))
+    assert line == "error: --yes needs a --policy: consent without a person must come from rules"
+    assert "ledger.db" not in files_in(folders.of(ME))
+
+
+def test_a_dry_run_says_everything_in_plain_words_and_writes_nothing(folders: Folders) -> None:
+    before = files_in(folders.of(ME))
+    policy = folders.policy(ME)
+    done = eigenveil(*folders.site(ME, "--dry-run", "--dataset", "patients", "--policy", policy))
+    assert (done.exit_code, done.stderr) == (0, "")
+    said = done.stdout
+    for sentence in folders.study.words():
+        assert sentence in said
+    for place in folders.study.places:
+        note = "this site" if place.name == ME else "pinned by your policy"
+        assert f"{place.name}, {note}: {pin_words(place.pin)}" in said
+    assert "NOT pinned" not in said
+    assert "in at most 5 rounds: the number of people; the sum of their rows" in said
+    assert "under masks: nobody can read them, the hub only their sum over at least 3 sites" in said
+    assert "at most epsilon = 5 at delta = 1e-06" in said
+    assert "Dataset 'patients' has cost nothing so far." in said
+    assert "of 9 that the policy allows for life" in said
+    assert "nobody was called" in said
+    # How many people there are is private, and this is no terminal.
+    assert not re.search(rf"{COUNT}|{COUNT:,}", said)
+    assert all(re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ ", line) for line in said.splitlines())
+    assert "\x1b" not in said
+    assert files_in(folders.of(ME)) == before | {"policy.toml"}
+
+
+def test_without_a_policy_nobody_is_pinned_and_nobody_there_is_asked(folders: Folders) -> None:
+    done = eigenveil(*folders.site(ME, "--dataset", "patients"))
+    assert done.exit_code == 2
+    assert done.stdout.count("NOT pinned: compare by telephone") == 3
+    assert "nothing limits what all studies together may cost" in done.stdout
+    assert done.stderr.startswith("error: consent needs a person at a terminal, and nobody is there to ask")
+    kinds = [kind for kind, _ in lines_of(folders.of(ME) / "ledger.db")]
+    assert "join" not in kinds
+
+
+@pytest.mark.parametrize(
+    "sections, word, wrong",
+    [({}, "yes", "y"), ({"privacy": {"epsilon": None, "delta": None, "none": True}}, "no privacy", "yes")],
+)
+def test_consent_is_the_whole_word_and_is_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sections: dict[str, Any], word: str, wrong: str
+) -> None:
+    folders = Folders(tmp_path, **sections)
+    asked: list[str] = []
+    typed = [wrong, word]
+    noted: list[str | None] = []
+
+    def prompt(text: str, **_: object) -> str:
+        asked.append(text)
+        return typed.pop(0)
+
+    async def run(self: SiteAgent, *_: object, note: str | None, **__: object) -> None:
+        noted.append(note)
+        raise ValueError("as far as this goes")
+
+    monkeypatch.setattr(network_consent, "_at_terminal", lambda: True)
+    monkeypatch.setattr(network_consent, "_forget_typed", lambda: None)
+    monkeypatch.setattr("typer.prompt", prompt)
+    monkeypatch.setattr(SiteAgent, "run", run)
+    declined = eigenveil(*folders.site(ME, "--dataset", "patients"))
+    assert declined.exit_code == 1
+    assert "Nothing was sent and nothing was charged." in declined.stdout
+    lines = lines_of(folders.of(ME) / "ledger.db")
+    assert ("note", {"words": "consent was asked for and not given"}) in lines
+    assert not {"join", "commit"} & {kind for kind, _ in lines}
+    agreed = eigenveil(*folders.site(ME))
+    assert asked == [f"Type {word} to take part"] * 2
+    assert agreed.stderr == "error: as far as this goes\n"
+    assert noted[0] is not None
+    assert noted[0].endswith(f"typed {word!r}")
+
+
+def test_what_was_joined_is_gone_on_with_unasked_unless_the_rows_have_changed(
+    folders: Folders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notes: list[str | None] = []
+
+    async def run(self: SiteAgent, *_: object, note: str | None, **__: object) -> None:
+        self._book.join(self.account, life=None if self.policy is None else self.policy.life)
+        notes.append(note)
+        raise ValueError("cut short")
+
+    monkeypatch.setattr(SiteAgent, "run", run)
+    policy = folders.policy(ME)
+    first = folders.site(ME, "--policy", policy, "--yes", "--dataset", "patients")
+    assert eigenveil(*first).stderr == "error: cut short\n"
+    assert notes[0] is not None
+    assert re.fullmatch(r"consent: --yes under the policy policy.toml, sha256 [0-9a-f]{64}", notes[0])
+    # Nobody is there to be asked, and nobody has to be; the dataset is the one it was joined with.
+    again = eigenveil(*folders.site(ME, "--policy", policy))
+    assert again.stderr == "error: cut short\n"
+    assert "and goes on with it" in again.stdout
+    assert "With this study it is at most 4.481" in again.stdout
+    assert notes[1] is None
+    line = eigenveil(*folders.site(ME, "--policy", policy, "--dataset", "others")).stderr
+    assert "this site joined the study with 'patients', and that cannot be changed" in line
+    np.save(folders.of(ME) / "other.npy", folders.tables["site 1"])
+    command = folders.site(ME, "--policy", policy, "--data", folders.of(ME) / "other.npy")
+    changed = eigenveil(*command)
+    assert "WARNING: the rows of 'patients' are not those last seen under this name" in changed.stdout
+    assert "nobody is there to ask" in changed.stderr
+
+
+def test_a_refusing_policy_gives_all_reasons_in_the_book_too(folders: Folders) -> None:
+    policy = folders.policy(ME, pins=False, more="[limits]\norganisations = 4\nrows = 5000\n")
+    done = eigenveil(*folders.site(ME, "--policy", policy, "--yes", "--dataset", "patients"))
+    assert (done.exit_code, done.stdout) == (2, "")
+    first, *reasons = done.stderr.splitlines()
+    assert first == "error: the policy of this site refuses the study, and nothing was sent:"
+    kinds = [reason.split(":")[0] for reason in reasons]
+    assert kinds[0] == "- [pins] hub"
+    assert "- [limits] organisations" in kinds
+    assert "- [limits] rows" in kinds
+    assert len(reasons) == 5
+    assert str(COUNT) not in done.stderr
+    notes = [body["words"] for kind, body in lines_of(folders.of(ME) / "ledger.db") if kind == "note"]
+    assert len(notes) == 1
+    assert notes[0].startswith("the policy of this site refuses the study: [pins] hub")
+
+
+def test_more_than_is_left_for_life_is_refused_before_anybody_is_asked(folders: Folders) -> None:
+    path = folders.of(ME) / "ledger.db"
+    with Book.open(path) as book:
+        account = Account("1" * 64, "earlier", "patients", "masked", 8.0, 1e-6, mu=1.7)
+        book.join(account, life=Budget(9.0, 1e-5))
+    done = eigenveil(*folders.site(ME, "--policy", folders.policy(ME), "--yes"))
+    assert done.exit_code == 1
+    assert "study 'heart' does not fit in the life of dataset 'patients'" in done.stderr
+    # A second name of its own would have a budget of its own: that is for people to decide, not for a file name.
+    with Book.open(path) as book:
+        book.declare("staff", b"other rows")
+    line = refusal(*folders.site(ME, "--policy", folders.policy(ME), "--yes"))
+    assert "--dataset is needed" in line
+    assert f"{path} knows 'patients', 'staff'"[:60] in line
+
+
+def test_a_dataset_is_needed_at_first_and_no_book_is_made_without(folders: Folders) -> None:
+    line = refusal(*folders.site(ME))
+    assert line.startswith("error: --dataset is needed: what this site calls the people in the table")
+    assert "knows none yet" in line
+    assert "ledger.db" not in files_in(folders.of(ME))
+
+
+def test_rehearsals_are_asked_for_aloud(tmp_path: Path, folders: Folders) -> None:
+    assert "leave --rehearsal out" in refusal(*folders.site(ME, "--rehearsal", "--dataset", "patients"))
+    (tmp_path / "again").mkdir()
+    seeded = Folders(tmp_path / "again", rehearsal={"seed": 3})
+    assert "it protects nobody" in refusal(*seeded.site(ME, "--dataset", "patients"))
+    done = eigenveil(*seeded.site(ME, "--dataset", "patients", "--rehearsal", "--dry-run"))
+    assert done.exit_code == 0
+    assert "WARNING: A REHEARSAL: whoever has the study file can subtract all noise. NOBODY" in done.stdout
+    assert "'patients' will have no promise for life from then on" in done.stdout
+    # Its policy must allow them as well.
+    policy = seeded.policy(ME)
+    refused = eigenveil(*seeded.site(ME, "--dataset", "patients", "--rehearsal", "--policy", policy, "--yes"))
+    assert refused.exit_code == 2
+    assert "- [agent] rehearsals" in refused.stderr
+
+
+def test_a_finished_study_is_not_run_again(folders: Folders) -> None:
+    with Book.open(folders.of(ME) / "ledger.db") as book:
+        account = Account(folders.study.digest, "heart", "patients", "masked", 5.0, 1e-6, mu=1.0)
+        book.join(account, life=None)
+        book.finish(account.study)
+    assert "this site has finished the study 'heart'" in refusal(*folders.site(ME))
+
+
+def test_a_lost_quorum_is_one_line_and_exit_code_3(folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run(self: HubAgent, *_: object, **__: object) -> None:
+        raise QuorumLost(("site 1",), turn=1, stage="mean 1", answered=2, quorum=3)
+
+    monkeypatch.setattr(HubAgent, "run", run)
+    done = eigenveil(*folders.hub())
+    assert done.exit_code == 3
+    assert done.stderr == (
+        "error: no answer from site 1 in round 2 (mean 1): 2 answered and 3 must; run the same command again and it goes on "
+        "from the transcript\n"
+    )
+    assert files_in(folders.of("hub")) >= {"heart.transcript"}
+
+
+def test_a_second_process_on_the_same_study_is_turned_away(folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SiteAgent, "run", REAL_RUN)
+    with Book.open(folders.of(ME) / "ledger.db") as book, book.lock(folders.study.digest):
+        command = folders.site(ME, "--policy", folders.policy(ME), "--yes", "--dataset", "patients")
+        done = eigenveil(*command)
+    assert done.exit_code == 2
+    assert re.fullmatch(r"error: study [0-9a-f]{16} is run by another process here, .*\n", done.stderr)
+
+
+def test_sites_that_do_not_join_are_named_and_nothing_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folders = Folders(tmp_path, network={"join": 1.0})
+    monkeypatch.setattr(HubAgent, "run", REAL_HUB_RUN)
+    done = eigenveil(*folders.hub())
+    assert done.exit_code == 3
+    assert done.stderr == (
+        "error: site 0, site 1, site 2 did not join within 1 seconds, and nothing was asked of anybody; run the same command "
+        "again when they are there\n"
+    )
+    assert "waiting for 3 to join, for at most 1 seconds" in done.stdout

@@ -1,0 +1,77 @@
+"""Where the results of a study go, what is never overwritten, and who may read them."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cli.cli_tables import files_in, refusal
+from cli.network.network_folders import COLUMNS, Folders
+from eigenveil import Guarantee, Model
+from eigenveil.cli.network.options import of_this_study
+from eigenveil.cli.network.results import Results
+from eigenveil.data.rows import DenseRows
+
+ME = "site 0"
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> Folders:
+    return Folders(tmp_path)
+
+
+def test_outputs_are_checked_before_anything_starts(folders: Folders) -> None:
+    folder = folders.of(ME)
+    for option, name, words in [
+        ("-o", "model.txt", "--output must end in .safetensors"),
+        ("--scores", "scores.txt", "--scores must end in .csv or .parquet or .npy"),
+        ("--scores", "nowhere/scores.csv", "the folder"),
+        ("--scores", "people.parquet", "is also an input of this command"),
+    ]:
+        command = [*folders.site(ME, "--dataset", "patients"), option, str(folder / name)]
+        assert words in refusal(*command)
+    (folder / "model.guarantee.txt").write_text("mine")
+    assert "the guarantee" in refusal(*folders.site(ME, "--dataset", "patients"))
+    hub = folders.of("hub")
+    assert "--report must end in .json" in refusal(*folders.hub("--report", hub / "report.txt"))
+    (hub / "model.report.json").write_text("{}")
+    assert "already exists; --force overwrites it" in refusal(*folders.hub())
+    assert "heart.transcript" not in files_in(hub)
+
+
+def test_the_model_of_this_very_study_may_be_written_again(folders: Folders) -> None:
+    path, digest = folders.of("hub") / "model.safetensors", folders.study.digest
+    assert not of_this_study(path, digest)
+    model = a_model({"study_digest": digest})
+    model.save(path)
+    assert of_this_study(path, digest)
+    assert not of_this_study(path, "0" * 64)
+    path.write_bytes(b"something else")
+    assert not of_this_study(path, digest)
+
+
+def a_model(settings: dict[str, Any]) -> Model:
+    values = np.array([2.0, 1.0])
+    mean = np.full(5, 0.5)
+    promise = Guarantee.none("a test")
+    return Model(np.eye(5)[:2], mean, values, values, values / 4, promise, columns=COLUMNS, settings=settings)
+
+
+def test_results_are_named_by_study_and_site_and_scores_are_private(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    results = Results.named(Path("elsewhere/heart.toml"), "St. Mary's", None, None)
+    rows = np.arange(15.0).reshape(3, 5)
+    results.write(a_model({}), DenseRows(rows))
+    modes = {path.name: oct(path.stat().st_mode & 0o777) for path in tmp_path.iterdir()}
+    assert modes == {
+        "heart-St.-Mary-s.safetensors": "0o644",
+        "heart-St.-Mary-s.guarantee.txt": "0o644",
+        "heart-St.-Mary-s-scores.csv": "0o600",
+    }
+    header, *lines = results.scores.read_text().splitlines()
+    assert header == '"component1","component2"'
+    np.testing.assert_array_equal([[float(x) for x in line.split(",")] for line in lines], rows[:, :2] - 0.5)
+    assert results.guarantee.read_text() == "No privacy: a test.\n"

@@ -1,0 +1,282 @@
+"""`eigenveil plan`: every option reaches the planner, the answer comes first, and every mistake is one line."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.plan.plan_runs import ASKED, SMALL, Oracle, planned, refused
+from eigenveil.params import FederatedParams, declared
+from eigenveil.plan import METHODS, SETTINGS, Facts, Spectrum, advise, methods_for
+from eigenveil.privacy import Budget, Neighbours
+
+
+@pytest.fixture
+def oracle(monkeypatch: pytest.MonkeyPatch) -> Oracle:
+    return Oracle().install(monkeypatch)
+
+
+def facts_of(oracle: Oracle, *arguments: object) -> Facts:
+    result = planned(*arguments)
+    assert result.exit_code == 0, result.output
+    assert oracle.facts is not None
+    return oracle.facts
+
+
+def test_what_must_be_said_becomes_the_facts(oracle: Oracle) -> None:
+    facts = facts_of(oracle, "-n", "2e4", "-d", 30, "-k", 4, "--epsilon", 0.5, "--delta", 1e-7)
+    assert (facts.people, facts.dim, facts.rank, facts.budget) == (20_000, 30, 4, Budget(0.5, 1e-7))
+    plain = Facts(30, 4, 20_000, Budget(0.5, 1e-7), Spectrum.guessed(30))
+    for name in ("neighbours", "center", "search", "sites", "survivors", "colluders", "blocks", "rounds", "traffic"):
+        assert getattr(facts, name) == getattr(plain, name), name
+    assert (facts.memory, facts.trust) == (plain.memory, plain.trust)
+    assert facts.spectrum.values.tolist() == plain.spectrum.values.tolist()
+
+
+@pytest.mark.parametrize(
+    ("option", "name", "value"),
+    [
+        ("--neighbours replace-one", "neighbours", Neighbours.REPLACE_ONE),
+        ("--center known", "center", "known"),
+        ("--no-search", "search", False),
+        ("--sites 5", "sites", 5),
+        ("--sites 5 --survivors 4", "survivors", 4),
+        ("--sites 5 --survivors 0.7", "survivors", 4),
+        ("--sites 5 --colluders 2", "colluders", 2),
+        ("--blocks 12", "blocks", 12),
+        ("--rounds 3", "rounds", 3),
+        ("--traffic 10MB", "traffic", 10_000_000),
+        ("--memory 2GiB", "memory", 2 << 30),
+        ("--sites 5 --trust masked --trust site", "trust", ("masked", "site")),
+    ],
+)
+def test_every_option_reaches_the_planner(oracle: Oracle, option: str, name: str, value: object) -> None:
+    assert getattr(facts_of(oracle, *SMALL, *option.split()), name) == value
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ("--explained 0.8", Spectrum.guessed(6, rank=2, explained=0.8)),
+        ("--explained 0.8 --fill 0.2", Spectrum.guessed(6, rank=2, explained=0.8, fill=0.2)),
+        ("--decay 1.5", Spectrum.guessed(6, decay=1.5)),
+        ("--fill 0.9", Spectrum.guessed(6, fill=0.9)),
+    ],
+)
+def test_guesses_reach_the_planner(oracle: Oracle, options: str, expected: Spectrum) -> None:
+    assert facts_of(oracle, *SMALL, *options.split()).spectrum.to_json() == expected.to_json()
+
+
+def test_methods_by_name_are_those_of_every_acceptable_setting(oracle: Oracle) -> None:
+    planned(*SMALL, "--sites", 3, "--trust", "masked", "--trust", "site", "--method", "krylov")
+    assert oracle.methods == ("site/krylov", "masked/krylov")
+    planned(*SMALL, "--sites", 3, "--method", "hub/power", "--method", "site/merge")
+    assert oracle.methods == ("hub/power", "site/merge")
+    planned(*SMALL)
+    assert oracle.methods is None
+
+
+def test_the_help_names_every_setting() -> None:
+    words = " ".join(planned("--help").stdout.replace("│", " ").split())
+    for setting in SETTINGS:
+        assert f"{setting}: " in words
+
+
+def test_the_answer_comes_first_and_all_of_it_is_there(oracle: Oracle) -> None:
+    lines = planned(*SMALL, "--sites", 3, "--trust", "masked").stdout
+    words = " ".join(lines.split())
+    assert words.startswith(
+        "With epsilon = 1 expect 0.90 (0.87 to 0.92) of the variance that 2 components can have: masked/covariance, that is "
+        "trust='masked', method='covariance'. Directions drawn at random would have 0.07."
+    )
+    for part in (
+        "masked/krylov 0.88 (0.85-0.90) 0.31 (0.21-0.41) 7 67.8 kB 2.35 MB",
+        "masked the promise of masked",
+        "- Because the oracle says so.",
+        "- Ask for fewer components.",
+        "0.53 (0.50 to 0.55)",
+        "0.90 (0.87 to 0.92) <- asked",
+        "about 5000 people with one row each, 6 columns, 2 components",
+        "a guess: eigenvalue i in proportion to i^-1",
+        "Rows that are longer than the row bound are cut to it",
+        "FederatedPCA(2, epsilon=1.0, delta=1e-06, row_bound=..., trust='masked', method='covariance')",
+        "eigenveil study new study.toml",
+    ):
+        assert part in words, part
+
+
+def test_the_curve_has_each_epsilon_once_and_the_one_that_was_asked_for(oracle: Oracle) -> None:
+    found = json.loads(planned(*SMALL, "--epsilons", "2,0.5,2,1", "--json").stdout)["curve"]
+    assert [point["epsilon"] for point in found["points"]] == [0.5, 1.0, 2.0]
+    # What was compared at the epsilon that was asked for is not rehearsed again.
+    assert oracle.epsilons == [0.5, 2.0]
+    assert [point["captured"]["value"] for point in found["points"]] == [0.55, 0.9, 0.7]
+
+
+def test_where_nothing_can_work_that_is_said_first_and_is_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    Oracle(works=False).install(monkeypatch)
+    result = planned(*SMALL)
+    assert result.exit_code == 0
+    words = " ".join(result.stdout.split())
+    # The stand-in's interval reaches far beyond random directions, and the spectrum is only guessed.
+    assert words.startswith(
+        "Nothing can work here, if the spectrum is as guessed: with epsilon = 1 and about 5000 people "
+    )
+    assert "The best, curator/covariance, would have 0.90 (0.87 to 0.92)" in words
+    assert "what would work instead - Ask for fewer components." in words
+    # Nobody is shown how to do what is not worth doing.
+    assert "eigenveil fit" not in words
+    found = json.loads(planned(*SMALL, "--json").stdout)
+    assert found["chosen"] is None
+    assert found["run"] == {}
+    assert found["curve"]["method"] == "curator/covariance"
+
+
+def test_the_curve_is_of_the_best_method_whatever_the_reasons_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    Oracle(works=False, best=1).install(monkeypatch)
+    found = json.loads(planned(*SMALL, "--json").stdout)
+    assert found["curve"]["method"] == "curator/power"
+    assert "The best, curator/power, would have 0.88" in found["answer"][1]
+
+
+def test_where_all_is_refused_there_is_no_curve_and_no_plot(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    Oracle(refuse=lambda method: f"{method} would take 9 rounds").install(monkeypatch)
+    result = planned(*SMALL, "--plot", tmp_path / "plan.svg")
+    assert result.exit_code == 0
+    words = " ".join(result.stdout.split())
+    # It is the limits that leave nothing, and not the budget.
+    assert words.startswith("No method is left within these limits")
+    assert "Nothing can work" not in words
+    assert "curator/power curator/power would take 9 rounds" in words
+    assert "no plot was written" in words
+    assert list(tmp_path.iterdir()) == []
+    assert json.loads(planned(*SMALL, "--json").stdout)["curve"] is None
+
+
+def test_json_has_every_outlook_as_the_planner_says(oracle: Oracle) -> None:
+    found = json.loads(planned(*SMALL, "--sites", 4, "--json").stdout)
+    assert oracle.facts is not None
+    assert [each["method"] for each in found["outlooks"]] == list(methods_for(oracle.facts))
+    assert found["chosen"] == found["outlooks"][0]
+    assert found["chosen"]["parameters"].keys() == declared(FederatedParams).keys()
+    assert found["chosen"]["parameters"]["trust"] == "curator"
+    assert found["chosen"] | {"promise": "", "call": "", "parameters": {}} == {
+        "method": "hub/covariance",
+        "captured": {"value": 0.9, "low": pytest.approx(0.87), "high": pytest.approx(0.92)},
+        "sine": {"value": 0.31, "low": 0.21, "high": 0.41},
+        "nothing": 0.07,
+        "noise": 12.5,
+        "memory": 2_345_000,
+        "rounds": 7,
+        "traffic": 67_800,
+        "refused": "",
+        "promise": "",
+        "call": "",
+        "parameters": {},
+        "unknown": ["row_bound"],
+    }
+    assert found["facts"]["rows"] == 5000
+    assert found["facts"]["trust"] == ["hub", "site", "masked", "peers", "peers-independent"]
+    assert Spectrum.from_json(found["spectrum"]).dim == 6
+    for name in ("reasons", "instead", "assumed", "guessed", "not_predicted", "answer"):
+        assert found[name], name
+
+
+def test_near_ties_are_named_where_they_are(oracle: Oracle) -> None:
+    words = " ".join(planned(*SMALL, "--decay", 0).stdout.split())
+    assert "Here 2 and 3 are that close, so trust the captured variance and not the sine." in words
+    assert "are that close" not in " ".join(planned(*SMALL, "--decay", 1).stdout.split())
+
+
+def test_a_guess_that_was_said_is_not_asked_for_again(oracle: Oracle) -> None:
+    assert "a better one: --explained" in planned(*SMALL).stdout
+    said = " ".join(planned(*SMALL, "-k", 1, "--explained", 0.7).stdout.split())
+    assert "a better one: a --public-data table" in said
+    assert "of the variance that 1 component can have" in said
+
+
+MISTAKES = {
+    "--epsilon is missing. Try --epsilon 1": "-n 5 -d 3 -k 1 --delta 0.1",
+    "--delta is missing. It must be well below one over the number of people": "-n 5 -d 3 -k 1 --epsilon 1",
+    "--columns is missing. Say how many columns": " ".join(ASKED),
+    "--rows must be a number such as 20000 or 1e5, got 'many'": "-n many -d 3 -k 1 --epsilon 1 --delta 0.1",
+    "--rows must be a whole number, 2 or more, got '2.5'": "-n 2.5 -d 3 -k 1 --epsilon 1 --delta 0.1",
+    "2 or more, got 'inf'": "-n inf -d 3 -k 1 --epsilon 1 --delta 0.1",
+    "2 or more, got '1'": "-n 1 -d 3 -k 1 --epsilon 1 --delta 0.1",
+    "--components must be from 1 to the 3 columns, got 4": "-n 5 -d 3 -k 4 --epsilon 1 --delta 0.1",
+    "--epsilon must be positive and finite, got 0": "-n 5 -d 3 -k 1 --epsilon 0 --delta 0.1",
+    "--delta must be in (0, 1), got 1.0": "-n 5 -d 3 -k 1 --epsilon 1 --delta 1",
+}
+ASIDE = {
+    "--explained and --decay each say what the spectrum is": "--explained 0.5 --decay 1",
+    "--spectrum and --public-data and --from-model each": "--spectrum a.json --public-data b.csv --from-model c.safetensors",
+    "--fill must be more than 0 and at most 1, as no row is longer than the bound, got 1.5": "--fill 1.5",
+    "error: --explained must lie between 0.333": "--explained 0.1",
+    "error: --decay must lie in 0..200, got -1": "--decay -1",
+    "--row-bound must be positive, got 0.0": "--row-bound 0",
+    "--fill and --row-bound both say": "--public-data b.csv --fill 0.5 --row-bound 1",
+    "--drop is for --public-data": "--drop name",
+    "--scale is for --public-data": "--scale 2",
+    "--sites must be from 1 to the 5000 people": "--sites 5001",
+    "--sites must be an integer of at least 1, got 0": "--sites 0",
+    "--colluders must be an integer of at least 1, got 0": "--colluders 0",
+    "--columns must be an integer of at least 2, got 1": "-d 1",
+    "--survivors must be from 1 to the 3 sites": "--sites 3 --survivors 4",
+    "--survivors must be a number such as 4, or a share such as 0.8, got 'some'": "--sites 3 --survivors some",
+    "--trust must be of curator, stream": "--trust nobody",
+    "--trust masked needs several sites, and there is one: give --sites": "--trust masked",
+    "--traffic must be bytes such as": "--traffic lots",
+    "--memory must be bytes such as": "--memory -1",
+    "--method must be one of block, continual, covariance, power, sync": "--method krylov",
+    "--epsilons must be numbers": "--epsilons one,two",
+    "--epsilons must be positive and finite": "--epsilons 1,0",
+    "--plot must end in .svg, got plan.png": "--plot plan.png",
+    "none.csv does not exist": "--public-data none.csv",
+    "--spectrum must end in .json, .csv, .txt, got a.npy": "--spectrum a.npy",
+    "none.json does not exist": "--spectrum none.json",
+    "none.safetensors does not exist": "--from-model none.safetensors",
+}
+
+
+@pytest.mark.parametrize("words", MISTAKES)
+def test_what_must_be_said_is_asked_for_in_one_line(words: str) -> None:
+    assert words in refused(*MISTAKES[words].split())
+
+
+@pytest.mark.parametrize("words", ASIDE)
+def test_every_mistake_is_one_line(words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert words in refused(*SMALL, *ASIDE[words].split())
+    assert list(tmp_path.iterdir()) == []
+
+
+def numbers(found: Any) -> list[float]:
+    if isinstance(found, dict):
+        return [number for each in found.values() for number in numbers(each)]
+    if isinstance(found, list):
+        return [number for each in found for number in numbers(each)]
+    return [found] if isinstance(found, float) else []
+
+
+def test_with_the_planner_itself_a_plan_is_what_it_advises() -> None:
+    """No stand-in: what is shown is what `advise` says of the same facts, and more epsilon buys more."""
+    found = json.loads(planned(*SMALL, "-n", 400, "--epsilons", "0.1,10", "--json").stdout)
+    facts = Facts(6, 2, 400, Budget(1.0, 1e-6), Spectrum.guessed(6))
+    advice = advise(facts)
+    assert [each["method"] for each in found["outlooks"]] == [each.method for each in advice.outlooks]
+    for shown, told in zip(found["outlooks"], advice.outlooks, strict=True):
+        assert shown["captured"]["value"] == told.captured.value
+        assert shown["call"] == told.call
+    assert set(METHODS) >= {each["method"] for each in found["outlooks"]}
+    assert all(math.isfinite(number) for number in numbers(found))
+    low, asked, high = (point["captured"]["value"] for point in found["curve"]["points"])
+    assert low < asked < high
+
+
+def test_with_the_planner_itself_a_hopeless_plan_is_called_hopeless() -> None:
+    result = planned("-n", 50, "-d", 40, "-k", 2, "--epsilon", 0.05, "--delta", 1e-6, "--epsilons", "0.05")
+    assert result.exit_code == 0
+    assert result.stdout.startswith("Nothing can work here: ")
+    assert result.stderr == ""

@@ -1,0 +1,204 @@
+"""What a plan says to type can be typed: every command and every Python call runs, with the parameters that were planned."""
+
+import shlex
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import typer
+
+from cli.cli_tables import COUNT, NAMES, eigenveil, rows, written
+from eigenveil import FederatedPCA, GossipPCA, Model, PrivatePCA, StreamingPCA
+from eigenveil.cli import app
+from eigenveil.cli.plan.commands import command_of, rehearsal_of
+from eigenveil.params import FederatedParams, GossipParams, PrivateParams, StreamingParams, declared
+from eigenveil.plan import METHODS, Facts, Outlook, Spectrum, choice_of, estimator_of, outlook, parts_of
+from eigenveil.privacy import Budget, Neighbours
+
+ALONE = ("curator", "stream")
+# What the file of a stream says for each way to publish.
+STREAMS = {"sync": "stream, products", "block": "stream, slices", "continual": "stream, tree"}
+ESTIMATORS: dict[str, Any] = {made.__name__: made for made in (PrivatePCA, StreamingPCA, FederatedPCA, GossipPCA)}
+# What a plan can be asked for beside the method. Bounds are known in each, so that nothing is left to fill in.
+KINDS: dict[str, dict[str, Any]] = {
+    "as it is": {},
+    "few rounds, some collude": {"rounds": 12, "colluders": 2, "survivors": 4, "blocks": 4},
+    "replace one": {"neighbours": Neighbours.REPLACE_ONE},
+}
+
+
+def facts_for(method: str, **other: Any) -> Facts:
+    sites = 1 if parts_of(method)[0] in ALONE else 5
+    given = {"sites": sites, "row_bound": 12.0, **other}
+    return Facts(len(NAMES), 2, COUNT, Budget(1.0, 1e-6), Spectrum.guessed(len(NAMES)), **given)
+
+
+def chosen(facts: Facts, method: str) -> Outlook:
+    return outlook(facts, method, fits=1)
+
+
+def typed(line: str, **known: object) -> list[str]:
+    """The words behind `eigenveil`, with what only the user knows put in."""
+    first, *words = shlex.split(line)
+    assert first == "eigenveil"
+    return [str(known.get(word, word)) for word in words]
+
+
+def assert_has(pca: Any, params: Any, *, surface: str) -> None:
+    """That an estimator has all parameters of a plan that can be said there. A command reads a graph before it hands it on."""
+    for name, one in declared(type(params)).items():
+        if surface in one.param.surfaces and (surface, name) != ("cli", "graph"):
+            assert getattr(pca, name) == getattr(params, name), name
+
+
+@pytest.fixture
+def fitted(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Every estimator that is fitted while a test runs."""
+    seen: list[Any] = []
+
+    def watched(kind: Any, name: str) -> None:
+        plain = getattr(kind, name)
+
+        def fit(self: Any, *args: Any, **more: Any) -> Any:
+            if not any(self is one for one in seen):
+                seen.append(self)
+            return plain(self, *args, **more)
+
+        monkeypatch.setattr(kind, name, fit)
+
+    for kind in (PrivatePCA, FederatedPCA, GossipPCA):
+        watched(kind, "fit")
+    watched(StreamingPCA, "partial_fit")
+    return seen
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("method", METHODS)
+def test_the_command_runs_with_the_parameters_of_the_plan(
+    tmp_path: Path, fitted: list[Any], method: str, kind: str
+) -> None:
+    facts = facts_for(method, **(KINDS[kind] if parts_of(method)[0] not in ALONE else _alone(kind)))
+    source, target = written(tmp_path, "npy"), tmp_path / "model.safetensors"
+    plan = chosen(facts, method)
+    assert plan.unknown == ()
+    line = rehearsal_of(facts, plan) or command_of(facts, plan)
+    result = eigenveil(*typed(line, TABLE=source, PUBLIC_TABLE=source), "-o", target)
+    assert result.exit_code == 0, result.output
+    (pca,) = fitted
+    assert type(pca).__name__ == estimator_of(plan.params)[0]
+    assert_has(pca, plan.params, surface="cli")
+    model = Model.load(target)
+    assert (model.guarantee.epsilon, model.guarantee.delta) == (1.0, 1e-6)
+    assert len(model.values) == 2
+    how = parts_of(method)[1]
+    assert model.settings["mechanism"] == STREAMS.get(how, how)
+
+
+def _alone(kind: str) -> dict[str, Any]:
+    """The same for one holder of all rows, where nobody can collude."""
+    return {name: value for name, value in KINDS[kind].items() if name not in ("colluders", "survivors")}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("method", METHODS)
+def test_the_python_call_runs_with_the_parameters_of_the_plan(method: str, kind: str) -> None:
+    facts = facts_for(method, **(KINDS[kind] if parts_of(method)[0] not in ALONE else _alone(kind)))
+    plan = chosen(facts, method)
+    pca = eval(plan.call, ESTIMATORS)
+    assert_has(pca, plan.params, surface="python")
+    same = ESTIMATORS[estimator_of(plan.params)[0]](**vars(plan.params))
+    assert same.get_params() == pca.get_params()
+    for name, value in eval(f"dict({choice_of(plan.params)})").items():
+        assert getattr(pca, name) == value
+    parts = rows() if facts.sites == 1 else np.array_split(rows(), facts.sites)
+    assert pca.fit(parts).components_.shape == (2, len(NAMES))
+
+
+def test_what_a_caller_changes_in_the_parameters_is_said_as_well(tmp_path: Path, fitted: list[Any]) -> None:
+    facts = facts_for("hub/power")
+    plan = chosen(facts, "hub/power")
+    assert isinstance(plan.params, FederatedParams)
+    tree = replace(plan, params=replace(plan.params, topology="tree", fanout=2, quorum=0.8, tolerance=1e-3))
+    source = written(tmp_path, "npy")
+    result = eigenveil(*typed(rehearsal_of(facts, tree), PUBLIC_TABLE=source))
+    assert result.exit_code == 0, result.output
+    assert_has(fitted[0], tree.params, surface="cli")
+    pca = eval(tree.call, ESTIMATORS)
+    assert_has(pca, tree.params, surface="python")
+    assert pca.fit(np.array_split(rows(), facts.sites)).components_.shape == (2, len(NAMES))
+
+
+def test_a_plan_has_every_parameter_that_is_declared() -> None:
+    kinds = {parts_of(method)[0]: chosen(facts_for(method), method).params for method in METHODS}
+    assert {type(params) for params in kinds.values()} == {
+        PrivateParams,
+        StreamingParams,
+        FederatedParams,
+        GossipParams,
+    }
+    for params in kinds.values():
+        assert vars(params).keys() == declared(type(params)).keys()
+        # What the plan did not decide is at its default.
+        assert params.random_state is None and params.oversample is None
+
+
+def parsed(words: list[str]) -> dict[str, Any]:
+    """The options of a command as its parser reads them. Nothing runs."""
+    command: Any = typer.main.get_command(app)
+    while words and words[0] in getattr(command, "commands", {}):
+        command, words = command.commands[words[0]], words[1:]
+    parameters: dict[str, Any] = command.make_context("eigenveil", list(words)).params
+    return parameters
+
+
+def option(options: dict[str, Any], name: str, *others: str) -> Any:
+    """What was given for an option, whether its parser has read the text or left that to the command."""
+    found = next(options[one] for one in (name, *others) if one in options)
+    try:
+        return float(found)
+    except (TypeError, ValueError):
+        return found
+
+
+@pytest.mark.parametrize("method", [name for name in METHODS if parts_of(name)[0] not in ALONE])
+def test_the_study_has_what_the_plan_has(method: str) -> None:
+    facts = facts_for(method, survivors=4, colluders=1)
+    plan = chosen(facts, method)
+    options = parsed(typed(command_of(facts, plan), NAME="north"))
+    assert (option(options, "components", "n_components"), option(options, "row_bound")) == (2, 12.0)
+    assert (option(options, "epsilon"), option(options, "delta")) == (1.0, 1e-6)
+    for name in estimator_of(plan.params)[1]:
+        assert options[name] == getattr(plan.params, name)
+    assert option(options, "survivors") == (4 if parts_of(method)[0] == "masked" else None)
+    assert ("columns_from" in options) == (parts_of(method)[1] != "segments")
+
+
+def test_what_only_the_caller_knows_is_left_to_fill_in() -> None:
+    near = facts_for("curator/power", search=False, neighbours=Neighbours.REPLACE_ONE, row_bound=None)
+    plan = chosen(near, "curator/power")
+    assert plan.unknown == ("row_bound", "mean_bound")
+    assert "row_bound=..., mean_bound=..." in plan.call
+    options = parsed(typed(command_of(near, plan), ROW_BOUND=7, MEAN_BOUND=40))
+    assert (options["row_bound"], options["mean_bound"]) == (7.0, 40.0)
+    assert options["neighbours"] == "replace-one"
+    # A center of one's own is for Python, and a command leaves rows where they are.
+    known = facts_for("curator/covariance", center="known")
+    plan = chosen(known, "curator/covariance")
+    assert plan.params.center is None and "center=..." in plan.call
+    assert parsed(typed(command_of(known, plan)))["center"] == "none"
+
+
+def test_what_changes_the_plan_changes_the_command() -> None:
+    stream = facts_for("stream/continual", center="known", blocks=4, neighbours=Neighbours.REPLACE_ONE)
+    options = parsed(typed(command_of(stream, chosen(stream, "stream/continual"))))
+    assert (options["center"], options["horizon"], options["neighbours"]) == (False, COUNT, "replace-one")
+    assert options["block_size"] == -(-COUNT // 4)
+    limited = facts_for("masked/krylov", rounds=6, colluders=2)
+    options = parsed(typed(rehearsal_of(limited, chosen(limited, "masked/krylov"))))
+    assert options["rounds"] in range(1, 7)
+    assert (options["colluders"], options["sites"]) == (2, 5)
+    sized = facts_for("site/covariance", neighbours=Neighbours.ZERO_OUT)
+    words = typed(command_of(sized, chosen(sized, "site/covariance")))
+    assert words[-2:] == ["--size", "NAME=PEOPLE"]

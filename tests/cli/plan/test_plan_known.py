@@ -1,0 +1,178 @@
+"""Where a plan has its spectrum from: every public source gives the spectrum it stands for, and no value is ever shown."""
+
+import json
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.csv as pc
+import pytest
+
+from cli.cli_tables import FORMATS, arrow_table, rows, written
+from cli.plan.plan_runs import ASKED, Oracle, planned, refused
+from eigenveil import PrivatePCA
+from eigenveil.plan import Spectrum
+
+
+@pytest.fixture
+def oracle(monkeypatch: pytest.MonkeyPatch) -> Oracle:
+    return Oracle().install(monkeypatch)
+
+
+def spectrum_of(oracle: Oracle, *arguments: object) -> Spectrum:
+    result = planned(*ASKED, *arguments)
+    assert result.exit_code == 0, result.output
+    assert oracle.facts is not None
+    return oracle.facts.spectrum
+
+
+def variances(table: Any) -> Any:
+    """The slow, obvious way: what the rows have along their own principal directions."""
+    centred = table - table.mean(axis=0)
+    return np.linalg.eigvalsh(centred.T @ centred / len(table))[::-1]
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_public_table_of_any_format_gives_its_exact_spectrum(oracle: Oracle, tmp_path: Path, kind: str) -> None:
+    found = spectrum_of(oracle, "--public-data", written(tmp_path, kind), "--row-bound", 50)
+    assert found.values == pytest.approx(variances(rows()) / 50**2, rel=1e-9)
+    assert found.spread > 0
+
+
+def test_a_public_table_is_cut_and_scaled_as_the_fit_will(oracle: Oracle, tmp_path: Path) -> None:
+    source = tmp_path / "public.csv"
+    pc.write_csv(arrow_table(rows(), remark=["none"] * len(rows())), source)
+    units = np.array([5, 3, 1, 0.5, 0.25])
+    scaled = rows() / units
+    moved = scaled - scaled.mean(axis=0)
+    cut = moved * np.minimum(1, 2 / np.linalg.norm(moved, axis=1))[:, None]
+    options = ("--drop", "remark", "--scale", "5,3,1,0.5,0.25", "--row-bound", 2)
+    found = spectrum_of(oracle, "--public-data", source, *options)
+    assert found.values == pytest.approx(np.linalg.eigvalsh(cut.T @ cut / len(cut))[::-1] / 4, rel=1e-6)
+
+
+def test_a_sparse_table_is_scaled_too(oracle: Oracle, tmp_path: Path) -> None:
+    found = spectrum_of(
+        oracle, "--public-data", written(tmp_path, "sparse.npz"), "--scale", "5,3,1,0.5,0.25", "--row-bound", 99
+    )
+    assert found.values == pytest.approx(variances(rows() / [5, 3, 1, 0.5, 0.25]) / 99**2, rel=1e-6)
+
+
+def test_without_a_bound_rows_fill_what_is_said_and_that_is_a_guess(oracle: Oracle, tmp_path: Path) -> None:
+    source = written(tmp_path, "npy")
+    assert spectrum_of(oracle, "--public-data", source).fill == pytest.approx(0.5)
+    assert spectrum_of(oracle, "--public-data", source, "--fill", 0.3).fill == pytest.approx(0.3)
+    guessed = "their mean squared length is 0.5 of its square"
+    assert guessed in " ".join(planned(*ASKED, "--public-data", source).stdout.split())
+    for said in (("--fill", 0.5), ("--row-bound", 40)):
+        assert json.loads(planned(*ASKED, "--public-data", source, *said, "--json").stdout)["guessed"] == []
+
+
+TEXTS = {
+    "list.json": "[4, 1, 0.5]",
+    "lines.txt": "# of a paper\n4\n1\n\n0.5\n",
+    "named.csv": "variance\n4\n1\n0.5\n",
+    "row.csv": "4,1,0.5\n",
+}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_variances_come_in_any_plain_form(oracle: Oracle, tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text(TEXTS[name])
+    found = spectrum_of(oracle, "--spectrum", tmp_path / name, "--row-bound", 5)
+    assert found.values == pytest.approx([0.16, 0.04, 0.02])
+    assert found.spread > 0
+    wider = spectrum_of(oracle, "--spectrum", tmp_path / name, "--row-bound", 5, "-d", 5)
+    assert wider.values == pytest.approx([0.16, 0.04, 0.02, 0, 0])
+    words = " ".join(planned(*ASKED, "--spectrum", tmp_path / name, "--row-bound", 5, "-d", 5).stdout.split())
+    assert "that the list is of rows as the bound cuts them" in words
+    assert "that the 2 directions beyond the list have no variance" in words
+
+
+def test_a_released_spectrum_is_taken_as_it_is(oracle: Oracle, tmp_path: Path) -> None:
+    source = tmp_path / "spectrum.json"
+    released = Spectrum(np.array([0.3, 0.1, 0.05]), "released with epsilon = 0.1", 0.1, 0.004)
+    source.write_text(json.dumps(released.to_json()))
+    found = json.loads(planned(*ASKED, "--spectrum", source, "--json").stdout)
+    assert found["spectrum"] == released.to_json()
+    assert found["guessed"] == []
+    assert any("released with epsilon = 0.1" in words for words in found["assumed"])
+
+
+def test_an_earlier_model_lends_its_variances(oracle: Oracle, tmp_path: Path) -> None:
+    target = tmp_path / "model.safetensors"
+    fitted = PrivatePCA(3, epsilon=None).fit(rows())
+    fitted.save(target)
+    found = spectrum_of(oracle, "--from-model", target, "--row-bound", 50)
+    exact = variances(rows()) * len(rows()) / (len(rows()) - 1)
+    # The model does not say how the rest is spread, only how much there is.
+    told = [*exact[:3], *[exact[3:].sum() / 2] * 2]
+    assert found.values == pytest.approx(np.array(told) / 50**2, rel=1e-9)
+    assert found.spread > 0
+
+
+BAD = {
+    "is not JSON": ("bad.json", "{"),
+    "a spectrum must have the format": ("other.json", '{"values": [1]}'),
+    "line 2 is not numbers": ("bad.txt", "4\nfour\n"),
+    "there is no number in it": ("empty.csv", "# nothing\n"),
+    "variances must be finite, not negative": ("low.csv", "4\n-1\n"),
+    "a list must hold numbers alone": ("words.json", '["a", "b"]'),
+    "hold numbers alone, each one variance": ("nested.json", "[[3, 1], [1, 2]]"),
+    "no number in it": ("none.csv", "variance\n"),
+    "several numbers to a line": ("pairs.csv", "component,variance\n1,3\n2,1\n"),
+    "is not UTF-8 text": ("latin.txt", "\xff4"),
+}
+
+
+@pytest.mark.parametrize("words", BAD)
+def test_a_file_that_is_no_spectrum_is_refused_by_name(tmp_path: Path, words: str) -> None:
+    name, text = BAD[words]
+    (tmp_path / name).write_text(text, encoding="latin-1")
+    line = refused(*ASKED, "--spectrum", tmp_path / name)
+    assert words in line
+    assert str(tmp_path / name) in line
+
+
+@pytest.mark.parametrize("text", ["\ufeff3\n2\n1\n", "\ufeffvariance\n3\n2\n1\n", "3;2;1", "# a note\n3 2 1\n"])
+def test_a_spreadsheets_list_keeps_its_first_number(oracle: Oracle, tmp_path: Path, text: str) -> None:
+    source = tmp_path / "list.csv"
+    source.write_text(text, encoding="utf-8")
+    found = spectrum_of(oracle, "--spectrum", source, "--row-bound", 3)
+    assert found.values == pytest.approx(np.array([3, 2, 1]) / 9)
+
+
+def test_what_does_not_fit_together_is_refused(tmp_path: Path) -> None:
+    source = tmp_path / "list.json"
+    source.write_text("[4, 1, 0.5]")
+    assert "more than the square of --row-bound" in refused(*ASKED, "--spectrum", source, "--row-bound", 1)
+    assert "--columns is 5, and" in refused(*ASKED, "--public-data", written(tmp_path, "npy", rows()[:, :4]), "-d", 5)
+    assert "variances must be 1 to 2 numbers, got 3" in refused(*ASKED, "--spectrum", source, "-d", 2)
+    assert "--components must be from 1 to the 3 columns, got 4" in refused(*ASKED, "-k", 4, "--spectrum", source)
+    released = tmp_path / "spectrum.json"
+    released.write_text(json.dumps(Spectrum.guessed(4).to_json()))
+    assert "mean nothing" in refused(*ASKED, "--spectrum", released, "--row-bound", 3)
+    assert "--scale must be positive" in refused(*ASKED, "--public-data", written(tmp_path, "csv"), "--scale", 0)
+    assert "each of the 5 columns, got 2" in refused(
+        *ASKED, "--public-data", written(tmp_path, "csv"), "--scale", "1,2"
+    )
+
+
+def test_a_table_with_gaps_is_refused_without_a_value(tmp_path: Path) -> None:
+    table = rows()
+    table[3, 1], table[4, 1] = np.nan, 987654.25
+    line = refused(*ASKED, "--public-data", written(tmp_path, "npy", table))
+    assert "has entries that are missing or not finite" in line
+    assert "987654" not in line
+
+
+def test_a_strangers_file_cannot_speak_to_the_terminal(oracle: Oracle, tmp_path: Path) -> None:
+    source, target = tmp_path / "spectrum.json", tmp_path / "plan.svg"
+    words = Spectrum.guessed(4).to_json() | {"source": "red \x1b[31m and <b>\x07"}
+    source.write_text(json.dumps(words))
+    result = planned(*ASKED, "--spectrum", source, "--plot", target)
+    assert result.exit_code == 0
+    assert "red ?[31m and <b>?" in " ".join(result.stdout.split())
+    assert "\x1b" not in result.stdout
+    ET.fromstring(target.read_text())

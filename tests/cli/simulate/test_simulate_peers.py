@@ -1,0 +1,449 @@
+"""`eigenveil simulate --graph`: peers without a hub, on every kind of graph and with every noise; every mistake one line."""
+
+import math
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from cli.cli_tables import COUNT, NAMES, PRIVATE, arrow_table, eigenveil, files_in, refusal, rows, written
+from cli.simulate.test_simulate import lines, visits
+from cli.simulate.test_simulate_process import _read
+from cli.test_process import QUIET, run
+from eigenveil import GossipPCA, Model, PrivatePCA
+from eigenveil.cli.simulate.options import _WITHOUT_HUB
+from eigenveil.errors import BudgetExceeded
+from eigenveil.estimators.rounds import Unfinished
+from eigenveil.linalg import sines
+from eigenveil.params.declarations.simulate import FOR_HUBS
+from eigenveil.privacy import Ledger
+
+EXACT = ("-k", 2, "--no-privacy", "--graph")
+SECRET = ("-k", 2, *PRIVATE, "--graph")
+PUBLISHED = ("ring", "--noise", "published", "--method", "segments")
+
+# The second round is seen, and then nothing more happens.
+SLOW = r"""
+import os, time
+from eigenveil.cli import app
+from eigenveil.cli.simulate.command import _View
+
+see = _View.see
+
+def slow(self, done):
+    see(self, done)
+    if done.number == 1:
+        time.sleep(0.5)
+        os.write(1, b"begun\n")
+        time.sleep(60)
+
+_View.see = slow
+app()
+"""
+
+
+def flat(text: str) -> str:
+    """Without frames and the ends of lines."""
+    return " ".join(re.sub(r"[│\n]", " ", text).split())
+
+
+@pytest.mark.parametrize("graph", ["ring", "path", "grid", "star", "complete", "random-regular:4"])
+def test_every_graph_finds_the_exact_components(tmp_path: Path, graph: str) -> None:
+    target = tmp_path / "model.safetensors"
+    result = eigenveil("simulate", written(tmp_path, "csv"), *EXACT, graph, "--sites", 6, "-o", target)
+    assert result.exit_code == 0, result.output
+    assert result.stderr == ""
+    model = Model.load(target)
+    assert sines(model.subspace.basis, PrivatePCA(2, epsilon=None).fit(rows()).subspace_.basis)[0] < 1e-7
+    assert (model.columns, model.settings["split"], model.settings["peers"]) == (NAMES, "iid", 6)
+    said = flat(result.stdout)
+    assert "100.0000% of the variance" in said
+    assert f"{graph}: 6 peers, " in said
+    assert re.search(r"disagreement \d\.\de-1\d, the largest sine between peers", said)
+    assert re.search(r"traffic [\d.]+ [kM]B from site \d, the most of any peer; [\d.]+ [kM]B in all", said)
+    assert "No privacy: exact PCA was asked for." in said
+
+
+@pytest.mark.parametrize("method", ["auto", "power", "krylov", "covariance", "segments"])
+@pytest.mark.parametrize(
+    ("consensus", "words"),
+    [
+        ("chebyshev", r"chebyshev: \d\d steps for each sum; \d\.\de-1\d of the differences between peers is left"),
+        ("tree", r"tree: \d steps for each sum; exact"),
+    ],
+)
+def test_every_method_and_consensus(tmp_path: Path, method: str, consensus: str, words: str) -> None:
+    arguments = ("ring", "--sites", 4, "--method", method, "--consensus", consensus, "--seed", 1)
+    result = eigenveil("simulate", written(tmp_path, "npy"), *EXACT, *arguments)
+    assert result.exit_code == 0, result.output
+    said = flat(result.stdout)
+    assert re.search(words, said)
+    assert re.search(rf"method {'power' if method == 'auto' else method}", said)
+    assert "100.0000% of the variance" in said
+
+
+def test_the_table_has_one_column_of_bytes(tmp_path: Path) -> None:
+    result = eigenveil("simulate", written(tmp_path, "npy"), *EXACT, "ring", "--sites", 4, "--seed", 3)
+    assert re.search(r"round +stage +answered +bytes +movement\n", result.stdout)
+    assert lines(result.stdout)[0][:3] == ["1", "mean", "4"]
+    sites = eigenveil("simulate", written(tmp_path, "npy"), "-k", 2, "--no-privacy", "--sites", 4, "--seed", 3)
+    assert re.search(r"answered +up +down +movement", sites.stdout)
+
+
+@pytest.mark.parametrize(
+    ("noise", "kind", "least", "against"),
+    [
+        ((), "pairwise, against one colluder", math.sqrt(5 / 4), "together with one peer that tells them"),
+        (
+            ("--colluders", 2, "--noise-graph", "complete"),
+            "pairwise, against 2 colluders",
+            math.sqrt(5 / 3),
+            "together with up to 2 peers that tell",
+        ),
+        (("--noise", "independent"), "independent", math.sqrt(5), "including all other peers together"),
+    ],
+    ids=["pairwise", "colluders", "independent"],
+)
+def test_every_noise_shows_its_charges_and_its_promise(
+    tmp_path: Path, noise: tuple[object, ...], kind: str, least: float, against: str
+) -> None:
+    source, target = written(tmp_path, "npy"), tmp_path / "model.safetensors"
+    result = eigenveil("simulate", source, *SECRET, "ring", "--sites", 5, *noise, "--guarantee", "-o", target)
+    assert result.exit_code == 0, result.output
+    said = flat(result.stdout)
+    assert "charge, mu" in said
+    factor = re.search(rf"noise {kind}: ([\d.]+) times that of a curator", said)
+    assert factor is not None
+    # Pairs come within a thousandth of the limit, in squares; four digits are shown.
+    assert least - 5e-4 <= float(factor[1]) <= least * 1.0005 + 5e-4
+    assert against in said
+    assert "(1, 1e-06)-differential privacy for each person, who holds one row at one peer" in said
+    assert "a simulation: one holder of all rows" in said
+    assert "captured" not in said
+    model = Model.load(target)
+    assert model.guarantee.epsilon == 1
+    shown = eigenveil("inspect", target).stdout
+    assert "5 peers, 5 edges" in shown
+    assert files_in(tmp_path) == {source.name, target.name}
+
+
+def test_a_comparison_is_said_not_to_be_covered_and_a_seed_not_to_be_private(tmp_path: Path) -> None:
+    arguments = ("ring", "--sites", 4, "--compare", "--seed", 1)
+    said = flat(eigenveil("simulate", written(tmp_path, "npy"), *SECRET, *arguments).stdout)
+    assert re.search(r"captured \d+\.\d{4}% of the variance", said)
+    assert "NOT covered by the guarantee" in said
+    assert "NOT PRIVATE: a seed was given" in said
+
+
+def test_published_noise_promises_nothing(tmp_path: Path) -> None:
+    arguments = (*PUBLISHED, "--sites", 4, "--row-bound", 12, "--center", "none", "--rounds", 3)
+    result = eigenveil("simulate", written(tmp_path, "npy"), *EXACT, *arguments)
+    assert result.exit_code == 0, result.output
+    said = flat(result.stdout)
+    assert "noise as published in D-DP-PM, with nothing promised" in said
+    assert "No privacy: noise as published in D-DP-PM Alg. 1. No guarantee is established" in said
+    assert "noise floor" not in said
+
+
+def test_options_reach_the_estimator(tmp_path: Path) -> None:
+    source, target, edges = visits(tmp_path), tmp_path / "model.safetensors", tmp_path / "who.txt"
+    edges.write_text("# a line\n0, 1\nhospital north, hospital south\n")
+    arguments = (
+        "--split by:hospital --drop patient --method power --consensus chebyshev --steps 40 --rounds 3 --oversample 1 "
+    )
+    arguments += "--noise pairwise --noise-graph complete --colluders 1 --restarts 2 --neighbours zero-out --origin 0 "
+    arguments += (
+        "--mean-bound 30 --scale 1,1,1,1,2 --column-bounds -20,20 --tolerance 0 --quorum 3 --deadline 7 --retries 2 "
+    )
+    arguments += "--seed 7"
+    result = eigenveil("simulate", source, *SECRET, edges, *arguments.split(), "-o", target)
+    assert result.exit_code == 0, result.output
+    assert "3 peers, 2 edges, at most 2 links apart, split by hospital" in flat(result.stdout)
+    hospital = np.array([("north", "south", "X")[i // 2 % 3] for i in range(COUNT)])
+    expected = GossipPCA(
+        2,
+        graph="path",
+        epsilon=1,
+        delta=1e-6,
+        row_bound=12,
+        column_bounds=(-20, 20),
+        method="power",
+        consensus="chebyshev",
+        steps=40,
+        rounds=3,
+        tolerance=0.0,
+        oversample=1,
+        noise_graph="complete",
+        restarts=2,
+        quorum=3,
+        deadline=7,
+        retries=2,
+        origin=0.0,
+        mean_bound=30,
+        scale=[1, 1, 1, 1, 2],
+        neighbours="zero-out",
+        random_state=7,
+    ).fit({f"hospital {name}": rows()[hospital == name] for name in ("X", "north", "south")})
+    model = Model.load(target)
+    assert np.allclose(model.components, expected.components_, atol=1e-9)
+    assert model.guarantee.charges == expected.guarantee_.charges
+
+
+def test_a_file_of_edges_by_name_and_number(tmp_path: Path) -> None:
+    edges = tmp_path / "edges.csv"
+    edges.write_text("0,1\nsite 1, site 2\n2\t3\n3 0\n")
+    result = eigenveil("simulate", written(tmp_path, "npy"), *EXACT, edges, "--sites", 4)
+    assert result.exit_code == 0, result.output
+    assert "4 peers, 4 edges, at most 2 links apart" in flat(result.stdout)
+    edges.write_text("0,1\n1,4\n")
+    line = refusal("simulate", written(tmp_path, "npy"), *EXACT, edges, "--sites", 4)
+    assert line == f"error: --graph: {edges}, line 2: '4' is not among the names"
+    edges.write_text("0,1\n1,2\n")
+    line = refusal("simulate", visits(tmp_path), *EXACT, edges, "--split", "by:patient", "--drop", "hospital")
+    assert line.startswith("error: --graph must be connected: there is no way from patient p0 to patient p100")
+
+
+def test_a_peer_called_x_is_no_table(tmp_path: Path) -> None:
+    edges = tmp_path / "edges.csv"
+    edges.write_text("1,2\n")
+    line = refusal("simulate", visits(tmp_path), *EXACT, edges, "--split", "by:hospital", "--drop", "patient")
+    assert line == "error: --graph must be connected: there is no way from hospital north to hospital X"
+
+
+def test_a_persons_rows_are_one(tmp_path: Path) -> None:
+    target = tmp_path / "model.safetensors"
+    arguments = ("complete", "--sites", 4, "--person", "patient", "--drop", "hospital", "-o", target)
+    result = eigenveil("simulate", visits(tmp_path), *SECRET, *arguments)
+    assert result.exit_code == 0, result.output
+    assert "with all of their rows" in Model.load(target).guarantee.unit
+
+
+def test_no_private_number_is_in_what_a_private_run_says_or_writes(tmp_path: Path) -> None:
+    target = tmp_path / "model.safetensors"
+    source = visits(tmp_path)
+    for noise in ("pairwise", "independent"):
+        arguments = ("ring", "--split", "by:hospital", "--drop", "patient", "--noise", noise, "--guarantee")
+        result = eigenveil("simulate", source, *SECRET, *arguments, "-o", target, "--force")
+        assert result.exit_code == 0, result.output
+        content = target.read_bytes()
+        said = content.decode("latin-1") + result.output.replace(str(tmp_path), "")
+        for number in (COUNT, 338, 336, 335):
+            # Digits inside a noisy number are chance.
+            assert re.search(rf"(?<![\d.]){number}(?!\d)", said) is None
+            for kind in (np.float64, np.int64):
+                assert kind(number).tobytes() not in content
+
+
+def test_a_network_that_loses_mail_changes_nothing(tmp_path: Path) -> None:
+    arguments = ("ring", "--sites", 5, "--seed", 1, "--duplicate", 0.3, "--delay", 3, "--loss", 0.05)
+    result = eigenveil("simulate", written(tmp_path, "npy"), *EXACT, *arguments)
+    assert result.exit_code == 0, result.output
+    assert "100.0000% of the variance" in flat(result.stdout)
+    assert "left behind" not in result.stdout
+
+
+def test_peers_that_are_gone_are_left_behind(tmp_path: Path) -> None:
+    source = written(tmp_path, "npy")
+    said = flat(eigenveil("simulate", source, *EXACT, "ring", "--sites", 6, "--dead", 2).stdout)
+    assert "left behind site 2 in round 1, and all began again" in said
+    assert re.search(r"consensus metropolis: \d+ steps for each sum, among the 5 who are left", said)
+    assert "100.0000% of the variance" not in said
+    arguments = ("random-regular:4", "--sites", 8, "--dead", "3@50", "--restarts", 1, "--seed", 1)
+    result = eigenveil("simulate", source, *SECRET, *arguments)
+    assert result.exit_code == 0, result.output
+    said = flat(result.stdout)
+    assert re.search(r"left behind site 3 in round \d, which began again", said)
+    assert "7 of 8" in said
+    assert "charge, mu" in said
+    assert re.search(r"noise pairwise, against one colluder: [\d.]+ times that of a curator, among the 7 who", said)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        # Without the middle of a star, nobody reaches anybody.
+        ((*EXACT, "star", "--dead", 0), r"no way to site 0, site 2, .*and 4 must be\. More of them can on a --graph"),
+        (
+            (*EXACT, "ring", "--dead", 0, "--quorum", 6),
+            r"no way to site 0; 5 peers that .* --quorum, at least",
+        ),
+        ((*EXACT, "ring", "--dead", "any:5"), "no way to site .* and 4 must be"),
+        # A ring without one peer is a path, which one colluder cuts.
+        (
+            (*SECRET, "ring", "--dead", 2),
+            "no way to site 2; .* take a denser --noise-graph.*--noise independent needs no",
+        ),
+        ((*SECRET, "random-regular:4", "--dead", "2@50"), "no way to site 2; .*--restarts.*; charged so far: mu = 0"),
+    ],
+    ids=["star", "quorum", "most", "cut", "budget"],
+)
+def test_lost_peers_are_named_with_a_code_of_their_own(tmp_path: Path, arguments: Any, words: str) -> None:
+    source = written(tmp_path, "csv")
+    target = tmp_path / "model.safetensors"
+    line = refusal("simulate", source, *arguments, "--sites", 6, "--seed", 1, "-o", target, code=3)
+    assert re.match(r"error: peers lost in round \d: ", line)
+    assert re.search(words, line)
+    assert files_in(tmp_path) == {source.name}
+
+
+def test_a_budget_that_does_not_suffice_says_what_was_charged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger = Ledger(epsilon=1.0, delta=1e-6)
+    ledger.spend(0.125, label="a sum")
+
+    def broken(self: GossipPCA, peers: Any, **_: Any) -> None:
+        self.unfinished_ = Unfinished((), {"site 0": ledger}, ())
+        raise BudgetExceeded("it does not suffice")
+
+    monkeypatch.setattr(GossipPCA, "fit", broken)
+    line = refusal("simulate", written(tmp_path, "npy"), *SECRET, "ring", "--sites", 4, code=1)
+    assert line == "error: it does not suffice; charged so far: mu = 0.125"
+
+
+RING = (*EXACT, "ring", "--sites", 5)
+SECRET_RING = (*SECRET, "ring", "--sites", 5)
+PLAIN = ("-k", 2, "--no-privacy", "--sites", 5)
+MISTAKES: dict[str, tuple[object, ...]] = {
+    "--topology has no meaning with --graph": (*RING, "--topology", "tree"),
+    "--fanout has no meaning with --graph": (*RING, "--fanout", 3),
+    "--trust has no meaning with --graph": (*SECRET_RING, "--trust", "site"),
+    "--survivors has no meaning with --graph: --quorum says": (*RING, "--survivors", 3),
+    "--local-steps has no meaning with --graph": (*RING, "--local-steps", 4),
+    "--align has no meaning with --graph": (*RING, "--align", "sign"),
+    "--participation has no meaning with --graph": (*RING, "--participation", "without-replacement:2"),
+    "--calibration has no meaning with --graph": (*SECRET_RING, "--calibration", "paper"),
+    "--person-sites has no meaning with --graph": (*SECRET_RING, "--person-sites", 2),
+    "--method merge needs a hub: with --graph it is power, krylov, covariance or segments": (
+        *(*RING, "--method", "merge"),
+    ),
+    "--consensus is for --graph": (*PLAIN, "--consensus", "tree"),
+    "--steps is for --graph": (*PLAIN, "--steps", 3),
+    "--noise is for --graph": (*PLAIN, "--noise", "published"),
+    "--noise-graph is for --graph": (*PLAIN, "--noise-graph", "ring"),
+    "--restarts is for --graph": (*PLAIN, "--restarts", 1),
+    "--method segments is for --graph": (*PLAIN, "--method", "segments"),
+    "--colluders is for --trust masked or --graph": (*PLAIN, "--colluders", 1),
+    "--colluders is for --noise pairwise and a budget": (*RING, "--colluders", 1),
+    "--colluders must be an integer from 1 to 3, got 4": (*SECRET_RING, "--colluders", 4),
+    "--noise pairwise is for a budget, and --no-privacy": (*RING, "--noise", "pairwise"),
+    "--noise independent is for a budget, and --no-privacy": (*RING, "--noise", "independent"),
+    "--noise-graph is for --noise pairwise and a budget": (*RING, "--noise-graph", "ring"),
+    "--noise published keeps no promise, so there is no --epsilon": (*SECRET_RING, "--noise", "published"),
+    "--noise published needs --method segments, as it is D-DP-PM's Alg. 1": (*RING, "--noise", "published"),
+    "--noise published needs --center none or public numbers": (*EXACT, *PUBLISHED, "--sites", 5),
+    "--noise published needs a --row-bound": (*EXACT, *PUBLISHED, "--sites", 5, "--center", "none"),
+    "--graph: must be one of ring, path, grid, star, complete": (*EXACT, "wheel", "--sites", 5),
+    "--graph: random-regular: 5 peers can have at most 4 neighbours": (*EXACT, "random-regular:7", "--sites", 5),
+    "--noise-graph: must be one of ring": (*SECRET_RING, "--noise-graph", "wheel"),
+    "the noise graph must stay connected without any 1 of its peers": (*SECRET, "path", "--sites", 5),
+    "there must be at least 2 peers, got 1": (*EXACT, "complete", "--sites", 1),
+    "--steps has no meaning with --consensus tree": (*RING, "--consensus", "tree", "--steps", 3),
+    "--steps must be an integer from 1 to 1000000, got 0": (*RING, "--steps", 0),
+    "--steps 3 would leave pair noise in the sum": (*SECRET_RING, "--steps", 3),
+    "--method krylov keeps all products, and with --steps 3 peers": (*RING, "--method", "krylov", "--steps", 3),
+    "--restarts is for a budget": (*RING, "--restarts", 1),
+    "--quorum must be a number from 3, more than half": (*RING, "--quorum", 2),
+    "--oversample has no meaning for --method segments": (*RING, "--method", "segments", "--oversample", 2),
+    "--epsilon must be a number": (
+        *("-k", 2, "--epsilon", "3,1", "--delta", 1e-6, "--row-bound", 12, "--graph", "ring", "--sites", 5),
+    ),
+    "--row-bound (or --column-bounds) is required": (
+        *("-k", 2, "--epsilon", 1, "--delta", 1e-6, "--graph", "ring", "--sites", 5),
+    ),
+    "--dead 7: there is no such site": (*RING, "--dead", 7),
+    "--sites is required": (*EXACT, "ring"),
+}
+
+
+def test_every_option_of_a_hub_alone_has_a_reason_against_it() -> None:
+    assert set(_WITHOUT_HUB) == FOR_HUBS
+
+
+def test_a_site_is_called_as_it_is_called(tmp_path: Path) -> None:
+    """Its name may look like a parameter, a table or a part of a message."""
+    broken = rows()
+    broken[3, 1] = np.nan
+    source = tmp_path / "people.parquet"
+    pq.write_table(arrow_table(broken, X=["{noise=} --steps: X"] * 600 + ["graph"] * (COUNT - 600)), source)
+    for graph in (("--graph", "complete"), ()):
+        line = refusal("simulate", source, "-k", 2, "--no-privacy", *graph, "--split", "by:X")
+        reason = "the table contains NaN or infinity; fill or drop such rows first"
+        assert line == f"error: X {{noise=}} --steps: X: {reason}"
+
+
+@pytest.mark.parametrize("words", MISTAKES)
+def test_every_mistake_is_one_line_and_writes_nothing(tmp_path: Path, words: str) -> None:
+    source = written(tmp_path, "csv")
+    assert words in refusal("simulate", source, *MISTAKES[words], "-o", tmp_path / "model.safetensors")
+    assert files_in(tmp_path) == {source.name}
+
+
+def test_rows_that_cannot_be_used_are_refused_without_showing_a_value(tmp_path: Path) -> None:
+    broken = rows()
+    broken[3, 1:3] = [123456.789, np.nan]
+    line = refusal("simulate", written(tmp_path, "npy", broken), *RING, "--seed", 1)
+    assert re.fullmatch(r"error: site \d: the table contains NaN or infinity; fill or drop such rows first", line)
+
+
+def test_the_example_in_the_docs_says_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "command-line.md").read_text(encoding="utf-8")
+    script = re.findall(r"\$ python -c '(.*?)'\n\$ eigenveil simulate wards", page, flags=re.DOTALL)[0]
+    command, shown = re.findall(
+        r"\$ eigenveil (simulate wards[^\n]* --graph ring [^\n]*)\n(.*?)```", page, flags=re.DOTALL
+    )[0]
+    monkeypatch.chdir(tmp_path)
+    subprocess.run([sys.executable, "-c", script], check=True)
+    said = eigenveil(*command.split()).stdout
+    # How far directions move, and the last digits of the answer, depend on noise.
+    plain = [re.sub(r"\d\.\d+e-\d\d", "~", " ".join(text.split())) for text in (shown, said)]
+    assert plain[0] == plain[1]
+    again = re.findall(r"\$ eigenveil (simulate wards[^\n]* --restarts [^\n]*)\n", page)[0]
+    assert "left behind   site 3 in round" in eigenveil(*again.split()).stdout
+
+
+def test_help_teaches_peers() -> None:
+    page = flat(eigenveil("simulate", "--help").stdout)
+    for words in (
+        "--sites 20 --graph ring",
+        "--consensus chebyshev --epsilon 1",
+        "--dead 3@50 --restarts 1",
+        "Peers with no hub",
+        "two sites with a comma between",
+        "as many as leave nothing to speak of",
+    ):
+        assert words in page
+
+
+def test_peers_as_a_process(tmp_path: Path) -> None:
+    source, target = written(tmp_path, "npy"), tmp_path / "model.safetensors"
+    done = run("simulate", source, *SECRET, "ring", "--sites", 5, "-o", target)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert Model.load(target).guarantee.epsilon == 1
+    lost = run("simulate", source, *EXACT, "star", "--sites", 5, "--dead", 0)
+    assert (lost.returncode, lost.stdout) == (3, "")
+    assert re.fullmatch(r"error: peers lost in round 1: no way to site 0, .*\n", lost.stderr)
+
+
+def test_ctrl_c_says_which_round_was_reached(tmp_path: Path) -> None:
+    source = written(tmp_path, "npy")
+    command = [sys.executable, "-c", SLOW, "simulate", str(source), *map(str, EXACT), "ring", "--sites", "3"]
+    screen, stderr = pty.openpty()
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=stderr, text=True, env=QUIET | {"TERM": "xterm"}, cwd=tmp_path
+    ) as started:
+        os.close(stderr)
+        assert started.stdout is not None
+        assert started.stdout.readline() == "begun\n"
+        started.send_signal(signal.SIGINT)
+        assert started.wait(30) == 130
+    said = _read(screen)
+    assert "interrupted; round 2 (power 1) had ended, and nothing was written\n" in said.replace("\r", "")
+    assert "round 2 (power 1): 3 of 3 peers answered, " in said
+    assert files_in(tmp_path) == {source.name}

@@ -1,0 +1,227 @@
+"""`eigenveil stream`: every source gives the model that the estimator gives, and two runs with a state between them are one."""
+
+import io
+import re
+from pathlib import Path
+
+import numpy as np
+import pyarrow.csv as pc
+import pytest
+from rich.console import Console
+
+from cli.cli_tables import COUNT, NAMES, PRIVATE, arrow_table, eigenveil, files_in, rows, written
+from cli.stream.cli_streams import ARROW, CSV, EXACT, SEEDED, as_arrow_stream, as_csv, piped, refused, same
+from eigenveil import Model
+from eigenveil.cli.stream.live import LiveView
+from eigenveil.estimators.streaming.pca import StreamingPCA
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    """Where the model goes."""
+    return tmp_path / "model.safetensors"
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "npy", "npz", "sparse.npz", "svm"])
+def test_every_kind_of_file_gives_the_model_of_its_rows(tmp_path: Path, target: Path, kind: str) -> None:
+    result = eigenveil("stream", written(tmp_path, kind), *EXACT, "-o", target)
+    assert result.exit_code == 0, result.output
+    assert same(target, StreamingPCA(2, epsilon=None).fit(rows()).model_)
+    assert Model.load(target).columns == (NAMES if kind in {"csv", "parquet"} else None)
+
+
+@pytest.mark.parametrize("kind", [CSV, ARROW, (*CSV, "--no-header")], ids=str)
+def test_pipes_give_the_same_model(target: Path, kind: tuple[str, ...]) -> None:
+    headless = "--no-header" in kind
+    data = as_arrow_stream(rows(), 100) if kind == ARROW else as_csv(rows(), None if headless else NAMES)
+    result = piped(data, *kind, *EXACT, "-o", target)
+    assert result.exit_code == 0, result.output
+    assert same(target, StreamingPCA(2, epsilon=None).fit(rows()).model_)
+    assert Model.load(target).columns == (None if headless else NAMES)
+    assert eigenveil("inspect", target).exit_code == 0
+
+
+def test_the_summary_says_what_was_found_promised_and_written(tmp_path: Path, target: Path) -> None:
+    state = tmp_path / "stream.state"
+    result = piped(as_csv(rows()), *CSV, "-k", 2, *PRIVATE, "-o", target, "--state", state)
+    for words in (
+        "(1, 1e-06)-differential privacy for each person, who has one row of the stream.",
+        "why this mechanism: one release per synchronisation",
+        f"{COUNT} rows in ",
+        " rows/s\n",
+        f"model written to {target}\n",
+        f"state written to {state}, raw data that only you can read\n",
+    ):
+        assert words in result.stdout
+    assert result.stderr == ""
+    assert state.stat().st_mode & 0o777 == 0o600
+
+
+def test_options_reach_the_estimator(tmp_path: Path, target: Path) -> None:
+    options = "--adapt 0.01,0.2 --forget 0.9 --block-size 100 --oversample 1 --publish continual --horizon 2000 "
+    options += "--person-blocks 2 --memory-limit 64MB --no-center --origin 0,0,0,0,1 --neighbours replace-one"
+    result = eigenveil("stream", written(tmp_path, "npy"), *SEEDED, *options.split(), "-o", target)
+    assert result.exit_code == 0, result.output
+    assert "NOT PRIVATE: a seed was given" in result.stdout
+    expected = StreamingPCA(
+        2,
+        epsilon=1,
+        delta=1e-6,
+        row_bound=12,
+        adapt=(0.01, 0.2),
+        forget=0.9,
+        block_size=100,
+        oversample=1,
+        publish="continual",
+        horizon=2000,
+        person_blocks=2,
+        memory_limit=64_000_000,
+        center=False,
+        origin=[0, 0, 0, 0, 1],
+        neighbours="replace-one",
+        random_state=7,
+    ).fit(rows())
+    assert np.array_equal(Model.load(target).components, expected.components_)
+    assert Model.load(target).guarantee == expected.guarantee_
+
+
+def test_releases_come_after_as_many_rows_however_rows_arrive(tmp_path: Path) -> None:
+    found = []
+    for batch in (7, 400, 2000):
+        path = tmp_path / f"{batch}.safetensors"
+        piped(as_arrow_stream(rows(), batch), *ARROW, *SEEDED, "--sync-every", 300, "-o", path)
+        found.append(Model.load(path))
+    assert [model.settings["releases"] for model in found] == [4, 4, 4]
+    assert all(np.array_equal(model.components, found[0].components) for model in found)
+
+
+def test_columns_are_dropped_and_gaps_are_filled_where_nothing_is_private(target: Path) -> None:
+    values = rows()
+    values[::7, 2] = np.nan
+    assert piped(as_csv(values), *CSV, *EXACT, "--drop", "salt", "-o", target).exit_code == 0
+    assert same(target, StreamingPCA(2, epsilon=None).fit(values[:, :4]).model_)
+    assert Model.load(target).columns == NAMES[:4]
+
+
+@pytest.mark.parametrize("terms", [EXACT, SEEDED, (*SEEDED, "--publish", "block", "--block-size", 150)], ids=str)
+def test_two_runs_with_a_state_between_them_are_one(tmp_path: Path, target: Path, terms: tuple[object, ...]) -> None:
+    state, values = tmp_path / "stream.state", rows()
+    whole = tmp_path / "whole.safetensors"
+    # Both release after 600 rows and at the end, which is what a private stream sums up.
+    each = ("--sync-every", 600) if terms == SEEDED else ()
+    piped(as_csv(values), *CSV, *terms, *each, "-o", whole)
+    assert piped(as_csv(values[:600]), *CSV, *terms, *each, "-o", target, "--state", state).exit_code == 0
+    result = piped(as_csv(values[600:]), *CSV, "--resume", *each, "-o", target, "--force", "--state", state)
+    assert result.exit_code == 0, result.output
+    assert f"{COUNT - 600} rows after 600 before in " in result.stdout
+    if terms == EXACT:
+        assert same(target, Model.load(whole))
+    assert Model.load(target).settings["rows"] == COUNT
+    assert Model.load(target).columns == NAMES
+    assert files_in(tmp_path) == {"stream.state", "model.safetensors", "whole.safetensors"}
+
+
+def test_a_private_stream_moves_from_run_to_run(tmp_path: Path, target: Path) -> None:
+    state, values = tmp_path / "stream.state", rows()
+    for day in range(3):
+        again = ("--resume", "--force") if day else ("-k", 2, *PRIVATE)
+        result = piped(as_csv(values[day::3]), *CSV, *again, "-o", target, "--state", state)
+        assert result.exit_code == 0, result.output
+        assert files_in(tmp_path) == {"stream.state", "model.safetensors"}
+    model = Model.load(target)
+    assert model.settings["releases"] == 3
+    assert model.guarantee.private
+    assert model.guarantee.epsilon == 1
+
+
+def test_a_bad_batch_leaves_the_rows_before_it_in_the_state(tmp_path: Path, target: Path) -> None:
+    state, values = tmp_path / "stream.state", rows()
+    values[450, 2] = np.nan
+    line = refused(as_arrow_stream(values, 100), *ARROW, "-k", 2, *PRIVATE, "-o", target, "--state", state)
+    assert line.startswith("error: the stream contains NaN: a private stream takes no gaps")
+    assert line.endswith(
+        f"; 400 rows had been followed, and their state was saved to {state}, raw data that only you can read; "
+        f"go on with the rows after them: --state {state} --resume"
+    )
+    assert files_in(tmp_path) == {state.name}
+    assert piped(as_csv(rows()[400:]), *CSV, "--resume", "-o", target, "--state", state).exit_code == 0
+    assert Model.load(target).settings["rows"] == COUNT
+
+
+def test_a_stream_that_breaks_off_is_kept_beside_the_output(tmp_path: Path, target: Path) -> None:
+    values = rows()
+    values[450, 2] = np.nan
+    for name in ("model.state", "model-2.state"):
+        line = refused(as_arrow_stream(values, 100), *ARROW, "-k", 2, *PRIVATE, "-o", target)
+        assert f"400 rows had been followed, and their state was saved to {tmp_path / name}, raw data" in line
+    assert files_in(tmp_path) == {"model.state", "model-2.state"}
+    assert (tmp_path / "model.state").stat().st_mode & 0o777 == 0o600
+    go_on = ("--resume", "-o", target, "--state", tmp_path / "model.state")
+    assert piped(as_csv(rows()[400:]), *CSV, *go_on).exit_code == 0
+    assert Model.load(target).settings["rows"] == COUNT
+
+
+def test_without_a_state_a_bad_batch_leaves_what_was_released(tmp_path: Path, target: Path) -> None:
+    values = rows()
+    values[450, 2] = np.nan
+    data, private = as_arrow_stream(values, 100), ("-k", 2, *PRIVATE, "-o", target, "--no-state")
+    line = refused(data, *ARROW, *private)
+    assert line.endswith(
+        "; 400 rows had been followed, and nothing of them was released or written; --state FILE would keep them"
+    )
+    assert not target.exists()
+    line = refused(data, *ARROW, *private, "--sync-every", 300)
+    assert line.endswith(
+        f"; 400 rows had been followed, and what had been released of the first 300 was written to {target}; the 100 after "
+        "them were not released and are gone; --state FILE would keep them"
+    )
+    assert Model.load(target).settings["rows"] == 300
+    assert files_in(tmp_path) == {target.name}
+
+
+def test_the_live_view_shows_only_what_may_be_seen() -> None:
+    now = [0.0]
+    view = LiveView(0, clock=lambda: now[0])
+
+    def shown(pca: StreamingPCA, seconds: float) -> dict[str, str]:
+        now[0] += seconds
+        view.see(pca)
+        console = Console(file=io.StringIO(), width=100)
+        with console.capture() as text:
+            console.print(view)
+        # Labels and words, with blanks between.
+        return dict(re.split(r"\s{2,}", line.strip(), maxsplit=1) for line in text.get().splitlines())
+
+    pca = StreamingPCA(2, epsilon=1.0, delta=1e-6, row_bound=12.0)
+    first = shown(pca.partial_fit(rows()), 2.0)
+    # The mean of the first block has been found by now, and paid for.
+    assert first == {
+        "rows": "1,009",
+        "speed": "504 rows/s",
+        "released": "nothing yet",
+        "spent": "epsilon 0.201 of 1, at delta = 1e-06",
+        "memory": "0.0402 MiB planned",
+    }
+    later = shown(pca.sync().partial_fit(rows()), 2.0)
+    assert later["rows"] == "2,018"
+    assert later["speed"] == "504 rows/s"
+    assert later["released"] == "1 time, of the first 1,009 rows"
+    assert later["spent"] == "epsilon 1 of 1, at delta = 1e-06"
+    assert later["rank"] == "2"
+    assert later["captured energy, as released"].endswith("%")
+    # Looking again costs a decomposition, and is not due.
+    assert shown(pca.sync(), 0.1)["released"] == "1 time, of the first 1,009 rows"
+
+
+def test_a_table_can_be_larger_than_a_batch(tmp_path: Path, target: Path) -> None:
+    source = tmp_path / "long.csv"
+    pc.write_csv(arrow_table(np.tile(rows(), (9, 1))), source)
+    assert eigenveil("stream", source, *EXACT, "-o", target).exit_code == 0
+    assert Model.load(target).settings["rows"] == 9 * COUNT
+
+
+def test_help_teaches_with_examples() -> None:
+    assert "stream" in eigenveil("--help").stdout
+    page = eigenveil("stream", "--help").stdout
+    assert "sensor | eigenveil stream - --format csv -k 5 --no-privacy" in page
+    assert "eigenveil stream visits.parquet -k 5 --epsilon 1" in page

@@ -1,0 +1,142 @@
+"""What `eigenveil stream` refuses: in one line, without a value, and leaving model and state as they were."""
+
+from pathlib import Path
+
+import pytest
+
+from cli.cli_tables import COUNT, NAMES, PRIVATE, eigenveil, files_in, refusal, rows, written
+from cli.stream.cli_streams import ARROW, CSV, EXACT, as_csv, piped, refused
+from eigenveil.estimators.streaming.pca import StreamingPCA
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    """Where the model goes."""
+    return tmp_path / "model.safetensors"
+
+
+def test_lines_that_cannot_be_read_are_refused_without_showing_them(tmp_path: Path, target: Path) -> None:
+    good = as_csv(rows())
+    for words, data in {
+        "after row 1009: CSV parse error": good + b"123456.789,1\n",
+        "after row 1009: In CSV column #1": good + b"1,123456.789x,3,4,5\n",
+        "or say that it has none: --no-header on the command line": b"123456.789,1,2,3,4\n" + good,
+        "the stream is empty": b"",
+        "the stream has no rows": b"a,b,c\n",
+        "the stream has fewer rows than --components 2": b"a,b,c\n123456.789,2,3\n",
+    }.items():
+        line = refused(data, *CSV, *EXACT, "-o", target, "--no-state")
+        assert words in line
+        assert "123456" not in line
+    assert files_in(tmp_path) == set()
+
+
+MISTAKES: dict[str, tuple[object, ...]] = {
+    "--components is missing": ("--no-privacy",),
+    "--components 9 must be at most the number of columns, 5": ("-k", 9, "--no-privacy"),
+    "--components must be an integer of at least 1, got 0": ("-k", 0, "--no-privacy"),
+    "--epsilon is missing": ("-k", 2),
+    "--epsilon and --no-privacy contradict each other": ("-k", 2, *PRIVATE, "--no-privacy"),
+    "--delta is missing": ("-k", 2, "--epsilon", 1, "--row-bound", 1),
+    "--row-bound is required": ("-k", 2, "--epsilon", 1, "--delta", 1e-6),
+    "--adapt must be two fractions with 0 < low < high < 1": (*EXACT, "--adapt", "0.2,0.1"),
+    "--adapt must be LOW,HIGH": (*EXACT, "--adapt", "0.2"),
+    "--forget must be in (0, 1], got 0": (*EXACT, "--forget", 0),
+    "--forget must be in (0, 1], got 1.5": (*EXACT, "--forget", 1.5),
+    "--block-size must be an integer of at least 1": (*EXACT, "--block-size", 0),
+    "--memory-limit must be bytes such as": (*EXACT, "--memory-limit", "64 parsecs"),
+    "and --memory-limit allows 0.000954 MiB; take a smaller --block-size": (*EXACT, "--memory-limit", "1KB"),
+    "--horizon is required for --publish continual": ("-k", 2, *PRIVATE, "--publish", "continual"),
+    "--horizon is for --publish continual, got 9": (*EXACT, "--horizon", 9),
+    "--horizon is for a private stream": (*EXACT, "--publish", "continual", "--horizon", 9),
+    "--noise-target is for a private stream": (*EXACT, "--noise-target", 9),
+    "past its --horizon of 9 rows": ("-k", 2, *PRIVATE, "--publish", "continual", "--horizon", 9),
+    "--noise-target must be positive, got -1": ("-k", 2, *PRIVATE, "--noise-target", -1),
+    "--sync-every is for a private stream": (*EXACT, "--sync-every", 9),
+    "--sync-every is for a private stream with --publish sync": (
+        "-k",
+        2,
+        *PRIVATE,
+        "--publish",
+        "block",
+        "--sync-every",
+        9,
+    ),
+    "--resume goes on from a state": ("--resume",),
+    "the state; leave out --epsilon, --publish, --no-privacy, --bounds": (
+        *("--resume", "--state", "none", "--no-privacy", "--epsilon", 1, "--publish", "sync", "--bounds", "none"),
+    ),
+    "with --resume everything about the stream comes from the state; leave out --components, --forget": (
+        *("--resume", "--state", "none", "-k", 2, "--forget", 0.5),
+    ),
+    "--features is for svmlight text": (*EXACT, "--features", 5),
+    "has no column 'what'": (*EXACT, "--drop", "what"),
+    "only csv can come without a header": (*EXACT, "--format", "npy", "--no-header"),
+}
+
+
+@pytest.mark.parametrize("words", MISTAKES)
+def test_every_mistake_is_one_line_and_writes_nothing(tmp_path: Path, target: Path, words: str) -> None:
+    source = written(tmp_path, "csv")
+    assert words in refusal("stream", source, *MISTAKES[words], "-o", target)
+    assert files_in(tmp_path) == {source.name}
+
+
+def test_a_pipe_must_say_what_comes_through_it(target: Path) -> None:
+    assert "--format is required for a pipe" in refused(as_csv(rows()), *EXACT, "-o", target)
+    assert "npy cannot be read from a pipe" in refused(b"", "--format", "npy", *EXACT, "-o", target)
+    assert "cannot be read at its start" in refused(b"a,b\n1,2\n", *ARROW, *EXACT, "-o", target)
+
+
+def test_outputs_and_states_are_not_overwritten(tmp_path: Path, target: Path) -> None:
+    source, state = written(tmp_path, "npy"), tmp_path / "stream.state"
+    target.write_text("something else")
+    assert "already exists; --force overwrites it" in refusal("stream", source, *EXACT, "-o", target)
+    begin = ("stream", source, *EXACT, "-o", target, "--force", "--state")
+    state.write_text("somebody's")
+    assert "already exists; go on from it with --resume" in refusal(*begin, state)
+    assert "is also an input of this command" in refusal(*begin, target)
+    assert "is also the source or the output" in refusal(*begin, source)
+    assert "the folder" in refusal(*begin, tmp_path / "none" / "state")
+    assert "is a folder" in refusal(*begin, tmp_path)
+    state.rename(tmp_path / "stream.state.resumed")
+    assert "was resumed by a command that has not ended" in refusal(*begin, state)
+    assert target.read_text() == "something else"
+
+
+def test_what_is_no_state_is_refused(tmp_path: Path, target: Path) -> None:
+    source, state = written(tmp_path, "npy"), tmp_path / "stream.state"
+    assert eigenveil("stream", source, *EXACT, "-o", target, "--state", state).exit_code == 0
+    broken = tmp_path / "broken.state"
+    resume = ("stream", source, "--resume", "-o", tmp_path / "new.safetensors", "--state")
+    for content, words in (
+        (state.read_bytes()[:-9], "is not the state of an Eigenveil stream, or it is damaged"),
+        (bytes([*state.read_bytes()[:-9], *range(9)]), "its contents are not those that were saved"),
+        (target.read_bytes(), "is a safetensors file but not the state of an Eigenveil stream"),
+        (b"", "is not the state of an Eigenveil stream"),
+    ):
+        broken.write_bytes(content)
+        assert words in refusal(*resume, broken)
+        assert broken.read_bytes() == content
+    assert "does not exist" in refusal(*resume, tmp_path / "none.state")
+
+
+@pytest.mark.parametrize("terms", [EXACT, ("-k", 2, *PRIVATE)], ids=["exact", "private"])
+def test_rows_of_another_kind_leave_the_state_as_it_was(
+    tmp_path: Path, target: Path, terms: tuple[object, ...]
+) -> None:
+    state, values = tmp_path / "stream.state", rows()
+    piped(as_csv(values), *CSV, *terms, "-o", target, "--state", state)
+    resume = ("--resume", "-o", target, "--force", "--state", state)
+    renamed = as_csv(values, (*NAMES[:4], "sugar"))
+    for words, data, reading in (
+        ("the rows have 4 columns and the stream in the state has 5", as_csv(values[:, :4], NAMES[:4]), CSV),
+        ("has 4 features, but", as_csv(values[:, :4], None), (*CSV, "--no-header")),
+        ("the columns are not those of the stream in the state: 'sugar' where 'salt' was", renamed, CSV),
+        ("the stream is empty", b"", CSV),
+    ):
+        line = refused(data, *reading, *resume)
+        assert words in line
+        assert line.endswith(f"; the state in {state} is as it was")
+        assert files_in(tmp_path) == {state.name, target.name}
+    assert StreamingPCA.resume(state).n_samples_seen_ == COUNT

@@ -1,0 +1,286 @@
+"""`eigenveil study`: from a folder of certificates and options to a file that reads back, and its words."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv as pc
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner, Result
+
+from eigenveil.cli.study.command import study
+from eigenveil.network.identity.authority import Authority, file_stem, new_request
+from eigenveil.network.identity.certificates import Role, pin_words
+from eigenveil.network.study.file import StudyFile
+from eigenveil.params.declarations.study import PeerStudy
+from network.study_parties import authority, certificate
+
+TASK = ("-k", "2", "--columns", "age,weight,pulse", "--row-bound", "3")
+PRIVATE = ("--epsilon", "1", "--delta", "1e-6")
+ADDRESS = ("--address", "hub.example.org:7443")
+
+
+def run(*arguments: object) -> Result:
+    result = CliRunner().invoke(study, [str(argument) for argument in arguments], env={"COLUMNS": "100"})
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def refused(*arguments: object) -> str:
+    result = run(*arguments)
+    assert result.exit_code == 2, result.output
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("error: ")
+    return line
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> Path:
+    """A coordinator's folder with everybody's certificate and no private key."""
+    folder = tmp_path / "keys"
+    folder.mkdir()
+    (folder / "authority.crt").write_text(authority().pem)
+    parties: list[tuple[str, Role]] = [("hub", "hub"), *((f"node {at}", "node") for at in (1, 2))]
+    parties += [(f"site {at}", "site") for at in range(4)] + [(f"peer {at}", "peer") for at in range(3)]
+    for name, role in parties:
+        (folder / f"{file_stem(name)}.crt").write_text(certificate(name, role).pem)
+    return folder
+
+
+def test_a_star_has_safe_defaults(tmp_path: Path, keys: Path) -> None:
+    file = tmp_path / "heart.toml"
+    result = run("new", file, "--keys", keys, *ADDRESS, *TASK, *PRIVATE, "--purpose", "who is at risk")
+    assert result.exit_code == 0, result.output
+    found = StudyFile.read(file)
+    assert (found.name, found.carrier, found.trust, found.purpose) == ("heart", "star", "masked", "who is at risk")
+    assert [place.name for place in found.sites] == ["site 0", "site 1", "site 2", "site 3"]
+    assert found.columns == ("age", "weight", "pulse") and found.seed is None
+    assert found.hub is not None and found.hub.address == "hub.example.org:7443"
+    assert found.digest in result.output
+    assert file.stat().st_mode & 0o777 == 0o644
+
+
+def test_two_studies_on_the_same_terms_are_two(tmp_path: Path, keys: Path) -> None:
+    found = []
+    for name in ("one", "two"):
+        run("new", tmp_path / f"{name}.toml", "--keys", keys, *ADDRESS, *TASK, *PRIVATE, "--name", "same")
+        found.append(StudyFile.read(tmp_path / f"{name}.toml"))
+    assert found[0].id != found[1].id and found[0].digest != found[1].digest
+
+
+def test_every_option_reaches_the_estimator(tmp_path: Path, keys: Path) -> None:
+    file = tmp_path / "x.toml"
+    sites = ("--site", "site 2", "--site", "site 0", "--site", "site 1")
+    sizes = [text for name in ("site 0", "site 1", "site 2") for text in ("--size", f"{name}=500")]
+    more = (
+        "--trust",
+        "both",
+        "--quorum",
+        "0.9",
+        "--deadline",
+        "5",
+        "--retries",
+        "2",
+        "--join",
+        "60",
+        "--largest",
+        "64MB",
+    )
+    rows = ("--column-bounds", "-1,1", "--origin", "1,2,3", "--mean-bound", "7", "--scale", "2", "--center", "none")
+    method = ("--method", "power", "--rounds", "9", "--tolerance", "0.1", "--oversample", "1", "--person", "who")
+    people = ("--neighbours", "zero-out", "--person-sites", "2", "--rehearsal-seed", "5", *sizes)
+    budget = ("--epsilon", "3,1", "--delta", "1e-6,1e-7")
+    result = run("new", file, "--keys", keys, *ADDRESS, *TASK, *budget, *sites, *more, *rows, *method, *people)
+    assert result.exit_code == 0, result.output
+    found = StudyFile.read(file)
+    assert [place.name for place in found.sites] == ["site 2", "site 0", "site 1"]
+    assert found.sizes == {"site 2": 500, "site 0": 500, "site 1": 500}
+    assert (found.params.join, found.params.largest) == (60.0, 64_000_000)
+    expected: dict[str, Any] = {
+        "n_components": 2,
+        "epsilon": (3.0, 1.0),
+        "delta": (1e-6, 1e-7),
+        "row_bound": 3.0,
+        "column_bounds": (-1.0, 1.0),
+        "method": "power",
+        "topology": "star",
+        "trust": "both",
+        "rounds": 9,
+        "tolerance": 0.1,
+        "oversample": 1,
+        "quorum": 0.9,
+        "deadline": 5.0,
+        "retries": 2,
+        "center": None,
+        "origin": (1.0, 2.0, 3.0),
+        "mean_bound": 7.0,
+        "scale": 2.0,
+        "neighbours": "zero-out",
+        "person": "who",
+        "person_sites": 2,
+        "random_state": 5,
+    }
+    parameters = found.parameters()
+    assert {name: parameters[name] for name in expected} == expected
+
+
+def test_fedpower_has_its_own(tmp_path: Path, keys: Path) -> None:
+    file = tmp_path / "x.toml"
+    options = ("--trust", "site", "--method", "fedpower", "--local-steps", "decay:4", "--align", "sign")
+    assert run("new", file, "--keys", keys, *ADDRESS, *TASK, *PRIVATE, *options).exit_code == 0
+    parameters = StudyFile.read(file).parameters()
+    assert (parameters["local_steps"], parameters["align"]) == (("decay", 4), "sign")
+
+
+def test_a_tree_takes_its_nodes_from_the_folder(tmp_path: Path, keys: Path) -> None:
+    file = tmp_path / "x.toml"
+    where = ("--node-address", "node 1=10.0.0.1:70", "--node-address", "node 2=10.0.0.2:70")
+    result = run("new", file, "--keys", keys, *ADDRESS, *TASK, *PRIVATE, "--fanout", "2", *where)
+    assert result.exit_code == 0, result.output
+    found = StudyFile.read(file)
+    assert (found.carrier, found.trust, found.fanout) == ("tree", "site", 2)
+    assert [(place.name, place.address) for place in found.nodes] == [
+        ("node 1", "10.0.0.1:70"),
+        ("node 2", "10.0.0.2:70"),
+    ]
+
+
+def test_peers_need_no_hub(tmp_path: Path, keys: Path) -> None:
+    file, edges = tmp_path / "x.toml", tmp_path / "edges.txt"
+    edges.write_text("peer 0, peer 1\npeer 1, peer 2\n")
+    where = [text for at in range(3) for text in ("--peer-address", f"peer {at}=10.0.0.{at}:70")]
+    options = (
+        "--graph",
+        edges,
+        "--noise-graph",
+        "complete",
+        "--consensus",
+        "tree",
+        "--restarts",
+        "1",
+        "--colluders",
+        "1",
+    )
+    result = run("new", file, "--keys", keys, *TASK, *PRIVATE, *options, *where)
+    assert result.exit_code == 0, result.output
+    found = StudyFile.read(file)
+    assert found.carrier == "gossip" and found.hub is None and found.trust == "pairwise"
+    assert isinstance(found.params, PeerStudy) and found.params.graph == (("peer 0", "peer 1"), ("peer 1", "peer 2"))
+    assert len(found.params.noise_graph) == 3
+    assert found.parameters()["restarts"] == 1 and found.parameters()["consensus"] == "tree"
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "txt"])
+def test_names_of_columns_come_from_a_file(tmp_path: Path, keys: Path, kind: str) -> None:
+    source, table = tmp_path / f"public.{kind}", pa.table({"age": [1], "who": ["x"], "weight": [2]})
+    match kind:
+        case "csv":
+            pc.write_csv(table, source)
+        case "parquet":
+            pq.write_table(table, source)
+        case _:
+            source.write_text("age\nwho\n\nweight\n")
+    file = tmp_path / "x.toml"
+    options = ("-k", "1", "--row-bound", "3", "--columns-from", source, "--person", "who")
+    assert run("new", file, "--keys", keys, *ADDRESS, *PRIVATE, *options).exit_code == 0
+    assert StudyFile.read(file).columns == ("age", "weight")
+
+
+REFUSED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "no privacy said": ((*ADDRESS, *TASK), ("--epsilon is missing", "--no-privacy")),
+    "both said": ((*ADDRESS, *TASK, *PRIVATE, "--no-privacy"), ("contradict",)),
+    "no address": ((*TASK, *PRIVATE), ("--address is missing",)),
+    "a bad address": (("--address", "hub", *TASK, *PRIVATE), ("[hub] address must be HOST:PORT",)),
+    "no columns": ((*ADDRESS, "-k", "2", *PRIVATE, "--row-bound", "3"), ("--columns A,B,C", "--columns-from")),
+    "no bound": (
+        (*ADDRESS, "-k", "2", "--columns", "a,b", *PRIVATE),
+        ("--row-bound (or --column-bounds) is required",),
+    ),
+    "many components": ((*ADDRESS, *TASK, "-k", "9", *PRIVATE), ("--components 9",)),
+    "a person among columns": ((*ADDRESS, *TASK, *PRIVATE, "--person", "age"), ("--person 'age'",)),
+    "a quorum under masks": ((*ADDRESS, *TASK, *PRIVATE, "--quorum", "3"), ("--quorum is not for --trust masked",)),
+    "few survivors": ((*ADDRESS, *TASK, *PRIVATE, "--survivors", "2"), ("--survivors must be at least 3 of 4",)),
+    "an unknown site": ((*ADDRESS, *TASK, *PRIVATE, "--site", "eve"), ("--site eve", "site 0, site 1")),
+    "no nodes": ((*ADDRESS, *TASK, *PRIVATE, "--fanout", "2"), ('--node-address "node 1=HOST:PORT" is missing',)),
+    "nodes in a star": ((*ADDRESS, *TASK, *PRIVATE, "--node-address", "node 1=a:1"), ("--node-address is for a tree",)),
+    "a graph and a tree": ((*TASK, *PRIVATE, "--graph", "ring", "--fanout", "2"), ("--graph has no hub",)),
+    "a graph and an address": ((*ADDRESS, *TASK, *PRIVATE, "--graph", "ring"), ("--graph has none",)),
+    "peers nowhere": ((*TASK, *PRIVATE, "--graph", "ring"), ('--peer-address "peer 0=HOST:PORT" is missing',)),
+    "another graph": ((*TASK, *PRIVATE, "--graph", "rung"), ("--graph: must be one of ring",)),
+    "steps at a hub": ((*ADDRESS, *TASK, *PRIVATE, "--steps", "3"), ("--steps is for --graph", "3")),
+    "noise at a hub": ((*ADDRESS, *TASK, *PRIVATE, "--noise", "pairwise"), ("--noise is for",)),
+    "sizes in words": ((*ADDRESS, *TASK, *PRIVATE, "--size", "site 0=many"), ("--size site 0 must be a whole number",)),
+    "no sizes": ((*ADDRESS, *TASK, *PRIVATE, "--neighbours", "zero-out"), ("[sizes] is missing",)),
+    "two lines of purpose": ((*ADDRESS, *TASK, *PRIVATE, "--purpose", "a\nb"), ("--purpose must be one line",)),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_makes_no_study_is_refused_in_the_words_of_options(tmp_path: Path, keys: Path, case: str) -> None:
+    arguments, expected = REFUSED[case]
+    line = refused("new", tmp_path / "x.toml", "--keys", keys, *arguments)
+    assert all(words in line for words in expected), line
+    assert not (tmp_path / "x.toml").exists()
+
+
+def test_folders_that_do_not_do_are_refused(tmp_path: Path, keys: Path) -> None:
+    options = (*ADDRESS, *TASK, *PRIVATE)
+    assert "there is no authority.crt" in refused("new", tmp_path / "x.toml", "--keys", tmp_path, *options)
+    (keys / "eve.crt").write_text(Authority.fresh().sign(new_request("eve", "site")[0]).pem)
+    assert "'eve' was not signed" in refused("new", tmp_path / "x.toml", "--keys", keys, *options)
+    (keys / "eve.crt").write_text("nothing")
+    assert "eve.crt: it is not a PEM text" in refused("new", tmp_path / "x.toml", "--keys", keys, *options)
+    (keys / "eve.crt").write_text(certificate("site 0", "site").pem)
+    assert "in the name 'site 0' too" in refused("new", tmp_path / "x.toml", "--keys", keys, *options)
+
+
+def test_a_file_is_overwritten_only_when_asked(tmp_path: Path, keys: Path) -> None:
+    file = tmp_path / "x.toml"
+    file.write_text("mine")
+    options = ("--keys", keys, *ADDRESS, *TASK, *PRIVATE)
+    assert "--force overwrites it" in refused("new", file, *options)
+    assert file.read_text() == "mine"
+    assert run("new", file, *options, "--force").exit_code == 0
+    assert StudyFile.read(file).name == "x"
+    assert "must end in .toml" in refused("new", tmp_path / "x.txt", *options)
+    assert "does not exist" in refused("new", tmp_path / "no" / "x.toml", *options)
+
+
+def test_show_says_what_who_and_until_when(tmp_path: Path, keys: Path) -> None:
+    file = tmp_path / "x.toml"
+    run("new", file, "--keys", keys, *ADDRESS, *TASK, *PRIVATE)
+    result, found = run("show", file), StudyFile.read(file)
+    assert result.exit_code == 0
+    said = " ".join(result.output.split())
+    assert all(sentence in said for sentence in found.words())
+    assert all(pin_words(place.pin) in said for place in found.places)
+    assert pin_words(found.digest) in said
+    assert f"to {certificate('hub', 'hub').ends:%Y-%m-%d}" in said
+    file.write_text(file.read_text().replace("components = 2", "components = 7"))
+    assert "[task] components = 7 must be at most" in refused("show", file)
+
+
+def test_show_says_which_certificates_have_ended(tmp_path: Path) -> None:
+    file, past = tmp_path / "x.toml", datetime.now(UTC) - timedelta(days=100)
+    older = Authority.fresh(now=past)
+    parties: list[tuple[str, Role, int]] = [("hub", "hub", 365), ("old", "site", 30), ("new", "site", 365)]
+    for name, role, days in parties:
+        signed = older.sign(new_request(name, role)[0], days=days, now=past)
+        (tmp_path / f"{name}.crt").write_text(signed.pem)
+    (tmp_path / "authority.crt").write_text(older.pem)
+    # A study is what it is when its certificates have ended; that it cannot run is for the day it is run.
+    assert run("new", file, "--keys", tmp_path, *ADDRESS, *TASK, *PRIVATE).exit_code == 0
+    result = run("show", file)
+    assert result.exit_code == 0
+    assert "the certificate of 'old' ended on" in result.output
+    assert "the certificate of 'new'" not in result.output
+
+
+def test_help_teaches() -> None:
+    for command in ("new", "show"):
+        result = run(command, "--help")
+        assert result.exit_code == 0 and f"eigenveil study {command} heart.toml" in result.output

@@ -1,0 +1,481 @@
+"""Tables and files as rows: every type and format gives the same numbers, and what cannot is refused without quoting it."""
+
+import pickle
+import traceback
+from collections.abc import Callable
+from decimal import Decimal
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import scipy.sparse as sp
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sklearn.datasets import dump_svmlight_file
+
+from eigenveil.data.rows import DenseRows, Rows, WeightedRows
+from eigenveil.data.tables import as_rows, is_arrow_like, person_ids, read_table
+from eigenveil.linalg import Array
+
+# Numbers that every dtype below can hold, with a zero row and column-wise variety.
+SMALL = np.array([[1, 0, 3], [0, 0, 0], [7, 5, 0], [2, 2, 100], [0, 9, 1]])
+SECRET = "8675309"
+NAMES = ["age", "dose", "weight"]
+
+
+def numbers(rows: Rows, size: int = 2) -> Array:
+    """All rows as one array, read `size` at a time."""
+    parts = [block.values.toarray() if block.sparse else block.values for block in rows.blocks(size)]
+    return np.vstack([np.asarray(part, dtype=np.float64) for part in parts])
+
+
+def columns(values: Any = SMALL) -> dict[str, Any]:
+    """The columns of `values` by name."""
+    return dict(zip(NAMES, np.asarray(values).T, strict=True))
+
+
+DTYPES = [
+    "bool",
+    "uint8",
+    "int8",
+    "int16",
+    "uint16",
+    "int32",
+    "int64",
+    "uint64",
+    "float16",
+    "float32",
+    "float64",
+    ">f8",
+]
+
+
+SPARSE = [sp.csr_array, sp.csr_matrix, sp.csc_array, sp.csc_matrix, sp.coo_array, sp.coo_matrix]
+# What scipy's sparse matrices and polars can hold.
+COMMON = [dtype for dtype in DTYPES if dtype not in ("float16", ">f8")]
+
+
+@pytest.mark.parametrize(
+    ("store", "dtype"),
+    [*product([np.asarray, np.asfortranarray], DTYPES), *product(SPARSE, COMMON)],
+)
+def test_arrays_and_sparse_matrices_become_their_rows(store: Callable[[Any], Any], dtype: str) -> None:
+    values = SMALL.astype(dtype)
+    rows = as_rows(store(values))
+    assert rows.shape == values.shape
+    assert rows.sparse == sp.issparse(store(values))
+    assert np.array_equal(numbers(rows), values.astype(np.float64))
+
+
+ARROW_LIKE: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "pyarrow table": pa.table,
+    "pyarrow batch": pa.RecordBatch.from_pydict,
+    "pyarrow chunks": lambda data: pa.concat_tables([pa.table(data).slice(0, 1), pa.table(data).slice(1)]),
+    "polars": pl.DataFrame,
+}
+
+
+@pytest.mark.parametrize("make", ARROW_LIKE.values(), ids=ARROW_LIKE.keys())
+@pytest.mark.parametrize("dtype", COMMON)
+def test_arrow_like_tables_become_their_rows(make: Callable[[dict[str, Any]], Any], dtype: str) -> None:
+    values = SMALL.astype(dtype)
+    table = make(columns(values))
+    assert is_arrow_like(table)
+    assert np.array_equal(numbers(as_rows(table)), values.astype(np.float64))
+
+
+def test_decimals_half_floats_and_mixed_columns_become_numbers() -> None:
+    table = pa.table(
+        {
+            "exact": pa.array([Decimal("1.25"), Decimal("-3.50")]),
+            "half": pa.array(np.array([0.5, 2.0], dtype=np.float16)),
+            "flag": pa.array([True, False]),
+        }
+    )
+    assert numbers(as_rows(table)).tolist() == [[1.25, 0.5, 1.0], [-3.5, 2.0, 0.0]]
+
+
+def test_rows_pass_as_they_are_and_other_things_do_not() -> None:
+    rows = DenseRows(np.zeros((2, 3)))
+    assert as_rows(rows) is rows
+    for wrong in ([[1.0]], "text", None, pd.DataFrame({"a": [1.0]})):
+        assert not is_arrow_like(wrong)
+        with pytest.raises(
+            ValueError, match=f"must be an array, a sparse matrix or a table, got {type(wrong).__name__}"
+        ):
+            as_rows(wrong)
+    with pytest.raises(ValueError, match=r"two dimensions, got shape \(4,\)"):
+        as_rows(np.zeros(4))
+
+
+@pytest.mark.parametrize(
+    "column",
+    [["a", SECRET], [None, None], pd.to_datetime(["2020-01-01", "2020-01-02"]), [[1.0], [2.0]]],
+    ids=["text", "nothing", "dates", "lists"],
+)
+def test_columns_without_numbers_are_named_and_not_quoted(column: Any) -> None:
+    with pytest.raises(ValueError, match=r"columns must hold numbers; these do not: note \(") as caught:
+        as_rows(pa.table({"age": [1, 2], "note": pa.array(column)}))
+    assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize("make", ARROW_LIKE.values(), ids=ARROW_LIKE.keys())
+def test_nulls_are_refused_when_they_are_read(make: Callable[[dict[str, Any]], Any]) -> None:
+    rows = as_rows(make({"age": [1, 2, int(SECRET)], "dose": [0.5, None, 1.5]}))
+    with pytest.raises(ValueError, match="column 'dose' has missing values; fill or drop them first") as caught:
+        numbers(rows)
+    assert SECRET not in str(caught.value)
+
+
+def write_csv(path: Path, values: Array) -> None:
+    """Comma-separated, with a header."""
+    pd.DataFrame(columns(values)).to_csv(path, index=False)
+
+
+def write_parquet(path: Path, values: Array) -> None:
+    """In row groups of two rows."""
+    pq.write_table(pa.table(columns(values)), path, row_group_size=2)
+
+
+def write_npy(path: Path, values: Array) -> None:
+    """One array."""
+    np.save(path, values)
+
+
+def write_npz(path: Path, values: Array) -> None:
+    """One array among others, compressed."""
+    np.savez_compressed(path, X=values, y=np.zeros(3))
+
+
+def write_sparse(path: Path, values: Array) -> None:
+    """A scipy sparse matrix in column form."""
+    sp.save_npz(path, sp.csc_array(values))
+
+
+def write_svmlight(path: Path, values: Array) -> None:
+    """Text with labels, which are left out."""
+    dump_svmlight_file(values, np.arange(len(values)), str(path), zero_based=False)
+
+
+Writer = Callable[[Path, Array], None]
+WRITERS: dict[str, Writer] = {
+    "a.csv": write_csv,
+    "a.CSV": write_csv,
+    "a.parquet": write_parquet,
+    "a.npy": write_npy,
+    "a.npz": write_npz,
+    "sparse.npz": write_sparse,
+    "a.svm": write_svmlight,
+    "a.svmlight": write_svmlight,
+    "a.libsvm": write_svmlight,
+}
+BINARY = ["a.parquet", "a.npy", "a.npz", "sparse.npz"]
+
+
+@pytest.mark.parametrize("name", WRITERS)
+@pytest.mark.parametrize("size", [1, 2, 100])
+def test_every_format_gives_back_what_was_written(name: str, size: int, tmp_path: Path) -> None:
+    values = SMALL / 8
+    WRITERS[name](tmp_path / name, values)
+    table = read_table(tmp_path / name, one_based="svm" in name)
+    assert table.rows.shape == values.shape
+    assert np.array_equal(numbers(table.rows, size), values)
+    assert table.columns == (tuple(NAMES) if name.lower().endswith(("csv", "parquet")) else None)
+    assert table.rows.sparse == (name == "sparse.npz" or "svm" in name)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_npy_files_of_any_real_type_are_mapped(dtype: str, tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.asfortranarray(SMALL.astype(dtype)))
+    rows = read_table(str(tmp_path / "a.npy")).rows
+    assert isinstance(rows, DenseRows) and isinstance(rows.values, np.memmap)
+    assert np.array_equal(numbers(rows), SMALL.astype(dtype).astype(np.float64))
+
+
+def test_an_npz_archive_of_one_array_needs_no_name(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", whatever=SMALL)
+    assert np.array_equal(numbers(read_table(tmp_path / "a.npz").rows), SMALL)
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_columns_can_be_dropped_and_one_can_name_people(ending: str, tmp_path: Path) -> None:
+    frame = pd.DataFrame(columns()).assign(note="text", who=["b", "a", "b", "c", "b"])
+    path = tmp_path / f"a.{ending}"
+    frame.to_csv(path, index=False) if ending == "csv" else frame.to_parquet(path, index=False)
+    table = read_table(path, person="who", drop=["note", "dose"])
+    assert table.columns == ("age", "weight")
+    assert isinstance(table.rows, WeightedRows)
+    assert table.rows.weights.tolist() == [1 / 3, 1.0, 1 / 3, 1.0, 1 / 3]
+    assert np.array_equal(numbers(table.rows), SMALL[:, [0, 2]])
+
+
+def test_a_dropped_column_whose_name_starts_like_another_stays_dropped(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"age": [1.0, 2.0], "age.raw": [9.0, 9.0], "dose": [3.0, 4.0]}), tmp_path / "a.parquet")
+    assert numbers(read_table(tmp_path / "a.parquet", drop=["age.raw"]).rows).tolist() == [[1.0, 3.0], [2.0, 4.0]]
+
+
+def refuses(path: Path, message: str, **how: Any) -> None:
+    """Reading all of `path` raises a `ValueError` that matches, and nothing of its traceback quotes the secret."""
+    with pytest.raises(ValueError, match=message) as caught:
+        numbers(read_table(path, **how).rows)
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
+
+
+CSV = {
+    "empty": ("", "cannot be read as csv: Empty CSV file"),
+    "header only": ("a,b\n", "has a header and no rows"),
+    "text": (f"a,b\n1,2\n3,x{SECRET}\n", r"columns must hold numbers; these do not: b \(string\)"),
+    "ragged": (f"a,b\n1,2\n3,4,{SECRET}\n", "cannot be read as csv: CSV parse error"),
+    "null": (f"a,b\n{SECRET},2\n3,\n", "column 'b' has missing values"),
+    "NaN as text": (f"a,b\n{SECRET},2\n3,NaN\n", "column 'b' has missing values"),
+    "date": (f"a,b\n{SECRET},2020-01-01\n", r"these do not: b \(date32"),
+    "duplicates": (f"a,b,a,b\n1,2,3,{SECRET}\n", "more than one column called 'a', 'b'"),
+    "not text": (b"a,b\n\xff\xfe\x00,1\n", r"these do not: a \(binary\)|cannot be read as csv"),
+    "quote left open": (f'a,b\n"{SECRET},1\n', "cannot be read as csv|columns must hold numbers"),
+}
+
+
+@pytest.mark.parametrize(("content", "message"), CSV.values(), ids=CSV.keys())
+def test_csv_that_is_no_table_of_numbers_is_refused(content: str | bytes, message: str, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(content if isinstance(content, bytes) else content.encode())
+    refuses(tmp_path / "a.csv", message)
+
+
+def test_text_far_down_a_long_csv_is_not_quoted(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("a,b\n" + "1,2\n" * 300_000 + f"7,x{SECRET}\n")
+    refuses(tmp_path / "a.csv", "columns must hold numbers|cannot be read as csv")
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_columns_that_are_not_there_are_named(ending: str, tmp_path: Path) -> None:
+    path = tmp_path / f"a.{ending}"
+    (write_csv if ending == "csv" else write_parquet)(path, SMALL)
+    refuses(path, "has no column 'who'; it has age, dose, weight", person="who")
+    refuses(path, "has no column 'x', 'y'; it has age", drop=["x", "age", "y"])
+    refuses(path, "has no columns left to analyse", drop=["age", "dose"], person="weight")
+
+
+def test_parquet_columns_without_numbers_or_with_nulls_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"age": [1, 2], "note": ["x", SECRET]}), path)
+    refuses(path, r"these do not: note \(string\)")
+    pq.write_table(pa.table({"age": [1, None, int(SECRET)], "dose": [1, 2, 3]}), path)
+    refuses(path, "column 'age' has missing values")
+    pq.write_table(pa.table({"age": [1, 2], "who": [SECRET, None]}), path)
+    refuses(path, 'person column "who" has missing, blank or placeholder ids', person="who")
+
+
+ARRAYS: dict[str, tuple[Any, str]] = {
+    "one dimension": (np.arange(3.0), "must hold a two-dimensional array, got 1 dimensions"),
+    "three dimensions": (np.zeros((2, 2, 2)), "must hold a two-dimensional array, got 3 dimensions"),
+    "complex": (SMALL * 1j, "must hold real numbers, got dtype complex128"),
+    "text": (np.array([["a", SECRET]]), "must hold real numbers, got dtype <U"),
+    "dates": (np.array([["2020-01-01"]], dtype="M8[D]"), "must hold real numbers, got dtype datetime64"),
+    "records": (np.zeros((2, 2), dtype=[("a", "f8")]), "must hold real numbers, got dtype"),
+}
+
+
+@pytest.mark.parametrize(("array", "message"), ARRAYS.values(), ids=ARRAYS.keys())
+def test_arrays_on_disk_that_are_no_tables_of_numbers_are_refused(array: Any, message: str, tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", array)
+    np.savez(tmp_path / "a.npz", X=array)
+    refuses(tmp_path / "a.npy", f"a.npy cannot be read as npy: it {message}")
+    refuses(tmp_path / "a.npz", f"a.npz cannot be read as npz: it {message}")
+
+
+class Trap:
+    """Touches a file when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (self.path,)
+
+
+def test_nothing_is_ever_unpickled(tmp_path: Path) -> None:
+    sprung = tmp_path / "sprung"
+    bait = np.empty((1, 1), dtype=object)
+    bait[0, 0] = Trap(sprung)
+    np.save(tmp_path / "a.npy", bait, allow_pickle=True)
+    np.savez(tmp_path / "a.npz", X=bait)
+    np.savez(tmp_path / "sparse.npz", format="csr", shape=bait, data=bait, indices=bait, indptr=bait)
+    (tmp_path / "b.npy").write_bytes(pickle.dumps(Trap(sprung)))
+    (tmp_path / "b.npz").write_bytes(pickle.dumps(Trap(sprung)))
+    for path in tmp_path.glob("*.np*"):
+        refuses(path, "cannot be read as np")
+    assert not sprung.exists()
+    np.load(tmp_path / "a.npy", allow_pickle=True)
+    assert sprung.exists()
+
+
+def test_archives_that_hold_something_else_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    np.savez(path, a=SMALL, b=SMALL)
+    refuses(path, "it holds several arrays and none is called X: a, b")
+    np.savez(path)
+    refuses(path, "it holds no array")
+    write_npy(tmp_path / "b.npy", SMALL)
+    refuses((tmp_path / "b.npy").rename(path), "it is a single npy array")
+    write_npz(path, SMALL)
+    refuses(path.rename(tmp_path / "c.npy"), "it is an npz archive of arrays")
+
+
+INDICES: dict[str, dict[str, Any]] = {
+    "index beyond the columns": {"indices": np.array([0, 3])},
+    "negative index": {"indices": np.array([0, -1])},
+    "rows that run past the data": {"indptr": np.array([0, 2, 9])},
+    "rows that run backwards": {"indptr": np.array([0, 2, 1])},
+    "complex": {"data": np.array([1j, 2j])},
+    "text": {"data": np.array(["a", SECRET])},
+    "unknown format": {"format": np.array("dok")},
+    "shape of one": {"shape": np.array([2])},
+    "no indices": {"indices": None},
+}
+
+
+@pytest.mark.parametrize("change", INDICES.values(), ids=INDICES.keys())
+def test_sparse_files_that_lie_about_themselves_are_refused(change: dict[str, Any], tmp_path: Path) -> None:
+    honest: dict[str, Any] = {
+        "format": np.array("csr"),
+        "shape": np.array([2, 3]),
+        "data": np.array([1.0, 2.0]),
+        "indices": np.array([0, 1]),
+        "indptr": np.array([0, 1, 2]),
+    }
+    np.savez(tmp_path / "a.npz", **honest)
+    assert numbers(read_table(tmp_path / "a.npz").rows).tolist() == [[1.0, 0.0, 0.0], [0.0, 2.0, 0.0]]
+    np.savez(tmp_path / "a.npz", **{name: array for name, array in (honest | change).items() if array is not None})
+    refuses(tmp_path / "a.npz", "a.npz cannot be read as npz: ")
+
+
+@pytest.mark.parametrize("content", [f"1 1:2 2:x{SECRET}\n", f"1 2:{SECRET} 1:3\n", f"x{SECRET} 1:2\n", "1 1:2 junk\n"])
+def test_svmlight_text_that_is_none_is_refused(content: str, tmp_path: Path) -> None:
+    (tmp_path / "a.svm").write_text(content)
+    refuses(tmp_path / "a.svm", "a.svm cannot be read as svmlight text")
+
+
+def test_paths_that_lead_to_no_table_are_refused(tmp_path: Path) -> None:
+    refuses(tmp_path / "none.csv", "none.csv does not exist or is not a file")
+    (tmp_path / "folder.csv").mkdir()
+    refuses(tmp_path / "folder.csv", "folder.csv does not exist or is not a file")
+    for name in ("a.xlsx", "a", "a.csv.gz"):
+        (tmp_path / name).write_text("a,b\n1,2\n")
+        refuses(tmp_path / name, f"{name} has the ending .*; known are .csv, .libsvm, .npy")
+    write_npy(tmp_path / "a.npy", SMALL)
+    refuses(tmp_path / "a.npy", ".npy files have no named columns; person and drop need csv or parquet", drop=["a"])
+    refuses(tmp_path / "a.npy", ".npy files have no named columns", person="a")
+
+
+@pytest.mark.parametrize("name", BINARY)
+def test_a_file_cut_short_is_refused_wherever_it_was_cut(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    WRITERS[name](path, SMALL / 8)
+    whole = path.read_bytes()
+    for cut in [*range(0, len(whole) - 1, 1 + len(whole) // 60), len(whole) - 1]:
+        path.write_bytes(whole[:cut])
+        refuses(path, f"{name} cannot be read as {name[-3:] if 'np' in name else 'parquet'}: ")
+
+
+@pytest.mark.parametrize("name", BINARY)
+@given(data=st.data())
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_damaged_file_is_read_or_refused_and_never_anything_else(
+    name: str, data: st.DataObject, tmp_path: Path
+) -> None:
+    path = tmp_path / name
+    WRITERS[name](path, SMALL / 8)
+    content = bytearray(path.read_bytes())
+    for _ in range(data.draw(st.integers(1, 3))):
+        content[data.draw(st.integers(0, len(content) - 1))] ^= data.draw(st.integers(1, 255))
+    path.write_bytes(bytes(content))
+    try:
+        found = numbers(read_table(path).rows)
+    except ValueError:
+        return
+    assert found.dtype == np.float64 and found.ndim == 2
+
+
+IDS = ["b", "a", "b", "c", "b"]
+ID_COLUMNS: dict[str, Any] = {
+    "pyarrow": pa.table({"who": IDS}),
+    "pyarrow chunks": pa.concat_tables([pa.table({"who": IDS[:2]}), pa.table({"who": IDS[2:]})]),
+    "pyarrow batch": pa.RecordBatch.from_pydict({"who": IDS}),
+    "polars": pl.DataFrame({"who": IDS}),
+    "polars categories": pl.DataFrame({"who": pl.Series(IDS, dtype=pl.Categorical)}),
+    "pandas": pd.DataFrame({"who": IDS}),
+    "pandas objects": pd.DataFrame({"who": pd.Series(IDS, dtype=object)}),
+    "pandas categories": pd.DataFrame({"who": pd.Categorical(IDS, categories=["c", "b", "a", "nobody"])}),
+    "pandas numbers": pd.DataFrame({"who": [7, 3, 7, 1, 7]}),
+    "pandas index from elsewhere": pd.DataFrame({"who": IDS}, index=[9, 8, 7, 6, 5]),
+    "dates": pa.table({"who": pd.to_datetime(["2020-01-02", "2020-01-01", "2020-01-02", "2020-01-03", "2020-01-02"])}),
+    # One person twice in the dictionary is still one person.
+    "dictionary with a person twice": pa.table(
+        {"who": pa.DictionaryArray.from_arrays([0, 1, 2, 3, 0], ["b", "a", "b", "c"])}
+    ),
+    "chunks with dictionaries of their own": pa.table(
+        {
+            "who": pa.chunked_array(
+                [pa.array(IDS[:2]).dictionary_encode(), pa.array(IDS[2:]).dictionary_encode()],
+            )
+        }
+    ),
+}
+
+
+@pytest.mark.parametrize("table", ID_COLUMNS.values(), ids=ID_COLUMNS.keys())
+def test_the_same_people_are_found_in_any_table(table: Any) -> None:
+    found = person_ids(table, "who")
+    assert len(found) == 5
+    assert [[a == b for b in found] for a in found] == [[a == b for b in IDS] for a in IDS]
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        pa.table({"who": ["a", None]}),
+        pa.table({"who": [1.0, np.nan]}),
+        pa.table({"who": pa.DictionaryArray.from_arrays([0, 1], pa.array(["a", None]))}),
+        pa.table({"who": pa.DictionaryArray.from_arrays(pa.array([0, None]), pa.array(["a"]))}),
+        pd.DataFrame({"who": ["a", None]}),
+        pd.DataFrame({"who": [1.0, np.nan]}),
+        pd.DataFrame({"who": pd.Categorical(["a", None], categories=["a"])}),
+        pl.DataFrame({"who": ["a", None]}),
+        pl.DataFrame({"who": [1.0, np.nan]}),
+    ],
+    ids=lambda table: type(table).__module__,
+)
+def test_rows_of_nobody_are_refused(table: Any) -> None:
+    with pytest.raises(ValueError, match='person column "who" has missing, blank or placeholder ids'):
+        person_ids(table, "who")
+
+
+def test_people_named_in_two_types_are_refused_without_being_named() -> None:
+    with pytest.raises(ValueError, match='person column "who" must hold values of one type') as caught:
+        person_ids(pd.DataFrame({"who": pd.Series([1, f"x{SECRET}"], dtype=object)}), "who")
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
+
+
+def test_where_svmlight_columns_count_from_is_said_and_never_guessed(tmp_path: Path) -> None:
+    """A row with index zero must not move anybody else's columns."""
+    (tmp_path / "a.svm").write_text("0 1:5 2:7\n0 2:1\n")
+    (tmp_path / "b.svm").write_text("0 1:5 2:7\n0 0:1\n")
+    one, other = (numbers(read_table(tmp_path / name, features=3).rows) for name in ("a.svm", "b.svm"))
+    assert one[0].tolist() == other[0].tolist() == [0, 5, 7]
+    assert numbers(read_table(tmp_path / "a.svm", features=2, one_based=True).rows)[0].tolist() == [5, 7]
+    for name, more in (("b.svm", {"one_based": True}), ("a.svm", {"features": 2})):
+        with pytest.raises(ValueError, match="cannot be read as svmlight text") as caught:
+            read_table(tmp_path / name, **more)
+        assert "index" not in str(caught.value) and "features" not in str(caught.value)
+
+
+def test_features_are_for_svmlight_alone(tmp_path: Path) -> None:
+    write_npy(tmp_path / "a.npy", SMALL)
+    with pytest.raises(ValueError, match="features is for svmlight"):
+        read_table(tmp_path / "a.npy", features=3)

@@ -1,0 +1,90 @@
+"""What must hold of a site that was lied to, whatever was said to it."""
+
+import asyncio
+import math
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Final
+
+from eigenveil.network.ledger.durable import Book, Line
+from eigenveil.protocols.messages import Decline, Envelope, Give, Masked, Message, Return
+from eigenveil.protocols.wire import decode, encode
+from network.hostile.evil_hubs import EvilHub
+from network.kills.kill_counts import charges_in, lines_at, numbers_in, unpaid_in
+from network.network_studies import Company
+
+__all__ = [
+    "SECONDS",
+    "alone",
+    "declined",
+    "notes_in",
+    "nothing_comes",
+    "refusals",
+    "require_paid",
+    "until",
+    "written",
+]
+
+# Nothing here takes so long.
+SECONDS: Final = 30.0
+
+
+def written(company: Company, name: str = "site 0") -> list[Line]:
+    """The lines of a site's book, checked."""
+    return lines_at(company.book(name))
+
+
+def notes_in(lines: list[Line]) -> list[str]:
+    """The lines for people."""
+    return [str(line.body["words"]) for line in lines if line.kind == "note"]
+
+
+def refusals(company: Company, name: str = "site 0") -> list[str]:
+    """What a site told those who look on of what it refused."""
+    return [told.words for who, told in company.happened if who == name and told.what == "refused"]
+
+
+def declined(company: Company, name: str = "site 0") -> list[str]:
+    """What a site told those who look on of why there was no part of it."""
+    told = [happening.words for who, happening in company.happened if who == name and happening.what == "said"]
+    return [words for words in told if "there is no part" in words]
+
+
+def require_paid(company: Company, came: list[bytes], *, once: bool = False) -> None:
+    """Everything that came is in the book of site 0 and paid for, within the account, and is what answers are made of."""
+    lines = written(company)
+    assert unpaid_in(came, company.book("site 0"), once=once) == set()
+    with Book.open(company.book("site 0")) as book:
+        (study,) = book.studies()
+    assert math.hypot(*(mu for _, mu in charges_in(lines))) <= study.account.mu * (1 + 1e-9)
+    for data in came:
+        assert isinstance(decode(data).body, Give | Decline | Masked | Return)
+    reasons = {reason.encode() for reason in refusals(company)}
+    assert not any(reason in data for reason in reasons for data in came)
+
+
+@asynccontextmanager
+async def alone(company: Company) -> AsyncIterator[EvilHub]:
+    """Site 0 by itself with an evil hub."""
+    async with asyncio.timeout(SECONDS), EvilHub(company) as hub:
+        run = asyncio.create_task(company.run_site("site 0"))
+        await hub.joined()
+        try:
+            yield hub
+        finally:
+            run.cancel()
+            await asyncio.gather(run, return_exceptions=True)
+
+
+async def nothing_comes(hub: EvilHub, lie: Message | bytes, known: Message, answer: Message) -> None:
+    """Of two letters the second is answered, with the numbers that it got before, and the first is not."""
+    await hub.say(lie)
+    again = await hub.ask(known)
+    assert type(again) is type(answer)
+    assert numbers_in(hub.got[-1]) == numbers_in(encode(Envelope("site 0", "hub", answer)))
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for something that other tasks bring about."""
+    while not condition():
+        await asyncio.sleep(0.01)

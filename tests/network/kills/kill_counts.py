@@ -1,0 +1,145 @@
+"""Counts of what must not have happened when a party of a study was killed, from its book and from what reached the others."""
+
+import math
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields
+from functools import cache
+from pathlib import Path
+from typing import Any, Final, final
+
+import numpy as np
+
+from eigenveil.network.ledger.durable import Book, Line
+from eigenveil.network.ledger.entries import canonical
+from eigenveil.protocols import Give
+from eigenveil.protocols.masked.member import words_digest
+from eigenveil.protocols.messages import Masked
+from eigenveil.protocols.wire import decode
+from network.hostile.evil_hubs import about
+from network.network_studies import Company
+
+__all__ = [
+    "STUDIES",
+    "VICTIM",
+    "Counts",
+    "charges_in",
+    "lines_at",
+    "numbers_in",
+    "renoised_in",
+    "undisturbed",
+    "unpaid_in",
+]
+
+# What is killed: each kind of trust, in one round of components and in several.
+STUDIES: Final[dict[str, dict[str, Any]]] = {
+    "masked covariance": {"privacy": {"trust": "masked"}},
+    "masked krylov": {"privacy": {"trust": "masked"}, "task": {"method": "krylov", "rounds": 3}},
+    "site covariance": {"privacy": {"trust": "site"}},
+    "site krylov": {"privacy": {"trust": "site"}, "task": {"method": "krylov", "rounds": 3}},
+    "curator covariance": {"privacy": {"trust": "curator"}},
+    "curator krylov": {"privacy": {"trust": "curator"}, "task": {"method": "krylov", "rounds": 3}},
+}
+# The site that is killed.
+VICTIM: Final = "site 1"
+
+
+@final
+@dataclass
+class Counts:
+    """Of what must not happen, after `runs` of which `kills` were cut short. Changes in place."""
+
+    runs: int = 0
+    kills: int = 0
+    double: int = 0
+    unpaid: int = 0
+    renoised: int = 0
+    asked_again: int = 0
+    chains: int = 0
+    failed: int = 0
+    why: list[str] = field(default_factory=list)
+
+    def __iadd__(self, other: "Counts") -> "Counts":
+        for one in fields(self):
+            setattr(self, one.name, getattr(self, one.name) + getattr(other, one.name))
+        return self
+
+    @property
+    def wrong(self) -> int:
+        """How many things went wrong in all."""
+        return self.double + self.unpaid + self.renoised + self.asked_again + self.chains + self.failed
+
+    def note(self, what: str, count: int, words: str) -> None:
+        """So many of one kind of wrong."""
+        if count:
+            setattr(self, what, getattr(self, what) + count)
+            self.why.append(f"{what}: {words}")
+
+
+def charges_in(lines: Iterable[Line]) -> list[tuple[str, float]]:
+    """The charges in the lines of a book, in order."""
+    return [(label, mu) for line in lines if line.kind == "commit" for label, mu in line.body["charges"]]
+
+
+def numbers_in(data: bytes) -> bytes | None:
+    """The numbers of a part, whatever turn it says it is of; None for mail that is no part."""
+    match decode(data).body:
+        case Give(arrays=arrays):
+            return b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)
+        case Masked(words=words):
+            return words_digest(b"", words)
+        case _:
+            return None
+
+
+def unpaid_in(came: Iterable[bytes], path: Path, *, once: bool) -> set[bytes]:
+    """The byte strings that came and of which the book at `path` does not know, or that are not paid for.
+
+    `once`: the first part pays for all.
+    """
+    found = set(came)
+    if not path.exists():
+        return found
+    with Book.reading(path) as book:
+        lines = [line for line in book.lines() if line.kind == "commit"]
+        marks = {data: canonical(book.mark(data)) for data in found}
+    said = {canonical(mark): line.number for line in reversed(lines) for mark in line.body["said"]}
+    paying = {line.number for line in lines if line.body["charges"]}
+    first = min(paying, default=math.inf)
+    paid: set[bytes] = set()
+    wrong: set[bytes] = set()
+    for data in sorted(found, key=lambda data: said.get(marks[data], 0)):
+        number, numbers = said.get(marks[data]), numbers_in(data)
+        if number is not None and (number in paying or (once and number > first)):
+            paid |= set() if numbers is None else {numbers}
+        elif number is None or (numbers is not None and numbers not in paid):
+            # A part that is said again in a later turn costs nothing; anything else does.
+            wrong.add(data)
+    return wrong
+
+
+def renoised_in(came: Iterable[bytes]) -> int:
+    """How many answers there were beyond the one that each step of each turn may have."""
+    answers: defaultdict[tuple[int, str], set[bytes]] = defaultdict(set)
+    for data in came:
+        answers[about(data)].add(data)
+    return sum(len(found) - 1 for found in answers.values())
+
+
+def lines_at(path: Path) -> list[Line]:
+    """The lines of a book that may have been left by a crash, checked; nothing is written."""
+    if not path.exists():
+        return []
+    with Book.reading(path) as book:
+        book.verify()
+        return list(book.lines())
+
+
+@cache
+def undisturbed(name: str) -> tuple[tuple[str, float], ...]:
+    """What a site spends in one of the `STUDIES` when nothing happens to it."""
+    with tempfile.TemporaryDirectory() as folder:
+        company = Company(Path(folder), sections=STUDIES[name])
+        company.run()
+        return tuple(charges_in(lines_at(company.book(VICTIM))))

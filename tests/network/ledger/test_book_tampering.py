@@ -1,0 +1,218 @@
+"""Whatever is changed behind the back of a book is found by verify, and what decides a budget is refused at once."""
+
+import json
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from eigenveil.network.ledger.durable import Book, BookError, Line
+from eigenveil.network.ledger.entries import FIRST, canonical
+from eigenveil.privacy import Charge
+from network.ledger.book_children import LIFE, account, digits
+
+HEART, LUNGS = account("heart", mu=0.2), account("lungs", mu=0.2)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A book of 7 lines: book, two joins, three commits and a note; commit 6 is the last of `heart`."""
+    found = tmp_path / "ledger.db"
+    with Book.open(found) as book:
+        book.join(HEART, life=LIFE)
+        book.join(LUNGS, life=LIFE)
+        book.commit(LUNGS.study, 0, came=b"", said=[b"air"], charges=[Charge("sum", 0.1)])
+        book.commit(HEART.study, 0, came=b"ask", said=[b"beat", b"pulse"], charges=[Charge("sum", 0.1)])
+        book.commit(HEART.study, 1, came=b"ask", said=[b"more"], charges=[Charge("sum", 0.1)])
+        book.note(HEART.study, "consent")
+    return found
+
+
+@contextmanager
+def tables(path: Path) -> Iterator[sqlite3.Connection]:
+    connection = sqlite3.connect(path)
+    with connection:
+        yield connection
+    connection.close()
+
+
+def change_body(number: int, *keys: str | int, to: object) -> Callable[[sqlite3.Connection], None]:
+    """Put another value into the body of a line, without its seal."""
+
+    def change(connection: sqlite3.Connection) -> None:
+        (text,) = connection.execute("SELECT body FROM lines WHERE number = ?", (number,)).fetchone()
+        body = place = json.loads(text)
+        for key in keys[:-1]:
+            place = place[key]
+        place[keys[-1]] = to
+        connection.execute("UPDATE lines SET body = ? WHERE number = ?", (canonical(body), number))
+
+    return change
+
+
+def run(*statements: str) -> Callable[[sqlite3.Connection], None]:
+    def change(connection: sqlite3.Connection) -> None:
+        for statement in statements:
+            connection.execute(statement)
+
+    return change
+
+
+def commits(book: Book) -> None:
+    book.commit(HEART.study, 2, came=b"", said=[b"x"], charges=[Charge("sum", 0.1)])
+
+
+def joins(book: Book) -> None:
+    book.join(account("third", mu=0.01), life=LIFE)
+
+
+def reopens(book: Book) -> None:
+    book.join(HEART, life=LIFE)
+
+
+@pytest.mark.parametrize(
+    ("change", "found", "refused"),
+    [
+        pytest.param(change_body(6, "standing", "square", to=0.0), "line 6", (commits, joins, reopens), id="balance"),
+        pytest.param(change_body(6, "standing", "mu", to=9.0), "line 6", (commits, joins, reopens), id="reserve"),
+        pytest.param(change_body(6, "charges", 0, 1, to=0.0), "line 6", (commits, joins, reopens), id="charge"),
+        pytest.param(change_body(6, "together", "counts", to=0.0), "line 6", (commits, joins), id="sum"),
+        pytest.param(change_body(4, "standing", "square", to=0.0), "line 4", (joins,), id="other study"),
+        pytest.param(change_body(5, "charges", 0, 1, to=0.0), "line 5", (reopens,), id="earlier charge"),
+        pytest.param(change_body(2, "account", "title", to="liver"), "line 2", (reopens,), id="account"),
+        pytest.param(run("UPDATE lines SET time = '1970' WHERE number = 3"), "line 3", (), id="time"),
+        pytest.param(run("UPDATE lines SET body = body || ' ' WHERE number = 3"), "line 3", (), id="space"),
+        pytest.param(
+            run("UPDATE lines SET hash = 'abc' WHERE number = 5"), "line 5", (commits, joins, reopens), id="hash"
+        ),
+        pytest.param(run("DELETE FROM lines WHERE number = 5"), "line 5", (commits, reopens), id="line gone"),
+        pytest.param(run("DELETE FROM lines WHERE number = 1"), "line 1", (), id="first gone"),
+        pytest.param(run("DELETE FROM lines WHERE number >= 6"), "bytes of step 1", (commits,), id="end cut off"),
+        pytest.param(run("DELETE FROM lines"), "not a single line", (commits, joins, reopens), id="all gone"),
+        pytest.param(
+            run("UPDATE lines SET study = 'x' WHERE number = 6"), "line 6", (commits, joins, reopens), id="moved"
+        ),
+        pytest.param(
+            run(f"UPDATE studies SET dataset = 'other' WHERE study = '{LUNGS.study}'"),
+            "list of studies",
+            (joins,),
+            id="study under another dataset",
+        ),
+        pytest.param(
+            run("DELETE FROM stored", f"DELETE FROM studies WHERE study = '{LUNGS.study}'"),
+            "list of studies",
+            (joins,),
+            id="study gone",
+        ),
+        pytest.param(run("UPDATE stored SET data = x'00' WHERE place = 2"), "line 5", (reopens,), id="bytes"),
+        pytest.param(run("DELETE FROM stored WHERE place = 2"), "line 5", (reopens,), id="bytes gone"),
+        pytest.param(run("DELETE FROM stored WHERE number = 1"), "line 6", (), id="step gone"),
+        pytest.param(run("UPDATE stored SET number = 7 WHERE number = 1"), "step 7", (), id="step moved"),
+    ],
+)
+def test_what_was_changed_is_found(
+    path: Path,
+    change: Callable[[sqlite3.Connection], None],
+    found: str,
+    refused: tuple[Callable[[Book], None], ...],
+) -> None:
+    with Book.reading(path) as book:
+        head = book.verify().hash
+        book.verify(head)
+    with tables(path) as connection:
+        change(connection)
+        rows = connection.execute("SELECT count(*) FROM lines").fetchone()
+    with Book.open(path, create=False) as book:
+        with pytest.raises(BookError, match=found):
+            book.verify()
+        with pytest.raises(BookError):
+            book.verify(head)
+        for use in refused:
+            with pytest.raises(BookError):
+                use(book)
+    with tables(path) as connection:
+        assert connection.execute("SELECT count(*) FROM lines").fetchone() == rows
+
+
+def reseal(connection: sqlite3.Connection) -> None:
+    """What somebody does who may write to the file and knows how lines are sealed."""
+    before = FIRST
+    for row in connection.execute("SELECT * FROM lines ORDER BY number").fetchall():
+        number, when, kind, study, dataset, body, _ = row
+        line = Line(number, when, kind, study, dataset, json.loads(body), "")
+        before = line.sealed(before)
+        connection.execute("UPDATE lines SET hash = ? WHERE number = ?", (before, line.number))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (change_body(6, "standing", "square", to=0.0), "line 6 .* states a balance"),
+        (change_body(6, "charges", 0, 1, to=0.0), "line 6 .* states a balance"),
+        (change_body(6, "together", "counts", to=0.0), "line 6 .* not the sum"),
+        (change_body(6, "number", to=5), "line 6 .* does not follow"),
+        (change_body(2, "account", "mu", to=0.9), "line 2 .* states a balance"),
+        (change_body(6, "charges", to="free"), "line 6 .* does not follow"),
+        (change_body(6, "charges", 0, 1, to=0.3), "line 6 .* breaks a budget"),
+    ],
+)
+def test_balances_that_do_not_add_up_are_found_under_new_seals(
+    path: Path, change: Callable[[sqlite3.Connection], None], words: str
+) -> None:
+    with tables(path) as connection:
+        change(connection)
+        reseal(connection)
+    with Book.open(path) as book, pytest.raises(BookError, match=words):
+        book.verify()
+
+
+def test_only_a_noted_head_finds_a_book_that_was_rewritten_as_a_whole(path: Path) -> None:
+    with Book.open(path) as book:
+        head = book.head
+    with tables(path) as connection:
+        change_body(7, "words", to="no consent")(connection)
+        reseal(connection)
+    with Book.open(path) as book:
+        book.verify()
+        with pytest.raises(BookError, match="no line has the noted head"):
+            book.verify(head)
+
+
+def test_only_a_noted_head_finds_an_old_copy_that_was_put_back(path: Path, tmp_path: Path) -> None:
+    old = tmp_path / "old.db"
+    shutil.copy2(path, old)
+    with Book.open(path) as book:
+        early = book.head
+        commits(book)
+        head = book.head
+        assert book.verify(early).hash == head
+    shutil.copy2(old, path)
+    with Book.open(path) as book:
+        book.verify()
+        book.verify(early)
+        with pytest.raises(BookError, match="Charges may have been forgotten"):
+            book.verify(head)
+
+
+def test_a_broken_page_is_found(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    place = data.index(b"beat")
+    data[place : place + 4] = b"beaT"
+    path.write_bytes(data)
+    with Book.open(path) as book, pytest.raises(BookError, match="line 5"):
+        book.verify()
+    path.write_bytes(data[: len(data) // 2])
+    with pytest.raises(BookError), Book.open(path) as book:
+        book.verify()
+
+
+def test_heads_of_two_books_differ_from_the_first_line_on(tmp_path: Path) -> None:
+    heads = set()
+    for name in ("a.db", "b.db"):
+        with Book.open(tmp_path / name) as book:
+            heads.add(book.head)
+    assert len(heads) == 2
+    assert digits("heart") not in heads

@@ -1,0 +1,222 @@
+"""Circles of peers set up by hand on any graph, run with a bound on the steps, and a slow, obvious answer to compare with."""
+
+import hashlib
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from eigenveil.data.rows import Block, DenseRows
+from eigenveil.errors import EigenveilError, PeerError
+from eigenveil.linalg import Array
+from eigenveil.linalg.graphs import Graph
+from eigenveil.privacy import Budget, Exact, Gaussian, Ledger, Noise, PairedPart
+from eigenveil.protocols import Envelope
+from eigenveil.protocols.gossip import GossipTerms, Outgoing, Paired, PairKeys, Peer, PeerNoise, Plain
+from eigenveil.protocols.gossip.averaging import _Agreed
+from eigenveil.protocols.keys import Identity
+from eigenveil.protocols.messages import Again, Card, Leave, Message, Pass
+from eigenveil.runtimes import Faults, Meeting, Refusal
+from eigenveil.tasks import CovarianceSum, PowerIteration
+from protocols.star.companies import DOMAIN, NEAR, RANK, AnyTask, begin, picture, study, table
+
+BUDGET = Budget(2.0, 1e-6)
+TURNS = 3
+CONSENSUS = ("metropolis", "chebyshev", "tree")
+NOISES: tuple[PeerNoise, ...] = ("none", "independent", "pairwise")
+TASKS: dict[str, Callable[[], AnyTask]] = {
+    "covariance": lambda: CovarianceSum(DOMAIN, NEAR),
+    "power": lambda: PowerIteration(DOMAIN, NEAR, begin(), shares=(1 / TURNS,) * TURNS, rank=RANK),
+    "study": lambda: study("private"),
+}
+# What the dearest turn of each task takes of the budget.
+DEAREST = {"covariance": 1.0, "power": 1 / TURNS}
+
+
+def names_of(count: int) -> tuple[str, ...]:
+    return tuple(f"p{place}" for place in range(count))
+
+
+def identity_of(name: str) -> Identity:
+    return Identity(hashlib.sha256(f"identity of {name}".encode()).digest())
+
+
+def secret_of(name: str) -> bytes:
+    return hashlib.sha256(f"key of {name}".encode()).digest()
+
+
+@dataclass(eq=False)
+class Circle:
+    """Peers that have not begun, what each of them holds, and what each may spend."""
+
+    terms: GossipTerms
+    peers: dict[str, Peer]
+    rows: dict[str, Array]
+    ledgers: dict[str, Ledger]
+
+    def gram(self, names: Iterable[str]) -> Array:
+        """The exact sum over these peers, added up in one go: of rows as they are in `DOMAIN`, on its grid."""
+        assert DOMAIN.unit is not None
+        rows = DOMAIN.whole(Block(self._rows(names)), unit=DOMAIN.unit)
+        total: Array = rows.T @ rows * DOMAIN.unit**2
+        return total
+
+    def _rows(self, names: Iterable[str]) -> Array:
+        return np.concatenate([self.rows[name] for name in names])
+
+
+@dataclass(eq=False)
+class Ending:
+    """How a run ended: who has a result, who stopped and why, what was refused, and how many steps it took."""
+
+    circle: Circle
+    done: list[Peer]
+    errors: Mapping[str, Exception]
+    refused: Sequence[Refusal]
+    steps: int
+    raised: Exception | None = None
+    sent: list[Envelope] = field(default_factory=list)
+
+
+class TooManySteps(AssertionError):
+    """The run did not come to an end."""
+
+
+def circle(
+    graph: Graph | str,
+    count: int = 5,
+    *,
+    task: str = "covariance",
+    noise: PeerNoise = "none",
+    restarts: int = 0,
+    budget: Budget = BUDGET,
+    mine: Mapping[str, Budget] | None = None,
+    seed: int = 0,
+    rows: Mapping[str, Array] | None = None,
+    made: Callable[[], AnyTask] | None = None,
+    **terms: Any,
+) -> Circle:
+    """Peers on a graph, each with the task of this name, or with one that `made` makes.
+
+    `mine` gives some of them a smaller budget; `terms` goes to `GossipTerms`.
+    """
+    graph = Graph.named(graph, names_of(count)) if isinstance(graph, str) else graph
+    names = graph.names
+    rng = np.random.default_rng(seed)
+    rows = {name: table(rng, 6 + place % 3) for place, name in enumerate(names)} if rows is None else rows
+    identities = {name: identity_of(name) for name in names}
+    terms.setdefault("quorum", len(names) // 2 + 1)
+    if noise == "pairwise":
+        terms.setdefault("noise_graph", graph)
+        terms.setdefault("roster", {name: identity.public for name, identity in identities.items()})
+    agreed = GossipTerms(graph, noise=noise, **terms)
+    multiplier = (1 + 1e-10) / budget.mu * math.sqrt(1 + restarts * DEAREST.get(task, 1.0))
+    ledgers: dict[str, Ledger] = {}
+
+    def outgoing(place: int, name: str) -> Outgoing:
+        if noise == "none":
+            return Plain(Exact(because="a law is checked"))
+        most = (mine or {}).get(name, budget)
+        ledgers[name] = Ledger(epsilon=most.epsilon, delta=most.delta)
+        own = Noise.seeded((seed << 20) + place)
+        if noise == "independent":
+            return Plain(Gaussian(multiplier, ledgers[name], own))
+        pairing = agreed.among(()).pairing
+        assert pairing is not None
+        keys = PairKeys(name, identities[name], agreed, secret_of(name), reproducible=True)
+        return Paired(PairedPart(pairing, name, ledgers[name], own, multiplier), keys)
+
+    peers = {
+        name: Peer(
+            name, terms=agreed, task=(made or TASKS[task])(), rows=DenseRows(rows[name]), outgoing=outgoing(place, name)
+        )
+        for place, name in enumerate(names)
+    }
+    return Circle(agreed, peers, dict(rows), ledgers)
+
+
+def run(these: Circle, faults: Faults | None = None, *, seed: int = 0, most: int = 30_000) -> Ending:
+    """Run to the end, which must come within `most` steps of the post."""
+    meeting = Meeting(these.peers.values(), faults=faults, seed=seed)
+    step, taken = meeting.post.step, 0
+
+    def bounded() -> bool:
+        nonlocal taken
+        taken += 1
+        if taken > most:
+            raise TooManySteps(f"no end after {most} steps, at time {meeting.post.now}")
+        return step()
+
+    meeting.post.step = bounded  # type: ignore[method-assign]
+    try:
+        done, raised = meeting.run(), None
+    except EigenveilError as error:
+        done, raised = [], error
+    return Ending(these, done, meeting.errors, meeting.refused, taken, raised)
+
+
+def spoil(body: Message, terms: GossipTerms) -> Iterator[tuple[str, Any]]:
+    """The same message with one thing wrong with it, and what that is. Each must be refused and leave no trace."""
+    if isinstance(body, Pass):
+        values = body.values
+        lies: dict[str, Any] = {
+            "not a number": np.full_like(values, np.nan),
+            "infinity": np.full_like(values, -np.inf),
+            "a huge number": np.full_like(values, 1e300),
+            "one number too many": np.append(values, 0.0),
+            "no numbers": values[:0],
+            "a table": values[:, None],
+            "single precision": values.astype(np.float32),
+            "whole numbers": values.astype(np.int64),
+            "a list": values.tolist(),
+            "nothing": None,
+        }
+        for what, lie in lies.items():
+            yield what, Pass(body.turn, body.step, lie, body.stage, body.without, body.terms)
+        yield "a turn to come", Pass(body.turn + 2, 0, values, body.stage, body.without, body.terms)
+        yield "another step", Pass(body.turn, body.step + 1000, values, body.stage, body.without, body.terms)
+        yield "another stage", Pass(body.turn, body.step, values, "of another play", body.without, body.terms)
+        yield "other terms", Pass(body.turn, body.step, values, body.stage, body.without, bytes(16))
+        yield "nobody gone", Pass(body.turn, body.step, values, body.stage, ("nobody",), body.terms)
+    yield "a question for a turn to come", Again(body.turn + 7, 0, (), terms.digest)
+    yield "a question under other terms", Again(body.turn, 0, (), b"")
+    yield "farewell to nobody", Leave(0, ("nobody",), terms.digest)
+    yield "farewell under other terms", Leave(0, (), bytes(16))
+    yield "a card for nobody", Card(0, "nobody", terms.graph.names[0], bytes(32), bytes(64), terms.digest)
+
+
+def require_refused(peer: Peer, mail: Envelope, what: str) -> None:
+    """A `PeerError` that names who sent it, and no change in anything the peer holds."""
+    before = look(peer)
+    try:
+        answers = peer.receive(mail)
+    except PeerError as error:
+        assert error.peer == mail.sender, what
+    else:
+        raise AssertionError(f"{peer.name} took {what} from {mail.sender}, and answered {answers}")
+    assert look(peer) == before, f"{peer.name} was changed by {what}"
+
+
+# What is the same before and after, and takes long to look at.
+_APART = ("_terms", "_task", "_rows", "_among", "_watch", "_outgoing", "_sums")
+
+
+def look(peer: Peer) -> dict[str, Any]:
+    """All that a peer holds, to the last bit."""
+    seen = {what: picture(thing) for what, thing in vars(peer).items() if what not in _APART}
+    seen["_among"] = peer.counted
+    for turn, now in peer._sums.items():
+        held = vars(now) | (vars(now._mixed) if isinstance(now, _Agreed) else {})
+        kept = {what: thing for what, thing in held.items() if what not in ("_mixing", "_advance", "_mixed")}
+        seen[f"sum of turn {turn}"] = picture(kept)
+    outgoing = peer._outgoing
+    if isinstance(outgoing, Paired):
+        seen["_outgoing"] = (
+            picture((outgoing._epoch, outgoing._used, outgoing._part.ledger, outgoing.keys._agreed)),
+            outgoing._part.pairing.graph.names,
+        )
+    else:
+        seen["_outgoing"] = picture(outgoing)
+    return seen

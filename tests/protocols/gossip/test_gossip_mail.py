@@ -1,0 +1,143 @@
+"""Mail between peers as bytes: it arrives to the last bit, and nothing else is ever taken for it."""
+
+import json
+import struct
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from eigenveil.errors import PeerError, ProtocolError
+from eigenveil.protocols import Envelope
+from eigenveil.protocols.messages import Again, Card, Here, Leave, Message, Pass
+from eigenveil.protocols.wire import VERSION, decode, encode, size
+from protocols.gossip.gossip_circles import circle, look
+from protocols.star.companies import picture
+
+FRAME = struct.Struct("<4sBI")
+WHOLE = st.integers(0, 2**53 - 1)
+NAMES = st.text(min_size=1, max_size=200)
+MANY = st.lists(NAMES, max_size=4).map(tuple)
+ROW = hnp.arrays(
+    np.float64, hnp.array_shapes(min_dims=1, max_dims=1, min_side=0, max_side=9), elements=st.floats(width=64)
+)
+BODIES = st.one_of(
+    st.builds(Pass, WHOLE, WHOLE, ROW, st.text(max_size=200), MANY, st.binary(max_size=40)),
+    st.builds(Again, WHOLE, WHOLE, MANY, st.binary(max_size=40)),
+    st.builds(Here, WHOLE),
+    st.builds(Leave, WHOLE, MANY, st.binary(max_size=40)),
+    st.builds(
+        Card, WHOLE, NAMES, NAMES, st.binary(max_size=40), st.binary(max_size=70), st.binary(max_size=40), st.booleans()
+    ),
+)
+MAIL = st.builds(Envelope, NAMES, NAMES, BODIES)
+EXAMPLES: dict[str, Message] = {
+    "pass": Pass(3, 1, np.array([1.0, -0.0]), "components 2", ("p4",), bytes(16)),
+    "again": Again(3, 1, ("p4",), bytes(16)),
+    "here": Here(3),
+    "leave": Leave(3, ("p4",), bytes(16)),
+    "card": Card(0, "p1", "p3", bytes(32), bytes(64), bytes(16), True),
+}
+
+
+@settings(max_examples=200)
+@given(MAIL)
+def test_every_letter_arrives_to_the_last_bit_and_has_the_size_that_was_told(mail: Envelope) -> None:
+    sent = encode(mail)
+    assert picture(decode(sent)) == picture(mail)
+    assert len(sent) == size(mail)
+    assert encode(decode(sent)) == sent
+
+
+@given(MAIL, st.data())
+def test_what_is_cut_short_or_goes_on_is_refused(mail: Envelope, data: st.DataObject) -> None:
+    sent = encode(mail)
+    for damaged in (sent[: data.draw(st.integers(0, len(sent) - 1))], sent + data.draw(st.binary(min_size=1))):
+        with pytest.raises(ProtocolError):
+            decode(damaged)
+
+
+@settings(max_examples=300)
+@given(st.sampled_from(sorted(EXAMPLES)), st.data())
+def test_a_turned_bit_is_refused_or_is_another_letter_and_never_anything_else(kind: str, data: st.DataObject) -> None:
+    sent = bytearray(encode(Envelope("p1", "p0", EXAMPLES[kind])))
+    place = data.draw(st.integers(0, len(sent) - 1))
+    sent[place] ^= 1 << data.draw(st.integers(0, 7))
+    try:
+        found = decode(bytes(sent))
+    except ProtocolError:
+        return
+    assert encode(found) == bytes(sent)
+
+
+def spelled(kind: str, changes: dict[str, Any]) -> bytes:
+    """The bytes of an example with other fields in its head; None takes one away."""
+    sent = encode(Envelope("p1", "p0", EXAMPLES[kind]))
+    length = FRAME.unpack_from(sent)[2]
+    head = json.loads(sent[FRAME.size : FRAME.size + length])
+    head = {name: value for name, value in (head | changes).items() if value is not None}
+    text = json.dumps(head, separators=(",", ":")).encode()
+    return FRAME.pack(b"EIGV", VERSION, len(text)) + text + sent[FRAME.size + length :]
+
+
+BAD: dict[str, tuple[str, dict[str, Any]]] = {
+    "a turn below zero": ("pass", {"turn": -1}),
+    "half a turn": ("pass", {"turn": 0.5}),
+    "a turn that is true": ("here", {"turn": True}),
+    "a huge turn": ("again", {"turn": 1 << 60}),
+    "a step that is text": ("pass", {"step": "1"}),
+    "no step": ("again", {"step": None}),
+    "a long stage": ("pass", {"stage": "s" * 201}),
+    "half a character": ("pass", {"stage": "\ud800"}),
+    "one who is gone as text": ("leave", {"gone": "p4"}),
+    "one without a name": ("leave", {"gone": [""]}),
+    "a number for a name": ("leave", {"gone": [4]}),
+    "a long name": ("card", {"origin": "p" * 201}),
+    "again in words": ("card", {"again": "yes"}),
+    "again as a number": ("card", {"again": 1}),
+    "a table of numbers": ("pass", {"shapes": [[1, 2]]}),
+    "two rows of numbers": ("pass", {"shapes": [[1], [1]]}),
+    "no numbers at all": ("pass", {"shapes": []}),
+    "numbers in a question": ("again", {"shapes": [[1]]}),
+    "pieces in what has none": ("here", {"lengths": [0]}),
+    "two digests": ("leave", {"lengths": [8, 8]}),
+    "a card in two pieces": ("card", {"lengths": [96, 16]}),
+    "lengths below zero": ("leave", {"lengths": [-16]}),
+    "endless lengths": ("leave", {"lengths": [1 << 50]}),
+    "another kind": ("here", {"kind": "there"}),
+    "a list for a kind": ("here", {"kind": ["here"]}),
+    "one field more": ("here", {"terms": "x"}),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_a_head_that_no_peer_writes_is_refused(what: str) -> None:
+    kind, changes = BAD[what]
+    assert picture(decode(spelled(kind, {}))) == picture(Envelope("p1", "p0", EXAMPLES[kind]))
+    with pytest.raises(ProtocolError, match="not a message of version"):
+        decode(spelled(kind, changes))
+
+
+@settings(max_examples=100)
+@given(st.lists(st.builds(replace, st.just(Envelope("p1", "p0", Here(0))), body=BODIES), min_size=1, max_size=8))
+def test_whatever_comes_over_the_wire_a_peer_takes_it_or_names_its_sender(letters: list[Envelope]) -> None:
+    """Any letters at all, most of them of other studies: nothing but a `PeerError`, and then no trace."""
+    these = circle("complete", 4, consensus="metropolis")
+    peer = these.peers["p0"]
+    peer.start()
+    for letter in letters:
+        bodies = [letter.body]
+        if isinstance(letter.body, Pass | Again | Leave | Card):
+            # And the same as one of this study.
+            bodies.append(replace(letter.body, terms=these.terms.digest))
+        for body in bodies:
+            before = look(peer)
+            try:
+                peer.receive(decode(encode(replace(letter, body=body))))
+            except PeerError as error:
+                assert error.peer == "p1"
+                assert look(peer) == before

@@ -1,0 +1,564 @@
+"""Small companies whose sums are masked, and an evil hub: it holds all mail, says what it likes to whom, and takes masks off."""
+
+import random
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pytest import MonkeyPatch
+
+import eigenveil.protocols.masked.evidence as evidence_module
+import eigenveil.protocols.masked.keyring as keyring_module
+import eigenveil.protocols.masked.masks as masks_module
+import eigenveil.protocols.masked.session as session_module
+from eigenveil.data.rows import Block, DenseRows
+from eigenveil.errors import PeerError
+from eigenveil.linalg import Array
+from eigenveil.privacy import Budget, Lattice, Ledger, Noise, Share
+from eigenveil.protocols import Ask, Brief, Envelope, Hub, Masked, Message, Party, Return, Terms
+from eigenveil.protocols.keys import KEY, SIGNATURE, agree, digest, private_key, public_of
+from eigenveil.protocols.masked import Identity, MaskedMember, MaskedTerms, MaskGraph, Masking, mask_graph
+from eigenveil.protocols.masked.evidence import Tree, drawn
+from eigenveil.protocols.masked.hub import MaskedExchange
+from eigenveil.protocols.masked.keyring import Keyring
+from eigenveil.protocols.masked.masks import add_masks
+from eigenveil.protocols.masked.secrets import Pool
+from eigenveil.protocols.masked.session import pair_purpose, roll_of
+from eigenveil.protocols.masked.shamir import PRIME, SHARE_BYTES, join
+from eigenveil.protocols.masked.terms import DECLINED, Card, question_digest
+from eigenveil.protocols.messages import Table
+from eigenveil.protocols.star.layout import star
+from eigenveil.tasks import CovarianceSum, PowerIteration, Question
+from protocols.star.companies import DIM, DOMAIN, EXACT, NEAR, RANK, AnyTask, begin, picture, table
+
+Words = NDArray[np.uint64]
+# Two disjoint sets of these holders can each put a secret back: the signed list is all that stands in the way of that.
+SPARSE = MaskGraph(holders=6, threshold=3, loss=0, failure=0.0, abort=0.0, complete=False)
+# A claim of which a quarter is false passes with probability (3/4)^80 < 1e-9.
+CHECKS = 80
+# Whose part an evil hub is after.
+VICTIM = "site 0"
+
+
+def covariance() -> CovarianceSum:
+    return CovarianceSum(DOMAIN, NEAR)
+
+
+def power(turns: int = 2) -> PowerIteration:
+    return PowerIteration(DOMAIN, NEAR, begin(), shares=(1 / turns,) * turns, rank=RANK)
+
+
+@dataclass(frozen=True)
+class MaskedCompany:
+    """All parties of one masked run, and what a test knows of them."""
+
+    task: AnyTask
+    hub: Hub[Any]
+    masking: Masking
+    members: dict[str, MaskedMember]
+    ledgers: dict[str, Ledger]
+    terms: MaskedTerms
+    rows: dict[str, Array]
+    identities: dict[str, Identity]
+
+    @property
+    def parties(self) -> dict[str, Party]:
+        return {self.hub.name: self.hub, **self.members}
+
+    @property
+    def names(self) -> list[str]:
+        return list(self.members)
+
+    def part(self, name: str, question: Question | None = None) -> Words:
+        """What a site's first part is before masks, noise and all: its noise is seeded, so it can be made twice."""
+        task, inner, fraction = self.task.as_sum(self.task.ask(self.task.start()) if question is None else question)
+        share = share_of(self.terms, self.names.index(name))
+        private = task.private(inner, DenseRows(self.rows[name]))
+        return share.of(private, label="again", share=task.share(inner) * fraction)
+
+    def gram(self, names: Iterable[str]) -> Array:
+        """The sum of these sites' Gram matrices, the plain way, of rows on their grid."""
+        unit = DOMAIN.unit
+        assert unit is not None
+        whole = [DOMAIN.whole(Block(self.rows[name]), unit=unit, squared=True) * unit for name in names]
+        found: Array = sum((rows.T @ rows for rows in whole), np.zeros((DIM, DIM)))
+        return found
+
+
+def share_of(terms: MaskedTerms, seed: int, ledger: Ledger | None = None) -> Share:
+    lattice = terms.lattice
+    if ledger is None and lattice.gaussian is not None:
+        ledger = Ledger(epsilon=lattice.gaussian.epsilon, delta=lattice.gaussian.delta)
+    return Share(lattice, ledger, Noise.seeded(seed), terms.multiplier)
+
+
+def drawn_from(patch: MonkeyPatch, seed: int) -> None:
+    """All randomness of keys, seeds, shares, holders and sessions from a seed, so that it can be had twice."""
+    draws = random.Random(seed)
+    source = type("Source", (), {"urandom": staticmethod(draws.randbytes)})
+    for module in (session_module, evidence_module, keyring_module):
+        patch.setattr(module, "os", source)
+    patch.setattr(Identity, "fresh", classmethod(lambda cls: cls(draws.randbytes(KEY))))
+
+
+def masked_terms(
+    identities: Mapping[str, Identity],
+    *,
+    survivors: int,
+    colluders: int = 1,
+    graph: MaskGraph | None = None,
+    private: bool = False,
+    turns: int = 4,
+    most_turns: int = 8,
+    sessions: int = 4,
+    bent: Mapping[str, Any] | None = None,
+) -> MaskedTerms:
+    """Terms that fit together, but for what is `bent`: those fields are put in behind the back of their checks."""
+    sites = len(identities)
+    if graph is None:
+        graph = mask_graph(sites, survivors=survivors, colluders=colluders, failure=0.0)
+    lattice, multiplier = Lattice.exact(sites=sites), 1.0
+    if private:
+        lattice = Lattice(
+            Budget(1.0, 1e-6),
+            sites=sites,
+            survivors=survivors,
+            colluders=colluders,
+            # Room for how rarely false claims pass where a site looks at some signatures only.
+            failure=0.0 if graph.complete else 5e-8,
+        )
+        assert lattice.gaussian is not None
+        # Half of mu^2 for each of two turns of all of it.
+        multiplier = 2.0 / lattice.gaussian.mu
+    terms = MaskedTerms(
+        study="a test",
+        roster={name: identity.public for name, identity in identities.items()},
+        survivors=survivors,
+        colluders=colluders,
+        graph=graph,
+        turns=turns,
+        most_turns=most_turns,
+        lattice=lattice,
+        multiplier=multiplier,
+        checks=0 if graph.complete else CHECKS,
+        sessions=sessions,
+    )
+    for name, value in (bent or {}).items():
+        # Weaker than anybody may agree on: so that one check can be seen to fail where others would stand behind it.
+        object.__setattr__(terms, name, value)
+    return terms
+
+
+def masked_company(
+    sites: int = 7,
+    survivors: int = 5,
+    *,
+    task: AnyTask | None = None,
+    identities: Mapping[str, Identity] | None = None,
+    retries: int = 4,
+    seed: int = 0,
+    **more: Any,
+) -> MaskedCompany:
+    """Sites with rows and fresh identities, around an honest hub that no test has to use."""
+    task = covariance() if task is None else task
+    names = [f"site {place}" for place in range(sites)]
+    identities = {name: Identity.fresh() for name in names} if identities is None else identities
+    terms = masked_terms(identities, survivors=survivors, **more)
+    rng = np.random.default_rng(seed)
+    rows = {name: table(rng) for name in names}
+    ledgers: dict[str, Ledger] = {}
+    if terms.lattice.gaussian is not None:
+        spend = terms.lattice.gaussian
+        ledgers = {name: Ledger(epsilon=spend.epsilon, delta=spend.delta) for name in names}
+    members = {
+        name: MaskedMember(
+            name,
+            hub="hub",
+            task=task,
+            rows=DenseRows(rows[name]),
+            share=share_of(terms, place, ledgers.get(name)),
+            terms=terms,
+            identity=identities[name],
+        )
+        for place, name in enumerate(names)
+    }
+    masking = Masking(terms, task)
+    hub: Hub[Any] = Hub(
+        task, star(names).below["hub"], EXACT, terms=Terms(quorum=survivors, retries=retries), exchanges=masking
+    )
+    return MaskedCompany(task, hub, masking, members, ledgers, terms, rows, dict(identities))
+
+
+def sparse_company(sites: int = 12, survivors: int = 8, **more: Any) -> MaskedCompany:
+    """Where each site has a few holders."""
+    return masked_company(sites, survivors, **({"graph": SPARSE} | more))
+
+
+@dataclass
+class EvilHub:
+    """Drives real sites, each as it likes, and keeps all it sees. `refused` says who refused what."""
+
+    them: MaskedCompany
+    nonce: bytes = bytes(KEY)
+    first: int = 0
+    refused: dict[str, str] = field(default_factory=dict)
+    cards: dict[str, bytes] = field(default_factory=dict)
+    shown: dict[str, dict[str, bytes]] = field(default_factory=dict)
+    letters: dict[str, dict[str, bytes]] = field(default_factory=dict)
+    rolls: dict[str, bytes] = field(default_factory=dict)
+    under_roll: dict[bytes, dict[str, bytes]] = field(default_factory=dict)
+    words: dict[tuple[str, int], Words] = field(default_factory=dict)
+    asked: dict[tuple[str, int], bytes] = field(default_factory=dict)
+    told: dict[tuple[str, int], bytes] = field(default_factory=dict)
+    under_list: dict[tuple[int, bytes], dict[str, bytes]] = field(default_factory=dict)
+    shares: dict[tuple[str, str, int], dict[int, bytes]] = field(default_factory=dict)
+    # Private mask keys that the hub has by other ways than shares: by the public half.
+    private: dict[bytes, bytes] = field(default_factory=dict)
+
+    @property
+    def terms(self) -> MaskedTerms:
+        return self.them.terms
+
+    @property
+    def session(self) -> bytes:
+        return self.terms.session(self.nonce, self.first)
+
+    def bound(self, name: str) -> bytes:
+        """What everything that a site says and masks is bound to, once it has signed a roll."""
+        # As the sites have it, whatever a test has made of it.
+        bind: Callable[[bytes, bytes], bytes] = vars(session_module)["bound_to"]
+        return bind(self.session, digest("roll", self.rolls[name]))
+
+    def say(self, name: str, body: Message) -> Message | None:
+        """What a site answers; None if it refuses, or declines."""
+        try:
+            (answer,) = self.them.members[name].receive(Envelope("hub", name, body))
+        except PeerError as error:
+            assert error.peer == "hub"
+            self.refused[name] = "; ".join(filter(None, [self.refused.get(name), error.why]))
+            return None
+        body = answer.body
+        return None if isinstance(body, Return) and body.data == DECLINED else body
+
+    def said(self, name: str, turn: int, step: str, data: bytes = b"", table: Table = ()) -> Return | None:
+        answer = self.say(name, Brief(turn, step, data, table))
+        assert answer is None or isinstance(answer, Return)
+        return answer
+
+    # The exchange of keys.
+
+    def exchange(self, names: Collection[str] | None = None) -> "EvilHub":
+        """As an honest hub would."""
+        self.introduce(names)
+        self.share_out()
+        self.enrol()
+        self.seal()
+        return self
+
+    def introduce(self, names: Collection[str] | None = None) -> None:
+        for name in self.them.names if names is None else names:
+            answer = self.said(name, self.first, "keys", self.nonce)
+            if answer is not None:
+                self.cards[name] = answer.data + answer.signature
+
+    def card(self, name: str) -> Card:
+        return self._read(name, self.cards[name])
+
+    def _read(self, name: str, signed: bytes) -> Card:
+        return Card.read(self.terms, self.terms.places[name], signed[:-SIGNATURE])
+
+    def near(self, name: str) -> dict[str, bytes]:
+        """The cards that are a site's business."""
+        place, mine = self.terms.places[name], self.card(name).holders
+        return {
+            other: signed
+            for other, signed in self.cards.items()
+            if other != name and (place in self.card(other).holders or self.terms.places[other] in mine)
+        }
+
+    def share_out(self, cards: Callable[[str], Mapping[str, bytes]] | None = None) -> None:
+        """Show each site the cards it should see, or those that `cards` says."""
+        for name in self.cards:
+            show = self.near(name) if cards is None else cards(name)
+            answer = self.said(name, self.first, "packets", b"", tuple(show.items()))
+            if answer is not None:
+                self.shown[name], self.letters[name] = dict(show), dict(answer.table)
+
+    def enrol(
+        self,
+        roll: Callable[[str], Mapping[str, bytes]] | None = None,
+        letters: Callable[[str, Mapping[str, bytes]], Mapping[str, bytes]] | None = None,
+    ) -> None:
+        """Have each site sign the roll of all whose letters came, or of the cards that `roll` says."""
+        for name in self.shown:
+            listed = {other: self.cards[other] for other in self.letters} if roll is None else roll(name)
+            data = roll_of(self.terms, {other: signed[:-SIGNATURE] for other, signed in listed.items()})
+            place = self.terms.places[name]
+            dealers = [o for o, raw in self.shown[name].items() if o in listed and place in self._read(o, raw).holders]
+            mail: Mapping[str, bytes] = {o: self.letters.get(o, {}).get(name, b"") for o in dealers}
+            if letters is not None:
+                mail = letters(name, mail)
+            answer = self.said(name, self.first, "roll", data, tuple(mail.items()))
+            if answer is not None:
+                self.rolls[name] = data
+                self.under_roll.setdefault(data, {})[name] = answer.signature
+
+    def seal(self, names: Collection[str] | None = None) -> None:
+        for name in self.rolls if names is None else names:
+            signatures = self.under_roll[self.rolls[name]]
+            self.evidence(name, self.first, "roll claim", "seal", signatures, self._named(self.rolls[name]))
+
+    def _named(self, roll: bytes) -> frozenset[str]:
+        return self.terms.named(roll[: self.terms.bytes_of_bits])
+
+    def evidence(
+        self, name: str, turn: int, claim: str, step: str, signatures: Mapping[str, bytes], among: Collection[str]
+    ) -> Return | None:
+        """Show that enough have signed; where a site looks at some only, claim as many signatures as it takes and hope."""
+        if self.terms.checks == 0:
+            return self.said(name, turn, step, b"", tuple(signatures.items()))
+        padding = [other for other in self.terms.roster if other in among and other not in signatures]
+        padded = {other: signature for other, signature in signatures.items() if other in among}
+        for other in padding[: max(0, self.terms.survivors - len(padded))]:
+            padded[other] = bytes(SIGNATURE)
+        listed = tuple((other, padded[other]) for other in self.terms.roster if other in padded)
+        tree = Tree(listed)
+        wish = self.said(name, turn, claim, self.terms.bits(padded) + tree.root)
+        if wish is None:
+            return None
+        places = drawn(wish.data, self.terms.checks, len(listed))
+        return self.said(name, turn, step, b"", tuple((listed[at][0], listed[at][1] + tree.path(at)) for at in places))
+
+    # A turn.
+
+    def ask(
+        self, turn: int = 0, names: Collection[str] | None = None, question: Question | None = None
+    ) -> dict[str, Words]:
+        question = self.them.task.ask(self.them.task.start()) if question is None else question
+        got: dict[str, Words] = {}
+        for name in self.them.names if names is None else names:
+            answer = self.say(name, Ask(turn, question))
+            if answer is not None:
+                assert isinstance(answer, Masked)
+                got[name] = self.words[name, turn] = answer.words
+                self.asked[name, turn] = question_digest(question)
+        return got
+
+    def tell(
+        self, alive: Collection[str], dead: Collection[str] | None = None, *, to: Collection[str], turn: int = 0
+    ) -> None:
+        """Tell some sites a list of survivors. What they sign is kept."""
+        everybody = set().union(*(self._named(roll) for roll in self.rolls.values()))
+        dead = everybody - set(alive) if dead is None else dead
+        data = self.terms.bits(alive) + self.terms.bits(dead)
+        for name in to:
+            answer = self.said(name, turn, "survivors", data)
+            if answer is not None:
+                self.told[name, turn] = data
+                self.under_list.setdefault((turn, data), {})[name] = answer.signature
+
+    def open(self, names: Collection[str], turn: int = 0) -> None:
+        """Have these sites reveal what they hold for the list they were last told."""
+        for name in names:
+            data = self.told.get((name, turn))
+            if data is None:
+                continue
+            alive = self.terms.named(data[: self.terms.bytes_of_bits])
+            signatures = self.under_list[turn, data]
+            answer = self.evidence(name, turn, "list claim", "open", signatures, alive)
+            if answer is not None:
+                self.learn(name, turn, alive, answer.data)
+
+    def dealers(self, name: str) -> list[str]:
+        """Those of whose secrets a site holds shares, as far as the hub let it know."""
+        place, named = self.terms.places[name], self._named(self.rolls[name])
+        return [
+            other
+            for other in self.terms.roster
+            if other in named
+            and (
+                other == name
+                or (other in self.shown[name] and place in self._read(other, self.shown[name][other]).holders)
+            )
+        ]
+
+    def learn(self, name: str, turn: int, alive: Collection[str], data: bytes) -> None:
+        point = 1 + self.terms.places[name]
+        for at, dealer in enumerate(self.dealers(name)):
+            share = data[SHARE_BYTES * at : SHARE_BYTES * (at + 1)]
+            if int.from_bytes(share, "big") < PRIME:
+                self.shares.setdefault((dealer, "seed" if dealer in alive else "key", turn), {})[point] = share
+
+    def collude(self, name: str) -> None:
+        """Take all that a site knows: its keys, and its shares of others' secrets for all turns."""
+        session = self.them.members[name]._session
+        assert session is not None
+        self.private |= {public_of(key): key for key in session._keys}
+        turns = self.terms.turns
+        for dealer, letter in session._held.items():
+            pieces = [letter[at : at + SHARE_BYTES] for at in range(0, len(letter), SHARE_BYTES)]
+            for at, piece in enumerate(pieces):
+                kind = "seed" if at < turns else "key"
+                key = (dealer, kind, self.first + at % turns)
+                self.shares.setdefault(key, {})[1 + self.terms.places[name]] = piece
+
+    # What comes of it.
+
+    def seed(self, name: str, turn: int = 0) -> bytes | None:
+        """The seed of a site's own mask, if enough of it has been revealed."""
+        expected = self.card(name).seeds[turn - self.first]
+        return self._joined(name, "seed", turn, lambda found: digest("seed", found) == expected)
+
+    def key(self, name: str, public: bytes, turn: int = 0) -> bytes | None:
+        """A site's mask key, if it is known."""
+        known = self.private.get(public)
+        return known or self._joined(name, "key", turn, lambda found: public_of(found) == public)
+
+    def _joined(self, name: str, kind: str, turn: int, fits: Callable[[bytes], bool]) -> bytes | None:
+        held, threshold = self.shares.get((name, kind, turn), {}), self.terms.graph.threshold
+        if len(held) < threshold:
+            return None
+        found = join(held, threshold=threshold)
+        return found if fits(found) else None
+
+    def bare(self, *group: str, turn: int = 0) -> Words | None:
+        """The sum over a group with all masks off, None where a mask stays on."""
+        at = turn - self.first
+        total: Words = np.sum([self.words[name, turn] for name in group], axis=0, dtype=np.uint64)
+        for name in group:
+            masks: list[tuple[bytes, bool]] = []
+            seed = self.seed(name, turn)
+            if seed is None:
+                return None
+            masks.append((digest("own mask", self.bound(name), turn, seed), False))
+            mine, place = self.card(name).keys[at], self.terms.places[name]
+            named = self._named(self.rolls[name])
+            for other, signed in self.shown[name].items():
+                if other not in named or self._cancels(name, other, group, turn):
+                    continue
+                theirs, there = self._read(other, signed).keys[at], self.terms.places[other]
+                purpose = pair_purpose(self.bound(name), turn, place, there)
+                if (private := self.key(name, mine, turn)) is not None:
+                    masks.append((agree(private_key(private), theirs, purpose), not place < there))
+                elif (private := self.key(other, theirs, turn)) is not None:
+                    masks.append((agree(private_key(private), mine, purpose), not place < there))
+                else:
+                    return None
+            add_masks(total, masks, self.asked[name, turn])
+        return total
+
+    def _mask_for(self, name: str, turn: int) -> bytes:
+        """What a key that is all zeros makes of the question that a site was asked."""
+        make: Callable[..., bytes] = vars(masks_module)["digest"]
+        return make("mask", bytes(KEY), self.asked[name, turn])
+
+    def _cancels(self, name: str, other: str, group: Collection[str], turn: int) -> bool:
+        """Whether two of a group put on the mask between them both."""
+        return (
+            other in group
+            and self._mask_for(name, turn) == self._mask_for(other, turn)
+            and self.rolls[name] == self.rolls[other]
+            and self.shown[name][other] == self.cards[other]
+            and self.shown[other].get(name) == self.cards[name]
+        )
+
+
+# For attacks.
+
+
+def nothing(*_: Any, **__: Any) -> None:
+    """In the place of a check."""
+
+
+def same(words: Words | None, *parts: Words) -> bool:
+    """Whether words are the sum of parts, to the last bit."""
+    return words is not None and bool((words == np.sum(parts, axis=0, dtype=np.uint64)).all())
+
+
+def total(them: MaskedCompany, names: Collection[str]) -> Words:
+    found: Words = np.sum([them.part(name) for name in names], axis=0, dtype=np.uint64)
+    return found
+
+
+def began(make: Callable[..., MaskedCompany], **more: Any) -> EvilHub:
+    """Keys exchanged and all parts in."""
+    hub = EvilHub(make(**more)).exchange()
+    hub.ask()
+    assert hub.refused == {}
+    return hub
+
+
+def holders_of(hub: EvilHub, name: str) -> list[str]:
+    return [other for other in hub.them.names if hub.terms.places[other] in hub.card(name).holders]
+
+
+def others(hub: EvilHub, *names: str) -> list[str]:
+    return [name for name in hub.them.names if name not in names]
+
+
+def masks_for_any_question(patch: MonkeyPatch) -> None:
+    """Masks that are the same whatever was asked, so that a check that stands before them can be seen to fail."""
+    patch.setattr(masks_module, "digest", lambda kind, key, asked: key)
+
+
+def other_question(them: MaskedCompany) -> Question:
+    """One that the task might ask as well, in the place of its first."""
+    question = them.task.ask(them.task.start())
+    return Question(question.step, (np.ascontiguousarray(question.arrays[0][:, ::-1]),), question.stage)
+
+
+def pieces_of(letter: bytes) -> list[bytes]:
+    """The shares in a letter, or in what a holder reveals."""
+    return [letter[at : at + SHARE_BYTES] for at in range(0, len(letter), SHARE_BYTES)]
+
+
+def take_every_share(now: MaskedExchange, revealed: dict[str, bytes], alive: Any) -> Pool:
+    """In the place of `_pooled`: nobody compares a share with its digest."""
+    keys, pool = now._keys, Pool(now._terms.graph.threshold)
+    for holder, data in revealed.items():
+        for dealer, share in zip(keys.dealers(holder), pieces_of(data), strict=True):
+            pool.add(dealer, 1 + keys.places[holder], share)
+    return pool
+
+
+def confirm_everything(keys: Keyring, name: str, receipts: bytes) -> None:
+    """In the place of `confirm`: nobody reads the receipts."""
+    for dealer in keys.dealers(name):
+        keys.confirmed.setdefault(dealer, set()).add(name)
+
+
+def join_anything(now: MaskedExchange, pool: Pool, name: str, expected: bytes, seen: Any) -> bytes | None:
+    """In the place of `_joined`: nobody compares a secret with its card."""
+    return pool.join(name)
+
+
+def deep(thing: Any) -> Any:
+    """`companies.picture` for masked members: keys, shares and all, but for what never changes."""
+    if isinstance(thing, Hub):
+        if isinstance(thing._now, MaskedExchange) and thing._now._keys.roll:
+            # Found out when it is first wanted, from the roll alone: so that it has been.
+            thing._now._keys.dealers(thing._now._keys.roll[0])
+        # What makes its turns can be called, and a picture has nothing of what can be called.
+        return picture((thing, vars(thing._exchanges)))
+    if isinstance(thing, MaskedMember):
+        kept = {key: value for key, value in vars(thing).items() if key not in ("_terms", "_identity", "_share")}
+        now, session = thing._now, thing._session
+        seen = {key: value for key, value in kept.items() if key not in ("_now", "_session")}
+        inner = None
+        if session is not None:
+            inner = {k: v for k, v in vars(session).items() if k not in ("_terms", "_identity", "_letters")}
+            inner["_letters"] = session._letters.private_bytes_raw()
+        charges = None if thing._share.ledger is None else thing._share.ledger.charges
+        turn = None if now is None else {slot: getattr(now, slot) for slot in now.__slots__}
+        return picture((seen, _open_doubt(inner), _open_doubt(turn), charges))
+    return picture(thing)
+
+
+def _open_doubt(fields: dict[str, Any] | None) -> Any:
+    if fields is None:
+        return None
+    return {
+        key: (value._seed, value._claim) if type(value).__name__ == "Doubt" else value for key, value in fields.items()
+    }

@@ -1,0 +1,444 @@
+"""A hub that lies about keys, sessions and turns: each attack fails, and succeeds once the check that stops it is taken away."""
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+import eigenveil.protocols.masked.session as session_module
+import eigenveil.protocols.masked.terms as terms_module
+from eigenveil.protocols import Ask
+from eigenveil.protocols.keys import KEY, agree, digest, open_letter, private_key, public_of
+from eigenveil.protocols.masked import Identity, MaskedMember, MaskGraph
+from eigenveil.protocols.masked.masks import add_masks
+from eigenveil.protocols.masked.session import Session
+from eigenveil.protocols.masked.shamir import SHARE_BYTES
+from eigenveil.protocols.masked.terms import Card, MaskedTerms, question_digest
+from protocols.masked.masked_companies import (
+    VICTIM,
+    EvilHub,
+    Words,
+    began,
+    drawn_from,
+    holders_of,
+    masked_company,
+    masks_for_any_question,
+    nothing,
+    other_question,
+    others,
+    power,
+    same,
+    sparse_company,
+    total,
+)
+
+Patch = pytest.MonkeyPatch
+
+
+@pytest.fixture(autouse=True)
+def _seeded(monkeypatch: Patch) -> None:
+    drawn_from(monkeypatch, 2)
+
+
+# Cards.
+
+
+def in_the_middle() -> EvilHub:
+    """The hub shows the victim cards of its own making for everybody else, and reads the letters to them."""
+    hub = EvilHub(masked_company())
+    hub.introduce()
+    stranger = Identity.fresh()
+    letters, keys = bytes(range(KEY)), [bytes(range(1 + at, 1 + at + KEY)) for at in range(hub.terms.turns)]
+    hub.private |= {public_of(key): key for key in keys}
+
+    def forged(name: str) -> bytes:
+        card = Card(public_of(letters), tuple(map(public_of, keys)), hub.card(name).seeds, hub.card(name).holders)
+        raw = card.encode(hub.terms)
+        return raw + stranger.sign(raw)
+
+    fakes = {name: forged(name) for name in others(hub, VICTIM)}
+    hub.share_out(lambda name: fakes if name == VICTIM else hub.near(name))
+    # What the victim sends to others is for keys of the hub's.
+    for name, sealed in hub.letters.get(VICTIM, {}).items():
+        shared = agree(private_key(letters), hub.card(VICTIM).letters, digest("letter", hub.session, VICTIM, name))
+        letter = open_letter(shared, sealed, about=digest("about", hub.session, VICTIM, name))
+        assert letter is not None
+        hub.shares.setdefault((VICTIM, "seed", 0), {})[1 + hub.terms.places[name]] = letter[:SHARE_BYTES]
+    own = {VICTIM: hub.cards[VICTIM]}
+    hub.enrol(lambda name: own | fakes if name == VICTIM else hub.cards)
+    hub.seal()
+    hub.ask()
+    return hub
+
+
+def test_a_hub_in_the_middle_with_keys_of_its_own_gets_no_part(monkeypatch: Patch) -> None:
+    hub = in_the_middle()
+    assert "is not signed by it" in hub.refused[VICTIM]
+    assert (VICTIM, 0) not in hub.words
+    with monkeypatch.context() as one:
+        one.setattr(Session, "_require_signed_card", nothing)
+        # The roll that the victim would go by has nobody else's signature.
+        hub = in_the_middle()
+        assert (VICTIM, 0) not in hub.words
+        one.setattr(Session, "_require_roll_signed", nothing)
+        hub = in_the_middle()
+        assert same(hub.bare(VICTIM), hub.them.part(VICTIM))
+
+
+def cards_kept_back() -> EvilHub:
+    """Two camps of which neither hears of the other, on one roll."""
+    # With the threshold of a complete graph neither camp could put anything back.
+    low = MaskGraph(8, 4, 0, 0.0, 0.0, complete=True)
+    hub = EvilHub(masked_company(sites=9, survivors=7, bent={"graph": low}))
+    hub.introduce()
+    camp = set(hub.them.names[:4])
+    hub.share_out(lambda name: {o: signed for o, signed in hub.near(name).items() if (o in camp) == (name in camp)})
+    hub.enrol()
+    hub.seal()
+    hub.ask()
+    names = hub.them.names
+    hub.tell(names, to=names)
+    hub.open(names)
+    return hub
+
+
+def test_cards_that_are_kept_back_keep_a_site_from_taking_part(monkeypatch: Patch) -> None:
+    hub = cards_kept_back()
+    assert hub.words == {}
+    assert all("cards were kept from it" in hub.refused[name] for name in hub.them.names)
+    monkeypatch.setattr(Session, "_require_all_holders", nothing)
+    hub = cards_kept_back()
+    camp = hub.them.names[:4]
+    assert same(hub.bare(*camp), total(hub.them, camp))
+    assert len(camp) < hub.terms.survivors - hub.terms.colluders
+
+
+def second_card(hub: EvilHub) -> bytes:
+    fresh = Session(hub.terms, "site 6", hub.them.identities["site 6"], hub.nonce, 0)
+    return fresh.introduce() + fresh.sign(0, "keys", digest("return", fresh.introduce()))
+
+
+def swapped_cards() -> EvilHub:
+    """A colluder has signed two cards, and the hub shows them to different sites."""
+    hub = EvilHub(masked_company(private=True))
+    hub.introduce()
+    second = second_card(hub)
+    half = set(hub.them.names[:3])
+    hub.share_out(lambda name: hub.near(name) | ({"site 6": second} if name in half else {}))
+    hub.enrol(lambda name: hub.cards | ({"site 6": second} if name in half else {}))
+    hub.seal()
+    hub.ask()
+    hub.tell(hub.them.names, to=hub.them.names)
+    hub.open(hub.them.names)
+    return hub
+
+
+def test_a_site_with_two_cards_gets_no_roll_signed(monkeypatch: Patch) -> None:
+    hub = swapped_cards()
+    assert not hub.words
+    assert all(not ledger.charges for ledger in hub.them.ledgers.values())
+    with monkeypatch.context() as one:
+        # All would give their parts, and pay for them, in a turn that cannot be ended: their lists are bound to two rolls.
+        one.setattr(Session, "_require_roll_signed", nothing)
+        hub = swapped_cards()
+        assert len(hub.words) == 7
+        assert all(len(ledger.charges) == 1 for ledger in hub.them.ledgers.values())
+        assert hub.shares == {}
+    # The signer of two cards is none of those who compare them with the roll. One that has seen another card does not sign.
+    hub = EvilHub(masked_company())
+    hub.introduce()
+    hub.share_out()
+    hub.enrol(lambda name: hub.cards | {"site 6": second_card(hub)})
+    assert hub.under_roll == {}
+    assert all("other cards than this site has seen" in why for why in hub.refused.values())
+    monkeypatch.setattr(Session, "_require_same_cards", nothing)
+    hub = EvilHub(masked_company())
+    hub.introduce()
+    hub.share_out()
+    hub.enrol(lambda name: hub.cards | {"site 6": second_card(hub)})
+    assert len(hub.rolls) == 7
+
+
+def private_roll(patch: Patch) -> EvilHub:
+    """The victim alone is shown a roll on which no holder of its is honest: it makes masks with colluders only.
+
+    It has sent shares of its seed to its honest holders before, and they reveal them for what they take for the same roll.
+    """
+    draw = Session._draw_holders
+    patch.setattr(Session, "_draw_holders", lambda one: HOLDERS if one._name == VICTIM else draw(one))
+    graph = MaskGraph(holders=4, threshold=3, loss=0, failure=0.0, abort=0.0, complete=False)
+    hub = EvilHub(sparse_company(graph=graph, colluders=2))
+    hub.introduce()
+    near = {name: hub.near(name) for name in hub.them.names}
+    mine = holders_of(hub, VICTIM)
+    near[VICTIM] = {name: signed for name, signed in near[VICTIM].items() if name in mine}
+    hub.share_out(near.__getitem__)
+    short = {name: signed for name, signed in hub.cards.items() if name not in mine[:2]}
+    hub.enrol(lambda name: short if name == VICTIM else hub.cards)
+    hub.seal()
+    hub.ask()
+    rest = others(hub, VICTIM)
+    hub.tell(hub.them.names, to=rest)
+    hub.open(rest)
+    for name in mine[2:]:
+        hub.collude(name)
+    return hub
+
+
+HOLDERS = frozenset({8, 9, 10, 11})
+
+
+def test_a_roll_for_one_site_alone_is_not_sealed(monkeypatch: Patch) -> None:
+    hub = private_roll(monkeypatch)
+    assert set(hub.refused) == {VICTIM}
+    assert "asked to see are not there" in hub.refused[VICTIM]
+    assert (VICTIM, 0) not in hub.words
+    # Its seed is no secret any more, and masks nothing.
+    assert hub.seed(VICTIM) is not None
+    monkeypatch.setattr(Session, "_require_roll_signed", nothing)
+    hub = private_roll(monkeypatch)
+    assert hub.refused == {}
+    assert same(hub.bare(VICTIM), hub.them.part(VICTIM))
+
+
+# Keys of low order.
+
+
+def low_order() -> EvilHub:
+    """A colluder's card has keys with which everybody agrees on zero."""
+    hub = EvilHub(masked_company())
+    hub.introduce()
+    card = hub.card("site 6")
+    ones = (1).to_bytes(KEY, "little")
+    raw = Card(card.letters, (ones,) * hub.terms.turns, card.seeds, card.holders).encode(hub.terms)
+    session = hub.them.members["site 6"]._session
+    assert session is not None
+    hub.cards["site 6"] = raw + session.sign(0, "keys", digest("return", raw))
+    return hub
+
+
+def test_keys_of_low_order_are_refused(monkeypatch: Patch) -> None:
+    def run() -> EvilHub:
+        hub = low_order()
+        signed = hub.cards["site 6"]
+        cards = {name: card for name, card in hub.cards.items() if name not in (VICTIM, "site 6")}
+        answer = hub.said(VICTIM, 0, "packets", b"", (*cards.items(), ("site 6", signed)))
+        if answer is not None:
+            session = hub.them.members[VICTIM]._session
+            assert session is not None
+            session.roll = frozenset(hub.them.names)
+            hub.shown[VICTIM] = cards | {"site 6": signed}
+        return hub
+
+    hub = run()
+    assert "a key that is none" in hub.refused[VICTIM]
+    session = hub.them.members[VICTIM]._session
+    assert session is not None and session._cards == {}
+    monkeypatch.setattr(terms_module, "is_public_key", lambda key: True)
+    hub = run()
+    session = hub.them.members[VICTIM]._session
+    assert session is not None
+    # Behind it, the library refuses to agree on zero.
+    with pytest.raises(ValueError, match=r".+"):
+        session.masks(0)
+
+    def agree_on_anything(private: X25519PrivateKey, public: bytes, purpose: bytes) -> bytes:
+        ones = int.from_bytes(public, "little") == 1
+        shared = bytes(KEY) if ones else private.exchange(X25519PublicKey.from_public_bytes(public))
+        return HKDF(SHA256(), KEY, salt=b"eigenveil masked sums 1", info=purpose).derive(shared)
+
+    monkeypatch.setattr(session_module, "agree", agree_on_anything)
+    purpose = session_module.pair_purpose(session._bound, 0, 0, 6)
+    anybody = private_key(bytes(KEY))
+    assert (agree_on_anything(anybody, (1).to_bytes(KEY, "little"), purpose), True) in session.masks(0)
+
+
+# Sessions and turns.
+
+
+def test_a_session_and_a_turn_are_begun_once() -> None:
+    hub = began(masked_company)
+    card = hub.cards[VICTIM]
+    again = hub.said(VICTIM, 0, "keys", hub.nonce)
+    assert again is not None and again.data + again.signature == card
+    assert hub.said(VICTIM, 0, "keys", bytes([1]) * KEY) is None
+    assert "begun with other keys" in hub.refused[VICTIM]
+    assert hub.ask(3, [VICTIM]) != {}
+    for turn in (0, 1, 2):
+        assert hub.ask(turn, [VICTIM]) == {}
+        assert "in turn 3" in hub.refused[VICTIM]
+        assert hub.said(VICTIM, turn, "keys", hub.nonce) is None
+    assert hub.ask(4, [VICTIM]) == {}
+    assert "no keys are agreed on" in hub.refused[VICTIM]
+
+
+def test_what_was_signed_in_one_session_says_nothing_in_the_next() -> None:
+    """Cards, rolls and lists of an earlier session are not taken, even by sites that made them."""
+    them = masked_company()
+    old = EvilHub(them).exchange()
+    old.ask()
+    old.tell(them.names, to=them.names)
+    new = EvilHub(them, nonce=bytes([7]) * KEY, first=1)
+    new.introduce()
+    new.share_out(old.near)
+    assert set(new.refused) == set(them.names)
+    assert all("is not signed by it" in why for why in new.refused.values())
+    new = EvilHub(them, nonce=bytes([8]) * KEY, first=2).exchange()
+    new.ask(2)
+    new.tell(them.names, to=them.names[:2], turn=2)
+    new.under_list[2, new.told[VICTIM, 2]] = old.under_list[0, old.told[VICTIM, 0]]
+    new.open([VICTIM], turn=2)
+    assert "0 sites have signed" in new.refused[VICTIM]
+
+
+def test_there_are_no_more_sessions_than_were_agreed_on() -> None:
+    them = masked_company(sessions=2)
+    for first in range(3):
+        hub = EvilHub(them, nonce=bytes([first]) * KEY, first=first)
+        hub.introduce([VICTIM])
+        assert (VICTIM in hub.cards) == (first < 2)
+    assert "as often as was agreed on" in hub.refused[VICTIM]
+    # Without that bound a hub has a site draw its holders until it likes them.
+    object.__setattr__(them.terms, "sessions", 100)
+    drawn = set()
+    for first in range(3, 8):
+        hub = EvilHub(them, nonce=bytes([first]) * KEY, first=first)
+        hub.introduce([VICTIM])
+        drawn.add(hub.cards[VICTIM])
+    assert len(drawn) == 5
+
+
+def test_there_are_no_more_turns_than_were_agreed_on() -> None:
+    them = masked_company(turns=4, most_turns=2)
+    hub = EvilHub(them).exchange()
+    assert hub.ask(1, [VICTIM]) != {}
+    for turn in (2, 3):
+        assert hub.ask(turn, [VICTIM]) == {}
+        assert hub.said(VICTIM, turn, "keys", bytes(KEY)) is None
+    assert "the study has 2" in hub.refused[VICTIM]
+    object.__setattr__(them.terms, "most_turns", 4)
+    for turn in (2, 3):
+        assert hub.ask(turn, [VICTIM]) != {}
+
+
+def back_and_forth() -> tuple[EvilHub, Words]:
+    """Asked in turn 0, then in turn 1, then in turn 0 something else."""
+    hub = EvilHub(masked_company(task=power())).exchange()
+    first = hub.ask(0, [VICTIM])[VICTIM]
+    hub.ask(1, [VICTIM])
+    second = hub.ask(0, [VICTIM], other_question(hub.them))
+    return hub, first - second.get(VICTIM, first)
+
+
+def test_a_turn_that_is_over_is_not_gone_back_to(monkeypatch: Patch) -> None:
+    """Its masks have served: the difference of two parts under them is bare."""
+    hub, difference = back_and_forth()
+    assert "spoke of turn 0 in turn 1" in hub.refused[VICTIM]
+    assert not difference.any()
+    monkeypatch.setattr(MaskedMember, "_require_round", nothing)
+    for bare in (False, True):
+        if bare:
+            # Another question has other masks, too.
+            masks_for_any_question(monkeypatch)
+        hub, difference = back_and_forth()
+        assert difference.any()
+        assert same(difference + hub.them.part(VICTIM, other_question(hub.them)), hub.them.part(VICTIM)) == bare
+
+
+def test_asked_again_a_site_sends_the_same_bytes_and_in_a_new_turn_others() -> None:
+    hub = began(masked_company, private=True)
+    member, ledger = hub.them.members[VICTIM], hub.them.ledgers[VICTIM]
+    question = hub.them.task.ask(None)
+    first = hub.say(VICTIM, Ask(0, question))
+    assert [charge.label for charge in ledger.charges] == ["covariance"]
+    for _ in range(3):
+        assert hub.say(VICTIM, Ask(0, question)) is first
+    session = member._session
+    assert session is not None
+    before = set(session.masks(0))
+    hub.ask(1, [VICTIM])
+    assert [charge.label for charge in ledger.charges] == ["covariance"] * 2
+    assert not before & set(session.masks(1))
+    bare = []
+    for turn in (0, 1):
+        words = hub.words[VICTIM, turn].copy()
+        add_masks(words, [(key, not plus) for key, plus in session.masks(turn)], question_digest(question))
+        bare.append(words)
+    assert same(bare[0], hub.them.part(VICTIM))
+    # The rows are the same, so it is the noise that differs, in every number.
+    assert (bare[0] != bare[1]).all()
+
+
+# The same identities in a second study.
+
+
+def second_study() -> EvilHub:
+    """The hub takes the name of a session, and the signatures under a list, from a study that ended."""
+    ids = {f"site {at}": Identity.fresh() for at in range(12)}
+    before = began(sparse_company, identities=ids)
+    rest = others(before, VICTIM)
+    before.tell(rest, to=rest)
+    (old,) = before.under_list
+    hub = began(sparse_company, identities=ids)
+    dead = holders_of(hub, VICTIM)[:3]
+    hub.tell(rest, to=dead)
+    hub.under_list[old] = before.under_list[old] | hub.under_list[old]
+    hub.tell(hub.them.names, to=others(hub, *dead))
+    hub.open(hub.them.names)
+    return hub
+
+
+def test_signatures_of_an_earlier_study_are_worth_nothing_in_the_next(monkeypatch: Patch) -> None:
+    """Identities, terms and the hub's name for the session are the same. The roll has everybody's fresh card."""
+    hub = second_study()
+    assert set(hub.refused) == set(holders_of(hub, VICTIM)[:3])
+    assert hub.bare(VICTIM) is None
+    monkeypatch.setattr(session_module, "bound_to", lambda session, roll: session)
+    hub = second_study()
+    assert hub.refused == {}
+    assert same(hub.bare(VICTIM), hub.them.part(VICTIM))
+
+
+def old_cards() -> EvilHub:
+    """The cards, letters and signatures under the roll of an earlier study, and what was learned in it, used on the victim."""
+    ids = {f"site {at}": Identity.fresh() for at in range(7)}
+    before = began(masked_company, identities=ids)
+    hub = EvilHub(masked_company(identities=ids))
+    hub.introduce([VICTIM])
+    hub.cards = before.cards | hub.cards
+    hub.share_out(lambda name: {other: card for other, card in before.cards.items() if other != name})
+    hub.letters |= {name: letters for name, letters in before.letters.items() if name != VICTIM}
+    hub.shown = {VICTIM: hub.shown[VICTIM]}
+    hub.enrol(lambda name: before.cards)
+    hub.enrol(lambda name: hub.cards)
+    hub.under_roll[hub.rolls[VICTIM]] |= before.under_roll[before.rolls[VICTIM]]
+    hub.seal([VICTIM])
+    hub.ask(names=[VICTIM])
+    return hub
+
+
+def test_cards_of_an_earlier_study_are_on_no_roll_that_is_sealed(monkeypatch: Patch) -> None:
+    """They are signed by those whose they are, for a session of this name. Yet a roll has the cards of all who sign it."""
+    hub = old_cards()
+    why = hub.refused[VICTIM]
+    assert "other cards than this site has seen" in why and "0 sites have signed, and 5 must" in why
+    assert hub.words == {}
+    monkeypatch.setattr(Session, "_require_roll_signed", nothing)
+    assert len(old_cards().words) == 1
+
+
+def test_the_terms_are_part_of_what_is_signed(monkeypatch: Patch) -> None:
+    """Sites that agreed on other terms do not understand each other."""
+    ids = {f"site {at}": Identity.fresh() for at in range(7)}
+    one, two = masked_company(identities=ids), masked_company(identities=ids, survivors=6)
+    hub = EvilHub(one)
+    one.members["site 6"] = two.members["site 6"]
+    hub.introduce()
+    hub.share_out()
+    assert "site 6" not in hub.shown
+    assert all("site 6 is not signed" in hub.refused[name] for name in hub.them.names[:6])
+    monkeypatch.setattr(MaskedTerms, "digest", b"the same")
+    one, two = masked_company(identities=ids), masked_company(identities=ids, survivors=6)
+    one.members["site 6"] = two.members["site 6"]
+    hub = EvilHub(one).exchange()
+    assert hub.refused == {}
