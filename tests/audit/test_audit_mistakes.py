@@ -11,7 +11,7 @@ from eigenveil.audit import CASES, audit
 from eigenveil.audit.cases import sites
 from eigenveil.linalg import Array
 from eigenveil.privacy import Domain, Histories, Neighbours, mechanism
-from eigenveil.privacy.noise.paired import PairedSteps
+from eigenveil.privacy.integers.paired import PairedSteps
 from eigenveil.privacy.noise.steps import distance_in_steps
 from eigenveil.protocols.masked.session import Session
 

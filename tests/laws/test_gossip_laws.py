@@ -18,7 +18,7 @@ from eigenveil.audit.cases.messages import evened
 from eigenveil.linalg import Array
 from eigenveil.linalg.graphs import Graph
 from eigenveil.privacy import Bounded, Domain, Noise, gram_sensitivity
-from eigenveil.privacy.noise.paired import PairedSteps
+from eigenveil.privacy.integers.paired import PairedSteps
 from eigenveil.privacy.noise.steps import distance_in_steps, step_of, unpack, values_of
 from eigenveil.protocols import Envelope
 from eigenveil.protocols.gossip import Outgoing, PairKeys, PeerNoise, Plain

@@ -4,10 +4,10 @@ from eigenveil.privacy.accounting import Budget, Loss, compose_mu, delta_of, eps
 from eigenveil.privacy.facts import GuaranteeFacts
 from eigenveil.privacy.guarantee import Guarantee
 from eigenveil.privacy.integers.lattice import Lattice
+from eigenveil.privacy.integers.paired import PairedPart, Pairing
 from eigenveil.privacy.integers.share import Share, read
 from eigenveil.privacy.ledger import Charge, Ledger, Reserve, Slot
 from eigenveil.privacy.mechanism import Exact, Gaussian, Mechanism, Portion
-from eigenveil.privacy.noise.paired import PairedPart, Pairing
 from eigenveil.privacy.noise.steps import pack, packed_size, unpack
 from eigenveil.privacy.noise.stream import Noise
 from eigenveil.privacy.sensitivity import (

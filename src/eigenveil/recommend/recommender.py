@@ -14,11 +14,12 @@ from sklearn.utils.validation import check_is_fitted
 from eigenveil.data.rows import Rows, in_silence
 from eigenveil.errors import ParameterError, ParameterWarning, ProtocolError, QuorumLost, require, require_param
 from eigenveil.estimators.checks import budget_of, rank_of, seed_of
+from eigenveil.estimators.federated.parties import place_of_noise
 from eigenveil.estimators.federated.request import SitesRequest
 from eigenveil.estimators.federated.rules import masks_of, share_of
 from eigenveil.estimators.federated.simulation import Federation
 from eigenveil.estimators.rounds import Unfinished, Watch
-from eigenveil.estimators.settings import place_of_noise, settings_of
+from eigenveil.estimators.settings import settings_of
 from eigenveil.estimators.sites import Columns
 from eigenveil.linalg import Array
 from eigenveil.params import RecommenderParams, checked, param, parameters

@@ -19,7 +19,7 @@ from eigenveil.estimators.gossip.simulation import Gossip
 from eigenveil.estimators.rounds import Watch
 from eigenveil.linalg import Array
 from eigenveil.privacy import Exact
-from eigenveil.privacy.noise.paired import PairedSteps
+from eigenveil.privacy.integers.paired import PairedSteps
 from eigenveil.privacy.noise.steps import distance_in_steps, pack, step_of, unpack, values_of
 from eigenveil.protocols.gossip.terms import Among
 from eigenveil.protocols.messages import Pass

@@ -17,6 +17,7 @@ from eigenveil.errors import require
 from eigenveil.estimators.federated.masks import masked_terms
 from eigenveil.estimators.federated.request import SitesRequest
 from eigenveil.estimators.private.curator import noise_floor
+from eigenveil.estimators.settings import settings_of
 from eigenveil.papers.noise_scales import fedpower_multiplier
 from eigenveil.privacy import (
     Budget,
@@ -38,7 +39,7 @@ from eigenveil.protocols.star.layout import star, tree
 from eigenveil.tasks import Question
 from eigenveil.tasks.fit.task import Found, Setting, WholeFit
 
-__all__ = ["NOTHING_ASKED", "Parties"]
+__all__ = ["NOTHING_ASKED", "Parties", "place_of_noise", "sites_settings"]
 
 NOTHING_ASKED: Final = NO_PRIVACY["fit"]
 # What is spent stays this far below what may be, relatively, so that rounding in either account never refuses the last release.
@@ -320,3 +321,30 @@ class Parties:
         if terms.lattice.gaussian is not None:
             ledger = self.ledgers.setdefault(name, Ledger.continued(terms.lattice.gaussian, charges, {}))
         return Share(terms.lattice, ledger, self._noise_for(name), terms.multiplier, terms.several)
+
+
+def sites_settings(parties: Parties, *, sites: int, rounds: int | None, sent: int | None) -> dict[str, Any]:
+    """Of a fit of so many `sites` around a hub, as the party knows it that writes the model: `sent` are bytes."""
+    request, plan = parties.request, parties.request.plan
+    return settings_of(
+        mechanism=plan.method,
+        why=plan.reason,
+        neighbours=request.neighbours if request.private else None,
+        trust=place_of_noise(request),
+        topology="star" if request.fanout is None else f"tree of fan-out {request.fanout}",
+        sites=sites,
+        rounds=rounds,
+        bytes=sent,
+        calibration="paper" if request.published else "exact",
+        width=plan.width,
+    )
+
+
+def place_of_noise(request: SitesRequest) -> str:
+    """Who is trusted with what, in a few words."""
+    if request.masks is not None:
+        survivors, colluders = request.masks
+        return f"masked, {survivors} survivors of whom {colluders} may collude"
+    if request.at_sites is not None:
+        return "both" if request.at_hub is not None else "site"
+    return "curator" if request.at_hub is not None else "none"

@@ -13,11 +13,11 @@ from eigenveil.errors import ProtocolError, require
 from eigenveil.estimators.federated.asking import budgets_of, request_of
 from eigenveil.estimators.federated.guarantee import federated_promise
 from eigenveil.estimators.federated.masks import masked_room
+from eigenveil.estimators.federated.parties import sites_settings
 from eigenveil.estimators.federated.request import SitesRequest
 from eigenveil.estimators.federated.simulation import Federation
 from eigenveil.estimators.fitted import FittedPCA
 from eigenveil.estimators.rounds import Unfinished, Watch
-from eigenveil.estimators.settings import sites_settings
 from eigenveil.estimators.sites import Held, read_site, read_sites
 from eigenveil.linalg import Array
 from eigenveil.params import FederatedParams, checked, param, parameters

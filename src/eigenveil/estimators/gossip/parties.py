@@ -15,15 +15,16 @@ from eigenveil.data.rows import Rows
 from eigenveil.errors import require
 from eigenveil.estimators.gossip.request import PeersRequest, directions_of
 from eigenveil.estimators.private.curator import noise_floor
+from eigenveil.estimators.settings import settings_of
 from eigenveil.linalg import Array, orthonormal
-from eigenveil.plan import SegmentsPlan, iterates
+from eigenveil.plan import SegmentsPlan, SitesPlan, iterates
 from eigenveil.privacy import Exact, Gaussian, Ledger, Noise, PairedPart
 from eigenveil.protocols.gossip import GossipTerms, Outgoing, Paired, PairKeys, Peer, PeerNoise, PeerTurn, Plain
 from eigenveil.protocols.keys import Identity, digest
 from eigenveil.tasks.fit.split import Split, split_budget
 from eigenveil.tasks.fit.task import Found, Study
 
-__all__ = ["PeerParties"]
+__all__ = ["PeerParties", "peers_settings"]
 
 # What is spent stays this far below what may be, relatively, so that rounding never refuses the last release.
 _MARGIN: Final = 1e-10
@@ -197,3 +198,21 @@ def _as_bytes(array: object) -> bytes:
         return b"none"
     numbers = np.ascontiguousarray(array, dtype="<f8")
     return repr(numbers.shape).encode() + numbers.tobytes()
+
+
+def peers_settings(parties: PeerParties, *, peers: int, rounds: int, sent: int | None) -> dict[str, Any]:
+    """Of a fit of so many `peers` without a hub, as the peer knows it that writes the model: `sent` are bytes."""
+    request, plan = parties.request, parties.request.plan
+    return settings_of(
+        mechanism=request.method,
+        why=plan.reason,
+        neighbours=request.neighbours if request.private else None,
+        noise=request.noise,
+        graph=f"{len(request.graph.names)} peers, {len(request.graph.edges)} edges",
+        consensus=request.consensus,
+        steps=parties.terms.among(()).mixing.steps,
+        peers=peers,
+        rounds=rounds,
+        bytes=sent,
+        width=plan.width if isinstance(plan, SitesPlan) else 1,
+    )

@@ -16,13 +16,13 @@ from eigenveil.estimators.federated.rules import require_enough, require_few_rou
 from eigenveil.estimators.fitted import FittedPCA
 from eigenveil.estimators.gossip.graph import read_graph
 from eigenveil.estimators.gossip.guarantee import gossip_promise
+from eigenveil.estimators.gossip.parties import peers_settings
 from eigenveil.estimators.gossip.request import PeersRequest
 from eigenveil.estimators.gossip.rules import NoiseKind, noise_of, peers_plan, quorum_of, require_people
 from eigenveil.estimators.gossip.scores import PublishedScores, ReadyScores
 from eigenveil.estimators.gossip.simulation import Gossip
 from eigenveil.estimators.gossip.warn import warnings_of
 from eigenveil.estimators.rounds import Unfinished, Watch
-from eigenveil.estimators.settings import peers_settings
 from eigenveil.estimators.sites import Held, read_sites
 from eigenveil.linalg import Array
 from eigenveil.linalg.graphs import Graph

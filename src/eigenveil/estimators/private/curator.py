@@ -10,6 +10,7 @@ import numpy as np
 from numpy.random import Generator
 
 from eigenveil.data.rows import Rows
+from eigenveil.estimators.settings import settings_of
 from eigenveil.linalg import Array, Subspace, orthonormal
 from eigenveil.papers.noise_scales import fpca_scale, ppm_multiplier
 from eigenveil.plan import Choice, Mechanisms, Plan, predict
@@ -33,7 +34,7 @@ from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tasks.fit.split import split_budget
 from eigenveil.tasks.fit.task import Found, Study
 
-__all__ = ["Curator", "Findings", "Request"]
+__all__ = ["Curator", "Findings", "Request", "curator_settings"]
 
 Calibration = Literal["exact", "paper"]
 
@@ -220,3 +221,15 @@ def _rank_for(subspace: Subspace, trace: float, fraction: float, floor: float) -
     enough = np.flatnonzero(np.cumsum(eigenvalues) >= fraction * trace * (1 - 1e-12))
     wanted = int(enough[0]) + 1 if len(enough) else subspace.rank
     return max(1, min(wanted, above)) if floor > 0 else max(1, wanted)
+
+
+def curator_settings(request: Request, plan: Plan, *, private: bool) -> dict[str, Any]:
+    """Of a fit of one table."""
+    return settings_of(
+        mechanism=plan.chosen.mechanism,
+        why=plan.reason,
+        neighbours=request.neighbours if private else None,
+        calibration=request.calibration,
+        width=plan.chosen.width,
+        iterations=len(plan.chosen.shares),
+    )

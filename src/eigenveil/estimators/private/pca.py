@@ -8,8 +8,7 @@ from eigenveil.data.rows import Rows, WeightedRows, counts_people, in_silence
 from eigenveil.errors import require_param
 from eigenveil.estimators.checks import SharedLedger, budget_of, center_of, rank_and_fraction, seed_of
 from eigenveil.estimators.fitted import FittedPCA, read_rows, without_person
-from eigenveil.estimators.private.curator import Curator, Request
-from eigenveil.estimators.settings import curator_settings
+from eigenveil.estimators.private.curator import Curator, Request, curator_settings
 from eigenveil.params import PrivateParams, checked, parameters
 from eigenveil.privacy import Ledger, Neighbours, Noise
 from eigenveil.tasks.fit.bounds import RowBounds

@@ -11,8 +11,7 @@ from typing import Final, final
 from eigenveil.errors import PeerError, ProtocolError, require
 from eigenveil.estimators.fitted import model_of
 from eigenveil.estimators.gossip.guarantee import gossip_promise
-from eigenveil.estimators.gossip.parties import PeerParties
-from eigenveil.estimators.settings import peers_settings
+from eigenveil.estimators.gossip.parties import PeerParties, peers_settings
 from eigenveil.model import Model
 from eigenveil.network.agents.durable import Desk, Happening, Letter, Tell, opened
 from eigenveil.network.agents.refusals import Refusals

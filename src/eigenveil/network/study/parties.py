@@ -8,10 +8,9 @@ from typing import Any
 from eigenveil.errors import ParameterError, require, require_param
 from eigenveil.estimators import FederatedPCA, GossipPCA
 from eigenveil.estimators.federated.guarantee import federated_promise
-from eigenveil.estimators.federated.parties import Parties
+from eigenveil.estimators.federated.parties import Parties, sites_settings
 from eigenveil.estimators.fitted import model_of
 from eigenveil.estimators.gossip.parties import PeerParties
-from eigenveil.estimators.settings import sites_settings
 from eigenveil.model import Model
 from eigenveil.network.study.file import StudyFile
 from eigenveil.params.declarations.study import said_in_file

@@ -6,7 +6,7 @@ from typing import final
 from eigenveil.errors import PeerError, ProtocolError, require
 from eigenveil.linalg import Array
 from eigenveil.privacy import Bounded, Mechanism, Noise, PairedPart
-from eigenveil.privacy.noise.paired import PairedSteps
+from eigenveil.privacy.integers.paired import PairedSteps
 from eigenveil.privacy.noise.steps import pack
 from eigenveil.protocols.gossip.terms import Among, GossipTerms
 from eigenveil.protocols.keys import KEY, Identity, agree, digest, is_public_key, private_key, public_of, signed_by
