@@ -113,7 +113,7 @@ def _survivors(asked: PlanParams) -> int | None:
     if not isinstance(asked.survivors, float):
         return asked.survivors
     # Only then: the estimators take a while to load.
-    from eigenveil.estimators.federated_terms import share_of
+    from eigenveil.estimators.federated_rules import share_of
 
     return share_of("survivors", asked.survivors, asked.sites)
 
