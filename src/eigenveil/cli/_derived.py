@@ -26,6 +26,7 @@ def with_options(
     panels: Mapping[str, str] | None = None,
     unless: str | None = None,
     words: Words | None = None,
+    alone: bool = False,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command an option for each parameter of `params` but those in `leave`.
 
@@ -33,8 +34,8 @@ def with_options(
     command imports anything heavy. A `ParameterError` in it is said in the words of its options, and X, the rows of an
     estimator, as `rows`. `panels` are other headings for those of the declarations, and `ahead` are options of the
     command's own that come first. With the command's own switch `unless`, such as --resume, no option is needed, and
-    `settings` is None; `written_out` says which were given all the same. A command that has its own `words` for parameters
-    settles what its options mean together, and checks them itself.
+    `settings` is None; `written_out` says which were given all the same. With `alone` each value is checked by itself, and
+    what they mean together is for the command to settle. `words` are other words for parameters than those of the options.
     """
     known = {name: one for name, one in declared(params).items() if "cli" in one.param.surfaces and name not in leave}
 
@@ -51,7 +52,7 @@ def with_options(
         def run(**given: Any) -> None:
             try:
                 settings = _settings(known, given, said, unless)
-                command(settings=settings if words or settings is None else _checked(params, settings), **given)
+                command(settings=None if settings is None else _checked(params, settings, alone=alone), **given)
             except ParameterError as error:
                 raise ValueError(error.said(said)) from error
 
@@ -75,12 +76,12 @@ def _settings(
     return settings
 
 
-def _checked(params: type, settings: dict[str, Any]) -> dict[str, Any]:
+def _checked(params: type, settings: dict[str, Any], *, alone: bool) -> dict[str, Any]:
     others = {name: one.default for name, one in declared(params).items() if name not in settings}
     # Values of a class of which the command itself sees to a required one can only be checked by the command.
     if MISSING in others.values():
         return settings
-    found = vars(checked(params, SimpleNamespace(**settings, **others)))
+    found = vars(checked(params, SimpleNamespace(**settings, **others), alone=alone))
     return {name: found[name] for name in settings}
 
 

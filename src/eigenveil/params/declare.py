@@ -236,15 +236,18 @@ def _default(one: dataclasses.Field[Any]) -> Any:
     return one.default if one.default_factory is MISSING else one.default_factory()
 
 
-def checked(kind: type[Kind], asked: Any, *, given: Collection[str] = (), strict: bool = False) -> Kind:
+def checked(
+    kind: type[Kind], asked: Any, *, given: Collection[str] = (), strict: bool = False, alone: bool = False
+) -> Kind:
     """The parameters of `asked`, checked and in their plain form, as a `kind`; a `ParameterError` for the first bad one.
 
     Those named in `given` were written out, on a command line or in a file: they are refused wherever they mean nothing.
-    With `strict` all are also within the limits of a study file.
+    With `strict` all are also within the limits of a study file. With `alone` each is checked by itself, where it is not
+    yet known what they mean together.
     """
     known = declared(kind)
     found = {name: _checked(one, getattr(asked, name), strict=strict) for name, one in known.items()}
-    for name, one in known.items():
+    for name, one in known.items() if not alone else ():
         idle = one.param.lenient or one.at_default(found[name])
         if one.param.only is None or (idle and name not in given):
             continue

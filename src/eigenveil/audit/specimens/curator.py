@@ -109,8 +109,8 @@ def _uncut(domain: Domain) -> Region:
 class _QuietPCA(PrivatePCA):
     """A `PrivatePCA` whose noise is a fifth too small."""
 
-    def _request(self, rows: Rows, *, private: bool) -> Request:
-        request = super()._request(rows, private=private)
+    def _request(self, asked: PrivatePCA, rows: Rows, *, private: bool) -> Request:
+        request = super()._request(asked, rows, private=private)
         return replace(request, bounds=cast(RowBounds, _OtherBounds(request.bounds, _quiet)))
 
 
@@ -118,8 +118,8 @@ class _QuietPCA(PrivatePCA):
 class _UncutPCA(PrivatePCA):
     """A `PrivatePCA` that forgot to cut rows to `row_bound`."""
 
-    def _request(self, rows: Rows, *, private: bool) -> Request:
-        request = super()._request(rows, private=private)
+    def _request(self, asked: PrivatePCA, rows: Rows, *, private: bool) -> Request:
+        request = super()._request(asked, rows, private=private)
         return replace(request, bounds=cast(RowBounds, _OtherBounds(request.bounds, _uncut)))
 
 

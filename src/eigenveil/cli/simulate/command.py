@@ -68,7 +68,7 @@ class _Job:
 
 
 @errors_as_lines
-@with_options(SimulateParams, ahead=("sites", "split"), panels=simulating.PANELS)
+@with_options(SimulateParams, alone=True, ahead=("sites", "split"), panels=simulating.PANELS)
 def simulate(
     context: typer.Context,
     data: option.Data,

@@ -38,7 +38,7 @@ def group() -> None:
 
 @study.command()
 @errors_as_lines
-@with_options(NewStudy, words=in_new(columns="--columns"))
+@with_options(NewStudy, alone=True, words=in_new(columns="--columns"))
 def new(
     file: choice.File,
     settings: dict[str, Any],

@@ -102,12 +102,12 @@ class PrivatePCA(SharedLedger, PrivateParams, FittedPCA):
         rows = read_rows(self, X, reset=True, ensure_min_samples=2, ensure_min_features=2)
         if person is not None:
             rows = WeightedRows.by_person(rows, person)
-        request = asked._request(rows, private=budget is not None)
+        request = self._request(asked, rows, private=budget is not None)
         _require_rows(rows, request, private=budget is not None)
         ledger = None if budget is None else asked.ledger
         if budget is not None and ledger is None:
             ledger = Ledger(epsilon=budget.epsilon, delta=budget.delta)
-        noise, rng = asked._randomness()
+        noise, rng = _randomness(asked.random_state)
         found = Curator(request, budget, ledger, noise, rng).fit(rows)
         self.ledger_ = ledger
         self.plan_ = found.plan
@@ -123,10 +123,10 @@ class PrivatePCA(SharedLedger, PrivateParams, FittedPCA):
         )
         return self
 
-    def _request(self, rows: Rows, *, private: bool) -> Request:
+    def _request(self, asked: "PrivatePCA", rows: Rows, *, private: bool) -> Request:
         dim = rows.shape[1]
-        rank, fraction = rank_and_fraction(self.n_components, dim)
-        if self.n_components is None and not private:
+        rank, fraction = rank_and_fraction(asked.n_components, dim)
+        if asked.n_components is None and not private:
             rank = max(1, min(rows.shape))
         return Request(
             rank=rank,
@@ -134,28 +134,29 @@ class PrivatePCA(SharedLedger, PrivateParams, FittedPCA):
             bounds=RowBounds.check(
                 dim,
                 private=private,
-                row_bound=self.row_bound,
-                column_bounds=self.column_bounds,
-                origin=self.origin,
-                mean_bound=self.mean_bound,
-                scale=self.scale,
+                row_bound=asked.row_bound,
+                column_bounds=asked.column_bounds,
+                origin=asked.origin,
+                mean_bound=asked.mean_bound,
+                scale=asked.scale,
                 sparse=rows.sparse,
             ),
-            center=center_of(self.center, dim),
-            neighbours=Neighbours(self.neighbours),
-            mechanism=self.mechanism,
-            calibration=self.calibration,
-            oversample=self.oversample,
-            iterations=self.iterations,
+            center=center_of(asked.center, dim),
+            neighbours=Neighbours(asked.neighbours),
+            mechanism=asked.mechanism,
+            calibration=asked.calibration,
+            oversample=asked.oversample,
+            iterations=asked.iterations,
             grouped=counts_people(rows),
             least_rows=max(2, rank or 2),
         )
 
-    def _randomness(self) -> tuple[Noise, np.random.Generator]:
-        seed = seed_of(self.random_state)
-        if seed is None:
-            return Noise.fresh(), np.random.default_rng()
-        return Noise.seeded(seed), np.random.default_rng(seed)
+
+def _randomness(random_state: Any) -> tuple[Noise, np.random.Generator]:
+    seed = seed_of(random_state)
+    if seed is None:
+        return Noise.fresh(), np.random.default_rng()
+    return Noise.seeded(seed), np.random.default_rng(seed)
 
 
 def _require_rows(rows: Rows, request: Request, *, private: bool) -> None:
