@@ -113,11 +113,7 @@ def _survivors(asked: PlanParams) -> int | None:
     if not isinstance(asked.survivors, float):
         return asked.survivors
     # Only then: the estimators take a while to load.
-<<<<<<< HEAD:src/eigenveil/cli/plan/command.py
     from eigenveil.estimators.federated.rules import share_of
-=======
-    from eigenveil.estimators.federated_rules import share_of
->>>>>>> join:src/eigenveil/cli/plan.py
 
     return share_of("survivors", asked.survivors, asked.sites)
 
