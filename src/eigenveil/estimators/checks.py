@@ -163,7 +163,7 @@ def center_of(center: Any, dim: int) -> Any:
     """Numbers to center on, (d,), the word "private", or None."""
     if center is None or (isinstance(center, str) and center == "private"):
         return center
-    expected = f"{{center}} must be 'private', None or {dim} numbers, got "
+    expected = f"{{center}} must be {dim} numbers, or say {{center=private}} or {{center=None}}; got "
     require_param(not isinstance(center, str), expected + "{@value}", value=center)
     try:
         array = np.asarray(center, dtype=np.float64)

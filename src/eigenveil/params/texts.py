@@ -57,7 +57,7 @@ def center_from(text: str) -> Any:
     try:
         return numbers_from(text)
     except Expected:
-        raise Expected("private, none, or numbers with commas between") from None
+        raise Expected("private, none, or numbers with commas between, one per column") from None
 
 
 def share_from(text: str) -> int | float:

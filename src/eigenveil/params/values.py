@@ -12,6 +12,7 @@ __all__ = [
     "Expected",
     "HasArray",
     "Numbers",
+    "Vector",
     "as_float",
     "bounds_in_file",
     "center_in_file",
@@ -44,7 +45,8 @@ class HasArray(Protocol):
     def __array__(self) -> Any: ...
 
 
-Numbers = float | Sequence[float] | HasArray
+Vector = Sequence[float] | HasArray
+Numbers = float | Vector
 
 
 class Expected(Exception):
@@ -118,6 +120,8 @@ def _is_truth(value: Any) -> bool:
 
 def as_float(value: Any) -> float:
     """A real number as a float, and anything else as NaN. Truth values are no numbers."""
+    if getattr(value, "shape", None) == () and hasattr(value, "item"):
+        value = value.item()
     if _is_truth(value) or not isinstance(value, numbers.Real):
         return math.nan
     try:
@@ -177,7 +181,7 @@ def pair_of(check: Check) -> Check:
     def both(value: Any) -> Any:
         if isinstance(value, list | tuple) or (hasattr(value, "shape") and value.shape != ()):
             if len(value) != 2:
-                raise Expected("a number, or a pair of numbers")
+                raise Expected("a number, or a pair of them: against the hub, and against everybody else")
             return check(value[0]), check(value[1])
         return check(value)
 
@@ -187,7 +191,7 @@ def pair_of(check: Check) -> Check:
 def mean_or_numbers(value: Any) -> Any:
     """The mean, as "private" or True, or numbers to put in its place. Where rows are at many places there is one mean."""
     if value is False:
-        raise Expected("'private', True, None or numbers")
+        raise Expected("numbers, one per column, or {center=private}, or {center=None}")
     return "private" if value is True else value
 
 
@@ -256,7 +260,7 @@ def center_in_file(value: Any) -> Any:
     if isinstance(value, str) and value == "private":
         return value
     if not isinstance(value, list | tuple):
-        raise Expected('"private", "none" or a list of numbers, one per column')
+        raise Expected("a list of numbers, one per column, or {center=private}, or {center=None}")
     return finite_numbers(value)
 
 

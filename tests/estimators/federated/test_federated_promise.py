@@ -56,7 +56,7 @@ def test_noise_at_the_sites_needs_no_trust_in_the_hub(method: str) -> None:
     words = pca.guarantee_.words()
     assert pca.guarantee_.epsilon == 1.0
     assert "including the hub and the other sites" in words
-    assert "Only a person's own site sees their rows" in words
+    assert "What a site holds of a person's rows is seen there and nowhere else" in words
     assert "raw parts" not in words
     assert "every number that leaves a site" in words
     assert set(pca.ledgers_) == set(pca.sites_)
@@ -66,7 +66,7 @@ def test_noise_at_the_sites_needs_no_trust_in_the_hub(method: str) -> None:
 def test_averages_put_the_noise_at_the_sites_whoever_is_trusted_and_say_so(method: str) -> None:
     pca = private_federated(method=method, trust="curator").fit(SITES)
     assert set(pca.ledgers_) == set(pca.sites_)
-    assert "Only a person's own site sees their rows" in pca.guarantee_.words()
+    assert "What a site holds of a person's rows is seen there and nowhere else" in pca.guarantee_.words()
     assert pca.model_.settings["trust"] == "site"
 
 

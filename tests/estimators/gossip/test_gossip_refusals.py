@@ -138,7 +138,10 @@ WORDS: dict[str, tuple[dict[str, Any], str]] = {
     "quorum of too many": ({"quorum": 6}, "quorum must be a number from 3, .* got 6"),
     "quorum in words": ({"quorum": "half"}, "quorum must be a whole number from 1, .* or a share .* got 'half'"),
     "faults": ({"faults": {"loss": 0.1}}, "faults must be an eigenveil.runtimes.Faults"),
-    "a mean that is false": ({"center": False}, "center must be 'private', True, None or numbers, got False"),
+    "a mean that is false": (
+        {"center": False},
+        "center must be numbers, one per column, or center='private', or center=None, got False",
+    ),
 }
 
 

@@ -174,12 +174,15 @@ CHOICES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "center of another length": (
         {"center": np.zeros(5)},
-        r"center must be 'private', None or 6 numbers, got shape \(5,\)",
+        r"center must be 6 numbers, or say center='private' or center=None; got shape \(5,\)",
     ),
     "center a number": ({"center": 0.0}, r"center must be .* got shape \(\)"),
-    "center by name": ({"center": "mean"}, "center must be 'private', None or 6 numbers, got 'mean'"),
+    "center by name": (
+        {"center": "mean"},
+        "center must be 6 numbers, or say center='private' or center=None; got 'mean'",
+    ),
     "center NaN": ({"center": np.full(6, np.nan)}, "center must be finite"),
-    "center of text": ({"center": list("abcdef")}, "center must be 'private', None or 6 numbers"),
+    "center of text": ({"center": list("abcdef")}, "center must be 6 numbers, or say center='private' or center=None"),
     "origin of another length": ({"origin": np.zeros(7)}, r"origin must be a number or 6 numbers, got shape \(7,\)"),
     "origin infinite": ({"origin": np.full(6, np.inf)}, "origin must be finite"),
     "scale of another length": ({"scale": np.ones((6, 1))}, r"scale must be a number or 6 numbers, got shape \(6, 1\)"),

@@ -223,7 +223,7 @@ CASES: list[Case] = [
         "three epsilons",
         document,
         {"privacy": {"trust": "both", "epsilon": [1, 1, 1]}},
-        (r"\[privacy\] epsilon must be a number, or a pair of numbers", r"\[1, 1, 1\]"),
+        (r"\[privacy\] epsilon must be a number, or a pair of them: against the hub", r"\[1, 1, 1\]"),
     ),
     ("one epsilon for both", document, {"privacy": {"trust": "both"}}, (r"\[privacy\] epsilon must be a pair",)),
     ("delta of one", document, {"privacy": {"delta": 1}}, (r"\[privacy\] delta must be", "got 1")),

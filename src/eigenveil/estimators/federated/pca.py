@@ -53,7 +53,7 @@ class FederatedPCA(FederatedParams, FittedPCA):
     column_bounds : (low, high) or None, default None
         Entries are clipped to this range. One of the two bounds suffices; with both, both hold. Low and high are each
         a number, or one per column.
-    center : "private", True, float, list, array or None, default 'private'
+    center : "private", True, list, array or None, default 'private'
         private: find the mean over all places, for a tenth to a quarter of the budget. center=None: leave rows where
         they are. Or public numbers, one per column. True is private, too. It is never a place's own mean.
     origin : float, list, array or None, default None: zero, or the middle of the column bounds
@@ -76,7 +76,7 @@ class FederatedPCA(FederatedParams, FittedPCA):
     fanout : int, default 8
         For topology='tree': at most how many below one node.
     trust : "curator", "site", "both" or "masked", default 'curator'
-        Who adds the noise. curator: the hub, which sees raw parts. site: every site, against the hub too, for sqrt(M)
+        Who adds the noise. curator: the hub, WHICH SEES RAW PARTS. site: every site, against the hub too, for sqrt(M)
         times the noise. both: sites and hub, for two budgets. masked: the sites together, a share each, under masks
         that come off the sum alone: against the hub too, for the noise of a curator. With epsilon=None, masks without
         noise. Masks are for krylov, power, covariance and dr-svd in a star.

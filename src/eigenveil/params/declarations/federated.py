@@ -128,13 +128,14 @@ class Hub:
     fanout: int = param(
         "At most how many below one node.",
         default=8,
-        check=whole(2, 10_000),
+        check=whole(2),
+        strict=whole(2, 10_000),
         only="topology=tree",
         lenient=True,
         metavar="NUMBER",
     )
     trust: Literal["curator", "site", "both", "masked"] = param(
-        "Who adds the noise. curator: the hub, which sees raw parts. site: every site, against the hub too, for sqrt(M) times "
+        "Who adds the noise. curator: the hub, WHICH SEES RAW PARTS. site: every site, against the hub too, for sqrt(M) times "
         "the noise. both: sites and hub, for two budgets. masked: the sites together, a share each, under masks that come "
         "off the sum alone: against the hub too, for the noise of a curator. With {epsilon=None}, masks without noise.",
         more="Masks are for krylov, power, covariance and dr-svd in a star.",

@@ -8,6 +8,7 @@ from eigenveil.params.declare import Aloud, Limit, again, param, parameters
 from eigenveil.params.texts import center_from, numbers_from, pair_from, share_from
 from eigenveil.params.values import (
     Numbers,
+    Vector,
     bounds_in_file,
     center_in_file,
     finite_numbers,
@@ -203,7 +204,7 @@ class Clipping:
         parse=pair_from,
         metavar="LOW,HIGH",
     )
-    center: Literal["private"] | Numbers | None = param(
+    center: Literal["private"] | Vector | None = param(
         "private: find the mean, for a tenth to a quarter of the budget. {center=None}: leave rows where they are. "
         "Or public numbers, one per column.",
         default="private",
@@ -238,14 +239,14 @@ class Bounds(Units, Clipping):
 class PooledBounds(Bounds):
     """Where rows lie that are at many places."""
 
-    center: Literal["private"] | Numbers | None = again(
+    center: Literal["private"] | Vector | None = again(
         Clipping,
         "center",
         help="private: find the mean over all places, for a tenth to a quarter of the budget. {center=None}: leave rows where "
         "they are. Or public numbers, one per column.",
         more="True is private, too. It is never a place's own mean.",
         check=mean_or_numbers,
-        said='"private", True, float, list, array or None',
+        said='"private", True, list, array or None',
     )
 
 
@@ -281,7 +282,11 @@ class Stopping:
         unset="1e-8 without privacy, and 0, never, with it",
     )
     oversample: int | None = param(
-        "Directions carried beyond the components.", default=None, check=whole(0, 1_000_000), unset="planned"
+        "Directions carried beyond the components.",
+        default=None,
+        check=whole(0),
+        strict=whole(0, LARGEST_COUNT),
+        unset="planned",
     )
 
 
@@ -301,7 +306,8 @@ class Waiting:
     deadline: float = param(
         "Seconds to wait for an answer before asking again; simulated time in a simulation.",
         default=30.0,
-        check=real("positive and finite", lambda number: 0 < number < float("inf"), most=1e6),
+        check=real("positive and finite", lambda number: 0 < number < float("inf")),
+        strict=real("a number of seconds above 0 and at most 1e6", lambda number: 0 < number <= 1e6),
         metavar="SECONDS",
     )
     retries: int = param(

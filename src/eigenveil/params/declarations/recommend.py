@@ -62,7 +62,7 @@ class RecommenderBudget:
         EPSILON_HELP,
         more="{epsilon=None} must be written out and gives the exact filter with no privacy.",
         check=EPSILON,
-        aloud=Aloud("--no-privacy", "none", "The exact filter. Nobody is protected, and the file says so."),
+        aloud=Aloud("--no-privacy", "none", "The exact filter. Nobody is protected, and whatever is written says so."),
     )
     delta: float | None = param(
         "The chance that the guarantee of epsilon fails.",

@@ -163,7 +163,7 @@ NewStudy: Final = composed(
             "panel": "Who takes part",
         },
         trust={
-            "help": declared(FederatedParams)["trust"].param.help + " With {epsilon=None}: masked, or left out.",
+            "help": declared(FederatedParams)["trust"].param.help + " No other trust goes with {epsilon=None}.",
             "unset": "masked; site with --fanout",
         },
         colluders={

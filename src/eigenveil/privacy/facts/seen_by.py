@@ -337,7 +337,7 @@ def _anyone(protects: Person | User, including: str = "", *, sees: str = "the re
 
 def _only_own(place: str, protects: Person | User) -> str:
     who, what = ("user", "history") if isinstance(protects, User) else ("person", "rows")
-    return f"Only a {who}'s own {place} sees their {what}"
+    return f"What a {place} holds of a {who}'s {what} is seen there and nowhere else"
 
 
 def _unbroken(primitives: str) -> str:
