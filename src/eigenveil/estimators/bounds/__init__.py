@@ -1,1 +1,1 @@
-"""Small releases that prepare a fit: bounds of rows and columns, and the spectrum."""
+"""Small releases that prepare a fit: a bound on rows, ranges of columns, and the spectrum, each found privately."""

@@ -1,1 +1,1 @@
-"""`StreamingPCA`: rows that come in time, blocks and releases, and the state on disk."""
+"""`StreamingPCA`: rows that come in time. `pca` is what people call, `stream` holds blocks and releases, `state_file` the state on disk."""

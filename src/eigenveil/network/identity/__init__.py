@@ -1,1 +1,1 @@
-"""Keys and certificates: who is who, and which name belongs to which key."""
+"""Keys and certificates: who is who, and which name belongs to which key. Commands make them, and agents check them."""

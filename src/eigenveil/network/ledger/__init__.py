@@ -1,1 +1,4 @@
-"""A site's ledger on disk: what was spent, on whom, and what is left, through crashes."""
+"""A site's ledger on disk: what was spent, on whom, and what is left, through crashes.
+
+Agents charge it before an answer leaves. It may import `network.identity` and below, never `network.agents`.
+"""

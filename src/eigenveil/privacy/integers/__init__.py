@@ -1,1 +1,4 @@
-"""Sums of integers modulo 2^64: the lattice, and what a site sends under masks."""
+"""What leaves a site or a peer for a sum that others add up: integers modulo 2^64 under masks, and noise that cancels between pairs.
+
+The protocols `masked` and `gossip` call it. It may import the rest of `privacy`, but for `facts`.
+"""

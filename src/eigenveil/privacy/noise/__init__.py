@@ -1,2 +1,4 @@
-"""Where noise comes from: the cryptographic stream, rounded normals, the lattice of a release, and noise that cancels
-between pairs."""
+"""Where noise comes from: the cryptographic stream, rounded normals drawn from it exactly, and the lattice of a release.
+
+Mechanisms call it, and nobody else adds noise. It may import `linalg` and `errors`, and knows no rows.
+"""

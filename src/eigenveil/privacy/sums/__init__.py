@@ -1,2 +1,5 @@
-"""Sums over rows that may be released: rows are clipped and brought onto a public grid, added up exactly, and come with
-their sensitivity."""
+"""Sums over rows that may be released: rows are clipped, brought onto a public grid and added up exactly.
+
+Each sum comes as a `Bounded`, with its proved sensitivity. Tasks call it where the rows are. It may import `privacy.noise` for its lattice,
+`privacy.sensitivity`, `data` and `linalg`.
+"""
