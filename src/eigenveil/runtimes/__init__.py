@@ -1,4 +1,7 @@
-"""On what parties run. So far: all of them in one process."""
+"""On what parties run: all in one process, with faults if asked for, or apart from each other over `grpc`.
+
+Estimators, the audit and `network` call it. It may import `protocols` and below, and knows nothing of what messages mean.
+"""
 
 from eigenveil.runtimes.in_process import InProcess
 from eigenveil.runtimes.meeting import Meeting
