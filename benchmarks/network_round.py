@@ -24,7 +24,7 @@ from pathlib import Path
 
 import numpy as np
 
-from eigenveil.runtimes.grpc import Credentials, Got, Joined, Switchboard
+from eigenveil.runtimes.grpc import Credentials, Got, Joined, Transport
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
 
@@ -78,7 +78,7 @@ def site(party: Party, hub: Party, port: int) -> None:
     """The same over a switchboard."""
 
     async def answer() -> None:
-        board = Switchboard(party.name, credentials=party.credentials, greeting=GREETING)
+        board = Transport(party.name, credentials=party.credentials, greeting=GREETING)
         board.dial("hub", f"{HOST}:{port}", certificate=hub.pem, server_name=hub.server_name)
         while True:
             match await board.events.get():
@@ -93,7 +93,7 @@ def site(party: Party, hub: Party, port: int) -> None:
 
 
 async def rounds(
-    board: Switchboard, names: list[str], bare: list[ssl.SSLSocket], payload: bytes, count: int
+    board: Transport, names: list[str], bare: list[ssl.SSLSocket], payload: bytes, count: int
 ) -> tuple[list[float], list[float]]:
     """Seconds of `count` rounds of each, one of ours and one of theirs in turn, after two to warm up."""
 
@@ -127,7 +127,7 @@ async def measure(*, quick: bool) -> list[str]:
     authority, misses = Authority(), []
     hub, parties = authority.party("hub"), [authority.party(f"site{number}") for number in range(SITES)]
     spawn, names = multiprocessing.get_context("spawn"), [party.name for party in parties]
-    board = Switchboard("hub", credentials=hub.credentials, greeting=GREETING)
+    board = Transport("hub", credentials=hub.credentials, greeting=GREETING)
     port = await board.listen(f"{HOST}:0", recognise={party.pem: party.name for party in parties}.get)
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(socket.create_server((HOST, 0)))

@@ -46,14 +46,14 @@ from eigenveil.errors import require
 from eigenveil.linalg import Array, blas_threads
 from eigenveil.network.agents import durable as desk
 from eigenveil.network.agents import hub_desk, site_desk
-from eigenveil.network.agents.durable import Happening
+from eigenveil.network.agents.durable import Event
 from eigenveil.network.agents.hub import HubAgent
-from eigenveil.network.agents.hub_log import Transcript
+from eigenveil.network.agents.hub_log import HubLog
 from eigenveil.network.agents.site import SiteAgent
-from eigenveil.network.agents.site_data import Holding
+from eigenveil.network.agents.site_data import SiteData
 from eigenveil.network.identity.authority import Authority, new_request, write_new
 from eigenveil.network.identity.certificates import Keys, Role
-from eigenveil.network.ledger.durable import Book
+from eigenveil.network.ledger.durable import DurableLedger
 from eigenveil.network.study.file import StudyFile
 from eigenveil.protocols import Hub, Member
 from eigenveil.protocols.masked import MaskedMember
@@ -146,14 +146,14 @@ def watched(spans: Spans, what: str, owner: Any, name: str) -> None:
 def run_hub(folder: Path, threads: int) -> None:
     """The hub's process."""
     spans: Spans = defaultdict(list)
-    watched(spans, "desk", hub_desk.HubDesk, "take")
+    watched(spans, "desk", hub_desk.DurableHub, "take")
     watched(spans, "read", desk, "decode")
     watched(spans, "party", Hub, "receive")
     watched(spans, "write", hub_desk, "encode")
-    watched(spans, "disk", Transcript, "add")
+    watched(spans, "disk", HubLog, "add")
     study, told = StudyFile.read(folder / "study.toml"), []
 
-    def tell(happening: Happening) -> None:
+    def tell(happening: Event) -> None:
         if happening.what == "round":
             told.append((happening.who, time.perf_counter()))
 
@@ -171,18 +171,18 @@ def run_hub(folder: Path, threads: int) -> None:
 def run_site(folder: Path, name: str, threads: int) -> None:
     """A site's process."""
     spans: Spans = defaultdict(list)
-    watched(spans, "desk", site_desk.SiteDesk, "take")
+    watched(spans, "desk", site_desk.DurableSite, "take")
     watched(spans, "read", desk, "decode")
     for party in (Member, MaskedMember):
         watched(spans, "party", party, "receive")
     watched(spans, "write", site_desk, "encode")
-    watched(spans, "disk", Book, "commit")
+    watched(spans, "disk", DurableLedger, "commit")
     study = StudyFile.read(folder / "study.toml")
     rows = DenseRows(table_of(SITES.index(name), len(study.columns)))
 
     async def carried() -> None:
-        with Book.open(folder / f"{name}.ledger") as book:
-            keys, holding = Keys.load(folder / f"{name}.key"), Holding.of(rows, study)
+        with DurableLedger.open(folder / f"{name}.ledger") as book:
+            keys, holding = Keys.load(folder / f"{name}.key"), SiteData.of(rows, study)
             agent = SiteAgent(study, keys=keys, holding=holding, book=book, dataset="patients", policy=None)
             await agent.run(lambda model: None)
 

@@ -23,7 +23,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from eigenveil.linalg import blas_threads
-from eigenveil.plan import Facts, Interval, Outlook, Spectrum, advise
+from eigenveil.plan import Facts, Forecast, Interval, Spectrum, advise
 from eigenveil.privacy import Budget
 from fed_runs import heading, line
 from plan_truth import CACHE, DATA, DELTA, RELEASED, SITES, WAYS, Cell, Table, Truths, cells_of, measure
@@ -175,7 +175,7 @@ def answers(truths: Truths, guess: Guess) -> Iterator[Answer]:
             )
 
 
-def _scored(truths: Truths, cell: Cell, said: Outlook) -> Scored:
+def _scored(truths: Truths, cell: Cell, said: Forecast) -> Scored:
     found = truths.cells[cell.key]
     return Scored(cell, tuple(found["captured"]), tuple(found["sine"]), said.captured, said.sine)
 

@@ -20,7 +20,7 @@ import numpy as np
 from datasets import dense, skipped
 from eigenveil.linalg import Array, blas_threads
 from eigenveil.privacy import Budget, Domain, Gaussian, Ledger, Mechanism, Noise
-from eigenveil.tracking import NOTHING_ASKED, GramTracker, SketchTracker, SlicedTracker, Terms, Tracker
+from eigenveil.tracking import NOTHING_ASKED, GramTracker, SketchTracker, SlicedTracker, SumTerms, Tracker
 from streams import BLOCK, fixed_rank, gaussian_rows, spirit, states
 
 RANK, KIB = 10, 1024
@@ -44,7 +44,7 @@ def private() -> Mechanism:
 
 def trackers(dim: int, radius: float) -> dict[str, tuple[Tracker[Any], Mechanism]]:
     """The private ones with noise, the others without. Slices of r columns trade speed for memory."""
-    terms = Terms(Domain(dim=dim, radius=radius), center=False)
+    terms = SumTerms(Domain(dim=dim, radius=radius), center=False)
     plain: dict[str, Tracker[Any]] = {**fixed_rank(RANK), "SPIRIT, energy": spirit(dim)}
     return {
         "FPCA, masked": (SlicedTracker(RANK, terms), private()),

@@ -18,7 +18,7 @@ from eigenveil.protocols import run_pooled
 from eigenveil.tasks import CovarianceSum
 from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tasks.fit.split import split_budget
-from eigenveil.tasks.fit.task import Study
+from eigenveil.tasks.fit.task import Fit
 
 Calls = Counter[tuple[str, str]]
 
@@ -124,11 +124,11 @@ def _covariance(domain: Domain) -> CovarianceSum:
     return CovarianceSum(domain, Neighbours.ADD_REMOVE)
 
 
-def _study(components: Callable[[Domain], CovarianceSum]) -> Study:
+def _study(components: Callable[[Domain], CovarianceSum]) -> Fit:
     bounds = RowBounds.check(
         8, private=True, row_bound=10.0, column_bounds=None, origin=None, mean_bound=None, scale=None, sparse=False
     )
-    return Study(
+    return Fit(
         bounds=bounds,
         neighbours=Neighbours.ADD_REMOVE,
         center=None,

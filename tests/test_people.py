@@ -23,7 +23,7 @@ from eigenveil.data.people import PLACEHOLDERS, identifiers
 from eigenveil.data.rows import DenseRows, WeightedRows
 from eigenveil.data.tables import person_ids, read_table
 from eigenveil.estimators.bounds.columns import find_column_bounds
-from eigenveil.network.agents.site_data import Holding
+from eigenveil.network.agents.site_data import SiteData
 from eigenveil.network.study.file import StudyFile
 from eigenveil.privacy import Domain, Neighbours, bounded_gram, bounded_sum
 from eigenveil.recommend import Interactions, read_interactions
@@ -263,7 +263,7 @@ def test_no_file_brings_nobody_in(value: str, ending: str, tmp_path: Path) -> No
         pq.write_table(as_tables(with_one(value))["arrow dictionary" if "dict" in ending else "arrow"], path)
     refused(lambda: read_table(path, person="who"), f"^{REFUSED}")
     study = StudyFile.of(document(task={"person": "who"}))
-    refused(lambda: Holding.read(path, study), f"^{REFUSED}")
+    refused(lambda: SiteData.read(path, study), f"^{REFUSED}")
     # Nobody asked whose row it is: the column is left out, or refused for not being numbers.
     assert read_table(path, drop=["who"]).rows.shape == ROWS.shape
 

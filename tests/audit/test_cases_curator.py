@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
-from eigenveil.audit import Case, Trial, Verdict, judge
+from eigenveil.audit import AuditTrial, Case, Verdict, judge
 from eigenveil.audit.cases.bounds import CASES as BOUNDS
 from eigenveil.audit.cases.canaries import enough_people, gram_of, lifted, require_promise, symmetric_noise
 from eigenveil.audit.cases.curator import CASES as CURATOR
@@ -18,7 +18,7 @@ from eigenveil.estimators import PrivatePCA
 from eigenveil.linalg import Subspace
 from eigenveil.privacy import Budget, Domain, Guarantee, Ledger, Reserve
 from eigenveil.privacy.noise.rounded import Rounded
-from eigenveil.tracking import SlicedTracker, Terms, TreeTracker
+from eigenveil.tracking import SlicedTracker, SumTerms, TreeTracker
 
 SHIPPED = {case.name: case for case in (*CURATOR, *STREAM, *BOUNDS)}
 # Where the score is the likelihood ratio of all that a person moves, guesses are right as often as mu allows.
@@ -31,12 +31,12 @@ SHARP = sorted(
 LEVEL = 0.01 / 60
 
 
-def trials_of(case: Case, runs: int, *, budget: Budget | None = None) -> tuple[Trial, ...]:
+def trials_of(case: Case, runs: int, *, budget: Budget | None = None) -> tuple[AuditTrial, ...]:
     given = budget or case.budget
     return tuple(case.trial(given, np.random.default_rng([7, number]), 7000 + number) for number in range(runs))
 
 
-def verdict_of(case: Case, trials: tuple[Trial, ...], *, level: float = LEVEL) -> Verdict:
+def verdict_of(case: Case, trials: tuple[AuditTrial, ...], *, level: float = LEVEL) -> Verdict:
     return judge(case, case.claim(case.budget), trials, level=level, confidence=0.99, seconds=0.0)
 
 
@@ -114,8 +114,8 @@ def test_heavy_rows_must_be_cut(monkeypatch: pytest.MonkeyPatch, name: str) -> N
 def test_a_stream_pays_for_every_row_and_every_release(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TreeTracker, "cost", 1)
     monkeypatch.setattr(SlicedTracker, "cost", 1)
-    one = Terms.gram_sensitivity
-    monkeypatch.setattr(Terms, "gram_sensitivity", lambda self, rows=1: one(self))
+    one = SumTerms.gram_sensitivity
+    monkeypatch.setattr(SumTerms, "gram_sensitivity", lambda self, rows=1: one(self))
     # A ledger that refuses nothing: a true one would stop some of these before the audit sees them.
     for payer in (Ledger, Reserve):
         monkeypatch.setattr(payer, "_require_room", lambda self, mu, label: None)

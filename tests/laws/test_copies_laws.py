@@ -42,7 +42,7 @@ from eigenveil.protocols import Party
 from eigenveil.protocols.keys import Identity
 from eigenveil.recommend import Interactions
 from eigenveil.runtimes import Faults
-from eigenveil.tasks.fit.task import Study
+from eigenveil.tasks.fit.task import Fit
 from laws.object_graphs import COPIES, Secrets, reached, through_pickles
 
 DIM, COUNT, BOUND = 5, 80, 8.0
@@ -173,7 +173,7 @@ def made(name: str) -> Kept:
 
 def private_kinds(things: Any, *, but: Any = ()) -> list[str]:
     """Objects of kinds that hold rows, keys, noise or a party, whatever is in them."""
-    kinds = (Block, Party, Study, Noise, Identity, ReadyScores, Bounded, Interactions)
+    kinds = (Block, Party, Fit, Noise, Identity, ReadyScores, Bounded, Interactions)
     return [
         type(one).__name__
         for one in reached(things, but=but)

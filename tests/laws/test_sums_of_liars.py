@@ -13,7 +13,7 @@ from eigenveil.privacy.noise.steps import ROUNDING_COST
 from eigenveil.protocols import Envelope, Give
 from eigenveil.runtimes import Faults
 from eigenveil.tasks.base import on_grid
-from eigenveil.tasks.fit.task import Study
+from eigenveil.tasks.fit.task import Fit
 
 
 @settings(max_examples=200)
@@ -97,18 +97,18 @@ def test_two_huge_parts_that_cancel_do_not_give_a_person_away(unit: float) -> No
 
 def test_without_the_grid_they_do(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same study, its parts added as they come: one row decides on thousands in what is released."""
-    whole = Study.part
+    whole = Fit.part
 
-    def plain(study: Study, question: object, arrays: tuple[Array, ...]) -> object:
+    def plain(study: Fit, question: object, arrays: tuple[Array, ...]) -> object:
         task, inner = study._asked(question)  # type: ignore[arg-type]
         return task.part(inner, arrays)
 
-    monkeypatch.setattr(Study, "part", plain)
+    monkeypatch.setattr(Fit, "part", plain)
     count, unit = 40_000, 2.0**15
     trim = unit / 2 - 0.49 * (count - 1) - 0.2
     without, present = (told(people(count, first), unit, trim=trim) for first in (0.0, 0.7))
     assert present - without > 10_000
-    monkeypatch.setattr(Study, "part", whole)
+    monkeypatch.setattr(Fit, "part", whole)
 
 
 def test_cutting_what_is_too_large_brings_nothing_further_apart() -> None:

@@ -14,15 +14,15 @@ import numpy as np
 
 from eigenveil.data.rows import DenseRows
 from eigenveil.model import Model
-from eigenveil.network.agents.durable import Happening
+from eigenveil.network.agents.durable import Event
 from eigenveil.network.agents.hub import HubAgent
 from eigenveil.network.agents.node import NodeAgent
 from eigenveil.network.agents.peer import PeerAgent
 from eigenveil.network.agents.site import SiteAgent
-from eigenveil.network.agents.site_data import Holding
+from eigenveil.network.agents.site_data import SiteData
 from eigenveil.network.identity.authority import Authority, new_request, write_new
 from eigenveil.network.identity.certificates import Keys, Role
-from eigenveil.network.ledger.durable import Book
+from eigenveil.network.ledger.durable import DurableLedger
 from eigenveil.network.policy import Policy
 from eigenveil.network.study.file import StudyFile
 from eigenveil.protocols.star.layout import tree
@@ -99,7 +99,7 @@ class PeerCompany:
     folder: Path
     peers: int = 4
     sections: dict[str, dict[str, Any]] = field(default_factory=dict)
-    happened: list[tuple[str, Happening]] = field(default_factory=list)
+    happened: list[tuple[str, Event]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.names = [f"peer {at}" for at in range(self.peers)]
@@ -127,12 +127,12 @@ class PeerCompany:
     async def run_peer(self, name: str, **changes: Any) -> None:
         settings: dict[str, Any] = {
             "keys": keys_of(name, "peer"),
-            "holding": Holding.of(DenseRows(self.tables[name]), self.study),
+            "holding": SiteData.of(DenseRows(self.tables[name]), self.study),
             "dataset": "patients",
             "policy": None,
             "tell": lambda happening: self.happened.append((name, happening)),
         }
-        with Book.open(self.book(name)) as book:
+        with DurableLedger.open(self.book(name)) as book:
             agent = PeerAgent(self.study, book=book, **(settings | changes))
             await agent.run(lambda model: self.models.__setitem__(name, model), listen=f"127.0.0.1:{self.ports[name]}")
 
@@ -163,7 +163,7 @@ class Company:
     sections: dict[str, dict[str, Any]] = field(default_factory=dict)
     fanout: int | None = None
     policy: str | None = None
-    happened: list[tuple[str, Happening]] = field(default_factory=list)
+    happened: list[tuple[str, Event]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.names = [f"site {at}" for at in range(self.sites)]
@@ -196,16 +196,16 @@ class Company:
             ]
         return put_over(found, self.sections)
 
-    def told(self, who: str) -> Callable[[Happening], None]:
+    def told(self, who: str) -> Callable[[Event], None]:
         return lambda happening: self.happened.append((who, happening))
 
     def book(self, name: str) -> Path:
         return self.folder / f"{name}.ledger"
 
-    def site(self, name: str, book: Book, **changes: Any) -> SiteAgent:
+    def site(self, name: str, book: DurableLedger, **changes: Any) -> SiteAgent:
         settings: dict[str, Any] = {
             "keys": keys_of(name, "site"),
-            "holding": Holding.of(DenseRows(self.tables[name]), self.study),
+            "holding": SiteData.of(DenseRows(self.tables[name]), self.study),
             "book": book,
             "dataset": "patients",
             "policy": None if self.policy is None else Policy.parse(self.policy),
@@ -214,7 +214,7 @@ class Company:
         return SiteAgent(self.study, **(settings | changes))
 
     async def run_site(self, name: str, **changes: Any) -> None:
-        with Book.open(self.book(name)) as book:
+        with DurableLedger.open(self.book(name)) as book:
             await self.site(name, book, **changes).run(lambda model: self.models.__setitem__(name, model))
 
     async def run_hub(self) -> HubAgent:

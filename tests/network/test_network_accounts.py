@@ -11,9 +11,9 @@ import pytest
 
 from eigenveil.data.rows import DenseRows, SparseRows
 from eigenveil.errors import BudgetExceeded, ProtocolError
-from eigenveil.network.agents.site_data import Holding
-from eigenveil.network.agents.site_desk import SiteDesk
-from eigenveil.network.ledger.durable import Book, BookError
+from eigenveil.network.agents.site_data import SiteData
+from eigenveil.network.agents.site_desk import DurableSite
+from eigenveil.network.ledger.durable import DurableLedger, LedgerError
 from eigenveil.network.policy import Policy, PolicyRefusal
 from eigenveil.network.study.file import StudyFile
 from eigenveil.network.study.parties import parties_of
@@ -29,7 +29,7 @@ def test_peers_without_privacy_cost_everything_and_leave_a_line(tmp_path: Path) 
     privacy = {"epsilon": None, "delta": None, "none": True, "noise": None}
     company = PeerCompany(tmp_path, sections={"privacy": privacy})
     assert company.run() == [None] * 4
-    with Book.open(company.book("peer 0")) as book:
+    with DurableLedger.open(company.book("peer 0")) as book:
         assert book.datasets()[0].void
         assert [line.kind for line in book.lines()].count("commit") == 1
         private = PeerCompany(tmp_path / "other")
@@ -44,7 +44,7 @@ def test_peers_without_privacy_cost_everything_and_leave_a_line(tmp_path: Path) 
 def test_a_person_at_several_sites_pays_in_the_book_what_the_guarantee_says(tmp_path: Path, trust: str) -> None:
     company = Company(tmp_path, sections={"privacy": {"trust": trust, "person_sites": 2}})
     company.run()
-    with Book.open(company.book("site 0")) as book:
+    with DurableLedger.open(company.book("site 0")) as book:
         spent = book.datasets()[0].spent
     promised = company.models["site 0"].guarantee.mu
     assert spent == pytest.approx(promised, rel=1e-6)
@@ -57,7 +57,7 @@ def test_a_person_at_several_sites_pays_in_the_book_what_the_guarantee_says(tmp_
 
 def test_lines_that_others_may_see_hold_no_digest_that_a_guess_could_be_compared_with(tmp_path: Path) -> None:
     company = Company(tmp_path, sections={"privacy": {"trust": "curator"}})
-    with Book.open(tmp_path / "book") as book:
+    with DurableLedger.open(tmp_path / "book") as book:
         desk, _ = desk_of(company, book)
         (_, raw), *_ = desk.take("hub", first_mail(company))
         text = "\n".join(str(line) for line in book.lines())
@@ -65,8 +65,8 @@ def test_lines_that_others_may_see_hold_no_digest_that_a_guess_could_be_compared
         assert book.mark(raw)["hmac"] in text
 
 
-def desk_of(company: Company, book: Book, rows: Any = None, name: str = "site 0") -> tuple[SiteDesk, Any]:
-    holding = None if rows is None else Holding(rows, 300)
+def desk_of(company: Company, book: DurableLedger, rows: Any = None, name: str = "site 0") -> tuple[DurableSite, Any]:
+    holding = None if rows is None else SiteData(rows, 300)
     agent = company.site(name, book, **({} if holding is None else {"holding": holding}))
     entered = book.join(agent.account, life=None)
     return agent._desk(entered), agent
@@ -92,7 +92,7 @@ class Unreachable:
 def test_a_site_that_had_no_part_has_one_when_it_was_mended(tmp_path: Path, trust: str) -> None:
     company = Company(tmp_path, sections={"privacy": {"trust": trust}})
     mail = first_mail(company)
-    with Book.open(tmp_path / "book") as book:
+    with DurableLedger.open(tmp_path / "book") as book:
         desk, _ = desk_of(company, book, rows=Unreachable())
         (_, raw), *_ = desk.take("hub", mail)
         assert isinstance(decode(raw).body, Decline)
@@ -119,10 +119,10 @@ def test_messages_that_could_not_be_sent_are_refused_before_anybody_pays(tmp_pat
 def test_a_site_whose_answer_could_not_be_written_down_answers_nothing_more(tmp_path: Path) -> None:
     company = Company(tmp_path, sections={"privacy": {"trust": "site"}})
     mail = first_mail(company)
-    with Book.open(tmp_path / "book") as book:
+    with DurableLedger.open(tmp_path / "book") as book:
         desk, agent = desk_of(company, book)
         book.abandon(company.study.digest)
-        with pytest.raises(BookError):
+        with pytest.raises(LedgerError):
             desk.take("hub", mail)
         with pytest.raises(ProtocolError, match="started again"):
             desk.take("hub", mail)
@@ -130,10 +130,10 @@ def test_a_site_whose_answer_could_not_be_written_down_answers_nothing_more(tmp_
 
 
 def test_names_that_look_alike_are_one_name(tmp_path: Path) -> None:
-    with Book.open(tmp_path / "book") as book:
+    with DurableLedger.open(tmp_path / "book") as book:
         book.declare("patients", b"rows")
         for name in ("Patients", "PATIENTS", "ｐatients"):
-            with pytest.raises(BookError, match="nothing that one sees"):
+            with pytest.raises(LedgerError, match="nothing that one sees"):
                 book.declare(name, b"rows")
         with pytest.raises(ValueError, match="space at either end"):
             book.declare("patients ", b"rows")
@@ -146,9 +146,9 @@ def test_where_columns_are_limited_a_table_must_have_names(tmp_path: Path) -> No
     limits = f"[limits]\ncolumns = {list(company.study.columns)}\n[budget]\nstudy_epsilon = 9\nlife_epsilon = 9"
     text = f'[pins]\nhub = ["{pin}"]\n{limits}'
     rows = DenseRows(company.tables["site 0"])
-    with Book.open(tmp_path / "book") as book:
+    with DurableLedger.open(tmp_path / "book") as book:
         for named in (True, False):
-            holding = Holding.of(rows, company.study, named=named)
+            holding = SiteData.of(rows, company.study, named=named)
             settings: dict[str, Any] = {"holding": holding, "policy": Policy.parse(text.replace("'", '"'))}
             if named:
                 company.site("site 0", book, **settings)
@@ -162,7 +162,7 @@ def test_a_sparse_table_is_refused_where_bounds_would_fill_it(tmp_path: Path) ->
 
     company = Company(tmp_path, sections={"task": {"column_bounds": [1.0, 2.0], "row_bound": None}})
     with pytest.raises(ValueError, match="the table is sparse"):
-        Holding.of(SparseRows(sp.csr_array(np.eye(5))), company.study)
+        SiteData.of(SparseRows(sp.csr_array(np.eye(5))), company.study)
 
 
 def test_a_node_that_is_stopped_in_the_middle_and_started_again_goes_on(tmp_path: Path) -> None:
@@ -196,7 +196,7 @@ def test_a_node_that_is_stopped_in_the_middle_and_started_again_goes_on(tmp_path
 
 def test_what_one_site_has_joined_another_does_not_go_on_with(tmp_path: Path) -> None:
     company = Company(tmp_path, sections={"privacy": {"trust": "site"}})
-    with Book.open(tmp_path / "book") as book:
+    with DurableLedger.open(tmp_path / "book") as book:
         desk_of(company, book)
-        with pytest.raises(BookError, match="joined before by 'site 0'"):
+        with pytest.raises(LedgerError, match="joined before by 'site 0'"):
             desk_of(company, book, name="site 1")

@@ -8,7 +8,7 @@ import pytest
 
 from eigenveil.errors import PeersLost, ProtocolError
 from eigenveil.estimators import GossipPCA
-from eigenveil.network.ledger.durable import Book
+from eigenveil.network.ledger.durable import DurableLedger
 from network.network_studies import PeerCompany, same_words, settings_beside
 
 
@@ -46,7 +46,7 @@ def test_peers_are_charged_once_each_and_a_stopped_one_cannot_come_back(tmp_path
     assert company.run() == [None] * 4
     for name in company.names:
         assert company.models[name].guarantee.private
-        with Book.open(company.book(name)) as book:
+        with DurableLedger.open(company.book(name)) as book:
             book.verify()
             assert book.datasets()[0].spent > 0
 
@@ -56,7 +56,7 @@ def test_without_all_peers_nothing_is_revealed(tmp_path: Path) -> None:
     ends = company.run(company.names[:3])
     assert all(isinstance(end, ProtocolError) and "peer 3 did not join" in str(end) for end in ends)
     for name in company.names[:3]:
-        with Book.open(company.book(name)) as book:
+        with DurableLedger.open(company.book(name)) as book:
             assert book.datasets()[0].spent == 0
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from eigenveil.estimators import FederatedPCA
-from eigenveil.network.ledger.durable import Book
+from eigenveil.network.ledger.durable import DurableLedger
 from network.network_studies import Company, same_words, settings_beside
 
 SEED = {"seed": 7}
@@ -59,7 +59,7 @@ def test_a_real_study_charges_each_site_once_and_closes_its_books(tmp_path: Path
     for name in company.names:
         assert company.models[name].guarantee.private
         np.testing.assert_array_equal(company.models[name].components, company.models["hub"].components)
-        with Book.open(company.book(name)) as book:
+        with DurableLedger.open(company.book(name)) as book:
             book.verify()
             (dataset,) = book.datasets()
             assert dataset.spent > 0

@@ -15,7 +15,7 @@ from eigenveil.protocols import Envelope, Give, Hub, Member, Message
 from eigenveil.protocols.star.gathering import Gathering
 from eigenveil.protocols.wire import decode, encode
 from eigenveil.tasks import Question
-from eigenveil.tasks.fit.task import Study
+from eigenveil.tasks.fit.task import Fit
 from protocols.star.companies import picture
 from protocols.star.fault_runs import random_run, require_right
 from protocols.star.test_sums_in_order import SITES, require_folded_in_site_order
@@ -89,7 +89,7 @@ def no_check_of_numbers(patch: Patch) -> None:
 
 
 def never_begin_again(patch: Patch) -> None:
-    patch.setattr(Study, "without", lambda study, state: None)
+    patch.setattr(Fit, "without", lambda study, state: None)
 
 
 def halves_by_adding(patch: Patch) -> None:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar, final
 import grpc
 import grpc.aio
 
-from eigenveil.runtimes.grpc import Credentials, Event, Got, Joined, Switchboard, Timing
+from eigenveil.runtimes.grpc import Credentials, Got, Joined, Timing, Transport, TransportEvent
 from runtimes.network_certificates import Authority, Party
 
 Result = TypeVar("Result")
@@ -20,7 +20,7 @@ QUICK = Timing(shortest=0.02, longest=0.2, held=0.05, farewell=0.5)
 # Keys take a while to make, and no test changes them.
 AUTHORITY = Authority()
 HUB, *SITES = (AUTHORITY.party(name) for name in ("hub", "a", "b", "c", "d", "e"))
-_MADE: list[Switchboard] = []
+_MADE: list[Transport] = []
 KNOWN = {party.pem: party.name for party in (HUB, *SITES)}
 
 
@@ -79,20 +79,20 @@ async def until(true: Callable[[], bool], seconds: float = 15.0) -> None:
     await soon(look(), seconds)
 
 
-async def next_event(board: Switchboard, seconds: float = 15.0) -> Event:
+async def next_event(board: Transport, seconds: float = 15.0) -> TransportEvent:
     return await soon(board.events.get(), seconds)
 
 
-async def next_data(board: Switchboard) -> bytes:
+async def next_data(board: Transport) -> bytes:
     event = await next_event(board)
     assert isinstance(event, Got), event
     return event.data
 
 
-def board(party: Party, **changed: Any) -> Switchboard:
+def board(party: Party, **changed: Any) -> Transport:
     """A switchboard of `party`, which `run` closes."""
     _MADE.append(
-        Switchboard(party.name, **{"credentials": party.credentials, "greeting": GREETING, "timing": QUICK, **changed})
+        Transport(party.name, **{"credentials": party.credentials, "greeting": GREETING, "timing": QUICK, **changed})
     )
     return _MADE[-1]
 
@@ -101,18 +101,18 @@ def board(party: Party, **changed: Any) -> Switchboard:
 class Hall:
     """A hub that listens, and whoever dials it. All are closed at the end."""
 
-    def __init__(self, hub: Switchboard, port: int) -> None:
+    def __init__(self, hub: Transport, port: int) -> None:
         self.hub, self.port = hub, port
         self.boards = [hub]
 
-    def dialling(self, party: Party, **changed: Any) -> Switchboard:
+    def dialling(self, party: Party, **changed: Any) -> Transport:
         """`party`, on its way to the hub."""
         made = board(party, **changed)
         self.boards.append(made)
         made.dial("hub", f"{HERE}:{self.port}", certificate=HUB.pem, server_name=HUB.server_name)
         return made
 
-    async def joined(self, party: Party, **changed: Any) -> Switchboard:
+    async def joined(self, party: Party, **changed: Any) -> Transport:
         """`party`, joined on both sides, with both events taken."""
         made = self.dialling(party, **changed)
         assert await next_event(made) == Joined("hub")

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from eigenveil.runtimes.grpc import Joined, Switchboard, Timing
+from eigenveil.runtimes.grpc import Joined, Timing, Transport
 from runtimes.network_certificates import Party
 
 
@@ -28,7 +28,7 @@ def sends(party: Party, hub: Party, port: int, greeting: bytes, length: int) -> 
     """Joins, and sends messages of `length` bytes for as long as it lives."""
 
     async def work() -> None:
-        async with Switchboard(party.name, credentials=party.credentials, greeting=greeting) as board:
+        async with Transport(party.name, credentials=party.credentials, greeting=greeting) as board:
             board.dial("hub", f"127.0.0.1:{port}", certificate=hub.pem, server_name=hub.server_name)
             assert await board.events.get() == Joined("hub")
             data = bytes(length)
@@ -43,7 +43,7 @@ def computes(party: Party, hub: Party, port: int, greeting: bytes, silence: floa
 
     async def work() -> None:
         timing = Timing(silence=silence)
-        async with Switchboard(party.name, credentials=party.credentials, greeting=greeting, timing=timing) as board:
+        async with Transport(party.name, credentials=party.credentials, greeting=greeting, timing=timing) as board:
             board.dial("hub", f"127.0.0.1:{port}", certificate=hub.pem, server_name=hub.server_name)
             assert await board.events.get() == Joined("hub")
             end = time.monotonic() + busy

@@ -9,7 +9,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from eigenveil.runtimes.grpc import Credentials, Joined, Switchboard
+from eigenveil.runtimes.grpc import Credentials, Joined, Transport
 from runtimes.network_boards import (
     AUTHORITY,
     HERE,
@@ -240,5 +240,5 @@ def test_another_method_is_unknown() -> None:
 
 
 def test_keys_are_in_no_text() -> None:
-    made = Switchboard("a", credentials=A.credentials, greeting=b"")
+    made = Transport("a", credentials=A.credentials, greeting=b"")
     assert "PRIVATE" not in f"{A.credentials!r} {A!r} {made!r} {vars(made)!r}"

@@ -15,7 +15,7 @@ from eigenveil.linalg import Array
 from eigenveil.privacy import Domain, Exact, Gaussian, Ledger, Mechanism, Neighbours, Noise, gram_columns, sum_unit
 from eigenveil.privacy.noise.steps import step_of
 from eigenveil.privacy.sums.whole import _Ends
-from eigenveil.tracking import GramTracker, SketchTracker, SlicedTracker, Sums, Terms, TreeTracker, sums
+from eigenveil.tracking import GramTracker, SketchTracker, SlicedTracker, Sums, SumTerms, TreeTracker, sums
 from eigenveil.tracking.store import restored, taken_apart
 from eigenveil.tracking.sums import as_block
 from laws.strategies import SIZES, person
@@ -27,12 +27,12 @@ DIM = 5
 KNOWN = Exact(because="whoever tests knows everything")
 
 
-def terms_of(radius: float = 3.0, dim: int = DIM, **choices: Any) -> Terms:
+def terms_of(radius: float = 3.0, dim: int = DIM, **choices: Any) -> SumTerms:
     center = choices.pop("at", None)
-    return Terms(Domain(dim, radius, center), **choices)
+    return SumTerms(Domain(dim, radius, center), **choices)
 
 
-def by_hand(blocks: list[Array], terms: Terms) -> tuple[Any, Any]:
+def by_hand(blocks: list[Array], terms: SumTerms) -> tuple[Any, Any]:
     """The products and the sum in Python's own whole numbers, one row at a time, faded by `Fraction`s that are rounded down."""
     unit = terms.domain.unit
     assert unit is not None
@@ -166,7 +166,7 @@ MAKES: dict[str, Any] = {
 
 
 @st.composite
-def neighbouring_streams(draw: st.DrawFn) -> tuple[Terms, Any, Any]:
+def neighbouring_streams(draw: st.DrawFn) -> tuple[SumTerms, Any, Any]:
     """Terms, and two streams of hostile rows in blocks of three that differ in the rows of one person."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     neighbours = draw(st.sampled_from([Neighbours.ZERO_OUT, Neighbours.REPLACE_ONE]))
@@ -192,7 +192,7 @@ def neighbouring_streams(draw: st.DrawFn) -> tuple[Terms, Any, Any]:
 
 @settings(max_examples=200)
 @given(case=neighbouring_streams(), name=st.sampled_from(sorted(MAKES)), most=st.sampled_from([1 << 28, 4]))
-def test_neighbours_are_no_further_apart_than_is_said(case: tuple[Terms, Any, Any], name: str, most: int) -> None:
+def test_neighbours_are_no_further_apart_than_is_said(case: tuple[SumTerms, Any, Any], name: str, most: int) -> None:
     """Of values that are handed to a release, whatever rounds them on the way; also where units get longer, from four rows on."""
     terms, one, other = case
     with pytest.MonkeyPatch.context() as patch:

@@ -19,7 +19,7 @@ from eigenveil.tracking import (
     GramTracker,
     SketchTracker,
     SlicedTracker,
-    Terms,
+    SumTerms,
     TreeTracker,
 )
 from laws.trackers import same, snapshot
@@ -28,7 +28,7 @@ from tracking.offline_answers import agree, fading_weights, falling, offline, ru
 
 DIM = 8
 AnySketchTracker: TypeAlias = SketchTracker[Any]
-Make: TypeAlias = Callable[[Terms], AnySketchTracker]
+Make: TypeAlias = Callable[[SumTerms], AnySketchTracker]
 MAKES: dict[str, Make] = {
     "gram": lambda terms: GramTracker(2, terms),
     "sliced, one column": lambda terms: SlicedTracker(2, terms, oversample=DIM, columns=1),
@@ -40,9 +40,9 @@ MAKES: dict[str, Make] = {
 each = pytest.mark.parametrize("make", MAKES.values(), ids=MAKES.keys())
 
 
-def terms_of(radius: float = math.inf, dim: int = DIM, center_at: Array | None = None, **choices: Any) -> Terms:
+def terms_of(radius: float = math.inf, dim: int = DIM, center_at: Array | None = None, **choices: Any) -> SumTerms:
     """Public terms of a stream of `dim` columns."""
-    return Terms(Domain(dim=dim, radius=radius, center=center_at), **choices)
+    return SumTerms(Domain(dim=dim, radius=radius, center=center_at), **choices)
 
 
 def noisy(multiplier: float = 2.0, *, epsilon: float = 1e4, seed: int = 0) -> Gaussian:
@@ -332,7 +332,7 @@ def test_what_makes_no_sense_is_refused(act: Callable[[], Any], message: str) ->
 @pytest.mark.parametrize("seed", range(8))
 def test_a_release_of_a_few_rows_does_not_carry_the_ball_away(seed: int) -> None:
     """The mean of five rows is all noise, which says nothing about where the rows to come will lie."""
-    tracker = GramTracker(2, Terms(Domain(10, 4.0)))
+    tracker = GramTracker(2, SumTerms(Domain(10, 4.0)))
     rng = np.random.default_rng(seed)
     mechanism = Gaussian(4.0, Ledger(epsilon=math.inf, delta=1e-6), Noise.seeded(seed))
     state = tracker.start(10)

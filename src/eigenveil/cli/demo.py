@@ -38,7 +38,7 @@ _ROW_BOUND: Final = 45.0
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Trial:
+class DemoFit:
     """One private fit, and how close it came to the exact one."""
 
     pca: "PrivatePCA"
@@ -90,7 +90,7 @@ def _digits() -> tuple["Array", tuple[str, ...]]:
     return data.data, tuple(str(name) for name in data.feature_names)
 
 
-def _trials(rows: "Array", seed: int | None) -> tuple["PrivatePCA", list[Trial]]:
+def _trials(rows: "Array", seed: int | None) -> tuple["PrivatePCA", list[DemoFit]]:
     from eigenveil.estimators import PrivatePCA
     from eigenveil.linalg import captured_variance, sines
 
@@ -109,11 +109,11 @@ def _trials(rows: "Array", seed: int | None) -> tuple["PrivatePCA", list[Trial]]
         ).fit(rows)
         basis = pca.subspace_.basis
         sine = float(sines(basis, exact.subspace_.basis)[0])
-        trials.append(Trial(pca, captured_variance(gram, basis), sine))
+        trials.append(DemoFit(pca, captured_variance(gram, basis), sine))
     return exact, trials
 
 
-def _show(console: "Console", exact: "PrivatePCA", trials: Sequence[Trial], *, seeded: bool) -> None:
+def _show(console: "Console", exact: "PrivatePCA", trials: Sequence[DemoFit], *, seeded: bool) -> None:
     from eigenveil.cli._report import guarantee_panel, warning_panel
 
     shown = trials[_SHOWN].pca
@@ -137,7 +137,7 @@ def _show(console: "Console", exact: "PrivatePCA", trials: Sequence[Trial], *, s
     console.print(guarantee_panel(shown.guarantee_))
 
 
-def _table(trials: Sequence[Trial]) -> "Table":
+def _table(trials: Sequence[DemoFit]) -> "Table":
     from rich import box
     from rich.table import Table
 

@@ -10,7 +10,7 @@ from eigenveil.errors import ParameterError, require, require_param
 from eigenveil.estimators.fitted import column_names, read_rows, without_person
 from eigenveil.privacy import Neighbours, bounded_count
 
-__all__ = ["Columns", "Held", "people_at", "read_site", "read_sites"]
+__all__ = ["Columns", "SiteInfo", "people_at", "read_site", "read_sites"]
 
 # They take the root of what each site has, and of a matrix with negative eigenvalues there is none.
 _ROOTS = ("merge", "uda", "wda")
@@ -32,7 +32,7 @@ class Columns:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Held:
+class SiteInfo:
     """What is known of what sites hold before a fit: their names, columns, and how many people where that is said.
 
     `rows` are those of all of them, where one process has them; None where sites are apart.
@@ -46,14 +46,16 @@ class Held:
     people: Mapping[str, float] | None = None
 
     @classmethod
-    def of(cls, rows: Mapping[str, Rows]) -> "Held":
+    def of(cls, rows: Mapping[str, Rows]) -> "SiteInfo":
         """By rows that are here."""
         first = next(iter(rows.values()))
         sparse, grouped = (any(map(what, rows.values())) for what in (lambda one: one.sparse, counts_people))
         return cls(tuple(rows), first.shape[1], sparse, grouped, rows)
 
     @classmethod
-    def declared(cls, dim: int, names: Sequence[str], *, sizes: Mapping[str, float] | None, grouped: bool) -> "Held":
+    def declared(
+        cls, dim: int, names: Sequence[str], *, sizes: Mapping[str, float] | None, grouped: bool
+    ) -> "SiteInfo":
         """By what was agreed on."""
         require(dim >= 1, f"dim must be at least 1, got {dim}")
         require(len(names) > 0, "there must be at least one site, got none")

@@ -15,7 +15,7 @@ from eigenveil.params.declare import Declared, checked, declared
 from eigenveil.params.words import help_of, in_study, toml_value
 
 __all__ = [
-    "Line",
+    "KeyLine",
     "keys_of",
     "keys_table",
     "lines_of",
@@ -32,7 +32,7 @@ Kind = TypeVar("Kind")
 _LONGEST_NAME: Final = 60
 
 
-class Line(NamedTuple):
+class KeyLine(NamedTuple):
     """A key of a table, its value, and what it means."""
 
     key: str
@@ -154,7 +154,7 @@ def tables_of(asked: Any, *, leave: Collection[str] = ()) -> dict[str, dict[str,
     }
 
 
-def lines_of(asked: Any, section: str, *, leave: Collection[str] = ()) -> Iterator[Line]:
+def lines_of(asked: Any, section: str, *, leave: Collection[str] = ()) -> Iterator[KeyLine]:
     """The keys of one table, in order, with their values and comments."""
     words = in_study(type(asked), inside=section)
     for key, one in keys_of(type(asked), section).items():
@@ -162,10 +162,10 @@ def lines_of(asked: Any, section: str, *, leave: Collection[str] = ()) -> Iterat
         if one.name in leave or not _holds(asked, one) or (one.param.quiet and value == one.default):
             continue
         if value is not None or one.param.none is not None:
-            yield Line(key, one.param.none if value is None else value, help_of(one, words))
+            yield KeyLine(key, one.param.none if value is None else value, help_of(one, words))
         if one.param.aloud is not None:
             about = one.param.aloud.help
-            yield Line(one.param.aloud.key, value is None, f"true: {about[0].lower()}{about[1:]}")
+            yield KeyLine(one.param.aloud.key, value is None, f"true: {about[0].lower()}{about[1:]}")
 
 
 def _holds(asked: Any, one: Declared) -> bool:

@@ -6,9 +6,9 @@ from eigenveil.plan.choose.gossip import SegmentsPlan, guessed_eigenvalues, plan
 from eigenveil.plan.choose.masks import MasksPlan, plan_masks
 from eigenveil.plan.choose.sites import Method, SitesPlan, plan_sites
 from eigenveil.plan.choose.stream import STREAM_MEAN_SHARES, StreamPlan, first_block, plan_stream
-from eigenveil.plan.forecast.advice import Advice, Verdict, advise
+from eigenveil.plan.forecast.advice import Recommendation, Verdict, advise
 from eigenveil.plan.forecast.facts import METHODS, SETTINGS, Facts, Setting, methods_for, parts_of
-from eigenveil.plan.forecast.outlook import Interval, Outlook, curve, outlook
+from eigenveil.plan.forecast.outlook import Forecast, Interval, curve, outlook
 from eigenveil.plan.forecast.params import FitParams, choice_of, estimator_of
 from eigenveil.plan.spectrum import Spectrum, found_share
 
@@ -16,16 +16,16 @@ __all__ = [
     "METHODS",
     "SETTINGS",
     "STREAM_MEAN_SHARES",
-    "Advice",
     "Choice",
     "Facts",
     "FitParams",
+    "Forecast",
     "Interval",
     "MasksPlan",
     "Mechanisms",
     "Method",
-    "Outlook",
     "Plan",
+    "Recommendation",
     "SegmentsPlan",
     "Setting",
     "SitesPlan",

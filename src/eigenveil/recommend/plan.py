@@ -18,7 +18,7 @@ from eigenveil.privacy import Budget, Histories, Neighbours
 from eigenveil.privacy.sums.histories import interaction_products_sensitivity
 from eigenveil.tasks import constant_steps, geometric_shares
 
-__all__ = ["ASSUMED_HISTORY", "Advice", "Expected", "ItemPlan", "ItemTerms", "pairs_memory", "plan_items"]
+__all__ = ["ASSUMED_HISTORY", "Change", "ItemPlan", "ItemTerms", "Outcome", "pairs_memory", "plan_items"]
 
 Mechanisms = Literal["auto", "covariance", "power"]
 # Of the budget, what item degrees get where they are released: more where they decide which items are used.
@@ -76,7 +76,7 @@ class ItemTerms:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Expected:
+class Outcome:
     """What to expect of the answer: the share of the filter that is found, if eigenvalues are as guessed and if they are twice
     that; the share of what lies beyond the first direction, which is little more than popularity; and how many directions stand
     above the noise. A guess from public numbers, and no promise."""
@@ -94,12 +94,12 @@ class Expected:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Advice:
+class Change:
     """What else would work: the parameters to `change`, and how many times as many `users` it takes.
 
     `message` is a template about them, as in `ParameterError`.
 
-    >>> str(Advice("{epsilon=}", {"epsilon": 3}))
+    >>> str(Change("{epsilon=}", {"epsilon": 3}))
     'epsilon=3'
     """
 
@@ -121,10 +121,10 @@ class ItemPlan:
     width: int
     shares: tuple[float, ...]
     degrees_share: float
-    expected: Expected | None
+    expected: Outcome | None
     reason: str
     longest: float = math.inf
-    advice: tuple[Advice, ...] = ()
+    advice: tuple[Change, ...] = ()
 
     @property
     def turns(self) -> int:
@@ -206,7 +206,7 @@ def pairs_memory(items: int) -> int:
     return 4 * items * items * 8
 
 
-def _expected(terms: ItemTerms, plan: ItemPlan) -> Expected | None:
+def _expected(terms: ItemTerms, plan: ItemPlan) -> Outcome | None:
     if terms.users is None or terms.budget is None:
         return None
     guess = _eigenvalues(terms)
@@ -214,7 +214,7 @@ def _expected(terms: ItemTerms, plan: ItemPlan) -> Expected | None:
     found = [found_share(factor * guess, entry=entry, dim=terms.kept) for factor in (1.0, _OPTIMISM)]
     beyond = found_share(guess[1:], entry=entry, dim=terms.kept) if terms.rank > 1 else found[0]
     above = int((guess**2 > terms.kept * entry**2).sum())
-    return Expected(found[0], found[1], beyond, above)
+    return Outcome(found[0], found[1], beyond, above)
 
 
 def _eigenvalues(terms: ItemTerms) -> Array:
@@ -245,7 +245,7 @@ def _entry_noise(terms: ItemTerms, plan: ItemPlan) -> float:
     return sigma * sensitivity / math.sqrt(plan.shares[-1])
 
 
-def _advice(terms: ItemTerms) -> Iterator[Advice]:
+def _advice(terms: ItemTerms) -> Iterator[Change]:
     """What would make the expected share a fair one, one change at a time."""
     assert terms.budget is not None and terms.users is not None
 
@@ -256,7 +256,7 @@ def _advice(terms: ItemTerms) -> Iterator[Advice]:
     for kept in _KEPT:
         fewer = replace(terms, kept=kept, chosen=True)
         if terms.rank <= kept < terms.kept and fair(fewer, _FAIR_OF_FEWER):
-            yield Advice(
+            yield Change(
                 f"{kept} items: those of a public list, or with {{items=}} the most popular by counts that are released for a "
                 "share of the budget",
                 {"items": kept},
@@ -264,13 +264,13 @@ def _advice(terms: ItemTerms) -> Iterator[Advice]:
             break
     for epsilon in _EPSILONS:
         if terms.budget.epsilon < epsilon and fair(replace(terms, budget=Budget(epsilon, terms.budget.delta))):
-            yield Advice("{epsilon=}", {"epsilon": epsilon})
+            yield Change("{epsilon=}", {"epsilon": epsilon})
             break
     more = next((f for f in (2, 3, 5, 10, 20, 50, 100, 1000) if fair(replace(terms, users=f * terms.users))), None)
     if more is not None:
-        yield Advice(f"about {more} times as many users", {}, users=more)
+        yield Change(f"about {more} times as many users", {}, users=more)
     if terms.rank > 8 and fair(replace(terms, rank=8)):
-        yield Advice("{n_components=}", {"n_components": 8})
+        yield Change("{n_components=}", {"n_components": 8})
     other = replace(terms, neighbours=Neighbours.INTERACTION)
     if not terms.fixed and terms.neighbours is not other.neighbours and fair(other):
-        yield Advice("{unit=}, a weaker promise: one interaction of a user and not all of them", {"unit": "item"})
+        yield Change("{unit=}, a weaker promise: one interaction of a user and not all of them", {"unit": "item"})

@@ -15,9 +15,9 @@ from eigenveil.data.rows import Rows, in_silence
 from eigenveil.errors import ParameterError, ParameterWarning, ProtocolError, QuorumLost, require, require_param
 from eigenveil.estimators.checks import budget_of, rank_of, seed_of
 from eigenveil.estimators.federated.parties import place_of_noise
-from eigenveil.estimators.federated.request import SitesRequest
+from eigenveil.estimators.federated.request import FederatedSpec
 from eigenveil.estimators.federated.rules import masks_of, share_of
-from eigenveil.estimators.federated.simulation import Federation
+from eigenveil.estimators.federated.simulation import FederatedSimulation
 from eigenveil.estimators.rounds import Unfinished, Watch
 from eigenveil.estimators.settings import settings_of
 from eigenveil.estimators.sites import Columns
@@ -197,7 +197,7 @@ class PrivateRecommender(RecommenderParams, BaseEstimator):
         seed = seed_of(self.random_state)
         begin = np.random.default_rng(seed).standard_normal((kept, plan.width))
 
-        def design(request: SitesRequest, setting: Setting, start: Any) -> ItemStudy:
+        def design(request: FederatedSpec, setting: Setting, start: Any) -> ItemStudy:
             return ItemStudy(
                 dim=dim,
                 least=terms.least,
@@ -221,7 +221,7 @@ class PrivateRecommender(RecommenderParams, BaseEstimator):
                 claimed=request.private,
             )
 
-        request = SitesRequest(
+        request = FederatedSpec(
             design=design,
             neighbours=terms.neighbours,
             plan=plan.for_sites(),
@@ -232,7 +232,7 @@ class PrivateRecommender(RecommenderParams, BaseEstimator):
             seed=seed,
             masks=masks,
         )
-        federation = Federation(request, sites, Columns(dim, next(iter(sites))), watch=watch)
+        federation = FederatedSimulation(request, sites, Columns(dim, next(iter(sites))), watch=watch)
         return _Prepared(federation, plan, names, degrees)
 
     def _terms(self, sites: Mapping[str, Rows], dim: int, kept: int, masks: tuple[int, int] | None) -> ItemTerms:
@@ -361,7 +361,7 @@ class PrivateRecommender(RecommenderParams, BaseEstimator):
 class _Prepared:
     """The parties of a fit, the plan, the names of items and their public degrees, (d,)."""
 
-    federation: Federation
+    federation: FederatedSimulation
     plan: ItemPlan
     items: tuple[str, ...] | None
     degrees: Array | None

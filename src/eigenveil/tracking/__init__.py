@@ -6,7 +6,7 @@ from eigenveil.tracking.gram import GramState, GramTracker
 from eigenveil.tracking.rank import EnergyBounds
 from eigenveil.tracking.sketch import Sketch, merge_sketches
 from eigenveil.tracking.sliced import SlicedState, SlicedTracker
-from eigenveil.tracking.sums import Sums, Terms
+from eigenveil.tracking.sums import Sums, SumTerms
 from eigenveil.tracking.tree import TreeState, TreeTracker
 
 __all__ = [
@@ -20,8 +20,8 @@ __all__ = [
     "SketchTracker",
     "SlicedState",
     "SlicedTracker",
+    "SumTerms",
     "Sums",
-    "Terms",
     "Tracker",
     "TreeState",
     "TreeTracker",

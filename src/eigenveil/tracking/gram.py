@@ -15,7 +15,7 @@ from eigenveil.privacy import Exact, Mechanism, Slot
 from eigenveil.tasks import lies_far
 from eigenveil.tracking.base import SketchTracker, require_rows
 from eigenveil.tracking.sketch import Sketch
-from eigenveil.tracking.sums import Sums, Terms, offset_of, sketch_of
+from eigenveil.tracking.sums import Sums, SumTerms, offset_of, sketch_of
 
 __all__ = ["GramState", "GramTracker"]
 
@@ -48,7 +48,7 @@ class GramTracker(SketchTracker[GramState]):
 
     >>> from eigenveil.privacy import Domain
     >>> from eigenveil.tracking import NOTHING_ASKED
-    >>> tracker = GramTracker(rank=1, terms=Terms(Domain(dim=2, radius=9.0), center=False))
+    >>> tracker = GramTracker(rank=1, terms=SumTerms(Domain(dim=2, radius=9.0), center=False))
     >>> state = tracker.step(tracker.start(2), np.array([[3.0, 0.0], [0.0, 1.0]]), NOTHING_ASKED)
     >>> tracker.subspace(state).rank
     0
@@ -57,7 +57,7 @@ class GramTracker(SketchTracker[GramState]):
     """
 
     rank: int
-    terms: Terms
+    terms: SumTerms
 
     def start(self, dim: int) -> GramState:
         """Nothing seen, nothing released."""
@@ -112,7 +112,7 @@ class GramTracker(SketchTracker[GramState]):
         """One increment's worth."""
         return 1
 
-    def _terms(self, center: Array | None) -> Terms:
+    def _terms(self, center: Array | None) -> SumTerms:
         return replace(self.terms, domain=replace(self.terms.domain, center=center))
 
     def _recentered(self, center: Array | None, sums: Sums, mechanism: Mechanism) -> tuple[Array | None, Sums]:

@@ -18,7 +18,7 @@ from eigenveil.linalg import Array, Subspace, complement, merge
 from eigenveil.privacy import Bounded, Mechanism, Slot, bounded_sum, gram_columns
 from eigenveil.tracking.base import SketchTracker, require_rows
 from eigenveil.tracking.sketch import Sketch, without_shift
-from eigenveil.tracking.sums import Terms, as_block, as_block_rows, offset_of
+from eigenveil.tracking.sums import SumTerms, as_block, as_block_rows, offset_of
 
 __all__ = ["SlicedState", "SlicedTracker"]
 
@@ -55,14 +55,14 @@ class SlicedTracker(SketchTracker[SlicedState]):
 
     >>> from eigenveil.privacy import Domain
     >>> from eigenveil.tracking import NOTHING_ASKED
-    >>> tracker = SlicedTracker(rank=1, terms=Terms(Domain(dim=2, radius=9.0), center=False), columns=1)
+    >>> tracker = SlicedTracker(rank=1, terms=SumTerms(Domain(dim=2, radius=9.0), center=False), columns=1)
     >>> state = tracker.step(tracker.start(2), np.array([[3.0, 0.0], [0.0, 1.0]]), NOTHING_ASKED)
     >>> tracker.subspace(state).values.round(9).tolist()
     [3.0]
     """
 
     rank: int
-    terms: Terms
+    terms: SumTerms
     oversample: int = _OVERSAMPLE
     columns: int | None = None
 

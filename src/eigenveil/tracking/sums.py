@@ -37,7 +37,7 @@ from eigenveil.tasks import shrunk
 from eigenveil.tracking.rank import EnergyBounds
 from eigenveil.tracking.sketch import Sketch
 
-__all__ = ["MEAN_SHARE", "Sums", "Terms", "as_block_rows", "sketch_of"]
+__all__ = ["MEAN_SHARE", "SumTerms", "Sums", "as_block_rows", "sketch_of"]
 
 # Of a release's mu^2, what goes to the sum of rows: the mean needs little.
 MEAN_SHARE = 0.05
@@ -52,7 +52,7 @@ Integers = NDArray[np.int64]
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Terms:
+class SumTerms:
     """The public terms of a private stream.
 
     Rows are brought into `domain`. A person has at most one row in a block and rows in at most `person_blocks` blocks;
@@ -101,7 +101,7 @@ class Terms:
     def fade(self, blocks: int = 1) -> float:
         """What is left of sums after so many blocks: forget^(2 blocks), of whole sums to the nearest multiple of 2^-20.
 
-        >>> Terms(Domain(dim=1, radius=1.0), forget=0.9).fade() * 2**20
+        >>> SumTerms(Domain(dim=1, radius=1.0), forget=0.9).fade() * 2**20
         849347.0
         """
         exact = self.forget ** (2 * blocks)
@@ -136,18 +136,18 @@ class Sums:
         return f"Sums(dim={len(self.total)})"
 
     @classmethod
-    def none(cls, terms: Terms) -> "Sums":
+    def none(cls, terms: SumTerms) -> "Sums":
         """Of no rows."""
         dim, kind = terms.domain.dim, np.int64 if terms.whole else np.float64
         # Zeros that take no room.
         return cls(np.broadcast_to(np.zeros((), dtype=kind), (dim, dim)), np.zeros(dim, dtype=kind), 0.0)
 
     @classmethod
-    def of(cls, rows: Any, terms: Terms) -> "Sums":
+    def of(cls, rows: Any, terms: SumTerms) -> "Sums":
         """Of a block of rows, dense or CSR, in the domain: private."""
         return cls.none(terms).and_rows(rows, terms)
 
-    def and_rows(self, rows: Any, terms: Terms) -> "Sums":
+    def and_rows(self, rows: Any, terms: SumTerms) -> "Sums":
         """These, faded by a block, and a block of rows in the domain: private."""
         if terms.whole:
             return self._and_whole_rows(rows, terms)
@@ -170,7 +170,7 @@ class Sums:
                 total += inside.sum(axis=0)
         return Sums(gram, total, fade * self.weight + weight, fade**2 * self.gram_noise, fade**2 * self.total_noise)
 
-    def _and_whole_rows(self, rows: Any, terms: Terms) -> "Sums":
+    def _and_whole_rows(self, rows: Any, terms: SumTerms) -> "Sums":
         # Only finite numbers have a nearest whole one.
         _require_finite(rows)
         count = rows.shape[0]
@@ -222,7 +222,7 @@ class Sums:
             self, gram=self.gram >> more, total=self.total >> more, apart=self.apart / 2**more + 1, bits=bits
         )
 
-    def released(self, terms: Terms, mechanism: Mechanism, *, rows: int, label: str, slot: Slot) -> "Sums":
+    def released(self, terms: SumTerms, mechanism: Mechanism, *, rows: int, label: str, slot: Slot) -> "Sums":
         """The same after they left through `mechanism`, from `slot`; a person has at most `rows` rows in them.
 
         Sensitivity: that of the rows, and what rounding adds. Blocks without a row of the person are the same for neighbours, to

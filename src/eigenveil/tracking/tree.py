@@ -15,7 +15,7 @@ from eigenveil.errors import require
 from eigenveil.privacy import Mechanism, Slot
 from eigenveil.tracking.base import SketchTracker, require_rows
 from eigenveil.tracking.sketch import Sketch
-from eigenveil.tracking.sums import Sums, Terms, sketch_of
+from eigenveil.tracking.sums import Sums, SumTerms, sketch_of
 
 __all__ = ["TreeState", "TreeTracker"]
 
@@ -43,7 +43,7 @@ class TreeTracker(SketchTracker[TreeState]):
 
     >>> from eigenveil.privacy import Domain
     >>> from eigenveil.tracking import NOTHING_ASKED
-    >>> tracker = TreeTracker(rank=1, terms=Terms(Domain(dim=2, radius=9.0), center=False), horizon=3)
+    >>> tracker = TreeTracker(rank=1, terms=SumTerms(Domain(dim=2, radius=9.0), center=False), horizon=3)
     >>> state = tracker.start(2)
     >>> for block in np.eye(2)[:, None] * 3:
     ...     state = tracker.step(state, block, NOTHING_ASKED)
@@ -52,7 +52,7 @@ class TreeTracker(SketchTracker[TreeState]):
     """
 
     rank: int
-    terms: Terms
+    terms: SumTerms
     horizon: int
 
     def __post_init__(self) -> None:
@@ -139,7 +139,7 @@ class TreeTracker(SketchTracker[TreeState]):
         return _joined([s for _, s in found[:-1]], lengths[:-1], found[-1][1], lengths[-1], self.terms)
 
 
-def _joined(earlier: list[Sums], lengths: list[int], last: Sums, length: int, terms: Terms) -> Sums:
+def _joined(earlier: list[Sums], lengths: list[int], last: Sums, length: int, terms: SumTerms) -> Sums:
     """Sums of consecutive stretches as one, each faded by the blocks after it; `length` is that of the last one."""
     stretches = [*zip(earlier, lengths, strict=True), (last, length)]
     joined = reduce(lambda left, right: (left[0].and_then(right[0], terms.fade(right[1])), 0), stretches)

@@ -14,7 +14,7 @@ from eigenveil.errors import QuorumLost
 from eigenveil.network.agents.hub import HubAgent
 from eigenveil.network.agents.site import SiteAgent
 from eigenveil.network.identity.certificates import pin_words
-from eigenveil.network.ledger.durable import Account, Book
+from eigenveil.network.ledger.durable import DurableLedger, StudyBudget
 from eigenveil.privacy import Budget
 
 ME = "site 0"
@@ -38,7 +38,7 @@ def nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def lines_of(book: Path) -> list[tuple[str, dict[str, Any]]]:
-    with Book.reading(book) as opened:
+    with DurableLedger.reading(book) as opened:
         return [(line.kind, dict(line.body)) for line in opened.lines()]
 
 
@@ -170,14 +170,14 @@ def test_a_refusing_policy_gives_all_reasons_in_the_book_too(folders: Folders) -
 
 def test_more_than_is_left_for_life_is_refused_before_anybody_is_asked(folders: Folders) -> None:
     path = folders.of(ME) / "ledger.db"
-    with Book.open(path) as book:
-        account = Account("1" * 64, "earlier", "patients", "masked", 8.0, 1e-6, mu=1.7)
+    with DurableLedger.open(path) as book:
+        account = StudyBudget("1" * 64, "earlier", "patients", "masked", 8.0, 1e-6, mu=1.7)
         book.join(account, life=Budget(9.0, 1e-5))
     done = eigenveil(*folders.site(ME, "--policy", folders.policy(ME), "--yes"))
     assert done.exit_code == 1
     assert "study 'heart' does not fit in the life of dataset 'patients'" in done.stderr
     # A second name of its own would have a budget of its own: that is for people to decide, not for a file name.
-    with Book.open(path) as book:
+    with DurableLedger.open(path) as book:
         book.declare("staff", b"other rows")
     line = refusal(*folders.site(ME, "--policy", folders.policy(ME), "--yes"))
     assert "--dataset is needed" in line
@@ -208,8 +208,8 @@ def test_rehearsals_are_asked_for_aloud(tmp_path: Path, folders: Folders) -> Non
 
 
 def test_a_finished_study_is_not_run_again(folders: Folders) -> None:
-    with Book.open(folders.of(ME) / "ledger.db") as book:
-        account = Account(folders.study.digest, "heart", "patients", "masked", 5.0, 1e-6, mu=1.0)
+    with DurableLedger.open(folders.of(ME) / "ledger.db") as book:
+        account = StudyBudget(folders.study.digest, "heart", "patients", "masked", 5.0, 1e-6, mu=1.0)
         book.join(account, life=None)
         book.finish(account.study)
     assert "this site has finished the study 'heart'" in refusal(*folders.site(ME))
@@ -231,7 +231,7 @@ def test_a_lost_quorum_is_one_line_and_exit_code_3(folders: Folders, monkeypatch
 
 def test_a_second_process_on_the_same_study_is_turned_away(folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SiteAgent, "run", REAL_RUN)
-    with Book.open(folders.of(ME) / "ledger.db") as book, book.lock(folders.study.digest):
+    with DurableLedger.open(folders.of(ME) / "ledger.db") as book, book.lock(folders.study.digest):
         command = folders.site(ME, "--policy", folders.policy(ME), "--yes", "--dataset", "patients")
         done = eigenveil(*command)
     assert done.exit_code == 2

@@ -9,11 +9,11 @@ import pytest
 from cli.network.network_folders import Folders, Running, signed, started
 from eigenveil.data.rows import DenseRows
 from eigenveil.network.agents.site import SiteAgent
-from eigenveil.network.agents.site_data import Holding, credentials_of
+from eigenveil.network.agents.site_data import SiteData, credentials_of
 from eigenveil.network.identity.authority import write_new
 from eigenveil.network.identity.certificates import Keys
-from eigenveil.network.ledger.durable import Book
-from eigenveil.runtimes.grpc import Switchboard
+from eigenveil.network.ledger.durable import DurableLedger
+from eigenveil.runtimes.grpc import Transport
 
 
 def a_stranger(folders: Folders) -> Keys:
@@ -30,16 +30,16 @@ async def turned_away(folders: Folders, hub: Running) -> str:
     assert place is not None
     assert place.address is not None
     credentials = credentials_of(folders.study, keys)
-    async with Switchboard("stranger", credentials=credentials, greeting=folders.study.greeting) as board:
+    async with Transport("stranger", credentials=credentials, greeting=folders.study.greeting) as board:
         certificate = place.certificate
         board.dial("hub", place.address, certificate=certificate.pem.encode(), server_name=certificate.server_name)
         return await asyncio.to_thread(hub.until, lambda line: "turned away" in line)
 
 
 async def take_part(folders: Folders, name: str) -> None:
-    with Book.open(folders.of(name) / "ledger.db") as book:
+    with DurableLedger.open(folders.of(name) / "ledger.db") as book:
         keys = Keys.load(folders.of(name) / f"{folders.of(name).name}.key")
-        holding = Holding.of(DenseRows(folders.tables[name]), folders.study)
+        holding = SiteData.of(DenseRows(folders.tables[name]), folders.study)
         agent = SiteAgent(folders.study, keys=keys, holding=holding, book=book, dataset="patients", policy=None)
         await agent.run(lambda _: None)
 

@@ -15,11 +15,11 @@ from cli.network.network_folders import COUNT, Folders, started
 from eigenveil import Guarantee, Model
 from eigenveil.data.rows import DenseRows
 from eigenveil.errors import PeersLost
-from eigenveil.network.agents.durable import Happening
+from eigenveil.network.agents.durable import Event
 from eigenveil.network.agents.peer import PeerAgent
-from eigenveil.network.agents.site_data import Holding
+from eigenveil.network.agents.site_data import SiteData
 from eigenveil.network.identity.certificates import Keys, pin_words
-from eigenveil.network.ledger.durable import Book
+from eigenveil.network.ledger.durable import DurableLedger
 from eigenveil.privacy import Charge
 
 ME = "peer 1"
@@ -95,7 +95,7 @@ def test_one_that_is_ended_is_told_whether_it_can_come_back(
 
     async def run(self: PeerAgent, *_: object, **__: object) -> None:
         self._book.join(self.account, life=None if self.policy is None else self.policy.life)
-        self._tell(Happening("began"))
+        self._tell(Event("began"))
         if released:
             self._book.commit(digest, 0, came=b"", said=[b"x"], charges=[Charge("mean", 0.1)])
         signal.raise_signal(signal.SIGTERM)
@@ -125,7 +125,7 @@ def test_without_a_promise_what_was_sent_stays_sent(tmp_path: Path, monkeypatch:
 
     async def run(self: PeerAgent, *_: object, **__: object) -> None:
         self._book.join(self.account, life=None)
-        self._tell(Happening("began"))
+        self._tell(Event("began"))
         signal.raise_signal(signal.SIGINT)
         await asyncio.Event().wait()
 
@@ -160,7 +160,7 @@ def test_peers_that_are_lost_before_anything_left_are_one_line(tmp_path: Path, m
 
     async def run(self: PeerAgent, *_: object, **__: object) -> None:
         self._book.join(self.account, life=None if self.policy is None else self.policy.life)
-        self._tell(Happening("began"))
+        self._tell(Event("began"))
         raise PeersLost(("peer 2", "peer 3"), turn=0, why="2 peers that can reach each other are left, and 3 must be")
 
     monkeypatch.setattr(PeerAgent, "run", run)
@@ -183,7 +183,7 @@ def test_peers_that_do_not_come_are_named_and_the_same_command_begins_again(tmp_
         )
         assert said in done.stdout
         assert f"listening at {folders.study.place(ME).address}" in done.stdout
-    with Book.reading(folders.of(ME) / "ledger.db") as book:
+    with DurableLedger.reading(folders.of(ME) / "ledger.db") as book:
         (study,) = book.studies()
         assert (study.entries, study.spent) == (0, 0)
 
@@ -220,7 +220,7 @@ def test_four_processes_on_a_ring_come_to_the_same_model_and_are_charged_once(tm
         assert scores.stat().st_mode & 0o777 == 0o600
         found = np.loadtxt(scores, delimiter=",", skiprows=1)
         np.testing.assert_allclose(found, model.transform(folders.tables[name]), rtol=1e-12, atol=1e-12)
-        with Book.reading(folder / "ledger.db") as book:
+        with DurableLedger.reading(folder / "ledger.db") as book:
             book.verify()
             (study,) = book.studies()
             assert study.state == "finished"
@@ -251,9 +251,9 @@ app()
 
 async def take_part(folders: Folders, name: str) -> None:
     """A peer in this process."""
-    with Book.open(folders.of(name) / "ledger.db") as book:
+    with DurableLedger.open(folders.of(name) / "ledger.db") as book:
         keys = Keys.load(folders.of(name) / f"{folders.of(name).name}.key")
-        holding = Holding.of(DenseRows(folders.tables[name]), folders.study)
+        holding = SiteData.of(DenseRows(folders.tables[name]), folders.study)
         agent = PeerAgent(folders.study, keys=keys, holding=holding, book=book, dataset="patients", policy=None)
         assert agent.place.address is not None
         model = folders.of(name) / "model.safetensors"
@@ -291,7 +291,7 @@ def test_when_one_is_killed_the_others_stop_or_go_on_and_it_cannot_come_back(
         assert "2 peers, without 1" in said
         require_agreement(models_of(folders, folders.names[:2]))
     for name in folders.names:
-        with Book.reading(folders.of(name) / "ledger.db") as book:
+        with DurableLedger.reading(folders.of(name) / "ledger.db") as book:
             book.verify()
             (study,) = book.studies()
             assert 0 < study.spent <= study.account.mu

@@ -18,9 +18,9 @@ from eigenveil import FederatedPCA, Model
 from eigenveil.data.rows import DenseRows
 from eigenveil.network.agents.hub import HubAgent
 from eigenveil.network.agents.site import SiteAgent
-from eigenveil.network.agents.site_data import Holding
+from eigenveil.network.agents.site_data import SiteData
 from eigenveil.network.identity.certificates import Keys
-from eigenveil.network.ledger.durable import Book
+from eigenveil.network.ledger.durable import DurableLedger
 
 # What is waited for at most: a machine may be busy with other things.
 PATIENT = {"deadline": 30.0, "retries": 1, "join": 120.0}
@@ -88,7 +88,7 @@ def _require_results(folders: Folders, name: str, learned: Model) -> None:
     assert scores.stat().st_mode & 0o777 == 0o600
     found = np.loadtxt(scores, delimiter=",", skiprows=1)
     np.testing.assert_allclose(found, model.transform(folders.tables[name]), rtol=1e-12, atol=1e-12)
-    with Book.reading(folder / "ledger.db") as book:
+    with DurableLedger.reading(folder / "ledger.db") as book:
         book.verify()
         (study,) = book.studies()
         kinds = [line.kind for line in book.lines()]
@@ -174,9 +174,9 @@ def test_nodes_pass_on_what_a_tree_gathers(tmp_path: Path) -> None:
             return model
 
     async def run_site(name: str) -> None:
-        with Book.open(folders.of(name) / "ledger.db") as book:
+        with DurableLedger.open(folders.of(name) / "ledger.db") as book:
             keys = Keys.load(folders.of(name) / f"{folders.of(name).name}.key")
-            holding = Holding.of(DenseRows(folders.tables[name]), folders.study)
+            holding = SiteData.of(DenseRows(folders.tables[name]), folders.study)
             agent = SiteAgent(folders.study, keys=keys, holding=holding, book=book, dataset="patients", policy=None)
             await agent.run(lambda _: None)
 
@@ -215,7 +215,7 @@ def test_a_person_who_says_no_ends_it_and_a_policy_that_refuses_too(tmp_path: Pa
     # It is the site's own terminal.
     assert f"The table here has {COUNT:,} people." in said
     assert "NOT pinned: compare by telephone" in said
-    with Book.reading(folders.of("site 0") / "ledger.db") as book:
+    with DurableLedger.reading(folders.of("site 0") / "ledger.db") as book:
         assert not {"join", "commit"} & {line.kind for line in book.lines()}
         (dataset,) = book.datasets()
         assert (dataset.spent, dataset.counted) == (0, 0)

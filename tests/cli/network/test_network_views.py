@@ -12,11 +12,11 @@ from rich.console import Console
 from cli.network.network_folders import Folders
 from eigenveil.cli.network.view import HubView, PartyView, Voice, traffic_of
 from eigenveil.estimators.rounds import Round
-from eigenveil.network.agents.durable import Happening
+from eigenveil.network.agents.durable import Event
 from eigenveil.network.agents.hub import HubAgent
 from eigenveil.network.agents.site_data import credentials_of
 from eigenveil.network.identity.certificates import Keys
-from eigenveil.runtimes.grpc import Switchboard
+from eigenveil.runtimes.grpc import Transport
 
 
 def done_round(number: int, **more: Any) -> Round:
@@ -34,11 +34,11 @@ def test_a_hub_shows_who_is_there_what_was_done_and_how_long_it_waits(
         agent = HubAgent(folders.study, keys=keys, transcript=transcript, tell=view.tell)
         view.of(agent)
         for happening in (
-            Happening("waiting", "", "for 3 to join"),
-            Happening("joined", "site 1"),
-            Happening("joined", "site 0"),
-            Happening("left", "site 1", "the connection was lost"),
-            Happening("refused", "site 0", "sent mail that is for somebody else"),
+            Event("waiting", "", "for 3 to join"),
+            Event("joined", "site 1"),
+            Event("joined", "site 0"),
+            Event("left", "site 1", "the connection was lost"),
+            Event("refused", "site 0", "sent mail that is for somebody else"),
         ):
             view.tell(happening)
         said = [line.partition(" ")[2] for line in capsys.readouterr().out.splitlines()]
@@ -54,11 +54,11 @@ def test_a_hub_shows_who_is_there_what_was_done_and_how_long_it_waits(
         assert re.search(r"here +1 of 3: site 0", shown)
         assert re.search(r"missing +site 1, site 2", shown)
         assert "for all to join, at most 27 seconds more" in shown
-        view.tell(Happening("began"))
+        view.tell(Event("began"))
         agent.desk.begin()
         agent.desk.rounds.append(done_round(0))
         agent.desk.traffic[0].up += 3400
-        view.tell(Happening("round", "krylov 1", ""))
+        view.tell(Event("round", "krylov 1", ""))
         said = [line.partition(" ")[2] for line in capsys.readouterr().out.splitlines()]
         assert said[-1] == ("round 1 (krylov 1): 2 answered, without site 2, 3.4 kB up, 1.2 kB down, moved by 3.1e-02")
         assert "for answers, at most 20 seconds more" in drawn(view)
@@ -72,14 +72,14 @@ def test_a_hub_shows_who_is_there_what_was_done_and_how_long_it_waits(
 class Held:
     """An agent that is connected."""
 
-    def __init__(self, board: Switchboard) -> None:
+    def __init__(self, board: Transport) -> None:
         self.board = board
 
 
-def a_board(folders: Folders) -> Switchboard:
+def a_board(folders: Folders) -> Transport:
     """That of a site, connected to nobody."""
     keys = Keys.load(folders.of("site 0") / "site-0.key")
-    return Switchboard("site 0", credentials=credentials_of(folders.study, keys), greeting=b"heart")
+    return Transport("site 0", credentials=credentials_of(folders.study, keys), greeting=b"heart")
 
 
 def told(capsys: pytest.CaptureFixture[str]) -> list[str]:
@@ -100,15 +100,15 @@ def test_a_site_says_what_was_asked_and_said_and_when_the_hub_is_gone(
     view = PartyView(Voice())
     view.of(Held(a_board(Folders(tmp_path))), calls={"hub"})
     for happening in (
-        Happening("waiting", "hub", "for hub at 10.0.0.1:7443"),
-        Happening("joined", "hub"),
-        Happening("asked", "hub", "masks: keys"),
-        Happening("said", "hub", "mean 1: 204 bytes; mean at mu 0.27"),
-        Happening("left", "hub", "the connection was lost"),
-        Happening("waiting", "hub", "hub has stopped; when it is started again the study goes on from there"),
-        Happening("refused", "hub", "bad \x1b[31m mail"),
-        Happening("resumed", "site 0", "3 steps are in the book"),
-        Happening("over", "hub", "the answer is here"),
+        Event("waiting", "hub", "for hub at 10.0.0.1:7443"),
+        Event("joined", "hub"),
+        Event("asked", "hub", "masks: keys"),
+        Event("said", "hub", "mean 1: 204 bytes; mean at mu 0.27"),
+        Event("left", "hub", "the connection was lost"),
+        Event("waiting", "hub", "hub has stopped; when it is started again the study goes on from there"),
+        Event("refused", "hub", "bad \x1b[31m mail"),
+        Event("resumed", "site 0", "3 steps are in the book"),
+        Event("over", "hub", "the answer is here"),
     ):
         view.tell(happening)
     said = capsys.readouterr().out
@@ -172,14 +172,14 @@ def test_what_was_told_as_it_happened_is_not_told_again_until_it_happens_again(
     agent, view = Held(a_board(Folders(tmp_path))), PartyView(Voice())
     view.of(agent, calls={"hub"})
     for _ in range(2):
-        view.tell(Happening("joined", "hub"))
+        view.tell(Event("joined", "hub"))
         agent.board.trouble["hub"] = "the connection was lost"
-        view.tell(Happening("left", "hub", "the connection was lost"))
+        view.tell(Event("left", "hub", "the connection was lost"))
         view.look()
     # The other way round, when what happened waits behind a long computation.
-    view.tell(Happening("joined", "hub"))
+    view.tell(Event("joined", "hub"))
     view.look()
-    view.tell(Happening("left", "hub", "the connection was lost"))
+    view.tell(Event("left", "hub", "the connection was lost"))
     pair = ["connected to hub", "not connected to hub: the connection was lost; trying again"]
     assert told(capsys) == pair * 3
 
@@ -196,12 +196,12 @@ def test_a_hub_says_who_was_turned_away_and_who_could_not_be_talked_to(
         view.look()
         assert traffic_of(agent) == []
         agent.board = board
-        view.tell(Happening("joined", "site 0"))
+        view.tell(Event("joined", "site 0"))
         # That one has just been lost, and it is about to be told.
         board.trouble |= {"site 0": "the connection was lost", "site 1": "no answer within 20 s"}
         board.refused.append("a caller from 10.0.0.9")
         view.look()
-        view.tell(Happening("left", "site 0", "the connection was lost"))
+        view.tell(Event("left", "site 0", "the connection was lost"))
         view.look()
         board.received["site 0"] += 3400
         board.sent["site 0"] += 1200
@@ -216,5 +216,5 @@ def test_a_hub_says_who_was_turned_away_and_who_could_not_be_talked_to(
 
 def test_a_name_with_brackets_is_shown_as_it_is() -> None:
     view = PartyView(Voice())
-    view.tell(Happening("joined", "[/red] ward"))
+    view.tell(Event("joined", "[/red] ward"))
     assert "[/red] ward has joined" in drawn(view)

@@ -10,7 +10,7 @@ import pytest
 from cli.network.network_folders import Folders
 from eigenveil import GossipPCA
 from eigenveil.cli.network.words import cost_words, left_words, peer_revealed_words, revealed_words, rounded
-from eigenveil.network.ledger.durable import Account, Book
+from eigenveil.network.ledger.durable import DurableLedger, StudyBudget
 from eigenveil.network.study.parties import parties_of, peer_parties_of
 from eigenveil.privacy import Budget, Charge, epsilon_of
 
@@ -88,10 +88,10 @@ def test_a_peer_that_may_begin_again_says_so(tmp_path: Path) -> None:
 
 
 def test_costs_add_up_in_squares_and_are_rounded_against_the_reader(tmp_path: Path) -> None:
-    account = Account("2" * 64, "heart", "patients", "masked", 5.0, 1e-6, mu=1.0, beyond=1e-9)
+    account = StudyBudget("2" * 64, "heart", "patients", "masked", 5.0, 1e-6, mu=1.0, beyond=1e-9)
     life = Budget(9.0, 1e-5)
-    with Book.open(tmp_path / "ledger.db") as book:
-        book.join(Account("1" * 64, "earlier", "patients", "site", 2.0, 1e-6, mu=0.5), life=life)
+    with DurableLedger.open(tmp_path / "ledger.db") as book:
+        book.join(StudyBudget("1" * 64, "earlier", "patients", "site", 2.0, 1e-6, mu=0.5), life=life)
         book.commit("1" * 64, 0, came=b"", said=[b"x"], charges=[Charge("sum", 0.3)])
         (state,) = book.datasets()
         lines = [words for words, _ in cost_words(account, state, life=life, joined=False)]

@@ -8,7 +8,7 @@ import typer
 from typer.testing import CliRunner, Result
 
 from eigenveil.cli.plan.command import plan
-from eigenveil.plan import Advice, Facts, Interval, Outlook, Spectrum, Verdict, methods_for
+from eigenveil.plan import Facts, Forecast, Interval, Recommendation, Spectrum, Verdict, methods_for
 from eigenveil.plan.forecast.methods import way_of
 from eigenveil.privacy import Budget
 
@@ -38,10 +38,10 @@ def refused(*arguments: object) -> str:
     return line
 
 
-def expected(method: str, captured: float, **other: Any) -> Outlook:
+def expected(method: str, captured: float, **other: Any) -> Forecast:
     """An outlook of this name and captured variance, with figures that nothing else has."""
     way = way_of(Facts(6, 2, 5000, Budget(1.0, 1e-6), Spectrum.guessed(6), sites=4), method)
-    made = Outlook(
+    made = Forecast(
         method=method,
         captured=Interval(captured, captured - 0.03, captured + 0.02),
         sine=Interval(0.31, 0.21, 0.41),
@@ -77,7 +77,7 @@ class Oracle:
         self.epsilons: list[float] = []
         self._works, self._refuse, self._best = works, refuse, best
 
-    def advise(self, facts: Facts, *, methods: Sequence[str] | None = None, watch: Any = None) -> Advice:
+    def advise(self, facts: Facts, *, methods: Sequence[str] | None = None, watch: Any = None) -> Recommendation:
         self.facts, self.methods = facts, None if methods is None else tuple(methods)
         found = []
         for place, method in enumerate(methods or methods_for(facts)):
@@ -86,11 +86,13 @@ class Oracle:
         possible = [each for each in found if not each.refused]
         verdict: Verdict = "refused" if not possible else "works" if self._works else "hopeless"
         best = possible[self._best] if possible else None
-        return Advice(tuple(found), best, verdict, ("Because the oracle says so.",), ("Ask for fewer components.",))
+        return Recommendation(
+            tuple(found), best, verdict, ("Because the oracle says so.",), ("Ask for fewer components.",)
+        )
 
     def curve(
         self, facts: Facts, method: str, epsilons: Sequence[float], **_: Any
-    ) -> tuple[tuple[float, Outlook], ...]:
+    ) -> tuple[tuple[float, Forecast], ...]:
         self.epsilons += epsilons
         return tuple((at, expected(method, min(0.5 + at / 10, 0.9))) for at in epsilons)
 

@@ -14,7 +14,7 @@ from eigenveil import FederatedPCA, GossipPCA, Model, PrivatePCA, StreamingPCA
 from eigenveil.cli import app
 from eigenveil.cli.plan.commands import command_of, rehearsal_of
 from eigenveil.params import FederatedParams, GossipParams, PrivateParams, StreamingParams, declared
-from eigenveil.plan import METHODS, Facts, Outlook, Spectrum, choice_of, estimator_of, outlook, parts_of
+from eigenveil.plan import METHODS, Facts, Forecast, Spectrum, choice_of, estimator_of, outlook, parts_of
 from eigenveil.privacy import Budget, Neighbours
 
 ALONE = ("curator", "stream")
@@ -35,7 +35,7 @@ def facts_for(method: str, **other: Any) -> Facts:
     return Facts(len(NAMES), 2, COUNT, Budget(1.0, 1e-6), Spectrum.guessed(len(NAMES)), **given)
 
 
-def chosen(facts: Facts, method: str) -> Outlook:
+def chosen(facts: Facts, method: str) -> Forecast:
     return outlook(facts, method, fits=1)
 
 

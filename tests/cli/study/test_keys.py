@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from eigenveil.cli.study.keys import keys
-from eigenveil.network.identity.authority import Authority, Request, new_request
+from eigenveil.network.identity.authority import Authority, CertificateRequest, new_request
 from eigenveil.network.identity.certificates import Certificate, Keys, pin_words
 
 
@@ -79,7 +79,7 @@ def test_the_whole_way_of_a_site(study: Path, tmp_path: Path) -> None:
     key, request = home / "North-Hospital.key", home / "North-Hospital.request"
     assert {path.name for path in home.iterdir()} == {key.name, request.name}
     assert (mode(home), mode(key), mode(request)) == (0o700, 0o600, 0o644)
-    asked = Request.load(request)
+    asked = CertificateRequest.load(request)
     assert pin_words(asked.pin) in said
     assert "by telephone" in said
     with pytest.raises(ValueError, match="to the coordinator, who signs it"):
@@ -102,7 +102,7 @@ def test_the_whole_way_of_a_site(study: Path, tmp_path: Path) -> None:
 def test_peers_and_nodes_say_where_they_are(tmp_path: Path, role: str) -> None:
     done(role, "node 1" if role == "node" else "west", "--host", "West.example.org", "--folder", tmp_path)
     (request,) = tmp_path.glob("*.request")
-    asked = Request.load(request)
+    asked = CertificateRequest.load(request)
     assert (asked.role, asked.hosts[1:]) == (role, ("west.example.org",))
     assert run(role, "other", "--folder", tmp_path).exit_code == 2
 
@@ -128,7 +128,7 @@ def test_nothing_is_signed_without_a_yes(study: Path, tmp_path: Path, answer: st
 def test_a_pin_is_compared_digit_by_digit(study: Path, tmp_path: Path) -> None:
     done("site", "north", "--folder", tmp_path)
     request = tmp_path / "north.request"
-    pin = Request.load(request).pin
+    pin = CertificateRequest.load(request).pin
     wrong = pin[:-1] + ("0" if pin[-1] != "0" else "1")
     for given in (wrong, pin[:-1], "", "hello"):
         for more in ((), ("--yes",)):
@@ -219,7 +219,7 @@ def test_refusals_say_what_was_expected_and_leave_nothing(
 
 def test_an_accent_is_written_in_one_way(tmp_path: Path) -> None:
     done("site", "e\u0301cole", "--folder", tmp_path)
-    assert Request.load(tmp_path / "\u00e9cole.request").name == "\u00e9cole"
+    assert CertificateRequest.load(tmp_path / "\u00e9cole.request").name == "\u00e9cole"
 
 
 def test_damaged_requests_name_their_file(study: Path, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from eigenveil.cli.study.ledger import ledger
-from eigenveil.network.ledger.durable import Book
+from eigenveil.network.ledger.durable import DurableLedger
 from eigenveil.privacy import Charge, epsilon_of
 from network.ledger.book_children import LIFE, account, digits
 
@@ -43,7 +43,7 @@ def files_in(folder: Path) -> dict[str, tuple[bytes, int]]:
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     found = tmp_path / "ledger.db"
-    with Book.open(found) as book:
+    with DurableLedger.open(found) as book:
         book.declare("patients", PRINT)
         book.join(account("heart", mu=0.2, beyond=1e-9), life=LIFE)
         book.commit(digits("heart"), 0, came=b"ask", said=[SAID], charges=[Charge("sum", 0.1)])
@@ -79,12 +79,12 @@ def test_show_of_one_dataset_with_its_lines(path: Path) -> None:
 
 
 def test_show_of_a_book_without_studies(tmp_path: Path) -> None:
-    Book.open(tmp_path / "new.db").close()
+    DurableLedger.open(tmp_path / "new.db").close()
     assert "nothing was spent" in run("show", tmp_path / "new.db").stdout
 
 
 def test_looking_while_a_site_runs(path: Path) -> None:
-    with Book.open(path) as book:
+    with DurableLedger.open(path) as book:
         book.note(digits("heart"), "at work")
         before = files_in(path.parent)["ledger.db"]
         assert "at work" in run("show", path, "--lines").stdout
@@ -93,7 +93,7 @@ def test_looking_while_a_site_runs(path: Path) -> None:
 
 
 def test_verify_prints_the_head_and_checks_a_noted_one(path: Path) -> None:
-    with Book.reading(path) as book:
+    with DurableLedger.reading(path) as book:
         head, lines = book.head, list(book.lines())
     before = files_in(path.parent)
     text = run("verify", path).stdout
@@ -114,7 +114,7 @@ def test_verify_names_the_first_bad_line(path: Path) -> None:
 
 def test_an_export_holds_public_facts_and_can_be_checked(path: Path, tmp_path: Path) -> None:
     target = tmp_path / "ledger.jsonl"
-    with Book.open(path) as book:
+    with DurableLedger.open(path) as book:
         secret = book.join(account("heart", mu=0.2, beyond=1e-9), life=LIFE).secret
         head = book.head
     assert "7 lines and the head" in run("export", path, "-o", target).stdout
@@ -156,11 +156,11 @@ def test_close_explains_asks_and_frees_what_was_reserved(path: Path) -> None:
     assert "spent, and stays spent: epsilon" in asked.stdout
     assert "Nothing was changed." in asked.stdout
     assert "--yes closes it" in refusal("close", path, "heart", typed="")
-    with Book.reading(path) as book:
+    with DurableLedger.reading(path) as book:
         assert [study.state for study in book.studies()] == ["open"] * 3
     assert files_in(path.parent).keys() == before.keys()
     assert run("close", path, "heart", typed="y\n").exit_code == 0
-    with Book.reading(path) as book:
+    with DurableLedger.reading(path) as book:
         assert [study.state for study in book.studies()] == ["abandoned", "open", "open"]
         assert book.datasets()[0].counted == pytest.approx((0.1**2 + 0.1**2) ** 0.5)
     assert "no open study is called 'heart'" in refusal("close", path, "heart", "--yes")
@@ -168,7 +168,7 @@ def test_close_explains_asks_and_frees_what_was_reserved(path: Path) -> None:
 
 def test_close_takes_the_first_digits_if_they_mean_one_study(path: Path) -> None:
     assert run("close", path, digits("heart")[:10], "--yes").exit_code == 0
-    with Book.open(path) as book:
+    with DurableLedger.open(path) as book:
         assert book.studies()[0].state == "abandoned"
         for name in ("first", "second"):
             book.join(replace(account(name, mu=0.01), title="twins"), life=LIFE)
@@ -178,7 +178,7 @@ def test_close_takes_the_first_digits_if_they_mean_one_study(path: Path) -> None
 
 
 def test_close_leaves_a_study_that_is_running_alone(path: Path) -> None:
-    with Book.open(path) as book, book.lock(digits("heart")):
+    with DurableLedger.open(path) as book, book.lock(digits("heart")):
         assert "is run by another process" in refusal("close", path, "heart", "--yes")
         assert book.studies()[0].state == "open"
 
@@ -212,7 +212,7 @@ except BookError as error:
 def test_a_book_in_a_folder_that_cannot_be_written_to() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder, path = Path(name), Path(name) / "ledger.db"
-        with Book.open(path) as book:
+        with DurableLedger.open(path) as book:
             book.join(account(), life=LIFE)
             book.note(digits("heart"), "in the log")
             log = path.with_name("ledger.db-wal").read_bytes()

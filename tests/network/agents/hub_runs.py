@@ -13,7 +13,7 @@ import numpy as np
 
 from eigenveil.network.agents.durable import Letter
 from eigenveil.network.agents.hub import HubAgent
-from eigenveil.network.agents.site_desk import SiteDesk
+from eigenveil.network.agents.site_desk import DurableSite
 from eigenveil.protocols.wire import decode
 from network.hostile.evil_hubs import about
 from network.kills.kill_children import Child, Nursery, as_text
@@ -91,10 +91,10 @@ class HubKilling:
 
         `leaves` is a site that goes away with the answer to so manieth mail, and comes back in the hub's next life.
         """
-        company, take, loop = self.company, SiteDesk.take, asyncio.get_running_loop()
+        company, take, loop = self.company, DurableSite.take, asyncio.get_running_loop()
         tasks: dict[str, asyncio.Task[None]] = {}
 
-        def watched(desk: SiteDesk, sender: str, data: bytes) -> list[Letter]:
+        def watched(desk: DurableSite, sender: str, data: bytes) -> list[Letter]:
             letters = take(desk, sender, data)
             name = desk.party.name
             self.mails.append(_Mail(name, len(self.codes), data, [raw for _, raw in letters]))
@@ -103,7 +103,7 @@ class HubKilling:
             return letters
 
         try:
-            with mock.patch.object(SiteDesk, "take", watched):
+            with mock.patch.object(DurableSite, "take", watched):
                 try:
                     async with asyncio.timeout(self.seconds):
                         for birth in (*births, self.start):

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from eigenveil.errors import ProtocolError
-from eigenveil.network.agents.remembering import Remembering
+from eigenveil.network.agents.remembering import ReplayMechanism
 from eigenveil.privacy import Bounded, Gaussian, Ledger, Noise
 
 
-def hub() -> tuple[Remembering, Ledger]:
+def hub() -> tuple[ReplayMechanism, Ledger]:
     ledger = Ledger(epsilon=5.0, delta=1e-6)
-    return Remembering(Gaussian(3.0, ledger, Noise.fresh())), ledger
+    return ReplayMechanism(Gaussian(3.0, ledger, Noise.fresh())), ledger
 
 
 def test_what_was_released_is_given_again_and_charged_again() -> None:

@@ -4,41 +4,41 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
-from eigenveil.network.ledger.durable import Book, Opened
-from eigenveil.runtimes.grpc import Switchboard
+from eigenveil.network.ledger.durable import DurableLedger, Opened
+from eigenveil.runtimes.grpc import Transport
 
 __all__ = ["CARELESS"]
 
 
 def sends_first() -> None:
     """Writes down what it said after it said it."""
-    commit, send = Book.commit, Switchboard.send
+    commit, send = DurableLedger.commit, Transport.send
     later: list[Callable[[], None]] = []
 
-    def put_off(book: Book, *given: Any, **named: Any) -> None:
+    def put_off(book: DurableLedger, *given: Any, **named: Any) -> None:
         later.append(lambda: commit(book, *given, **named))
 
-    async def hasty(board: Switchboard, *given: Any) -> bool:
+    async def hasty(board: Transport, *given: Any) -> bool:
         sent = await send(board, *given)
         while later:
             later.pop(0)()
         return sent
 
-    _put(Book, commit=put_off)
-    _put(Switchboard, send=hasty)
+    _put(DurableLedger, commit=put_off)
+    _put(Transport, send=hasty)
 
 
 def forgets() -> None:
     """Keeps the charges and not the bytes, and makes new ones when asked again."""
-    join, commit = Book.join, Book.commit
+    join, commit = DurableLedger.join, DurableLedger.commit
 
-    def empty(book: Book, *given: Any, **named: Any) -> Opened:
+    def empty(book: DurableLedger, *given: Any, **named: Any) -> Opened:
         return replace(join(book, *given, **named), entries=())
 
-    def whatever(book: Book, study: str, number: int, **named: Any) -> None:
+    def whatever(book: DurableLedger, study: str, number: int, **named: Any) -> None:
         commit(book, study, book.studies()[0].entries, **named)
 
-    _put(Book, join=empty, commit=whatever)
+    _put(DurableLedger, join=empty, commit=whatever)
 
 
 def _put(kind: type[Any], **methods: Any) -> None:

@@ -7,10 +7,10 @@ import numpy as np
 
 from eigenveil.data.rows import DenseRows
 from eigenveil.linalg import orthonormal
-from eigenveil.network.agents.durable import Desk, Letter
+from eigenveil.network.agents.durable import DurableParty, Letter
 from eigenveil.network.agents.hub import HubAgent
-from eigenveil.network.agents.hub_desk import HubDesk
-from eigenveil.network.agents.hub_log import Transcript
+from eigenveil.network.agents.hub_desk import DurableHub
+from eigenveil.network.agents.hub_log import HubLog
 from eigenveil.network.agents.runner import MAIL
 from eigenveil.network.agents.site_data import credentials_of
 from eigenveil.network.identity.certificates import recogniser
@@ -18,7 +18,7 @@ from eigenveil.network.study.parties import parties_of
 from eigenveil.protocols import wire
 from eigenveil.protocols.messages import Ask, Brief, Done, Envelope, Masked, Message, Return
 from eigenveil.protocols.wire import decode, encode
-from eigenveil.runtimes.grpc import Got, Joined, Left, Switchboard
+from eigenveil.runtimes.grpc import Got, Joined, Left, Transport
 from eigenveil.tasks import Question
 from network.network_studies import Company, keys_of
 
@@ -41,13 +41,13 @@ def about(data: bytes) -> tuple[int, str]:
 
 
 @final
-class WatchedDesk(Desk):
+class WatchedDesk(DurableParty):
     """The desk of a hub, with everything that came and everything that left written down. Changes in place.
 
     `twist` may put something else in the place of what leaves.
     """
 
-    def __init__(self, desk: HubDesk, twist: Twist = lambda letters: letters) -> None:
+    def __init__(self, desk: DurableHub, twist: Twist = lambda letters: letters) -> None:
         self._desk, self._twist = desk, twist
         self.party = desk.party
         self.came: list[tuple[str, bytes]] = []
@@ -81,13 +81,13 @@ class WatchedDesk(Desk):
 
 def watched_hub(
     company: Company, twist: Twist = lambda letters: letters
-) -> Callable[[Transcript], tuple[HubAgent, WatchedDesk]]:
+) -> Callable[[HubLog], tuple[HubAgent, WatchedDesk]]:
     """From a transcript, the hub of a company and the desk that is watched."""
 
-    def made(transcript: Transcript) -> tuple[HubAgent, WatchedDesk]:
+    def made(transcript: HubLog) -> tuple[HubAgent, WatchedDesk]:
         agent = HubAgent(company.study, keys=keys_of("hub", "hub"), transcript=transcript, tell=company.told("hub"))
         desk = WatchedDesk(agent.desk, twist)
-        agent.desk = cast("HubDesk", desk)
+        agent.desk = cast("DurableHub", desk)
         return agent, desk
 
     return made
@@ -100,7 +100,7 @@ class EvilHub:
     def __init__(self, company: Company) -> None:
         self.company, self.study = company, company.study
         self.parties = parties_of(company.study)
-        self.board = Switchboard(
+        self.board = Transport(
             "hub",
             credentials=credentials_of(company.study, keys_of("hub", "hub")),
             greeting=company.study.greeting,

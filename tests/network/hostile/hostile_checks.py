@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Final
 
-from eigenveil.network.ledger.durable import Book, Line
+from eigenveil.network.ledger.durable import DurableLedger, Entry
 from eigenveil.protocols.messages import Decline, Envelope, Give, Masked, Message, Return
 from eigenveil.protocols.wire import decode, encode
 from network.hostile.evil_hubs import EvilHub
@@ -29,12 +29,12 @@ __all__ = [
 SECONDS: Final = 30.0
 
 
-def written(company: Company, name: str = "site 0") -> list[Line]:
+def written(company: Company, name: str = "site 0") -> list[Entry]:
     """The lines of a site's book, checked."""
     return lines_at(company.book(name))
 
 
-def notes_in(lines: list[Line]) -> list[str]:
+def notes_in(lines: list[Entry]) -> list[str]:
     """The lines for people."""
     return [str(line.body["words"]) for line in lines if line.kind == "note"]
 
@@ -54,7 +54,7 @@ def require_paid(company: Company, came: list[bytes], *, once: bool = False) -> 
     """Everything that came is in the book of site 0 and paid for, within the account, and is what answers are made of."""
     lines = written(company)
     assert unpaid_in(came, company.book("site 0"), once=once) == set()
-    with Book.open(company.book("site 0")) as book:
+    with DurableLedger.open(company.book("site 0")) as book:
         (study,) = book.studies()
     assert math.hypot(*(mu for _, mu in charges_in(lines))) <= study.account.mu * (1 + 1e-9)
     for data in came:

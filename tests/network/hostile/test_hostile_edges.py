@@ -20,7 +20,7 @@ from eigenveil.network.policy import PolicyRefusal
 from eigenveil.network.study.file import StudyFile
 from eigenveil.protocols.messages import Ask, Envelope, Give
 from eigenveil.protocols.wire import encode
-from eigenveil.runtimes.grpc import Switchboard
+from eigenveil.runtimes.grpc import Transport
 from network.hostile.hostile_checks import (
     SECONDS,
     alone,
@@ -218,9 +218,9 @@ def test_somebody_in_the_middle_with_the_name_of_the_hub_and_its_authority_is_no
     write_new(private={path: private}, public={path.with_suffix(".crt"): authority().sign(request).pem})
     tries = 0
 
-    async def in_the_middle() -> Switchboard:
+    async def in_the_middle() -> Transport:
         async with asyncio.timeout(SECONDS):
-            board = Switchboard(
+            board = Transport(
                 "hub",
                 credentials=credentials_of(company.study, Keys.load(path)),
                 greeting=company.study.greeting,

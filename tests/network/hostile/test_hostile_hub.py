@@ -12,7 +12,7 @@ import pytest
 
 from eigenveil.network.agents.durable import Letter
 from eigenveil.network.agents.hub import HubAgent
-from eigenveil.network.ledger.durable import Book
+from eigenveil.network.ledger.durable import DurableLedger
 from eigenveil.protocols.messages import Ask, Brief, Decline, Done, Envelope, Give, Masked, Message, Return
 from eigenveil.protocols.wire import decode, encode
 from eigenveil.tasks import Question
@@ -251,7 +251,7 @@ def test_an_answer_before_any_question_ends_the_study_and_costs_nothing(tmp_path
 
     asyncio.run(asking())
     assert charges_in(written(company)) == []
-    with Book.open(company.book("site 0")) as book:
+    with DurableLedger.open(company.book("site 0")) as book:
         (study,) = book.studies()
         (dataset,) = book.datasets()
     assert study.state == "finished" and dataset.spent == 0

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
 
 from eigenveil.network.identity.authority import Authority, new_request, write_new
-from eigenveil.network.identity.binding import Claim, common_name
+from eigenveil.network.identity.binding import CertificateClaim, common_name
 from eigenveil.network.identity.certificates import Certificate, Keys, Role
 
 NOW = datetime.now(UTC)
@@ -29,10 +29,10 @@ def party(
     return Keys.load(folder / f"{name}.key")
 
 
-def claim_in(certificate: Certificate) -> Claim:
+def claim_in(certificate: Certificate) -> CertificateClaim:
     """What the party of a certificate signed."""
     found = x509.load_pem_x509_certificate(certificate.pem.encode())
-    return Claim.of(found.subject, found.extensions)
+    return CertificateClaim.of(found.subject, found.extensions)
 
 
 def key_in(pem: bytes) -> EllipticCurvePrivateKey:

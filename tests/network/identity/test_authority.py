@@ -14,8 +14,15 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eigenveil.network.identity.authority import Authority, Request, file_stem, free_place, new_request, write_new
-from eigenveil.network.identity.binding import Claim, common_name, spki
+from eigenveil.network.identity.authority import (
+    Authority,
+    CertificateRequest,
+    file_stem,
+    free_place,
+    new_request,
+    write_new,
+)
+from eigenveil.network.identity.binding import CertificateClaim, common_name, spki
 from eigenveil.network.identity.certificates import Certificate
 from eigenveil.protocols.keys import Identity
 from network.identity.identity_makers import as_pem, fresh_key
@@ -24,7 +31,7 @@ AUTHORITY = Authority.fresh()
 NOW = datetime.now(UTC)
 
 
-def asked_with(claim: Claim, key: object, *more: x509.ExtensionType) -> bytes:
+def asked_with(claim: CertificateClaim, key: object, *more: x509.ExtensionType) -> bytes:
     """A request for this claim, signed with this TLS key, whether or not it is the one in the claim."""
     builder = x509.CertificateSigningRequestBuilder().subject_name(common_name(claim.name))
     for extension in (*claim.extensions(), *more):
@@ -34,7 +41,7 @@ def asked_with(claim: Claim, key: object, *more: x509.ExtensionType) -> bytes:
 
 def test_a_request_reads_as_it_was_made() -> None:
     request, _ = new_request("north", "peer", ["North.example.org"])
-    assert Request.read(request.pem) == Request.read(request.pem.encode()) == request
+    assert CertificateRequest.read(request.pem) == CertificateRequest.read(request.pem.encode()) == request
     assert (request.name, request.role, request.hosts[1:]) == ("north", "peer", ("north.example.org",))
     certificate = AUTHORITY.sign(request)
     assert (certificate.name, certificate.role, certificate.hosts, certificate.pin) == (
@@ -61,12 +68,12 @@ def test_a_request_in_hand_says_what_its_text_says() -> None:
 
 def test_a_request_proves_both_keys() -> None:
     mine, theirs, me = fresh_key(), fresh_key(), Identity.fresh()
-    about_theirs = Claim.made("north", "site", (), identity=me, key=spki(theirs.public_key()))
+    about_theirs = CertificateClaim.made("north", "site", (), identity=me, key=spki(theirs.public_key()))
     # The identity signed for another TLS key than the one that signed the request.
     with pytest.raises(ValueError, match="forged or changed"):
-        Request.read(asked_with(about_theirs, mine))
+        CertificateRequest.read(asked_with(about_theirs, mine))
     # With the right TLS key it would do, so the line above refuses for the stated reason.
-    assert Request.read(asked_with(about_theirs, theirs)).public == me.public
+    assert CertificateRequest.read(asked_with(about_theirs, theirs)).public == me.public
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
@@ -77,7 +84,7 @@ def test_no_flipped_byte_makes_another_request() -> None:
     for at in range(len(raw)):
         found = raw[:at] + bytes([raw[at] ^ 0x01]) + raw[at + 1 :]
         try:
-            read = Request.read(as_pem(found, "CERTIFICATE REQUEST"))
+            read = CertificateRequest.read(as_pem(found, "CERTIFICATE REQUEST"))
         except ValueError:
             refused += 1
             continue
@@ -103,14 +110,14 @@ def test_no_flipped_byte_makes_another_request() -> None:
 )
 def test_what_is_no_request_is_refused(pem: str | bytes, words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        Request.read(pem)
+        CertificateRequest.read(pem)
 
 
 def test_a_request_of_another_program_is_refused() -> None:
     key = fresh_key()
     plain = x509.CertificateSigningRequestBuilder().subject_name(common_name("north")).sign(key, SHA256())
     with pytest.raises(ValueError, match="no Eigenveil identity"):
-        Request.read(plain.public_bytes(Encoding.PEM))
+        CertificateRequest.read(plain.public_bytes(Encoding.PEM))
 
 
 def test_the_authority_may_sign_parties_and_no_authorities() -> None:
@@ -134,8 +141,8 @@ def test_a_certificate_is_for_both_ends_of_tls_and_signs_nothing() -> None:
 
 def test_what_else_a_request_asks_for_is_not_given() -> None:
     key = fresh_key()
-    claim = Claim.made("n", "site", (), identity=Identity.fresh(), key=spki(key.public_key()))
-    greedy = Request.read(asked_with(claim, key, x509.BasicConstraints(ca=True, path_length=None)))
+    claim = CertificateClaim.made("n", "site", (), identity=Identity.fresh(), key=spki(key.public_key()))
+    greedy = CertificateRequest.read(asked_with(claim, key, x509.BasicConstraints(ca=True, path_length=None)))
     found = x509.load_pem_x509_certificate(AUTHORITY.sign(greedy).pem.encode())
     assert not found.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
 
@@ -282,7 +289,9 @@ def test_one_name_one_identity_one_file(tmp_path: Path) -> None:
 def test_one_identity_has_one_name(tmp_path: Path) -> None:
     key, me = fresh_key(), Identity.fresh()
     first, second = (
-        Request.read(asked_with(Claim.made(name, "site", (), identity=me, key=spki(key.public_key())), key))
+        CertificateRequest.read(
+            asked_with(CertificateClaim.made(name, "site", (), identity=me, key=spki(key.public_key())), key)
+        )
         for name in ("north", "south")
     )
     (tmp_path / "north.crt").write_text(AUTHORITY.sign(first).pem)

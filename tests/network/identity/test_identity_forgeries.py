@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eigenveil.network.identity.authority import Authority, new_request
-from eigenveil.network.identity.binding import Claim, common_name, server_name_of, spki
+from eigenveil.network.identity.binding import CertificateClaim, common_name, server_name_of, spki
 from eigenveil.network.identity.certificates import Certificate
 from eigenveil.protocols.keys import Identity
 from network.identity.identity_makers import Forger, as_pem, changed, claim_in, fresh_key, key_in, party
@@ -58,7 +58,7 @@ def test_an_authority_cannot_bind_another_tls_key_to_an_identity_it_does_not_hol
 
 def test_a_signature_by_another_identity_does_not_count() -> None:
     key, mine = fresh_key(), Identity.fresh()
-    own = Claim.made("north", "site", ["north.example.org"], identity=mine, key=spki(key.public_key()))
+    own = CertificateClaim.made("north", "site", ["north.example.org"], identity=mine, key=spki(key.public_key()))
     mixed = replace(own, public=CLAIM.public, hosts=CLAIM.hosts)
     with pytest.raises(ValueError, match=NOT_SIGNED):
         Certificate.read(FORGER.certificate(mixed.extensions(), key=key.public_key(), name="north"))
@@ -79,7 +79,7 @@ def test_a_signature_by_another_identity_does_not_count() -> None:
     ids=lambda changes: next(iter(changes)),
 )
 def test_nothing_that_was_signed_can_be_changed(changes: dict[str, object]) -> None:
-    other: Claim = replace(CLAIM, **changes)  # type: ignore[arg-type]
+    other: CertificateClaim = replace(CLAIM, **changes)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=NOT_SIGNED):
         Certificate.read(FORGER.certificate(other.extensions(), key=victims_key(), name=other.name))
 

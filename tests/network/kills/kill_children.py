@@ -26,26 +26,26 @@ import numpy as np
 
 from eigenveil.data.rows import DenseRows
 from eigenveil.model import Model
-from eigenveil.network.agents.durable import Happening
+from eigenveil.network.agents.durable import Event
 from eigenveil.network.agents.hub import HubAgent
-from eigenveil.network.agents.hub_log import Transcript
+from eigenveil.network.agents.hub_log import HubLog
 from eigenveil.network.agents.site import SiteAgent
-from eigenveil.network.agents.site_data import Holding
+from eigenveil.network.agents.site_data import SiteData
 from eigenveil.network.identity import certificates as identity_module
 from eigenveil.network.identity.certificates import Certificate, Keys
-from eigenveil.network.ledger.durable import Book
+from eigenveil.network.ledger.durable import DurableLedger
 from eigenveil.network.policy import Policy
 from eigenveil.network.study.file import StudyFile
 from eigenveil.protocols.keys import Identity
-from eigenveil.runtimes.grpc import Switchboard
+from eigenveil.runtimes.grpc import Transport
 from network.hostile.careless_sites import CARELESS
 
 __all__ = ["POINTS", "Child", "Nursery", "as_text", "nursery"]
 
 # What a child of each kind does that lasts: class, method, and whether it is awaited.
 POINTS: Final[dict[str, list[tuple[type[Any], str]]]] = {
-    "site": [(Book, "join"), (Book, "commit"), (Switchboard, "send"), (Book, "finish")],
-    "hub": [(Transcript, "add"), (Switchboard, "send")],
+    "site": [(DurableLedger, "join"), (DurableLedger, "commit"), (Transport, "send"), (DurableLedger, "finish")],
+    "hub": [(HubLog, "add"), (Transport, "send")],
 }
 _YEAR: Final = 365.25 * 86400
 
@@ -144,11 +144,11 @@ def site(life: Life) -> None:
     settings = life.settings
     study = StudyFile.parse(Path(settings["study"]).read_text())
     policy = settings.get("policy")
-    with Book.open(Path(settings["book"])) as book:
+    with DurableLedger.open(Path(settings["book"])) as book:
         agent = SiteAgent(
             study,
             keys=_keys_in(settings["keys"]),
-            holding=Holding.of(DenseRows(np.load(settings["table"])), study),
+            holding=SiteData.of(DenseRows(np.load(settings["table"])), study),
             book=book,
             dataset=settings.get("dataset", "patients"),
             policy=None if policy is None else Policy.parse(policy),
@@ -171,7 +171,7 @@ def hub(life: Life) -> None:
         asyncio.run(agent.run(lambda model: _deliver(life, model), listen=settings["listen"]))
 
 
-def _told(life: Life, happening: Happening) -> None:
+def _told(life: Life, happening: Event) -> None:
     life.say("told", happening.what, happening.who, happening.words)
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from eigenveil.network.ledger.durable import Book, Line
+from eigenveil.network.ledger.durable import DurableLedger, Entry
 from eigenveil.network.ledger.entries import canonical
 from eigenveil.protocols import Give
 from eigenveil.protocols.masked.member import words_digest
@@ -77,7 +77,7 @@ class Counts:
             self.why.append(f"{what}: {words}")
 
 
-def charges_in(lines: Iterable[Line]) -> list[tuple[str, float]]:
+def charges_in(lines: Iterable[Entry]) -> list[tuple[str, float]]:
     """The charges in the lines of a book, in order."""
     return [(label, mu) for line in lines if line.kind == "commit" for label, mu in line.body["charges"]]
 
@@ -101,7 +101,7 @@ def unpaid_in(came: Iterable[bytes], path: Path, *, once: bool) -> set[bytes]:
     found = set(came)
     if not path.exists():
         return found
-    with Book.reading(path) as book:
+    with DurableLedger.reading(path) as book:
         lines = [line for line in book.lines() if line.kind == "commit"]
         marks = {data: canonical(book.mark(data)) for data in found}
     said = {canonical(mark): line.number for line in reversed(lines) for mark in line.body["said"]}
@@ -127,11 +127,11 @@ def renoised_in(came: Iterable[bytes]) -> int:
     return sum(len(found) - 1 for found in answers.values())
 
 
-def lines_at(path: Path) -> list[Line]:
+def lines_at(path: Path) -> list[Entry]:
     """The lines of a book that may have been left by a crash, checked; nothing is written."""
     if not path.exists():
         return []
-    with Book.reading(path) as book:
+    with DurableLedger.reading(path) as book:
         book.verify()
         return list(book.lines())
 

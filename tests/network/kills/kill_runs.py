@@ -13,7 +13,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from eigenveil.network.agents.hub import HubAgent
-from eigenveil.network.ledger.durable import BookError
+from eigenveil.network.ledger.durable import LedgerError
 from network.hostile.evil_hubs import WatchedDesk, watched_hub
 from network.kills.kill_children import Child, Nursery, as_text
 from network.kills.kill_counts import STUDIES, VICTIM, Counts, charges_in, lines_at, renoised_in, undisturbed, unpaid_in
@@ -87,7 +87,7 @@ class Killing:
         await asyncio.sleep(0.02)
         try:
             lines_at(self.book)
-        except BookError as error:
+        except LedgerError as error:
             self.counts.note("chains", 1, str(error))
             return
         self._look()
@@ -136,7 +136,7 @@ class Killing:
         raise RuntimeError(f"the last life ended with {self.codes[-1]}: {child.said('failed')}")
 
     def _finished(self) -> bool:
-        with contextlib.suppress(BookError):
+        with contextlib.suppress(LedgerError):
             return self.model.exists() and any(line.kind == "finish" for line in lines_at(self.book))
         return False
 
@@ -144,7 +144,7 @@ class Killing:
         counts, company = self.counts, self.company
         try:
             lines = lines_at(self.book)
-        except BookError as error:
+        except LedgerError as error:
             counts.note("chains", 1, str(error))
             return
         spent, expected = charges_in(lines), self.expected

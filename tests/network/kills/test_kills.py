@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from eigenveil.network.ledger.durable import Book, BookError
+from eigenveil.network.ledger.durable import DurableLedger, LedgerError
 from eigenveil.protocols.messages import Envelope, Give
 from eigenveil.protocols.wire import encode
 from network.kills.kill_children import Child, Nursery, as_text, nursery
@@ -102,7 +102,7 @@ def test_where_the_disk_is_full_nothing_leaves_and_with_room_the_study_goes_on(
     right(asyncio.run(killing.run(full, full)))
     assert killing.codes[0] == 1
     kind, words = Child({"log": tmp_path / "log"}).said("failed")[0]
-    assert kind == "BookError"
+    assert kind == "LedgerError"
     assert "nothing was written and nothing may leave" in words
     assert "no room" in words or "the disk refused" in words
 
@@ -117,11 +117,11 @@ def test_a_book_for_which_there_is_no_room_is_not_made_and_with_room_it_is(tmp_p
         except (OSError, subprocess.CalledProcessError):
             pytest.skip("no disk can be mounted here")
         try:
-            with contextlib.suppress(BookError), Book.open(folder / "book") as book:
+            with contextlib.suppress(LedgerError), DurableLedger.open(folder / "book") as book:
                 book.join(account(), life=LIFE)
                 book.commit(account().study, 0, came=b"", said=[b"x" * 100_000], charges=[])
             more()
-            with Book.open(folder / "book") as book:
+            with DurableLedger.open(folder / "book") as book:
                 book.join(account(), life=LIFE)
                 book.verify()
         finally:
@@ -170,7 +170,7 @@ def test_of_two_processes_of_one_site_in_one_study_one_refuses(tmp_path: Path, c
     right(asyncio.run(killing.run(twice)))
     assert others[0].ended.result(20) == 1
     ((kind, why),) = others[0].said("failed")
-    assert kind == "BookError" and "is run by another process here" in why
+    assert kind == "LedgerError" and "is run by another process here" in why
     assert others[0].said("told") == []
 
 

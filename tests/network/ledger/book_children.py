@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from eigenveil.errors import BudgetExceeded
-from eigenveil.network.ledger.durable import Account, Book, BookError
+from eigenveil.network.ledger.durable import DurableLedger, LedgerError, StudyBudget
 from eigenveil.privacy import Budget, Charge
 
 LIFE = Budget(2.0, 1e-5)
@@ -30,10 +30,10 @@ def digits(name: str) -> str:
     return hashlib.sha256(name.encode()).hexdigest()
 
 
-def account(name: str = "heart", *, mu: float = 0.2, dataset: str = "patients", beyond: float = 0.0) -> Account:
+def account(name: str = "heart", *, mu: float = 0.2, dataset: str = "patients", beyond: float = 0.0) -> StudyBudget:
     """A study called `name` that may spend `mu`; infinite for one without privacy."""
     epsilon, delta = (None, None) if math.isinf(mu) else (1.0, 1e-6)
-    return Account(digits(name), name, dataset, "masked", epsilon, delta, mu, beyond)
+    return StudyBudget(digits(name), name, dataset, "masked", epsilon, delta, mu, beyond)
 
 
 def say(*words: object) -> None:
@@ -41,7 +41,7 @@ def say(*words: object) -> None:
     os.write(1, (" ".join(map(str, words)) + "\n").encode())
 
 
-def send(book: Book, number: int, said: tuple[bytes, ...]) -> None:
+def send(book: DurableLedger, number: int, said: tuple[bytes, ...]) -> None:
     """What a site does after a commit: here it is only told."""
     say("sent", number, book.mark(b"".join(said))["hmac"])
 
@@ -50,7 +50,7 @@ def commits(path: str, seed: int, count: int | None) -> None:
     """A site: opens, repeats what it said last, and goes on committing until `count` steps are there, or for ever."""
     rng = random.Random(seed)
     mine = account(mu=0.2)
-    with Book.open(Path(path)) as book, book.lock(mine.study):
+    with DurableLedger.open(Path(path)) as book, book.lock(mine.study):
         opened = book.join(mine, life=LIFE)
         if opened.finished:
             return
@@ -77,7 +77,7 @@ def waits(path: str, seed: int, count: int) -> None:
 def hammers(path: str, seed: int) -> None:
     """One of many: joins studies of its own and one of all, spends, and ends some of them."""
     rng = random.Random(seed)
-    with Book.open(Path(path)) as book:
+    with DurableLedger.open(Path(path)) as book:
         for attempt in range(12):
             mine = account(f"study {seed}.{attempt}", mu=rng.uniform(0.02, 0.2), beyond=rng.choice((0.0, 1e-7)))
             try:
@@ -95,21 +95,21 @@ def hammers(path: str, seed: int) -> None:
             try:
                 book.commit(digits("of all"), number, came=b"", said=[b"%d" % seed], charges=[Charge("x", 0.01)])
                 say("won", number)
-            except BookError:
+            except LedgerError:
                 say("lost", number)
 
 
 def holds(path: str, _seed: int) -> None:
     """One of several that take hold of a study again and again; whoever holds it must be alone."""
     alone, held = Path(path).with_name("alone"), 0
-    with Book.open(Path(path)) as book:
+    with DurableLedger.open(Path(path)) as book:
         for _ in range(400):
             try:
                 with book.lock(digits("heart")):
                     alone.touch(exist_ok=False)
                     alone.unlink()
                     held += 1
-            except BookError:
+            except LedgerError:
                 continue
     say("held", held)
 
@@ -118,7 +118,7 @@ def fills(path: str) -> None:
     """A site whose disk is full for a while: what it commits then must fail whole, and work again afterwards."""
     mine = account()
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    with Book.open(Path(path)) as book:
+    with DurableLedger.open(Path(path)) as book:
         book.join(mine, life=LIFE)
         book.commit(mine.study, 0, came=b"", said=[b"small"], charges=[Charge("sum", STEP)])
         resource.setrlimit(resource.RLIMIT_FSIZE, (ROOM, resource.RLIM_INFINITY))
@@ -128,13 +128,13 @@ def fills(path: str) -> None:
         say("steps", len(book.join(mine, life=LIFE).entries), book.verify().number)
 
 
-def overfill(book: Book, mine: Account) -> None:
+def overfill(book: DurableLedger, mine: StudyBudget) -> None:
     """Commit more than there is room for, twice, and tell how it was refused and what is there afterwards."""
     before = book.head
     for _ in range(2):
         try:
             book.commit(mine.study, 1, came=b"", said=[b"x" * MEGABYTE] * 5, charges=[Charge("sum", STEP)])
-        except BookError as error:
+        except LedgerError as error:
             say("refused", error)
     say("unchanged", book.head == before, book.studies()[0].entries)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from eigenveil.errors import BudgetExceeded
-from eigenveil.network.ledger.durable import Account, Book, BookError, Entry
+from eigenveil.network.ledger.durable import DurableLedger, LedgerError, StudyBudget, StudyEntry
 from eigenveil.privacy import Budget, Charge
 from network.ledger.book_children import LIFE, account, digits
 
@@ -19,27 +19,27 @@ SUM = Charge("sum", 0.05)
 
 
 @pytest.fixture
-def book(tmp_path: Path) -> Iterator[Book]:
-    with Book.open(tmp_path / "ledger.db") as opened:
+def book(tmp_path: Path) -> Iterator[DurableLedger]:
+    with DurableLedger.open(tmp_path / "ledger.db") as opened:
         yield opened
 
 
 def test_what_was_committed_comes_back_byte_for_byte(tmp_path: Path) -> None:
     heart, path = account(), tmp_path / "ledger.db"
-    with Book.open(path) as book:
+    with DurableLedger.open(path) as book:
         first = book.join(heart, life=LIFE)
         assert (first.fresh, first.entries, first.finished, len(first.secret)) == (True, (), False, 32)
         book.commit(heart.study, 0, came=b"ask", said=[b"", b"\0\xff" * 40_000], charges=[SUM, Charge("count", 0.01)])
         book.commit(heart.study, 1, came=b"thanks", said=[], charges=[])
         book.commit(heart.study, 2, came=b"secret", said=[b"never stored"], charges=[SUM], keep=False)
-    with Book.open(path, create=False) as book:
+    with DurableLedger.open(path, create=False) as book:
         again = book.join(heart, life=LIFE)
         last = book.verify()
     assert (again.fresh, again.secret, again.finished) == (False, first.secret, False)
     assert again.entries == (
-        Entry(0, b"ask", (b"", b"\0\xff" * 40_000), (SUM, Charge("count", 0.01))),
-        Entry(1, b"thanks", (), ()),
-        Entry(2, b"", (), (SUM,), kept=False),
+        StudyEntry(0, b"ask", (b"", b"\0\xff" * 40_000), (SUM, Charge("count", 0.01))),
+        StudyEntry(1, b"thanks", (), ()),
+        StudyEntry(2, b"", (), (SUM,), kept=False),
     )
     assert last.number == 5
     assert b"never stored" not in path.read_bytes()
@@ -47,25 +47,25 @@ def test_what_was_committed_comes_back_byte_for_byte(tmp_path: Path) -> None:
     assert "ask" not in repr(again.entries)
 
 
-def test_secrets_differ_between_studies(book: Book) -> None:
+def test_secrets_differ_between_studies(book: DurableLedger) -> None:
     found = {book.join(account(str(i), mu=0.01), life=None).secret for i in range(5)}
     assert len(found) == 5
 
 
-def test_a_step_out_of_order_is_refused(book: Book) -> None:
+def test_a_step_out_of_order_is_refused(book: DurableLedger) -> None:
     heart = account()
     book.join(heart, life=LIFE)
     book.commit(heart.study, 0, came=b"", said=[b"a"], charges=[])
     head = book.head
     for number in (0, 2, -1):
-        with pytest.raises(BookError, match=r"at step 1, not .*another process has gone on"):
+        with pytest.raises(LedgerError, match=r"at step 1, not .*another process has gone on"):
             book.commit(heart.study, number, came=b"", said=[b"b"], charges=[])
-    with pytest.raises(BookError, match="never joined"):
+    with pytest.raises(LedgerError, match="never joined"):
         book.commit(digits("lungs"), 0, came=b"", said=[], charges=[])
     assert book.head == head
 
 
-def test_pruned_steps_keep_their_charges_and_digests(book: Book) -> None:
+def test_pruned_steps_keep_their_charges_and_digests(book: DurableLedger) -> None:
     heart = account()
     book.join(heart, life=LIFE)
     for number in range(4):
@@ -83,7 +83,7 @@ def test_pruned_steps_keep_their_charges_and_digests(book: Book) -> None:
 def test_a_finished_study_frees_its_reserve_and_is_wiped(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     mail = {"heart": os.urandom(500_000), "lungs": os.urandom(5_000)}
-    with Book.open(path) as book:
+    with DurableLedger.open(path) as book:
         # Many studies, so that rows with secrets have been moved between pages.
         secrets = {str(i): book.join(account(str(i), mu=0.001), life=LIFE).secret for i in range(160)}
         for name, data in mail.items():
@@ -107,34 +107,34 @@ def test_a_finished_study_frees_its_reserve_and_is_wiped(tmp_path: Path) -> None
         assert states["heart"].spent == pytest.approx(0.05)
         expected = math.sqrt(0.05**2 + 0.1**2 + 140 * 0.001**2)
         assert book.datasets()[0].counted == pytest.approx(expected)
-        with pytest.raises(BookError, match="is finished"):
+        with pytest.raises(LedgerError, match="is finished"):
             book.commit(digits("heart"), 1, came=b"", said=[], charges=[])
-        with pytest.raises(BookError, match="is finished"):
+        with pytest.raises(LedgerError, match="is finished"):
             book.finish(digits("heart"))
         book.verify()
 
 
-def test_a_study_that_was_given_up_is_closed_for_good(book: Book) -> None:
+def test_a_study_that_was_given_up_is_closed_for_good(book: DurableLedger) -> None:
     heart = account()
     book.join(heart, life=LIFE)
     book.abandon(heart.study)
-    with pytest.raises(BookError, match="closed for good"):
+    with pytest.raises(LedgerError, match="closed for good"):
         book.join(heart, life=LIFE)
     for refused in (book.finish, book.abandon):
-        with pytest.raises(BookError, match="is abandoned"):
+        with pytest.raises(LedgerError, match="is abandoned"):
             refused(heart.study)
-    with pytest.raises(BookError, match="is abandoned"):
+    with pytest.raises(LedgerError, match="is abandoned"):
         book.prune(heart.study, 1)
 
 
-def test_terms_that_were_joined_cannot_be_changed(book: Book) -> None:
+def test_terms_that_were_joined_cannot_be_changed(book: DurableLedger) -> None:
     book.join(account(), life=LIFE)
     for other in (account(mu=0.3), account(dataset="others"), account(beyond=1e-9)):
-        with pytest.raises(BookError, match="on other terms"):
+        with pytest.raises(LedgerError, match="on other terms"):
             book.join(other, life=LIFE)
 
 
-def test_rows_that_change_or_go_by_two_names_are_told(book: Book, tmp_path: Path) -> None:
+def test_rows_that_change_or_go_by_two_names_are_told(book: DurableLedger, tmp_path: Path) -> None:
     print_of = hashlib.sha256(b"rows").digest()
     assert book.declare("patients", print_of) == []
     assert book.declare("patients", print_of) == []
@@ -149,7 +149,7 @@ def test_rows_that_change_or_go_by_two_names_are_told(book: Book, tmp_path: Path
     assert print_of.hex() not in str(list(book.lines()))
 
 
-def test_notes_are_lines_about_any_study(book: Book) -> None:
+def test_notes_are_lines_about_any_study(book: DurableLedger) -> None:
     heart = account()
     book.note(heart.study, "refused:\nnot in the policy")
     book.join(heart, life=LIFE)
@@ -160,7 +160,7 @@ def test_notes_are_lines_about_any_study(book: Book) -> None:
 
 
 @pytest.mark.parametrize("now", [0.0, -86_400.0, 253_402_300_799.0, 1e15, math.inf])
-def test_the_clock_decides_nothing(book: Book, monkeypatch: pytest.MonkeyPatch, now: float) -> None:
+def test_the_clock_decides_nothing(book: DurableLedger, monkeypatch: pytest.MonkeyPatch, now: float) -> None:
     heart = account(mu=0.08)
     book.join(heart, life=LIFE)
     book.commit(heart.study, 0, came=b"", said=[b"a"], charges=[SUM])
@@ -175,9 +175,9 @@ def test_the_clock_decides_nothing(book: Book, monkeypatch: pytest.MonkeyPatch, 
     assert book.datasets()[0].spent == pytest.approx(math.hypot(0.05, 0.05))
 
 
-def test_one_process_per_study(book: Book) -> None:
+def test_one_process_per_study(book: DurableLedger) -> None:
     with book.lock(digits("heart")):
-        with pytest.raises(BookError, match=digits("heart")[:16]), book.lock(digits("heart")):
+        with pytest.raises(LedgerError, match=digits("heart")[:16]), book.lock(digits("heart")):
             pass
         with book.lock(digits("lungs")):
             pass
@@ -185,19 +185,19 @@ def test_one_process_per_study(book: Book) -> None:
         pass
 
 
-def test_a_fork_must_open_the_book_itself(book: Book) -> None:
+def test_a_fork_must_open_the_book_itself(book: DurableLedger) -> None:
     child = os.fork()
     if child == 0:
         try:
             book.note(digits("heart"), "from a child")
-        except BookError as error:
+        except LedgerError as error:
             os._exit(0 if "another process" in str(error) else 2)
         os._exit(1)
     assert os.waitpid(child, 0)[1] == 0
     book.verify()
 
 
-def test_threads_take_turns(book: Book) -> None:
+def test_threads_take_turns(book: DurableLedger) -> None:
     names = [f"study {i}" for i in range(4)]
     for name in names:
         book.join(account(name, mu=0.05), life=LIFE)
@@ -242,10 +242,10 @@ def test_an_account_is_checked(change: dict[str, object], words: str) -> None:
         "mu": 0.1,
     }
     with pytest.raises(ValueError, match=words):
-        Account(**{**good, **change})  # type: ignore[arg-type]
+        StudyBudget(**{**good, **change})  # type: ignore[arg-type]
 
 
-def test_other_lives_do_not_matter_to_what_is_stored(book: Book) -> None:
+def test_other_lives_do_not_matter_to_what_is_stored(book: DurableLedger) -> None:
     book.join(account("a", dataset="one", mu=0.1), life=Budget(1.0, 1e-6))
     book.join(account("b", dataset="two", mu=0.2), life=Budget(1.0, 1e-6))
     assert [(state.name, state.counted) for state in book.datasets()] == [("one", 0.1), ("two", 0.2)]

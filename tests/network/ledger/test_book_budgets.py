@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eigenveil.errors import BudgetExceeded
-from eigenveil.network.ledger.durable import Book, BookError
+from eigenveil.network.ledger.durable import DurableLedger, LedgerError
 from eigenveil.privacy import Budget, Charge, epsilon_of, mu_for
 from network.ledger.book_children import LIFE, account, digits
 
 
-def squares_left(book: Book, life: Budget) -> float:
+def squares_left(book: DurableLedger, life: Budget) -> float:
     """How much squared mu the rule leaves, worked out from the public states."""
     (state,) = book.datasets()
     return mu_for(life.epsilon, life.delta - state.beyond) ** 2 - state.counted**2
@@ -22,7 +22,7 @@ def squares_left(book: Book, life: Budget) -> float:
 
 def test_a_study_may_reserve_the_whole_life_and_not_more(tmp_path: Path) -> None:
     whole = LIFE.mu
-    with Book.open(tmp_path / "ledger.db") as book:
+    with DurableLedger.open(tmp_path / "ledger.db") as book:
         with pytest.raises(BudgetExceeded):
             book.join(account("more", mu=whole * (1 + 1e-9)), life=LIFE)
         assert list(book.studies()) == []
@@ -32,7 +32,7 @@ def test_a_study_may_reserve_the_whole_life_and_not_more(tmp_path: Path) -> None
 
 
 def test_equal_shares_of_a_life_fit_in_it(tmp_path: Path) -> None:
-    with Book.open(tmp_path / "ledger.db") as book:
+    with DurableLedger.open(tmp_path / "ledger.db") as book:
         for i in range(7):
             book.join(account(str(i), mu=LIFE.mu / math.sqrt(7)), life=LIFE)
         with pytest.raises(BudgetExceeded):
@@ -42,7 +42,7 @@ def test_equal_shares_of_a_life_fit_in_it(tmp_path: Path) -> None:
 
 def test_what_was_not_spent_comes_back_at_the_end(tmp_path: Path) -> None:
     whole = LIFE.mu
-    with Book.open(tmp_path / "ledger.db") as book:
+    with DurableLedger.open(tmp_path / "ledger.db") as book:
         book.join(account("first", mu=whole), life=LIFE)
         book.commit(digits("first"), 0, came=b"", said=[b"x"], charges=[Charge("x", 0.6 * whole)])
         with pytest.raises(BudgetExceeded):
@@ -55,7 +55,7 @@ def test_what_was_not_spent_comes_back_at_the_end(tmp_path: Path) -> None:
 
 
 def test_a_refusal_says_what_is_spent_reserved_asked_and_allowed(tmp_path: Path) -> None:
-    with Book.open(tmp_path / "ledger.db") as book:
+    with DurableLedger.open(tmp_path / "ledger.db") as book:
         book.join(account("first", mu=0.3), life=LIFE)
         book.commit(digits("first"), 0, came=b"", said=[b"x"], charges=[Charge("x", 0.1)])
         head = book.head
@@ -71,7 +71,7 @@ def test_a_refusal_says_what_is_spent_reserved_asked_and_allowed(tmp_path: Path)
 
 
 def test_charges_stay_within_what_was_reserved(tmp_path: Path) -> None:
-    with Book.open(tmp_path / "ledger.db") as book:
+    with DurableLedger.open(tmp_path / "ledger.db") as book:
         book.join(account(mu=0.1), life=LIFE)
         book.commit(digits("heart"), 0, came=b"", said=[b"x"], charges=[Charge("x", 0.08)])
         head = book.head
@@ -92,7 +92,7 @@ def test_charges_stay_within_what_was_reserved(tmp_path: Path) -> None:
 
 def test_what_goes_beyond_mu_adds_up_out_of_delta(tmp_path: Path) -> None:
     life = Budget(1.0, 1e-6)
-    with Book.open(tmp_path / "ledger.db") as book:
+    with DurableLedger.open(tmp_path / "ledger.db") as book:
         book.join(account("first", mu=0.01, beyond=5e-7), life=life)
         book.abandon(digits("first"))
         # Half of delta is gone for good, so what mu may be is less.
@@ -108,7 +108,7 @@ def test_what_goes_beyond_mu_adds_up_out_of_delta(tmp_path: Path) -> None:
 
 def test_a_study_without_privacy_needs_a_policy_without_a_bound(tmp_path: Path) -> None:
     exact = account("exact", mu=math.inf)
-    with Book.open(tmp_path / "ledger.db") as book:
+    with DurableLedger.open(tmp_path / "ledger.db") as book:
         with pytest.raises(BudgetExceeded, match="it has no privacy"):
             book.join(exact, life=LIFE)
         book.join(exact, life=None)
@@ -126,7 +126,7 @@ def test_a_study_without_privacy_needs_a_policy_without_a_bound(tmp_path: Path) 
 
 
 def test_a_rehearsal_that_said_nothing_leaves_the_promise_whole(tmp_path: Path) -> None:
-    with Book.open(tmp_path / "ledger.db") as book:
+    with DurableLedger.open(tmp_path / "ledger.db") as book:
         book.join(account("exact", mu=math.inf), life=None)
         book.abandon(digits("exact"))
         assert not book.datasets()[0].void
@@ -137,7 +137,7 @@ def test_a_rehearsal_that_said_nothing_leaves_the_promise_whole(tmp_path: Path) 
 def test_a_policy_that_changed_holds_from_the_next_join_on(tmp_path: Path) -> None:
     small, large = Budget(1.0, 1e-5), Budget(3.0, 1e-5)
     charge = [Charge("x", 0.01)]
-    with Book.open(tmp_path / "ledger.db") as book:
+    with DurableLedger.open(tmp_path / "ledger.db") as book:
         book.join(account("first", mu=0.9 * small.mu), life=small)
         book.commit(digits("first"), 0, came=b"", said=[b"x"], charges=charge)
         book.join(account("second", mu=0.9 * small.mu), life=large)
@@ -173,7 +173,7 @@ def test_the_rule_for_life_holds_after_any_steps(steps: list[tuple[str, int, flo
         counts = [asked[n][0] ** 2 if n in still else math.fsum(mu * mu for mu in spent[n]) for n in asked]
         return math.fsum(counts), math.fsum(beyond for _, beyond in asked.values())
 
-    with tempfile.TemporaryDirectory() as folder, Book.open(Path(folder) / "ledger.db") as book:
+    with tempfile.TemporaryDirectory() as folder, DurableLedger.open(Path(folder) / "ledger.db") as book:
         for verb, which, mu, beyond in steps:
             name, accepted = f"study {which}", True
             head = book.head
@@ -198,7 +198,7 @@ def test_the_rule_for_life_holds_after_any_steps(steps: list[tuple[str, int, flo
                 elif verb == "reopen" and name in still:
                     again = book.join(account(name, mu=asked[name][0], beyond=asked[name][1]), life=LIFE)
                     assert [entry.charges[0].mu for entry in again.entries] == spent[name]
-            except (BudgetExceeded, BookError):
+            except (BudgetExceeded, LedgerError):
                 assert not accepted
                 assert book.head == head
             else:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from eigenveil.network.ledger.durable import Book, Opened
+from eigenveil.network.ledger.durable import DurableLedger, Opened
 from eigenveil.privacy import mu_for
 from network.ledger import book_children
 from network.ledger.book_children import LIFE, STEP, Children, account, children, digits
@@ -41,7 +41,7 @@ def sent_in(found: list[list[str]]) -> dict[int, str]:
 
 def require_paid(path: Path, sent: dict[int, str]) -> Opened:
     """All that was sent is in the book, each step once and charged once, and the book is whole."""
-    with Book.open(path, create=False) as book:
+    with DurableLedger.open(path, create=False) as book:
         book.verify()
         lines = [line for line in book.lines() if line.kind == "commit"]
         opened = book.join(account(), life=LIFE)
@@ -144,12 +144,12 @@ def test_the_disk_has_each_step_before_it_is_sent(server: Children, tmp_path: Pa
 def test_many_processes_cannot_overspend(server: Children, tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     # Reserved first, so that all get a study they all try to go on with.
-    with Book.open(path) as book:
+    with DurableLedger.open(path) as book:
         book.join(account("of all", mu=0.05), life=LIFE)
     server.start("hammers", path, copies=6)
     said = server.rest()
     assert [words for words in said if words[0] == "status"] == [["status", "0"]] * 6, said
-    with Book.open(path) as book:
+    with DurableLedger.open(path) as book:
         # Each line is checked against the rule for life as it stood then.
         book.verify()
         (state,) = book.datasets()
@@ -168,7 +168,7 @@ def test_many_processes_cannot_overspend(server: Children, tmp_path: Path) -> No
 
 def test_a_study_is_held_by_one_process_at_a_time(server: Children, tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
-    Book.open(path).close()
+    DurableLedger.open(path).close()
     server.start("holds", path, copies=4)
     said = server.rest()
     assert [words for words in said if words[0] == "failed"] == []
@@ -193,7 +193,7 @@ def test_a_file_that_may_not_grow(server: Children, tmp_path: Path) -> None:
     server.start("fills", tmp_path / "ledger.db")
     said = server.rest()
     require_refused(said, "the disk refused")
-    with Book.open(tmp_path / "ledger.db") as book:
+    with DurableLedger.open(tmp_path / "ledger.db") as book:
         assert len(book.join(account(), life=LIFE).entries) == 2
         book.verify()
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from eigenveil.network.ledger.durable import Book, BookError
+from eigenveil.network.ledger.durable import DurableLedger, LedgerError
 from eigenveil.privacy import Charge
 from network.ledger.book_children import LIFE, account, digits
 
@@ -24,7 +24,7 @@ def test_settings_that_durability_rests_on_took_effect(tmp_path: Path, monkeypat
         return asked[-1]
 
     monkeypatch.setattr(sqlite3, "connect", remembered)
-    with Book.open(tmp_path / "ledger.db"):
+    with DurableLedger.open(tmp_path / "ledger.db"):
         wanted = {
             "journal_mode": "wal",
             "synchronous": 2,
@@ -41,7 +41,7 @@ def test_only_the_owner_can_read_any_of_its_files(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     before = os.umask(0)
     try:
-        with Book.open(path) as book, book.lock(digits("heart")):
+        with DurableLedger.open(path) as book, book.lock(digits("heart")):
             book.note(digits("heart"), "hello")
             modes = {file.name: file.stat().st_mode & 0o777 for file in tmp_path.iterdir()}
     finally:
@@ -50,8 +50,8 @@ def test_only_the_owner_can_read_any_of_its_files(tmp_path: Path) -> None:
     assert modes == dict.fromkeys(("ledger.db", "ledger.db-wal", "ledger.db-shm", lock), 0o600)
     assert [file.name for file in tmp_path.iterdir()] == ["ledger.db"]
     path.chmod(0o640)
-    for opening in (Book.open, Book.reading):
-        with pytest.raises(BookError, match=f"chmod 600 {path}"):
+    for opening in (DurableLedger.open, DurableLedger.reading):
+        with pytest.raises(LedgerError, match=f"chmod 600 {path}"):
             opening(path)
 
 
@@ -62,14 +62,14 @@ def other_database(path: Path) -> None:
 
 
 def another_version(path: Path) -> None:
-    Book.open(path).close()
+    DurableLedger.open(path).close()
     with sqlite3.connect(path) as connection:
         connection.execute("PRAGMA user_version = 2")
     connection.close()
 
 
 def with_a_trigger(path: Path) -> None:
-    Book.open(path).close()
+    DurableLedger.open(path).close()
     with sqlite3.connect(path) as connection:
         connection.execute("CREATE TRIGGER forget AFTER INSERT ON lines BEGIN DELETE FROM lines; END")
     connection.close()
@@ -93,38 +93,38 @@ def test_other_files_are_refused_and_left_alone(tmp_path: Path, make: Callable[[
     if path.is_file():
         path.chmod(0o600)
     before = {file.name: file.read_bytes() for file in tmp_path.iterdir() if file.is_file()}
-    with pytest.raises(BookError, match=words):
-        Book.open(path)
+    with pytest.raises(LedgerError, match=words):
+        DurableLedger.open(path)
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir() if file.is_file()} == before
 
 
 def test_a_book_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(BookError, match="does not exist"):
-        Book.open(tmp_path / "none.db", create=False)
-    with pytest.raises(BookError, match=r"the folder .* does not exist"):
-        Book.open(tmp_path / "nowhere" / "ledger.db")
+    with pytest.raises(LedgerError, match="does not exist"):
+        DurableLedger.open(tmp_path / "none.db", create=False)
+    with pytest.raises(LedgerError, match=r"the folder .* does not exist"):
+        DurableLedger.open(tmp_path / "nowhere" / "ledger.db")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_looking_changes_nothing_in_the_folder(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
-    with Book.open(path) as book:
+    with DurableLedger.open(path) as book:
         book.join(account(), life=LIFE)
     before = {file.name: (file.read_bytes(), file.stat().st_mtime_ns) for file in tmp_path.iterdir()}
-    with Book.reading(path) as seen:
+    with DurableLedger.reading(path) as seen:
         seen.verify()
         assert seen.studies()[0].account == account()
-        with pytest.raises(BookError, match="opened to be read only"):
+        with pytest.raises(LedgerError, match="opened to be read only"):
             seen.note(digits("heart"), "no")
     assert {file.name: (file.read_bytes(), file.stat().st_mtime_ns) for file in tmp_path.iterdir()} == before
 
 
 def test_looking_sees_what_a_running_site_has_committed(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
-    with Book.open(path) as book:
+    with DurableLedger.open(path) as book:
         book.join(account(), life=LIFE)
         main = path.read_bytes()
-        with Book.reading(path) as seen:
+        with DurableLedger.reading(path) as seen:
             assert seen.head == book.head
             book.commit(account().study, 0, came=b"", said=[b"a"], charges=[SUM])
             assert seen.head == book.head
@@ -134,17 +134,17 @@ def test_looking_sees_what_a_running_site_has_committed(tmp_path: Path) -> None:
 
 def test_looking_at_a_closed_book_that_is_then_taken_into_use_says_so(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
-    Book.open(path).close()
-    seen = Book.reading(path)
-    with Book.open(path) as book:
+    DurableLedger.open(path).close()
+    seen = DurableLedger.reading(path)
+    with DurableLedger.open(path) as book:
         book.note(digits("heart"), "hello")
-    with pytest.raises(BookError, match="do it again"):
+    with pytest.raises(LedgerError, match="do it again"):
         seen.close()
 
 
 def test_a_closed_book_says_so(tmp_path: Path) -> None:
-    book = Book.open(tmp_path / "ledger.db")
+    book = DurableLedger.open(tmp_path / "ledger.db")
     book.close()
     book.close()
-    with pytest.raises(BookError, match="is closed"):
+    with pytest.raises(LedgerError, match="is closed"):
         book.datasets()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from eigenveil.network.ledger.durable import Book, BookError, Line
+from eigenveil.network.ledger.durable import DurableLedger, Entry, LedgerError
 from eigenveil.network.ledger.entries import FIRST, canonical
 from eigenveil.privacy import Charge
 from network.ledger.book_children import LIFE, account, digits
@@ -21,7 +21,7 @@ HEART, LUNGS = account("heart", mu=0.2), account("lungs", mu=0.2)
 def path(tmp_path: Path) -> Path:
     """A book of 7 lines: book, two joins, three commits and a note; commit 6 is the last of `heart`."""
     found = tmp_path / "ledger.db"
-    with Book.open(found) as book:
+    with DurableLedger.open(found) as book:
         book.join(HEART, life=LIFE)
         book.join(LUNGS, life=LIFE)
         book.commit(LUNGS.study, 0, came=b"", said=[b"air"], charges=[Charge("sum", 0.1)])
@@ -61,15 +61,15 @@ def run(*statements: str) -> Callable[[sqlite3.Connection], None]:
     return change
 
 
-def commits(book: Book) -> None:
+def commits(book: DurableLedger) -> None:
     book.commit(HEART.study, 2, came=b"", said=[b"x"], charges=[Charge("sum", 0.1)])
 
 
-def joins(book: Book) -> None:
+def joins(book: DurableLedger) -> None:
     book.join(account("third", mu=0.01), life=LIFE)
 
 
-def reopens(book: Book) -> None:
+def reopens(book: DurableLedger) -> None:
     book.join(HEART, life=LIFE)
 
 
@@ -117,21 +117,21 @@ def test_what_was_changed_is_found(
     path: Path,
     change: Callable[[sqlite3.Connection], None],
     found: str,
-    refused: tuple[Callable[[Book], None], ...],
+    refused: tuple[Callable[[DurableLedger], None], ...],
 ) -> None:
-    with Book.reading(path) as book:
+    with DurableLedger.reading(path) as book:
         head = book.verify().hash
         book.verify(head)
     with tables(path) as connection:
         change(connection)
         rows = connection.execute("SELECT count(*) FROM lines").fetchone()
-    with Book.open(path, create=False) as book:
-        with pytest.raises(BookError, match=found):
+    with DurableLedger.open(path, create=False) as book:
+        with pytest.raises(LedgerError, match=found):
             book.verify()
-        with pytest.raises(BookError):
+        with pytest.raises(LedgerError):
             book.verify(head)
         for use in refused:
-            with pytest.raises(BookError):
+            with pytest.raises(LedgerError):
                 use(book)
     with tables(path) as connection:
         assert connection.execute("SELECT count(*) FROM lines").fetchone() == rows
@@ -142,7 +142,7 @@ def reseal(connection: sqlite3.Connection) -> None:
     before = FIRST
     for row in connection.execute("SELECT * FROM lines ORDER BY number").fetchall():
         number, when, kind, study, dataset, body, _ = row
-        line = Line(number, when, kind, study, dataset, json.loads(body), "")
+        line = Entry(number, when, kind, study, dataset, json.loads(body), "")
         before = line.sealed(before)
         connection.execute("UPDATE lines SET hash = ? WHERE number = ?", (before, line.number))
 
@@ -165,35 +165,35 @@ def test_balances_that_do_not_add_up_are_found_under_new_seals(
     with tables(path) as connection:
         change(connection)
         reseal(connection)
-    with Book.open(path) as book, pytest.raises(BookError, match=words):
+    with DurableLedger.open(path) as book, pytest.raises(LedgerError, match=words):
         book.verify()
 
 
 def test_only_a_noted_head_finds_a_book_that_was_rewritten_as_a_whole(path: Path) -> None:
-    with Book.open(path) as book:
+    with DurableLedger.open(path) as book:
         head = book.head
     with tables(path) as connection:
         change_body(7, "words", to="no consent")(connection)
         reseal(connection)
-    with Book.open(path) as book:
+    with DurableLedger.open(path) as book:
         book.verify()
-        with pytest.raises(BookError, match="no line has the noted head"):
+        with pytest.raises(LedgerError, match="no line has the noted head"):
             book.verify(head)
 
 
 def test_only_a_noted_head_finds_an_old_copy_that_was_put_back(path: Path, tmp_path: Path) -> None:
     old = tmp_path / "old.db"
     shutil.copy2(path, old)
-    with Book.open(path) as book:
+    with DurableLedger.open(path) as book:
         early = book.head
         commits(book)
         head = book.head
         assert book.verify(early).hash == head
     shutil.copy2(old, path)
-    with Book.open(path) as book:
+    with DurableLedger.open(path) as book:
         book.verify()
         book.verify(early)
-        with pytest.raises(BookError, match="Charges may have been forgotten"):
+        with pytest.raises(LedgerError, match="Charges may have been forgotten"):
             book.verify(head)
 
 
@@ -202,17 +202,17 @@ def test_a_broken_page_is_found(path: Path) -> None:
     place = data.index(b"beat")
     data[place : place + 4] = b"beaT"
     path.write_bytes(data)
-    with Book.open(path) as book, pytest.raises(BookError, match="line 5"):
+    with DurableLedger.open(path) as book, pytest.raises(LedgerError, match="line 5"):
         book.verify()
     path.write_bytes(data[: len(data) // 2])
-    with pytest.raises(BookError), Book.open(path) as book:
+    with pytest.raises(LedgerError), DurableLedger.open(path) as book:
         book.verify()
 
 
 def test_heads_of_two_books_differ_from_the_first_line_on(tmp_path: Path) -> None:
     heads = set()
     for name in ("a.db", "b.db"):
-        with Book.open(tmp_path / name) as book:
+        with DurableLedger.open(tmp_path / name) as book:
             heads.add(book.head)
     assert len(heads) == 2
     assert digits("heart") not in heads

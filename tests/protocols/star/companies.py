@@ -28,7 +28,7 @@ from eigenveil.tasks import (
 from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tasks.fit.center import CenterSearch
 from eigenveil.tasks.fit.split import split_budget
-from eigenveil.tasks.fit.task import Study
+from eigenveil.tasks.fit.task import Fit
 
 DIM, RANK = 5, 2
 NEAR = Neighbours.ADD_REMOVE
@@ -51,9 +51,9 @@ def krylov(domain: Domain = DOMAIN) -> KrylovSum:
     return KrylovSum(domain, NEAR, begin(), turns=3, rank=RANK)
 
 
-def study(center: Any, components: Callable[[Domain], AnyTask] = krylov) -> Study:
+def study(center: Any, components: Callable[[Domain], AnyTask] = krylov) -> Fit:
     split = split_budget(mean=isinstance(center, str), search=bounds().search, count=True, trace=True)
-    return Study(
+    return Fit(
         bounds(), NEAR, center, components, split, None, multiplier=0.0, rank=RANK, needs_trace=True, begins_again=True
     )
 

@@ -23,7 +23,7 @@ from eigenveil.protocols.masked import Identity
 from eigenveil.runtimes import InProcess
 from eigenveil.tasks import Question, Task
 
-__all__ = ["Announced", "Crowd", "Known", "Standing", "announced", "as_member", "exact", "shown"]
+__all__ = ["Announced", "Crowd", "CrowdKnows", "Standing", "announced", "as_member", "exact", "shown"]
 
 _KNOWN: Final = Exact(because="the auditor knows all but the tosses")
 # Noise on a Gram matrix is at most so many times what it would be if nothing else took a share of the budget.
@@ -91,16 +91,16 @@ class Crowd:
             for at, name in enumerate(self.names)
         }
 
-    def known(self, task: Task[Any, Any, Any], question: Question) -> "Known":
+    def known(self, task: Task[Any, Any, Any], question: Question) -> "CrowdKnows":
         """What is known beforehand of each site's answer to a question."""
         dim = self.rows.shape[1]
         # Canaries are the same at each site.
         each = np.stack([exact(task, question, row[None, :]) for row in self.rows[:dim]])
         base = exact(task, question, self.base)
         symmetric = base.ndim == 2 and not any(array.ndim == 2 for array in question.arrays)
-        return Known(base, np.tile(each, (len(self.rows) // dim, *(1 for _ in base.shape))), symmetric)
+        return CrowdKnows(base, np.tile(each, (len(self.rows) // dim, *(1 for _ in base.shape))), symmetric)
 
-    def look(self, known: "Known", released: Array, *, sites: Sequence[str], scale: float) -> Look:
+    def look(self, known: "CrowdKnows", released: Array, *, sites: Sequence[str], scale: float) -> Look:
         """What was `released` of the sum over these `sites`, under noise of deviation `scale`: one person moves it by one."""
         times = self.places[:, [self.names.index(name) for name in sites]].sum(axis=1)
         shifts = known.shifts * times.reshape(-1, *(1 for _ in known.base.shape))
@@ -109,7 +109,7 @@ class Crowd:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Known:
+class CrowdKnows:
     """A site's answer without canaries and noise, `base`, and how far each canary moves it where it is, `shifts`, (m, ...)."""
 
     base: Array

@@ -8,12 +8,12 @@ from typing import Any, Final
 import numpy as np
 from numpy.random import Generator
 
-from eigenveil.audit.case import Case, Claim, Trial, mu_of
+from eigenveil.audit.case import AuditTrial, Case, Claim, mu_of
 from eigenveil.audit.cases.canaries import gram_of, lifted, require_promise, tossed
 from eigenveil.audit.cases.messages import Look, Tap, scored
 from eigenveil.audit.cases.peers_seen import Canary, WatchedGossip, seen, tables_of
 from eigenveil.errors import require
-from eigenveil.estimators.gossip.simulation import Gossip
+from eigenveil.estimators.gossip.simulation import GossipSimulation
 from eigenveil.linalg import Array
 from eigenveil.privacy import Budget, epsilon_of
 
@@ -52,7 +52,7 @@ def _fitted(
     *,
     rank: int = _DIM,
     dies: Mapping[str, int] | None = None,
-    before: Callable[[Gossip], None] | None = None,
+    before: Callable[[GossipSimulation], None] | None = None,
     **options: Any,
 ) -> tuple[WatchedGossip, Tap]:
     """A fit at this budget, and its mail. Rows are no longer than one, around zero, unless it is said otherwise."""
@@ -82,7 +82,7 @@ def watched(
     colluder: str | None = None,
     dies: Mapping[str, int] | None = None,
     **options: Any,
-) -> Trial:
+) -> AuditTrial:
     """All mail of one fit, scored by who knows everything but the tosses, and with a `colluder` all its keys."""
     present = tossed(len(canaries), rng)
     pca, tap = _fitted(budget, state, tables_of(base, canaries, present), dies=dies, **options)
@@ -91,7 +91,7 @@ def watched(
     return scored(seen(pca.gossip, tap, base, canaries, colluder=colluder), present)
 
 
-def _outside(budget: Budget, rng: Generator, state: int | None) -> Trial:
+def _outside(budget: Budget, rng: Generator, state: int | None) -> AuditTrial:
     """All of the released Gram matrix, under the noise of all peers together, which is a little more than a curator's."""
     base = dict.fromkeys(NAMES, lifted(_DIM, length=1.0, people=_LIFT))
     canaries = along(_LAST, instead=np.zeros(_DIM))
@@ -115,7 +115,7 @@ def _outside(budget: Budget, rng: Generator, state: int | None) -> Trial:
     return scored([look], present)
 
 
-def _scores(budget: Budget, rng: Generator, state: int | None) -> Trial:
+def _scores(budget: Budget, rng: Generator, state: int | None) -> AuditTrial:
     """The mail of a fit, and then scores of everybody for as much again: both tell of the same people."""
     base, canaries = few_rows(_THREE), along(_THREE[-1], instead=np.zeros(_DIM))
     present = tossed(_DIM, rng)
@@ -155,7 +155,7 @@ def _case(
     name: str,
     about: str,
     canary: str,
-    trial: Callable[[Budget, Generator, int | None], Trial],
+    trial: Callable[[Budget, Generator, int | None], AuditTrial],
     *,
     quick: int,
     claim: Callable[[Budget], Claim] = _guarantee,

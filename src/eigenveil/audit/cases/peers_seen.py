@@ -15,7 +15,7 @@ from eigenveil.audit.cases.messages import Look, Tap, evened
 from eigenveil.data.rows import DenseRows
 from eigenveil.errors import require
 from eigenveil.estimators import GossipPCA
-from eigenveil.estimators.gossip.simulation import Gossip
+from eigenveil.estimators.gossip.simulation import GossipSimulation
 from eigenveil.estimators.rounds import Watch
 from eigenveil.linalg import Array
 from eigenveil.privacy import Exact
@@ -47,9 +47,9 @@ class WatchedGossip(GossipPCA):
     Specimens have something done to the peers `before` they meet.
     """
 
-    before: Callable[[Gossip], None] | None = None
+    before: Callable[[GossipSimulation], None] | None = None
 
-    def prepare(self, peers: Any, *, watch: Watch | None = None) -> Gossip:
+    def prepare(self, peers: Any, *, watch: Watch | None = None) -> GossipSimulation:
         """The peers of a fit, kept."""
         self.gossip = super().prepare(peers, watch=watch)
         if self.before is not None:
@@ -72,7 +72,12 @@ def tables_of(base: Mapping[str, Array], canaries: Sequence[Canary], present: ND
 
 
 def seen(
-    gossip: Gossip, tap: Tap, base: Mapping[str, Array], canaries: Sequence[Canary], *, colluder: str | None = None
+    gossip: GossipSimulation,
+    tap: Tap,
+    base: Mapping[str, Array],
+    canaries: Sequence[Canary],
+    *,
+    colluder: str | None = None,
 ) -> list[Look]:
     """What all mail of a fit on `tables_of(...)` shows to who knows everything but which canaries were there, turn by turn.
 
@@ -144,7 +149,7 @@ def _hidden(summed: SumTask[Any, Any], asked: Question) -> bool:
 class _View:
     """One turn of a fit, which has the `place`th charge: among whom it was, what it asked, and who colludes."""
 
-    gossip: Gossip
+    gossip: GossipSimulation
     among: Among
     turn: _Turn
     place: int

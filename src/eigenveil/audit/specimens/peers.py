@@ -9,12 +9,12 @@ import numpy as np
 from numpy.random import Generator
 from scipy.special import ndtri
 
-from eigenveil.audit.case import Case, Claim, Trial
+from eigenveil.audit.case import AuditTrial, Case, Claim
 from eigenveil.audit.cases.canaries import tossed
 from eigenveil.audit.cases.messages import Tap
 from eigenveil.audit.cases.peers import BUDGET, NAMES, along, few_rows, watched
 from eigenveil.estimators import GossipPCA
-from eigenveil.estimators.gossip.simulation import Gossip
+from eigenveil.estimators.gossip.simulation import GossipSimulation
 from eigenveil.linalg import Array
 from eigenveil.linalg.graphs import Graph
 from eigenveil.privacy import Budget
@@ -55,7 +55,7 @@ def published(state: int | None, tap: Tap) -> GossipPCA:
     )
 
 
-def _lone(budget: Budget, rng: Generator, state: int | None) -> Trial:
+def _lone(budget: Budget, rng: Generator, state: int | None) -> AuditTrial:
     """The last entry of what the canary's peer first sends to its neighbour: zero if nobody has anything there."""
     present, tap = tossed(1, rng), Tap()
     published(state, tap).fit(lone_tables(present=bool(present[0])))
@@ -64,7 +64,7 @@ def _lone(budget: Budget, rng: Generator, state: int | None) -> Trial:
         for mail in tap.mail
         if isinstance(mail.body, Pass) and (mail.sender, mail.receiver) == (_HOME, _OBSERVER)
     )
-    return Trial(np.abs(first[-1:]), present)
+    return AuditTrial(np.abs(first[-1:]), present)
 
 
 def _reported(budget: Budget) -> Claim:
@@ -79,7 +79,7 @@ def _reported(budget: Budget) -> Claim:
     return Claim(words, budget.epsilon, budget.delta, 2 * float(ndtri(rate)))
 
 
-def _star(gossip: Gossip) -> None:
+def _star(gossip: GossipSimulation) -> None:
     """Peers share noise with the first one only, as if nobody had looked whether the others still hold together without it."""
     among = gossip.terms.among(())
     assert among.pairing is not None

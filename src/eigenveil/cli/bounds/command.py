@@ -68,11 +68,11 @@ def bounds(
     )
     left = bounding.left_for_fit(total, settings["epsilon"], settings["delta"])
     from eigenveil.cli._report import warning_panel
-    from eigenveil.cli.bounds.show import Answer, Asked
+    from eigenveil.cli.bounds.show import Asked, BoundsAnswer
 
     reading = {"drop": drop or [], "features": features, "one_based": one_based}
     found, names = _found(data, settings, reading, columns=columns, kept=target is not None or as_json)
-    answer = Answer.of(found, Asked(data, settings, reading, left, components, names, target))
+    answer = BoundsAnswer.of(found, Asked(data, settings, reading, left, components, names, target))
     if target is not None:
         bounding.write_json(target, answer.plain)
         wrote(target)

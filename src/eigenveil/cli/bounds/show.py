@@ -21,7 +21,7 @@ from eigenveil.params.texts import text_of
 from eigenveil.params.words import as_options
 from eigenveil.privacy import Budget, Guarantee
 
-__all__ = ["Answer", "Asked"]
+__all__ = ["Asked", "BoundsAnswer"]
 
 _TRADE: Final = (
     "A fit scales rows that are longer than the bound down to it (they are cut), and adds as much noise as hides one row of that "
@@ -80,7 +80,7 @@ class Asked:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Answer:
+class BoundsAnswer:
     """What is shown: whether a bound is `named`, plain values for JSON, the view for a terminal, and what comes next."""
 
     named: bool
@@ -89,7 +89,7 @@ class Answer:
     steps: tuple[Step, ...]
 
     @classmethod
-    def of(cls, found: FoundBounds | FoundColumnBounds, asked: Asked) -> "Answer":
+    def of(cls, found: FoundBounds | FoundColumnBounds, asked: Asked) -> "BoundsAnswer":
         """Of a bound on rows, or of ranges of columns."""
         if isinstance(found, FoundBounds):
             kind, dim, named = "rows", found.dim, found.row_bound is not None

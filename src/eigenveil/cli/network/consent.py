@@ -16,7 +16,7 @@ from eigenveil.errors import require
 
 if TYPE_CHECKING:
     from eigenveil.cli.network.view import Voice
-    from eigenveil.network.ledger.durable import Account, Book, StudyState
+    from eigenveil.network.ledger.durable import DurableLedger, StudyBudget, StudyReplay
     from eigenveil.network.study.file import StudyFile
     from eigenveil.privacy import Budget
 
@@ -36,22 +36,22 @@ DECLINED: Final = 1
 
 
 @contextmanager
-def opened_book(path: Path, *, dry_run: bool) -> Iterator["Book"]:
+def opened_book(path: Path, *, dry_run: bool) -> Iterator["DurableLedger"]:
     """The book at `path`. In a dry run it is only looked at, and one that is not there is not made."""
-    from eigenveil.network.ledger.durable import Book
+    from eigenveil.network.ledger.durable import DurableLedger
 
     if not dry_run:
-        with Book.open(path) as book:
+        with DurableLedger.open(path) as book:
             yield book
     elif path.exists():
-        with Book.reading(path) as book:
+        with DurableLedger.reading(path) as book:
             yield book
     else:
-        with tempfile.TemporaryDirectory() as folder, Book.open(Path(folder) / "ledger.db") as book:
+        with tempfile.TemporaryDirectory() as folder, DurableLedger.open(Path(folder) / "ledger.db") as book:
             yield book
 
 
-def known_study(book: "Book", digest: str, *, role: str) -> "StudyState | None":
+def known_study(book: "DurableLedger", digest: str, *, role: str) -> "StudyReplay | None":
     """The study of this digest, if this `role` has joined it; a `ValueError` if it has finished, or was closed."""
     known = study_in(book, digest)
     if known is not None:
@@ -61,12 +61,14 @@ def known_study(book: "Book", digest: str, *, role: str) -> "StudyState | None":
     return known
 
 
-def study_in(book: "Book", digest: str) -> "StudyState | None":
+def study_in(book: "DurableLedger", digest: str) -> "StudyReplay | None":
     """The study of this digest as the book has it now, if it was ever joined."""
     return next((state for state in book.studies() if state.account.study == digest), None)
 
 
-def dataset_named(path: Path, book: "Book | None", given: str | None, known: "StudyState | None", *, role: str) -> str:
+def dataset_named(
+    path: Path, book: "DurableLedger | None", given: str | None, known: "StudyReplay | None", *, role: str
+) -> str:
     """The name that was given, or that the study was joined with, or the only one in the book at `path`, None if there is none.
 
     It is never made from the name of a file: a copy under another name would then have a budget of its own.
@@ -90,7 +92,7 @@ def dataset_named(path: Path, book: "Book | None", given: str | None, known: "St
     return names[0]
 
 
-def require_room(book: "Book", account: "Account", *, life: "Budget | None") -> None:
+def require_room(book: "DurableLedger", account: "StudyBudget", *, life: "Budget | None") -> None:
     """Refuse, before anybody is asked, what the book would refuse afterwards: more than the dataset has left for life."""
     from eigenveil.network.ledger.budget import Standing, require_life
 
@@ -112,7 +114,7 @@ def require_rehearsal(study: "StudyFile", rehearsal: bool) -> None:
     require(not rehearsal or study.seed is not None, f"{study.name!r} is no rehearsal; leave --rehearsal out")
 
 
-def agreed(voice: "Voice", study: "StudyFile", book: "Book", *, rules: Path | None) -> str:
+def agreed(voice: "Voice", study: "StudyFile", book: "DurableLedger", *, rules: Path | None) -> str:
     """The line for the book that says who consented, a person or the policy at `rules`; without consent this is the end."""
     if rules is not None:
         voice.say(f"Consent: --yes, under {rules}.")

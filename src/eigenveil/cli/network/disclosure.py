@@ -10,8 +10,8 @@ from eigenveil.cli.network.view import Voice
 if TYPE_CHECKING:
     from eigenveil.network.agents.peer import PeerAgent
     from eigenveil.network.agents.site import SiteAgent
-    from eigenveil.network.agents.site_data import Holding
-    from eigenveil.network.ledger.durable import Book
+    from eigenveil.network.agents.site_data import SiteData
+    from eigenveil.network.ledger.durable import DurableLedger
 
 __all__ = ["disclose"]
 
@@ -21,8 +21,8 @@ _COLUMNS_SHOWN: Final = 20
 def disclose(
     voice: Voice,
     agent: "SiteAgent | PeerAgent",
-    holding: "Holding",
-    book: "Book",
+    holding: "SiteData",
+    book: "DurableLedger",
     *,
     revealed: Iterable[str],
     ledger: Path,

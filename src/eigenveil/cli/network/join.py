@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from eigenveil.model import Model
     from eigenveil.network.agents.peer import PeerAgent
     from eigenveil.network.agents.site import SiteAgent
-    from eigenveil.network.ledger.durable import Book, StudyState
+    from eigenveil.network.ledger.durable import DurableLedger, StudyReplay
     from eigenveil.network.policy import PolicyRefusal
     from eigenveil.network.study.file import StudyFile
 
-__all__ = ["Given", "Kind", "Standing", "take_part"]
+__all__ = ["Given", "Joining", "Kind", "take_part"]
 
 _REFUSED: Final = 2
 
@@ -58,11 +58,11 @@ class Given:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Standing:
+class Joining:
     """How things stand when a run ends early: what the book has of the study, the model if it was written, and whether all had
     `begun`."""
 
-    state: "StudyState | None"
+    state: "StudyReplay | None"
     model: Path | None
     begun: bool
 
@@ -88,7 +88,7 @@ class Kind(ABC, Generic[Agent]):
         """Sentences on what leaves, and to whom."""
 
     @abstractmethod
-    def joined(self, state: "StudyState") -> str:
+    def joined(self, state: "StudyReplay") -> str:
         """How a study goes on that was joined before; a `ValueError` if it does not."""
 
     @abstractmethod
@@ -98,17 +98,17 @@ class Kind(ABC, Generic[Agent]):
         """Take part to the end."""
 
     @abstractmethod
-    def left(self, agent: Agent, standing: Standing) -> str:
+    def left(self, agent: Agent, standing: Joining) -> str:
         """What there is to go on with after a signal."""
 
     @abstractmethod
-    def lost(self, agent: Agent, error: ProtocolError, standing: Standing) -> str | None:
+    def lost(self, agent: Agent, error: ProtocolError, standing: Joining) -> str | None:
         """What is said where others are missing, None where the error is another one."""
 
 
 def take_part(given: Given, kind: Kind[Agent]) -> None:
     """From the study file to the results, with consent in between."""
-    from eigenveil.network.agents.site_data import Holding, place_of
+    from eigenveil.network.agents.site_data import SiteData, place_of
     from eigenveil.network.policy import Policy
     from eigenveil.network.study.file import StudyFile
 
@@ -121,7 +121,7 @@ def take_part(given: Given, kind: Kind[Agent]) -> None:
     if not given.ledger.exists():
         # Before there is a book of no use to anybody.
         consent.dataset_named(given.ledger, None, given.dataset, None, role=role)
-    holding = Holding.read(given.data, study)
+    holding = SiteData.read(given.data, study)
     view = PartyView(voice := Voice())
     with consent.opened_book(given.ledger, dry_run=given.dry_run) as book:
         known = consent.known_study(book, study.digest, role=role)
@@ -161,7 +161,7 @@ def _results(given: Given, study: "StudyFile", name: str) -> Results:
     return results
 
 
-def _allowed(made: Callable[[], Agent], noted_in: "Book | None", study: "StudyFile") -> Agent:
+def _allowed(made: Callable[[], Agent], noted_in: "DurableLedger | None", study: "StudyFile") -> Agent:
     """The agent, unless its policy refuses: then all reasons, in its book as well."""
     from eigenveil.network.policy import PolicyRefusal
 
@@ -185,17 +185,17 @@ def _carried(
     agent: Agent,
     view: PartyView,
     voice: Voice,
-    book: "Book",
+    book: "DurableLedger",
     results: Results,
     deliver: Callable[["Model"], None],
     note: str | None,
 ) -> "Model":
     """The model, or the end of the command with a line on what is left."""
 
-    def standing() -> Standing:
+    def standing() -> Joining:
         digest = agent.study.digest
         model = results.model if option.of_this_study(results.model, digest) else None
-        return Standing(consent.study_in(book, digest), model, view.began)
+        return Joining(consent.study_in(book, digest), model, view.began)
 
     try:
         with voice.under(view):

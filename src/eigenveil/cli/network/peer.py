@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, final
 from eigenveil.cli._terminal import errors_as_lines
 from eigenveil.cli.network import options as option
 from eigenveil.cli.network import words
-from eigenveil.cli.network.join import Given, Kind, Standing, take_part
+from eigenveil.cli.network.join import Given, Joining, Kind, take_part
 from eigenveil.cli.network.run import require_grpc
 from eigenveil.cli.network.view import Voice
 from eigenveil.errors import PeersLost, ProtocolError
@@ -19,7 +19,7 @@ from eigenveil.params.words import in_study
 if TYPE_CHECKING:
     from eigenveil.model import Model
     from eigenveil.network.agents.peer import PeerAgent
-    from eigenveil.network.ledger.durable import StudyState
+    from eigenveil.network.ledger.durable import StudyReplay
     from eigenveil.network.study.file import StudyFile
 
 __all__ = ["peer"]
@@ -110,7 +110,7 @@ class _Peer(Kind["PeerAgent"]):
         )
         yield f"It listens at {self._where(agent)} for those of them that call."
 
-    def joined(self, state: "StudyState") -> str:
+    def joined(self, state: "StudyReplay") -> str:
         if state.entries > 0:
             raise ValueError(
                 f"this peer was stopped in the middle of the study {state.account.title!r}, and its neighbours have left it "
@@ -128,7 +128,7 @@ class _Peer(Kind["PeerAgent"]):
 
         return agent.run(deliver, listen=where, note=note, ready=ready)
 
-    def left(self, agent: "PeerAgent", standing: Standing) -> str:
+    def left(self, agent: "PeerAgent", standing: Joining) -> str:
         state = standing.state
         if standing.model is not None:
             still = (
@@ -143,7 +143,7 @@ class _Peer(Kind["PeerAgent"]):
             return f"what was sent stays sent; {_neighbours(agent)}"
         return f"{_NOTHING}: the same command begins again"
 
-    def lost(self, agent: "PeerAgent", error: ProtocolError, standing: Standing) -> str | None:
+    def lost(self, agent: "PeerAgent", error: ProtocolError, standing: Joining) -> str | None:
         state = standing.state
         # What it names are keys of the study file here.
         why = error.said(in_study(PeerStudy)) if isinstance(error, PeersLost) else str(error)
@@ -155,7 +155,7 @@ class _Peer(Kind["PeerAgent"]):
             return f"{why}; {_NOTHING}" if agent.study.private else why
         return None
 
-    def _charged(self, state: "StudyState") -> str:
+    def _charged(self, state: "StudyReplay") -> str:
         close = f"eigenveil ledger close {shlex.quote(str(self.ledger))} {state.account.study[:16]}"
         return f"what was charged stays charged, and `{close}` frees what was reserved beyond that"
 

@@ -14,7 +14,7 @@ from eigenveil.data.archive import whole_file
 if TYPE_CHECKING:
     from eigenveil.data.rows import Rows
     from eigenveil.model import Model
-    from eigenveil.network.ledger.durable import Account, Book
+    from eigenveil.network.ledger.durable import DurableLedger, StudyBudget
     from eigenveil.privacy import Budget
 
 __all__ = ["Results", "say_spent"]
@@ -72,7 +72,7 @@ class Results:
         voice.show(scores_warning(), [scores_warning().plain])
 
 
-def say_spent(voice: Voice, book: "Book", account: "Account", *, life: "Budget | None") -> None:
+def say_spent(voice: Voice, book: "DurableLedger", account: "StudyBudget", *, life: "Budget | None") -> None:
     """What the study was charged, and what is left of the dataset's budget for life."""
     study = next(state for state in book.studies() if state.account.study == account.study)
     dataset = next(state for state in book.datasets() if state.name == account.dataset)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, final
 from eigenveil.cli._terminal import errors_as_lines
 from eigenveil.cli.network import options as option
 from eigenveil.cli.network import words
-from eigenveil.cli.network.join import Given, Kind, Standing, take_part
+from eigenveil.cli.network.join import Given, Joining, Kind, take_part
 from eigenveil.cli.network.run import require_grpc
 from eigenveil.cli.network.view import Voice
 from eigenveil.errors import ProtocolError
@@ -16,7 +16,7 @@ from eigenveil.errors import ProtocolError
 if TYPE_CHECKING:
     from eigenveil.model import Model
     from eigenveil.network.agents.site import SiteAgent
-    from eigenveil.network.ledger.durable import StudyState
+    from eigenveil.network.ledger.durable import StudyReplay
     from eigenveil.network.study.file import StudyFile
 
 __all__ = ["site"]
@@ -94,7 +94,7 @@ class _Site(Kind["SiteAgent"]):
         above = agent.study.place(agent.above)
         yield f"They go to {above.name}, at {self.connect or above.address}."
 
-    def joined(self, state: "StudyState") -> str:
+    def joined(self, state: "StudyReplay") -> str:
         return f"This site joined the study at {state.joined}, and goes on with it."
 
     def run(
@@ -102,8 +102,8 @@ class _Site(Kind["SiteAgent"]):
     ) -> Coroutine[Any, Any, "Model"]:
         return agent.run(deliver, address=self.connect, note=note)
 
-    def left(self, agent: "SiteAgent", standing: Standing) -> str:
+    def left(self, agent: "SiteAgent", standing: Joining) -> str:
         return "nothing is lost: the same command goes on where it stopped; what was charged stays charged"
 
-    def lost(self, agent: "SiteAgent", error: ProtocolError, standing: Standing) -> str | None:
+    def lost(self, agent: "SiteAgent", error: ProtocolError, standing: Joining) -> str | None:
         return None

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from rich.console import Group, RenderableType
 
     from eigenveil.estimators.rounds import Round
-    from eigenveil.network.agents.durable import Happening
+    from eigenveil.network.agents.durable import Event
     from eigenveil.network.agents.hub import HubAgent
-    from eigenveil.runtimes.grpc import Switchboard
+    from eigenveil.runtimes.grpc import Transport
 
 __all__ = ["Connected", "HubView", "PartyView", "Voice", "round_words", "shown_names", "traffic_of", "words_of"]
 
@@ -32,7 +32,7 @@ class Connected(Protocol):
     """An agent: site, peer, node or hub."""
 
     @property
-    def board(self) -> "Switchboard | None":
+    def board(self) -> "Transport | None":
         """Its connections, from when it runs on."""
 
 
@@ -104,7 +104,7 @@ class Voice:
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def words_of(happening: "Happening", *, calls: Collection[str] = ()) -> tuple[str, str | None]:
+def words_of(happening: "Event", *, calls: Collection[str] = ()) -> tuple[str, str | None]:
     """A happening as a line, and its style. Whoever this party `calls` is called again; all others come by themselves."""
     who, words = happening.who, happening.words
     match happening.what:
@@ -217,7 +217,7 @@ class PartyView:
         """It is this one, which `calls` these; others call it."""
         self._agent, self._calls = agent, calls
 
-    def tell(self, happening: "Happening") -> None:
+    def tell(self, happening: "Event") -> None:
         """Say it."""
         words, style = words_of(happening, calls=self._calls)
         self._now = words
@@ -262,7 +262,7 @@ class HubView:
         """It is this hub."""
         self._agent = agent
 
-    def tell(self, happening: "Happening") -> None:
+    def tell(self, happening: "Event") -> None:
         """Take note, and say it."""
         words, style = words_of(happening)
         agent = self._agent

@@ -10,7 +10,7 @@ from eigenveil.errors import require
 if TYPE_CHECKING:
     from eigenveil.estimators.federated.parties import Parties
     from eigenveil.estimators.gossip.parties import PeerParties
-    from eigenveil.network.ledger.durable import Account, DatasetState
+    from eigenveil.network.ledger.durable import DatasetState, StudyBudget
     from eigenveil.network.policy import Policy
     from eigenveil.network.study.file import Place, StudyFile
     from eigenveil.privacy import Budget
@@ -39,10 +39,10 @@ def title_words(study: "StudyFile") -> str:
 def revealed_words(study: "StudyFile", parties: "Parties") -> Iterator[str]:
     """What leaves a site around a hub, from the terms that the site itself has worked out: in how many rounds, what, and how
     covered."""
-    from eigenveil.tasks.fit.task import Study
+    from eigenveil.tasks.fit.task import Fit
 
     plan, task = parties.request.plan, parties.study
-    assert isinstance(task, Study)
+    assert isinstance(task, Fit)
     sums = _sums("site", plan.method, plan.width, count=task.people is None, center=task.center, trace=task.needs_trace)
     yield _leaving("site", sums, rounds=parties.most_questions, numbers=task.extent().entries)
     yield _covered(study)
@@ -150,7 +150,7 @@ def _pinned(place: "Place", policy: "Policy") -> bool:
 
 
 def cost_words(
-    account: "Account", state: "DatasetState | None", *, life: "Budget | None", joined: bool
+    account: "StudyBudget", state: "DatasetState | None", *, life: "Budget | None", joined: bool
 ) -> Iterator[tuple[str, str | None]]:
     """What the study costs and what the dataset has cost so far, with styles. `joined`: the study is counted in `state`."""
     if account.epsilon is None or account.delta is None:

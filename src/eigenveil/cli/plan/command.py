@@ -13,12 +13,12 @@ from eigenveil.cli._terminal import errors_as_lines, output, wrote
 from eigenveil.cli.network.options import require_outputs
 from eigenveil.cli.plan import options as planning
 from eigenveil.cli.plan.plot import svg_curve
-from eigenveil.cli.plan.show import Answer, as_values, show
-from eigenveil.cli.plan.spectrum import Known
+from eigenveil.cli.plan.show import PlanAnswer, as_values, show
+from eigenveil.cli.plan.spectrum import KnownSpectrum
 from eigenveil.params import PlanParams, checked
 
 if TYPE_CHECKING:
-    from eigenveil.plan import Facts, Outlook
+    from eigenveil.plan import Facts, Forecast
 
 __all__ = ["plan"]
 
@@ -62,7 +62,7 @@ def plan(
     Where nothing can work, the first line says so, with what would.
     """
     asked = checked(PlanParams, PlanParams(**settings))
-    known = Known(asked, file=spectrum, table=public_data, model=from_model, drop=tuple(drop or ()))
+    known = KnownSpectrum(asked, file=spectrum, table=public_data, model=from_model, drop=tuple(drop or ()))
     known.require_files()
     drawn = planning.epsilons_from(epsilons, asked=asked.epsilon)
     if plot is not None:
@@ -82,7 +82,7 @@ def plan(
         console.print(f"\n{words}", soft_wrap=True)
 
 
-def _facts(asked: PlanParams, known: Known) -> "Facts":
+def _facts(asked: PlanParams, known: KnownSpectrum) -> "Facts":
     from eigenveil.plan import Facts
     from eigenveil.privacy import Budget, Neighbours
 
@@ -118,20 +118,22 @@ def _survivors(asked: PlanParams) -> int | None:
     return share_of("survivors", asked.survivors, asked.sites)
 
 
-def _answer(facts: "Facts", known: Known, epsilons: Sequence[float], watch: Callable[[str], None]) -> Answer:
+def _answer(
+    facts: "Facts", known: KnownSpectrum, epsilons: Sequence[float], watch: Callable[[str], None]
+) -> PlanAnswer:
     from eigenveil.plan import advise, curve, methods_for, parts_of
 
     names = {method: parts_of(method)[1] for method in methods_for(facts)}
     asked = known.asked.methods
     advice = advise(facts, methods=planning.methods_from(asked, names) if asked else None, watch=watch)
-    points: list[tuple[float, Outlook]] = []
+    points: list[tuple[float, Forecast]] = []
     if advice.best is not None:
         for epsilon in epsilons:
             watch(f"{advice.best.method} at epsilon = {epsilon:g}")
             # What was compared at the epsilon that was asked for is what the curve shows there.
             same = epsilon == facts.budget.epsilon
             points += [(epsilon, advice.best)] if same else curve(facts, advice.best.method, [epsilon])
-    return Answer(facts, advice, tuple(points), known)
+    return PlanAnswer(facts, advice, tuple(points), known)
 
 
 @contextmanager
@@ -145,7 +147,7 @@ def _watching() -> "Iterator[Callable[[str], None]]":
         yield lambda words: status.update(f"rehearsing {words}")
 
 
-def _draw(answer: Answer, path: Path) -> None:
+def _draw(answer: PlanAnswer, path: Path) -> None:
     from eigenveil.cli._report import plain
     from eigenveil.data.archive import whole_file
 

@@ -8,12 +8,12 @@ from eigenveil.params import GossipParams, PrivateParams, StreamingParams
 from eigenveil.params.words import as_options
 
 if TYPE_CHECKING:
-    from eigenveil.plan import Facts, FitParams, Outlook
+    from eigenveil.plan import Facts, FitParams, Forecast
 
 __all__ = ["command_of", "rehearsal_of"]
 
 
-def command_of(facts: "Facts", chosen: "Outlook") -> str:
+def command_of(facts: "Facts", chosen: "Forecast") -> str:
     """What to type for a fit as `chosen`. Capitals stand for what a plan does not know.
 
     Sites that are organisations of their own write a study; `rehearsal_of` runs the same in one process.
@@ -34,7 +34,7 @@ def command_of(facts: "Facts", chosen: "Outlook") -> str:
     return _line(*head, *options, *sizes)
 
 
-def rehearsal_of(facts: "Facts", chosen: "Outlook") -> str:
+def rehearsal_of(facts: "Facts", chosen: "Forecast") -> str:
     """What to type to run a fit over sites in one process, on a public table like the private ones; empty for one holder."""
     if isinstance(chosen.params, PrivateParams | StreamingParams):
         return ""

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from eigenveil.cli.plan.spectrum import Known
-    from eigenveil.plan import Advice, Facts, Interval, Outlook
+    from eigenveil.cli.plan.spectrum import KnownSpectrum
+    from eigenveil.plan import Facts, Forecast, Interval, Recommendation
 
-__all__ = ["Answer", "as_values", "show"]
+__all__ = ["PlanAnswer", "as_values", "show"]
 
 # Longer names of methods fit on one line from this width on.
 _ROOMY: Final = 90
@@ -42,13 +42,13 @@ _TIES: Final = (
 
 @final
 @dataclass(frozen=True, slots=True)
-class Answer:
+class PlanAnswer:
     """What was `known` and asked, and what came of it. `points` is the curve of the best method, if any is left."""
 
     facts: "Facts"
-    advice: "Advice"
-    points: tuple[tuple[float, "Outlook"], ...]
-    known: "Known"
+    advice: "Recommendation"
+    points: tuple[tuple[float, "Forecast"], ...]
+    known: "KnownSpectrum"
 
     @property
     def plotted(self) -> str | None:
@@ -179,7 +179,7 @@ def _counted(rank: int) -> str:
     return f"{rank} component{'s' * (rank != 1)}"
 
 
-def as_values(answer: Answer) -> dict[str, Any]:
+def as_values(answer: PlanAnswer) -> dict[str, Any]:
     """Everything in plain values: what was asked, every outlook, the curve, and what it rests on."""
     facts, advice = answer.facts, answer.advice
     curve = [{"epsilon": at, **_outlook_values(found)} for at, found in answer.points]
@@ -217,7 +217,7 @@ def as_values(answer: Answer) -> dict[str, Any]:
     }
 
 
-def _outlook_values(found: "Outlook") -> dict[str, Any]:
+def _outlook_values(found: "Forecast") -> dict[str, Any]:
     return {
         "method": found.method,
         "captured": _interval_values(found.captured),
@@ -241,7 +241,7 @@ def _interval_values(found: "Interval") -> dict[str, float] | None:
     return ends if all(math.isfinite(end) for end in ends.values()) else None
 
 
-def show(console: "Console", answer: Answer) -> None:
+def show(console: "Console", answer: PlanAnswer) -> None:
     """The whole plan on a terminal, the answer first."""
     from rich.text import Text
 
@@ -299,7 +299,7 @@ def _listed(console: "Console", title: str, lines: "Sequence[str] | Iterator[str
         console.print(grid)
 
 
-def _runs(console: "Console", answer: Answer) -> None:
+def _runs(console: "Console", answer: PlanAnswer) -> None:
     runs = list(answer.runs())
     if not runs:
         return
@@ -309,7 +309,7 @@ def _runs(console: "Console", answer: Answer) -> None:
         console.print(f"  {line}", soft_wrap=True)
 
 
-def _promises(outlooks: "Sequence[Outlook]") -> list[tuple[str, str]]:
+def _promises(outlooks: "Sequence[Forecast]") -> list[tuple[str, str]]:
     """One line per setting, in the order of the table."""
     return list({str(found.setting): found.promise for found in outlooks}.items())
 
@@ -318,7 +318,7 @@ def _short(found: "Interval") -> str:
     return f"{found.value:.2f} ({found.low:.2f}-{found.high:.2f})"
 
 
-def _table(outlooks: "Sequence[Outlook]", chosen: "Outlook | None", *, sites: int, roomy: bool) -> "Table":
+def _table(outlooks: "Sequence[Forecast]", chosen: "Forecast | None", *, sites: int, roomy: bool) -> "Table":
     from rich import box
     from rich.table import Table
 

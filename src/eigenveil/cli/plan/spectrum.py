@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from eigenveil.linalg import Array
     from eigenveil.plan import Spectrum
 
-__all__ = ["Known"]
+__all__ = ["KnownSpectrum"]
 
 _FILL: Final = 0.5
 _ENDINGS: Final = (".json", ".csv", ".txt")
@@ -27,7 +27,7 @@ _LARGEST_TABLE: Final = 1 << 27
 
 @final
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownSpectrum:
     """What was said of the spectrum, checked to be one thing: a guess among what was `asked`, or at most one file."""
 
     asked: PlanParams

@@ -38,7 +38,7 @@ SPENT: Final = (
 
 
 @final
-class View:
+class RecommendView:
     """What is going on, in words, and the last round that ended. Changes in place."""
 
     def __init__(self, status: "Status | None", words: str) -> None:
@@ -70,11 +70,11 @@ def _named(done: "Round") -> str:
 
 
 @contextmanager
-def progress(words: str) -> Iterator[View]:
+def progress(words: str) -> Iterator[RecommendView]:
     """A view of what is going on, on stderr while inside, if that is a terminal. Ctrl-C then says how far it came."""
     console = output(stderr=True)
     with console.status(words) if console.is_terminal else nullcontext() as status:
-        view = View(status, words)
+        view = RecommendView(status, words)
         try:
             yield view
         except KeyboardInterrupt:
@@ -83,7 +83,7 @@ def progress(words: str) -> Iterator[View]:
 
 
 def fitted_on(
-    sites: Mapping[str, "Interactions"], settings: Mapping[str, Any], view: View
+    sites: Mapping[str, "Interactions"], settings: Mapping[str, Any], view: RecommendView
 ) -> tuple["PrivateRecommender", list[str]]:
     """The fitted recommender, and what it warned of."""
     from eigenveil.recommend import PrivateRecommender
@@ -163,7 +163,9 @@ def _pooled(sites: Mapping[str, "Interactions"]) -> Any:
     return sp.csr_array(sp.vstack([plays.matrix for plays in sites.values()], format="csr"))
 
 
-def judged(parts: Parts, settings: Mapping[str, Any], n: int, view: View) -> tuple[dict[str, "Quality"], list[str]]:
+def judged(
+    parts: Parts, settings: Mapping[str, Any], n: int, view: RecommendView
+) -> tuple[dict[str, "Quality"], list[str]]:
     """The quality of the private filter, of the exact one of the same size, and of popularity; and what the first warned of."""
     import numpy as np
 
@@ -195,7 +197,7 @@ def judged(parts: Parts, settings: Mapping[str, Any], n: int, view: View) -> tup
     return found, notes
 
 
-def _quality(space: "ItemSpace", parts: Parts, n: int, view: View) -> "Quality":
+def _quality(space: "ItemSpace", parts: Parts, n: int, view: RecommendView) -> "Quality":
     """Of the very lists that a user's device would show."""
     from eigenveil.recommend import evaluate
 

@@ -203,9 +203,9 @@ def sign(
     To renew a certificate, move the old one out of the folder and sign
     the same request again: the keys and the pin stay as they are.
     """
-    from eigenveil.network.identity.authority import Authority, Request, free_place, write_new
+    from eigenveil.network.identity.authority import Authority, CertificateRequest, free_place, write_new
 
-    asked = Request.load(request)
+    asked = CertificateRequest.load(request)
     require(asked.role != "hub", f"{request} asks for the role of the hub, which only `eigenveil keys init` makes")
     signer = Authority.load(authority)
     target = free_place(authority, asked)

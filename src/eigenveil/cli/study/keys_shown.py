@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from eigenveil.cli._terminal import output
 
 if TYPE_CHECKING:
-    from eigenveil.network.identity.authority import Request
+    from eigenveil.network.identity.authority import CertificateRequest
     from eigenveil.network.identity.certificates import Certificate
 
 __all__ = ["Facts", "dates_of", "facts_in", "facts_of", "say", "say_next", "show_facts"]
@@ -36,7 +36,7 @@ def show_facts(facts: Facts) -> None:
     output().print(labelled(facts))
 
 
-def facts_of(party: "Certificate | Request") -> Facts:
+def facts_of(party: "Certificate | CertificateRequest") -> Facts:
     """Name, role, hosts and pin of a party."""
     hosts = ", ".join(party.hosts[1:]) or ("none: it only calls out" if party.role == "site" else "none")
     return [("name", party.name), ("role", party.role), ("hosts", hosts), *_pin_facts(party.pin)]
@@ -57,14 +57,14 @@ def dates_of(begins: datetime, ends: datetime) -> Facts:
 
 def facts_in(path: Path) -> Facts:
     """What may be said about a file: a certificate, a request, or private keys with the certificate beside them."""
-    from eigenveil.network.identity.authority import Request
+    from eigenveil.network.identity.authority import CertificateRequest
     from eigenveil.network.identity.certificates import contents
 
     raw = contents(path)
     if b"PRIVATE KEY-----" in raw:
         return _private_facts(path)
     if raw.lstrip().startswith(b"-----BEGIN CERTIFICATE REQUEST-----"):
-        return [("kind", "a request, for the coordinator to sign; public"), *facts_of(Request.load(path))]
+        return [("kind", "a request, for the coordinator to sign; public"), *facts_of(CertificateRequest.load(path))]
     return _certificate_facts(path)
 
 

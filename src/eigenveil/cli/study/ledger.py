@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from eigenveil.network.ledger.durable import DatasetState, Line, StudyState
+    from eigenveil.network.ledger.durable import DatasetState, Entry, StudyReplay
 
 __all__ = ["ledger"]
 
@@ -72,10 +72,10 @@ def show(
 
     The book is not written to, and a site may be running meanwhile.
     """
-    from eigenveil.network.ledger.durable import Book
+    from eigenveil.network.ledger.durable import DurableLedger
 
     require(delta is None or 0 < delta < 1, f"--delta must lie between 0 and 1, got {delta}")
-    with Book.reading(book) as opened:
+    with DurableLedger.reading(book) as opened:
         found, studies = opened.datasets(), opened.studies()
         written = list(opened.lines()) if lines else []
     if dataset is not None:
@@ -114,12 +114,16 @@ def export(
     no mail and no fingerprint of the data. The book is not written to.
     """
     from eigenveil.data.archive import whole_file
-    from eigenveil.network.ledger.durable import Book
+    from eigenveil.network.ledger.durable import DurableLedger
     from eigenveil.network.ledger.entries import chained, written_export
 
     require_output(target, endings=[_EXPORT], force=force, inputs=[book])
     count = 0
-    with whole_file(target) as temporary, temporary.open("w", encoding="ascii") as file, Book.reading(book) as opened:
+    with (
+        whole_file(target) as temporary,
+        temporary.open("w", encoding="ascii") as file,
+        DurableLedger.reading(book) as opened,
+    ):
         for text in written_export(chained(opened.lines())):
             file.write(text)
             count += 1
@@ -152,7 +156,7 @@ def verify(
 
     Ends with exit code 2 and the first line that is wrong.
     """
-    from eigenveil.network.ledger.durable import Book
+    from eigenveil.network.ledger.durable import DurableLedger
     from eigenveil.network.ledger.entries import read_export
     from eigenveil.network.ledger.replay import Replay
 
@@ -165,7 +169,7 @@ def verify(
         with book.open(encoding="utf-8") as file:
             last = Replay().run(read_export(file), head=noted)
     else:
-        with Book.reading(book) as opened:
+        with DurableLedger.reading(book) as opened:
             last = opened.verify(noted)
     console = output()
     console.print(f"{_lines(last.number)}: every hash and every balance is right", style="bold green")
@@ -197,9 +201,9 @@ def close(
     is spent stays spent. Its private randomness and the mail that was kept to
     be repeated are wiped, so it can never be joined or charged again.
     """
-    from eigenveil.network.ledger.durable import Book
+    from eigenveil.network.ledger.durable import DurableLedger
 
-    with Book.open(book, create=False) as opened:
+    with DurableLedger.open(book, create=False) as opened:
         found = _found(study, opened.studies())
         account, standing = found.account, found.standing
         with opened.lock(account.study):
@@ -223,7 +227,7 @@ def _confirm(question: str) -> None:
         raise typer.Exit(1)
 
 
-def _found(words: str, studies: "Sequence[StudyState]") -> "StudyState":
+def _found(words: str, studies: "Sequence[StudyReplay]") -> "StudyReplay":
     """The one study that `words` mean: its title, or the beginning of its digest."""
     still = [study for study in studies if study.state == "open"]
     wanted = words.strip().lower()
@@ -237,7 +241,7 @@ def _found(words: str, studies: "Sequence[StudyState]") -> "StudyState":
 
 
 def _show_dataset(
-    console: "Console", state: "DatasetState", studies: "Sequence[StudyState]", delta: float | None
+    console: "Console", state: "DatasetState", studies: "Sequence[StudyReplay]", delta: float | None
 ) -> None:
     from rich.text import Text
 
@@ -269,7 +273,7 @@ def _show_dataset(
     console.print()
 
 
-def _show_lines(console: "Console", lines: "Sequence[Line]") -> None:
+def _show_lines(console: "Console", lines: "Sequence[Entry]") -> None:
     table = _table("line", "time", "kind", "study", "dataset", "what", "hash")
     for line in lines:
         study = (line.study or "")[:8]
@@ -278,7 +282,7 @@ def _show_lines(console: "Console", lines: "Sequence[Line]") -> None:
     console.print(table)
 
 
-def _what(line: "Line") -> str:
+def _what(line: "Entry") -> str:
     body: dict[str, Any] = dict(line.body)
     match line.kind:
         case "commit":
@@ -298,12 +302,12 @@ def _what(line: "Line") -> str:
             return ""
 
 
-def _promise(study: "StudyState") -> str:
+def _promise(study: "StudyReplay") -> str:
     account = study.account
     return f"({account.epsilon:g}, {account.delta:g})" if account.private else "no privacy"
 
 
-def _study_epsilon(study: "StudyState", mu: float) -> str:
+def _study_epsilon(study: "StudyReplay", mu: float) -> str:
     """What `mu` means at the delta of the study itself."""
     from eigenveil.privacy.accounting import epsilon_of
 

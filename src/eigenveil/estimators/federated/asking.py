@@ -1,4 +1,4 @@
-"""From the checked parameters of `FederatedPCA` to what is asked for. Rows are needed for what is `Held` alone."""
+"""From the checked parameters of `FederatedPCA` to what is asked for. Rows are needed for what is `SiteInfo` alone."""
 
 from dataclasses import replace
 from functools import partial
@@ -6,8 +6,8 @@ from typing import Final, cast
 
 from eigenveil.errors import ParameterError, require_param
 from eigenveil.estimators.checks import budget_of, center_of, rank_of, seed_of
-from eigenveil.estimators.federated.masks import Declared
-from eigenveil.estimators.federated.request import SitesRequest
+from eigenveil.estimators.federated.masks import DeclaredBounds
+from eigenveil.estimators.federated.request import FederatedSpec
 from eigenveil.estimators.federated.rules import (
     drawn_of,
     masks_of,
@@ -18,7 +18,7 @@ from eigenveil.estimators.federated.rules import (
     share_of,
 )
 from eigenveil.estimators.federated.study import pca_study
-from eigenveil.estimators.sites import Held
+from eigenveil.estimators.sites import SiteInfo
 from eigenveil.params import FederatedParams
 from eigenveil.plan import Method, plan_sites
 from eigenveil.privacy import Budget, Neighbours
@@ -63,7 +63,7 @@ def _two_budgets(asked: FederatedParams) -> tuple[Budget | None, Budget | None]:
     return budget_of(epsilon[0], deltas[0]), budget_of(epsilon[1], deltas[1])
 
 
-def request_of(asked: FederatedParams, held: Held) -> SitesRequest:
+def request_of(asked: FederatedParams, held: SiteInfo) -> FederatedSpec:
     """What a federated fit is asked for, from its parameters and what is `held` by its sites."""
     at_sites, at_hub = budgets_of(asked)
     dim, count = held.dim, len(held.names)
@@ -109,10 +109,10 @@ def request_of(asked: FederatedParams, held: Held) -> SitesRequest:
                 "{row_bound} is required with {trust=masked} where nobody sees the rows of all sites; at one of them "
                 "eigenveil.find_bounds, or `eigenveil bounds` on the command line, finds one privately"
             )
-        declared = Declared.of(
+        declared = DeclaredBounds.of(
             held.rows, scale=asked.scale, origin=asked.origin, center=center, mean_bound=asked.mean_bound
         )
-    return SitesRequest(
+    return FederatedSpec(
         design=partial(
             pca_study,
             rank=rank,
@@ -140,7 +140,7 @@ def request_of(asked: FederatedParams, held: Held) -> SitesRequest:
 
 
 def _bounds(
-    asked: FederatedParams, dim: int, *, private: bool, sparse: bool, declared: Declared | None = None
+    asked: FederatedParams, dim: int, *, private: bool, sparse: bool, declared: DeclaredBounds | None = None
 ) -> RowBounds:
     row_bound, mean_bound = asked.row_bound, asked.mean_bound
     if declared is not None:

@@ -3,18 +3,18 @@
 import math
 
 from eigenveil.estimators.federated.parties import Parties
-from eigenveil.estimators.federated.request import SitesRequest
+from eigenveil.estimators.federated.request import FederatedSpec
 from eigenveil.privacy import Charge, Guarantee, GuaranteeFacts
 from eigenveil.privacy.facts import COMPONENTS, NO_PRIVACY, HubAndSites, MaskedSites, Person, unproven
-from eigenveil.tasks.fit.task import Found, Study
+from eigenveil.tasks.fit.task import Fit, FitResult
 
 __all__ = ["charged", "federated_promise", "seen_by_hub"]
 
 
-def federated_promise(parties: Parties, found: Found) -> Guarantee:
+def federated_promise(parties: Parties, found: FitResult) -> Guarantee:
     """The guarantee of a finished fit, from what its ledgers say."""
     request, study = parties.request, parties.study
-    assert isinstance(study, Study)
+    assert isinstance(study, Fit)
     if not request.private:
         return Guarantee.none(NO_PRIVACY["fit"])
     if request.published:
@@ -79,7 +79,7 @@ def charged(parties: Parties) -> tuple[Charge, ...]:
     return tuple(Charge(charge.label, charge.mu * factor) for charge in most.charges)
 
 
-def _as_published(request: SitesRequest) -> str:
+def _as_published(request: FederatedSpec) -> str:
     places = [
         (where, budget)
         for where, budget in (("the sites", request.at_sites), ("the hub", request.at_hub))

@@ -17,7 +17,7 @@ from eigenveil.privacy.sums.domain import LARGEST, SMALLEST
 from eigenveil.protocols.masked import MaskedTerms
 from eigenveil.tasks.fit.task import WholeFit
 
-__all__ = ["MASKED_METHODS", "Declared", "masked_room", "masked_terms"]
+__all__ = ["MASKED_METHODS", "DeclaredBounds", "masked_room", "masked_terms"]
 
 # Those whose every turn is a sum.
 MASKED_METHODS: Final = ("krylov", "power", "covariance", "dr-svd")
@@ -74,7 +74,7 @@ def masked_room(terms: MaskedTerms, study: WholeFit[Any, Any, Any]) -> float:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Declared:
+class DeclaredBounds:
     """How far rows lie from where a fit looks, as sites say it: from the mean or center, and from where the mean is looked for.
 
     For fits without privacy alone: these are read from rows. Masked sums are sums of integers, and their step must come from

@@ -15,7 +15,7 @@ import numpy as np
 from eigenveil.data.rows import Rows, Symmetric
 from eigenveil.errors import require
 from eigenveil.estimators.federated.masks import masked_terms
-from eigenveil.estimators.federated.request import SitesRequest
+from eigenveil.estimators.federated.request import FederatedSpec
 from eigenveil.estimators.private.curator import noise_floor
 from eigenveil.estimators.settings import settings_of
 from eigenveil.papers.noise_scales import fedpower_multiplier
@@ -37,7 +37,7 @@ from eigenveil.protocols import Hub, Member, Node, Sampling, Terms, Turn
 from eigenveil.protocols.masked import Identity, MaskedMember, MaskedTerms, Masking
 from eigenveil.protocols.star.layout import star, tree
 from eigenveil.tasks import Question
-from eigenveil.tasks.fit.task import Found, Setting, WholeFit
+from eigenveil.tasks.fit.task import FitResult, Setting, WholeFit
 
 __all__ = ["NOTHING_ASKED", "Parties", "place_of_noise", "sites_settings"]
 
@@ -56,7 +56,7 @@ class Parties:
 
     def __init__(
         self,
-        request: SitesRequest,
+        request: FederatedSpec,
         names: Sequence[str],
         *,
         roster: Mapping[str, bytes],
@@ -165,7 +165,7 @@ class Parties:
             asking=asking,
         )
 
-    def noise_floor(self, found: Found, *, sites: int, weights: tuple[float, float]) -> float:
+    def noise_floor(self, found: FitResult, *, sites: int, weights: tuple[float, float]) -> float:
         """Gram eigenvalues below this cannot be told from noise, when so many `sites` count, and parts by these `weights`."""
         plan, count = self.request.plan, sites
         if found.scale == 0:
@@ -340,7 +340,7 @@ def sites_settings(parties: Parties, *, sites: int, rounds: int | None, sent: in
     )
 
 
-def place_of_noise(request: SitesRequest) -> str:
+def place_of_noise(request: FederatedSpec) -> str:
     """Who is trusted with what, in a few words."""
     if request.masks is not None:
         survivors, colluders = request.masks

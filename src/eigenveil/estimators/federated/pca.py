@@ -14,17 +14,17 @@ from eigenveil.estimators.federated.asking import budgets_of, request_of
 from eigenveil.estimators.federated.guarantee import federated_promise
 from eigenveil.estimators.federated.masks import masked_room
 from eigenveil.estimators.federated.parties import sites_settings
-from eigenveil.estimators.federated.request import SitesRequest
-from eigenveil.estimators.federated.simulation import Federation
+from eigenveil.estimators.federated.request import FederatedSpec
+from eigenveil.estimators.federated.simulation import FederatedSimulation
 from eigenveil.estimators.fitted import FittedPCA
 from eigenveil.estimators.rounds import Unfinished, Watch
-from eigenveil.estimators.sites import Held, read_site, read_sites
+from eigenveil.estimators.sites import SiteInfo, read_site, read_sites
 from eigenveil.linalg import Array
 from eigenveil.params import FederatedParams, checked, param, parameters
 from eigenveil.params.declarations.groups import HERE
 from eigenveil.params.values import instance_of
 from eigenveil.runtimes import Faults
-from eigenveil.tasks.fit.task import Found, Study
+from eigenveil.tasks.fit.task import Fit, FitResult
 
 __all__ = ["FederatedPCA"]
 
@@ -165,12 +165,12 @@ class FederatedPCA(FederatedParams, FittedPCA):
         """
         return self._run(self.prepare(sites, watch=watch), resume=False)
 
-    def prepare(self, sites: Any, *, watch: Watch | None = None) -> Federation:
+    def prepare(self, sites: Any, *, watch: Watch | None = None) -> FederatedSimulation:
         """The parties of a fit on `sites`, checked and ready, for who runs them other than `fit` does. Nothing is spent yet."""
         asked = checked(FederatedPCA, self)
         budgets_of(asked)
         rows, columns = read_sites(asked, sites)
-        federation = Federation(request_of(asked, Held.of(rows)), rows, columns, watch=watch)
+        federation = FederatedSimulation(request_of(asked, SiteInfo.of(rows)), rows, columns, watch=watch)
         terms = federation.masked
         room = math.inf if terms is None else masked_room(terms, federation.study)
         if room < _MANY:
@@ -184,13 +184,13 @@ class FederatedPCA(FederatedParams, FittedPCA):
 
     def request_for(
         self, *, dim: int, sites: Sequence[str], sizes: Mapping[str, float] | None = None, grouped: bool = False
-    ) -> SitesRequest:
+    ) -> FederatedSpec:
         """What a fit over these `sites` is asked for, before anybody has rows: for who runs its parties apart from each other.
 
         `sizes` is how many people each site has, where that is public; `grouped` says that a column names them.
         """
         asked = checked(FederatedPCA, self)
-        return request_of(asked, Held.declared(dim, sites, sizes=sizes, grouped=grouped))
+        return request_of(asked, SiteInfo.declared(dim, sites, sizes=sizes, grouped=grouped))
 
     @in_silence
     def resume(self, sites: Mapping[str, Any] | None = None) -> "FederatedPCA":
@@ -199,7 +199,7 @@ class FederatedPCA(FederatedParams, FittedPCA):
         Under masks a turn goes on where it stopped. If it came to nothing after parts were charged, because a site lied, a fit
         without a budget asks anew, and one with a budget is over: the rest would not pay for it.
         """
-        federation: Federation | None = getattr(self, "_federation", None)
+        federation: FederatedSimulation | None = getattr(self, "_federation", None)
         if federation is None:
             raise ValueError("there is nothing to resume: no fit has lost its quorum")
         require(sites is None or isinstance(sites, Mapping), "sites must be a mapping of names to tables, or None")
@@ -213,7 +213,7 @@ class FederatedPCA(FederatedParams, FittedPCA):
         check_is_fitted(self)
         return self.transform(site)
 
-    def _run(self, federation: Federation, *, resume: bool) -> "FederatedPCA":
+    def _run(self, federation: FederatedSimulation, *, resume: bool) -> "FederatedPCA":
         self.__dict__.pop("_federation", None)
         try:
             found = federation.run(faults=self.faults, resume=resume)
@@ -232,9 +232,9 @@ class FederatedPCA(FederatedParams, FittedPCA):
         """What is known of a fit that did not end is no fit."""
         return hasattr(self, "model_")
 
-    def _finish(self, federation: Federation, found: Found) -> "FederatedPCA":
+    def _finish(self, federation: FederatedSimulation, found: FitResult) -> "FederatedPCA":
         request, plan, study = federation.request, federation.request.plan, federation.study
-        assert isinstance(study, Study) and study.rank is not None
+        assert isinstance(study, Fit) and study.rank is not None
         self.n_features_in_ = federation.columns.count
         self.__dict__.pop("feature_names_in_", None)
         if federation.columns.shown is not None:

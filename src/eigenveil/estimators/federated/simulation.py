@@ -7,9 +7,9 @@ from typing import Any, final
 
 from eigenveil.data.rows import Rows
 from eigenveil.errors import BudgetExceeded, QuorumLost, at_place, require, require_param, verbatim
-from eigenveil.estimators.federated.masks import Declared
+from eigenveil.estimators.federated.masks import DeclaredBounds
 from eigenveil.estimators.federated.parties import Parties
-from eigenveil.estimators.federated.request import SitesRequest
+from eigenveil.estimators.federated.request import FederatedSpec
 from eigenveil.estimators.rounds import Round, Watch, round_of
 from eigenveil.estimators.sites import Columns
 from eigenveil.privacy import (
@@ -19,13 +19,13 @@ from eigenveil.privacy import (
 from eigenveil.protocols import Hub, Member, Party, Turn
 from eigenveil.protocols.masked import Identity, MaskedMember, MaskedTerms
 from eigenveil.runtimes import Faults, InProcess, Refusal
-from eigenveil.tasks.fit.task import Found, Study, WholeFit
+from eigenveil.tasks.fit.task import Fit, FitResult, WholeFit
 
-__all__ = ["Federation"]
+__all__ = ["FederatedSimulation"]
 
 
 @final
-class Federation:
+class FederatedSimulation:
     """The parties of one fit and what they have done. Changes in place: it spends.
 
     After a lost quorum `run(resume=True)` goes on where it stopped, with sites that may have been put right (`repair`).
@@ -33,7 +33,7 @@ class Federation:
 
     def __init__(
         self,
-        request: SitesRequest,
+        request: FederatedSpec,
         sites: Mapping[str, Rows],
         columns: Columns,
         *,
@@ -70,7 +70,7 @@ class Federation:
         """What each place was charged."""
         return self.parties.ledgers
 
-    def noise_floor(self, found: Found) -> float:
+    def noise_floor(self, found: FitResult) -> float:
         """Gram eigenvalues below this cannot be told from noise."""
         # The last round may have drawn few sites, whose parts count for all.
         return self.parties.noise_floor(found, sites=len(self.hub.sites), weights=self._weights)
@@ -137,9 +137,9 @@ class Federation:
         request = self.request
         if request.declared is None:
             return
-        assert isinstance(self.study, Study)
+        assert isinstance(self.study, Fit)
         bounds, center = self.study.bounds, self.study.center
-        now = Declared.of(
+        now = DeclaredBounds.of(
             self._sites | {site: rows},
             scale=bounds.scale,
             origin=bounds.origin,

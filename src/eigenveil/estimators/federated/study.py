@@ -4,18 +4,18 @@ from typing import Any, Literal
 
 import numpy as np
 
-from eigenveil.estimators.federated.request import SitesRequest
+from eigenveil.estimators.federated.request import FederatedSpec
 from eigenveil.linalg import Array, orthonormal
 from eigenveil.plan import components_of, iterates
 from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tasks.fit.split import split_budget
-from eigenveil.tasks.fit.task import Setting, Study
+from eigenveil.tasks.fit.task import Fit, Setting
 
 __all__ = ["pca_study"]
 
 
 def pca_study(
-    request: SitesRequest,
+    request: FederatedSpec,
     setting: Setting,
     start: Any,
     *,
@@ -24,7 +24,7 @@ def pca_study(
     center: Array | Literal["private"] | None,
     align: Literal["procrustes", "sign", "none"],
     people: float | None,
-) -> Study:
+) -> Fit:
     """The fit of principal components that is asked for. `start` is the public seed of the first basis, None for any.
 
     `people` is their number where that is public.
@@ -41,7 +41,7 @@ def pca_study(
     dim, width = bounds.dim, request.plan.width
     rng = np.random.default_rng(start)
     begin = orthonormal(rng.standard_normal((dim, width))) if iterates(method) else None
-    return Study(
+    return Fit(
         bounds=bounds,
         neighbours=request.neighbours,
         center=center,

@@ -5,7 +5,7 @@ import math
 from eigenveil.estimators.gossip.parties import PeerParties
 from eigenveil.privacy import Guarantee, GuaranteeFacts
 from eigenveil.privacy.facts import COMPONENTS, NO_PRIVACY, PeersAlone, Person, unproven
-from eigenveil.tasks.fit.task import Found
+from eigenveil.tasks.fit.task import FitResult
 
 __all__ = ["gossip_promise"]
 
@@ -16,7 +16,7 @@ _UNPROVEN = (
 )
 
 
-def gossip_promise(parties: PeerParties, found: Found, *, counted: tuple[str, ...], since: int = 0) -> Guarantee:
+def gossip_promise(parties: PeerParties, found: FitResult, *, counted: tuple[str, ...], since: int = 0) -> Guarantee:
     """The guarantee of a finished fit, from what its ledgers say. It is of the peers `counted`, from turn `since` on."""
     request = parties.request
     if request.published:

@@ -13,7 +13,7 @@ import numpy as np
 
 from eigenveil.data.rows import Rows
 from eigenveil.errors import require
-from eigenveil.estimators.gossip.request import PeersRequest, directions_of
+from eigenveil.estimators.gossip.request import GossipSpec, directions_of
 from eigenveil.estimators.private.curator import noise_floor
 from eigenveil.estimators.settings import settings_of
 from eigenveil.linalg import Array, orthonormal
@@ -22,7 +22,7 @@ from eigenveil.privacy import Exact, Gaussian, Ledger, Noise, PairedPart
 from eigenveil.protocols.gossip import GossipTerms, Outgoing, Paired, PairKeys, Peer, PeerNoise, PeerTurn, Plain
 from eigenveil.protocols.keys import Identity, digest
 from eigenveil.tasks.fit.split import Split, split_budget
-from eigenveil.tasks.fit.task import Found, Study
+from eigenveil.tasks.fit.task import Fit, FitResult
 
 __all__ = ["PeerParties", "peers_settings"]
 
@@ -40,7 +40,7 @@ class PeerParties:
 
     def __init__(
         self,
-        request: PeersRequest,
+        request: GossipSpec,
         names: Sequence[str],
         *,
         roster: Mapping[str, bytes],
@@ -50,7 +50,7 @@ class PeerParties:
     ) -> None:
         self.request, self.names, self.apart = request, tuple(names), apart
         self.ledgers: dict[str, Ledger] = {}
-        self.studies: dict[str, Study] = {}
+        self.studies: dict[str, Fit] = {}
         self._places = {name: 1 + place for place, name in enumerate(self.names)}
         self._start = request.seed if start is None else start
         self._split = self._split_budget()
@@ -59,7 +59,7 @@ class PeerParties:
         # Refused here, before anybody has said a word, if it cannot be.
         self._among = self.terms.among(())
 
-    def noise_floor(self, found: Found, *, counted: tuple[str, ...]) -> float:
+    def noise_floor(self, found: FitResult, *, counted: tuple[str, ...]) -> float:
         """Gram eigenvalues below this cannot be told from noise, when these were `counted`."""
         if found.scale == 0:
             return 0.0
@@ -141,9 +141,9 @@ class PeerParties:
             return 0.0
         return self.multiplier * (math.sqrt(peers) if excess is None else excess)
 
-    def _study(self, name: str) -> Study:
+    def _study(self, name: str) -> Fit:
         request = self.request
-        return Study(
+        return Fit(
             bounds=request.bounds,
             neighbours=request.neighbours,
             center=request.center,

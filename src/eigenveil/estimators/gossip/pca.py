@@ -17,13 +17,13 @@ from eigenveil.estimators.fitted import FittedPCA
 from eigenveil.estimators.gossip.graph import read_graph
 from eigenveil.estimators.gossip.guarantee import gossip_promise
 from eigenveil.estimators.gossip.parties import peers_settings
-from eigenveil.estimators.gossip.request import PeersRequest
+from eigenveil.estimators.gossip.request import GossipSpec
 from eigenveil.estimators.gossip.rules import NoiseKind, noise_of, peers_plan, quorum_of, require_people
 from eigenveil.estimators.gossip.scores import PublishedScores, ReadyScores
-from eigenveil.estimators.gossip.simulation import Gossip
+from eigenveil.estimators.gossip.simulation import GossipSimulation
 from eigenveil.estimators.gossip.warn import warnings_of
 from eigenveil.estimators.rounds import Unfinished, Watch
-from eigenveil.estimators.sites import Held, read_sites
+from eigenveil.estimators.sites import SiteInfo, read_sites
 from eigenveil.linalg import Array
 from eigenveil.linalg.graphs import Graph
 from eigenveil.papers.d_dp_pm import PublishedSegments
@@ -36,7 +36,7 @@ from eigenveil.privacy import (
 )
 from eigenveil.runtimes import Faults
 from eigenveil.tasks.fit.bounds import RowBounds
-from eigenveil.tasks.fit.task import Found
+from eigenveil.tasks.fit.task import FitResult
 
 __all__ = ["GossipPCA"]
 
@@ -177,13 +177,13 @@ class GossipPCA(GossipParams, FittedPCA):
         gossip.require_sound_peers()
         return self._finish(gossip, found)
 
-    def prepare(self, peers: Any, *, watch: Watch | None = None) -> Gossip:
+    def prepare(self, peers: Any, *, watch: Watch | None = None) -> GossipSimulation:
         """The peers of a fit, checked and ready, for who runs them other than `fit` does. Nothing is spent yet."""
         asked = checked(GossipPCA, self)
         asked._budget()
         rows, columns = read_sites(asked, peers, word="peer")
         require_people(rows)
-        gossip = Gossip(asked._request(Held.of(rows)), rows, columns, watch=watch)
+        gossip = GossipSimulation(asked._request(SiteInfo.of(rows)), rows, columns, watch=watch)
         steps = gossip.terms.among(()).mixing.steps
         if self.consensus == "metropolis" and self.steps is None and steps > _MANY_STEPS:
             warnings.warn(
@@ -196,13 +196,13 @@ class GossipPCA(GossipParams, FittedPCA):
 
     def request_for(
         self, *, dim: int, peers: Sequence[str], sizes: Mapping[str, float] | None = None, grouped: bool = False
-    ) -> PeersRequest:
+    ) -> GossipSpec:
         """What a fit between these `peers` is asked for, before anybody has rows: for who runs them apart from each other.
 
         `sizes` is how many people each peer has, where that is public; `grouped` says that a column names them.
         """
         asked = checked(GossipPCA, self)
-        return asked._request(Held.declared(dim, peers, sizes=sizes, grouped=grouped))
+        return asked._request(SiteInfo.declared(dim, peers, sizes=sizes, grouped=grouped))
 
     def _budget(self) -> tuple[Budget | None, NoiseKind]:
         """What may be spent and what is added."""
@@ -239,7 +239,7 @@ class GossipPCA(GossipParams, FittedPCA):
         """What is known of a fit that did not end is no fit."""
         return hasattr(self, "model_")
 
-    def _finish(self, gossip: Gossip, found: Found) -> "GossipPCA":
+    def _finish(self, gossip: GossipSimulation, found: FitResult) -> "GossipPCA":
         request = gossip.request
         self.n_features_in_ = gossip.columns.count
         for name in ("feature_names_in_", "unfinished_", "segments_"):
@@ -277,7 +277,7 @@ class GossipPCA(GossipParams, FittedPCA):
             warnings.warn(message, kind, stacklevel=3)
         return self
 
-    def _keep_scores(self, gossip: Gossip, found: Found) -> None:
+    def _keep_scores(self, gossip: GossipSimulation, found: FitResult) -> None:
         """Each peer's scores of its own people, which are that peer's alone."""
         self.scores_: dict[str, Array] = {}
         for name in self.peers_:
@@ -297,7 +297,7 @@ class GossipPCA(GossipParams, FittedPCA):
                 lengths = np.where(self.singular_values_ > 0, self.singular_values_, math.inf)
                 self.segments_[name] = self.scores_[name] / lengths
 
-    def _request(self, held: Held) -> PeersRequest:
+    def _request(self, held: SiteInfo) -> GossipSpec:
         (budget, noise), names, dim = self._budget(), held.names, held.dim
         require(len(names) >= 2, "there must be at least 2 peers, got 1: for one table there is PrivatePCA")
         graph, weights = read_graph("graph", self.graph, names)
@@ -319,7 +319,7 @@ class GossipPCA(GossipParams, FittedPCA):
         sizes = held.sizes() if public else None
         require_enough(sizes, dim, rank, private=private or noise == "published", published=False)
         known = sum(sizes.values()) if sizes is not None else None
-        return PeersRequest(
+        return GossipSpec(
             rank=rank,
             bounds=self._bounds(dim, private=private, sparse=held.sparse),
             center=center_of(self.center, dim),

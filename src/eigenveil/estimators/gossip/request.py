@@ -1,4 +1,4 @@
-"""`PeersRequest`: what a fit between peers is asked for, in checked and public terms, and what makes its components' task."""
+"""`GossipSpec`: what a fit between peers is asked for, in checked and public terms, and what makes its components' task."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ from eigenveil.protocols.gossip import Consensus
 from eigenveil.tasks import Segments, Task
 from eigenveil.tasks.fit.bounds import RowBounds
 
-__all__ = ["PeersRequest", "directions_of"]
+__all__ = ["GossipSpec", "directions_of"]
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class PeersRequest:
+class GossipSpec:
     """What is to be fitted. `budget` is None where nothing is promised, and `noise` what is added to what leaves a peer.
 
     `sizes` are the rows of each peer where those are public, `people` their sum where that is public. `restarts` is how many
@@ -74,7 +74,7 @@ class PeersRequest:
         return max(self.plan.shares)
 
 
-def directions_of(request: PeersRequest, begin: Array | None, hidden: Noise) -> Callable[[Domain], Task[Any, Any, Any]]:
+def directions_of(request: GossipSpec, begin: Array | None, hidden: Noise) -> Callable[[Domain], Task[Any, Any, Any]]:
     """What makes one peer's task that finds the directions, for rows in a domain; `hidden` is where it draws what it keeps to
     itself."""
     plan = request.plan

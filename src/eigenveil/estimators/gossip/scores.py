@@ -9,7 +9,7 @@ from typing import final
 
 from eigenveil.data.rows import Rows
 from eigenveil.errors import EigenveilError, require_param
-from eigenveil.estimators.gossip.request import PeersRequest
+from eigenveil.estimators.gossip.request import GossipSpec
 from eigenveil.linalg import Array
 from eigenveil.privacy import (
     Bounded,
@@ -23,7 +23,7 @@ from eigenveil.privacy import (
     compose_mu,
     epsilon_of,
 )
-from eigenveil.tasks.fit.task import Found
+from eigenveil.tasks.fit.task import FitResult
 
 __all__ = ["PublishedScores", "ReadyScores"]
 
@@ -54,7 +54,7 @@ class ReadyScores:
     _busy: threading.Lock = field(init=False, default_factory=threading.Lock)
 
     @classmethod
-    def of(cls, request: PeersRequest, rows: Mapping[str, Rows], found: Found) -> "ReadyScores":
+    def of(cls, request: GossipSpec, rows: Mapping[str, Rows], found: FitResult) -> "ReadyScores":
         """The scores of these rows on the directions that were found, or why there are none to be published."""
         why_not = ""
         if request.budget is None:

@@ -9,7 +9,7 @@ from typing import final
 from eigenveil.data.rows import Rows
 from eigenveil.errors import ProtocolError, at_place, require
 from eigenveil.estimators.gossip.parties import PeerParties
-from eigenveil.estimators.gossip.request import PeersRequest
+from eigenveil.estimators.gossip.request import GossipSpec
 from eigenveil.estimators.rounds import Round, Watch
 from eigenveil.estimators.sites import Columns
 from eigenveil.linalg import sines
@@ -17,17 +17,17 @@ from eigenveil.privacy import Charge, Ledger
 from eigenveil.protocols.gossip import GossipTerms, Peer, PeerTurn
 from eigenveil.protocols.keys import Identity
 from eigenveil.runtimes import Faults, Meeting, Refusal
-from eigenveil.tasks.fit.task import Found, Study
+from eigenveil.tasks.fit.task import Fit, FitResult
 
-__all__ = ["Gossip"]
+__all__ = ["GossipSimulation"]
 
 
 @final
-class Gossip:
+class GossipSimulation:
     """The peers of one fit and what they have done. Changes in place: it spends."""
 
     def __init__(
-        self, request: PeersRequest, peers: Mapping[str, Rows], columns: Columns, *, watch: Watch | None = None
+        self, request: GossipSpec, peers: Mapping[str, Rows], columns: Columns, *, watch: Watch | None = None
     ) -> None:
         self.request, self.columns, self.watch = request, columns, watch
         self.rounds: list[Round] = []
@@ -64,7 +64,7 @@ class Gossip:
         return self.parties.ledgers
 
     @property
-    def studies(self) -> dict[str, Study]:
+    def studies(self) -> dict[str, Fit]:
         """Each peer's own task."""
         return self.parties.studies
 
@@ -76,7 +76,7 @@ class Gossip:
         seed = self.request.seed
         return os.urandom(32) if seed is None else hashlib.sha256(f"{what} {seed} {name}".encode()).digest()
 
-    def run(self, *, faults: Faults | None = None) -> Found:
+    def run(self, *, faults: Faults | None = None) -> FitResult:
         """The result of the first peer that has one, once. What the first peer that stopped says is raised if none has."""
         require(self._meeting is None, "these peers have met: what they spent is spent, and another fit needs others")
         self._meeting = Meeting(self.peers.values(), faults=faults, seed=self.request.seed)
@@ -90,7 +90,7 @@ class Gossip:
             self.stopped = dict(self._meeting.errors)
             self.sent = {name: self._meeting.sent[name] for name in self._names}
         self._add_bytes()
-        found: Found = self.done[0].result
+        found: FitResult = self.done[0].result
         return found
 
     def _take(self, done: list[Peer]) -> None:
@@ -116,10 +116,10 @@ class Gossip:
     @property
     def disagreement(self) -> float:
         """The largest sine between the directions of the first peer and those that any other has come to."""
-        first: Found = self.done[0].result
+        first: FitResult = self.done[0].result
         return max(float(sines(first.subspace.basis, peer.result.subspace.basis)[0]) for peer in self.done)
 
-    def noise_floor(self, found: Found) -> float:
+    def noise_floor(self, found: FitResult) -> float:
         """Gram eigenvalues below this cannot be told from noise."""
         return self.parties.noise_floor(found, counted=self.done[0].counted)
 

@@ -5,9 +5,9 @@ from typing import Any, Final
 
 from sklearn.exceptions import ConvergenceWarning
 
-from eigenveil.estimators.gossip.simulation import Gossip
+from eigenveil.estimators.gossip.simulation import GossipSimulation
 from eigenveil.plan import guessed_eigenvalues
-from eigenveil.tasks.fit.task import Found
+from eigenveil.tasks.fit.task import FitResult
 
 __all__ = ["warnings_of"]
 
@@ -21,7 +21,7 @@ _KEPT: Final = (
 )
 
 
-def warnings_of(pca: Any, gossip: Gossip, found: Found) -> Iterator[tuple[str, type[Warning]]]:
+def warnings_of(pca: Any, gossip: GossipSimulation, found: FitResult) -> Iterator[tuple[str, type[Warning]]]:
     """Each warning and its kind. `pca` is the estimator, which shows its answer already."""
     request = gossip.request
     everybody, counted = request.graph.names, pca.peers_

@@ -32,16 +32,16 @@ from eigenveil.protocols import run_pooled
 from eigenveil.tasks import CovarianceSum, PowerIteration, Task
 from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tasks.fit.split import split_budget
-from eigenveil.tasks.fit.task import Found, Study
+from eigenveil.tasks.fit.task import Fit, FitResult
 
-__all__ = ["Curator", "Findings", "Request", "curator_settings"]
+__all__ = ["Curator", "PrivateFit", "PrivateSpec", "curator_settings"]
 
 Calibration = Literal["exact", "paper"]
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Request:
+class PrivateSpec:
     """What is to be fitted, in checked and public terms. `rank` None means: read `fraction` off the released spectrum."""
 
     rank: int | None
@@ -59,7 +59,7 @@ class Request:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Findings:
+class PrivateFit:
     """What a fit released: directions, spectrum, center, the number of people it divided by, the plan and the promise."""
 
     subspace: Subspace
@@ -80,7 +80,7 @@ class Curator:
     ledger for as long as the fit takes: others may be paid from the same ledger at the same time.
     """
 
-    request: Request
+    request: PrivateSpec
     budget: Budget | None
     ledger: Ledger | None
     noise: Noise
@@ -88,7 +88,7 @@ class Curator:
     _reserve: Reserve | None = field(init=False, default=None)
     _overshoot: float = field(init=False, default=1.0)
 
-    def fit(self, rows: Rows) -> Findings:
+    def fit(self, rows: Rows) -> PrivateFit:
         """Run the whole fit on `rows`. A ledger that cannot pay for all of it refuses before anything is released.
 
         What is not spent, because the fit breaks off or ends early, is given back.
@@ -100,7 +100,7 @@ class Curator:
         split = split_budget(
             mean=isinstance(request.center, str), search=request.bounds.search, count=public is None, trace=power
         )
-        study = Study(
+        study = Fit(
             bounds=request.bounds,
             neighbours=request.neighbours,
             center=request.center,
@@ -123,7 +123,7 @@ class Curator:
         subspace = found.subspace
         if request.rank is None:
             subspace = subspace.truncate(_rank_for(subspace, found.trace, request.fraction, floor))
-        return Findings(
+        return PrivateFit(
             subspace, found.trace, found.people, found.center, floor, plan, self._guarantee(found.domain, power)
         )
 
@@ -200,7 +200,7 @@ class Curator:
         return PublishedNoise("PPM Alg. 1 (zero-concentrated DP)" if power else "FPCA (17)", self._overshoot)
 
 
-def noise_floor(found: Found, method: str, *, width: int, last: float) -> float:
+def noise_floor(found: FitResult, method: str, *, width: int, last: float) -> float:
     """Gram eigenvalues below this cannot be told from noise: its spectral norm, on a symmetric matrix or on products.
 
     `width` and `last` are the columns and the share of the last product.
@@ -223,7 +223,7 @@ def _rank_for(subspace: Subspace, trace: float, fraction: float, floor: float) -
     return max(1, min(wanted, above)) if floor > 0 else max(1, wanted)
 
 
-def curator_settings(request: Request, plan: Plan, *, private: bool) -> dict[str, Any]:
+def curator_settings(request: PrivateSpec, plan: Plan, *, private: bool) -> dict[str, Any]:
     """Of a fit of one table."""
     return settings_of(
         mechanism=plan.chosen.mechanism,

@@ -8,7 +8,7 @@ from eigenveil.data.rows import Rows, WeightedRows, counts_people, in_silence
 from eigenveil.errors import require_param
 from eigenveil.estimators.checks import SharedLedger, budget_of, center_of, rank_and_fraction, seed_of
 from eigenveil.estimators.fitted import FittedPCA, read_rows, without_person
-from eigenveil.estimators.private.curator import Curator, Request, curator_settings
+from eigenveil.estimators.private.curator import Curator, PrivateSpec, curator_settings
 from eigenveil.params import PrivateParams, checked, parameters
 from eigenveil.privacy import Ledger, Neighbours, Noise
 from eigenveil.tasks.fit.bounds import RowBounds
@@ -123,12 +123,12 @@ class PrivatePCA(SharedLedger, PrivateParams, FittedPCA):
         )
         return self
 
-    def _request(self, asked: "PrivatePCA", rows: Rows, *, private: bool) -> Request:
+    def _request(self, asked: "PrivatePCA", rows: Rows, *, private: bool) -> PrivateSpec:
         dim = rows.shape[1]
         rank, fraction = rank_and_fraction(asked.n_components, dim)
         if asked.n_components is None and not private:
             rank = max(1, min(rows.shape))
-        return Request(
+        return PrivateSpec(
             rank=rank,
             fraction=fraction,
             bounds=RowBounds.check(
@@ -159,7 +159,7 @@ def _randomness(random_state: Any) -> tuple[Noise, np.random.Generator]:
     return Noise.seeded(seed), np.random.default_rng(seed)
 
 
-def _require_rows(rows: Rows, request: Request, *, private: bool) -> None:
+def _require_rows(rows: Rows, request: PrivateSpec, *, private: bool) -> None:
     count, dim = rows.shape
     require_param(dim >= 2, "{X} has 1 feature(s), and principal components need at least 2 columns")
     require_param(count >= 2, f"{{X}} has {count} sample(s), and principal components need at least 2 rows")

@@ -13,7 +13,7 @@ from eigenveil.privacy.facts import COMPONENTS, NO_PRIVACY, OneDevice, Person, S
 from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tracking import EnergyBounds
 
-__all__ = ["StreamTerms", "promise", "require_sense", "terms_of"]
+__all__ = ["StreamSpec", "promise", "require_sense", "terms_of"]
 
 _ANEW: Final[dict[str, Literal["", "at every synchronisation", "after every block"]]] = {
     "sketch": "",
@@ -25,7 +25,7 @@ _ANEW: Final[dict[str, Literal["", "at every synchronisation", "after every bloc
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class StreamTerms:
+class StreamSpec:
     """What was asked for, in checked and public terms."""
 
     rank: int
@@ -54,7 +54,7 @@ def require_sense(asked: StreamingParams) -> None:
         require_param(not given or budget is not None, f"{{{name}}} is for a private stream; leave it out")
 
 
-def terms_of(asked: StreamingParams, dim: int, *, sparse: bool, plan: StreamPlan | None = None) -> StreamTerms:
+def terms_of(asked: StreamingParams, dim: int, *, sparse: bool, plan: StreamPlan | None = None) -> StreamSpec:
     """The terms of a stream of `dim` columns, from checked parameters; `plan` is that of a resumed one."""
     require_sense(asked)
     rank, budget, neighbours = asked.n_components, budget_of(asked.epsilon, asked.delta), Neighbours(asked.neighbours)
@@ -78,7 +78,7 @@ def terms_of(asked: StreamingParams, dim: int, *, sparse: bool, plan: StreamPlan
             memory_limit=asked.memory_limit,
             sparse=sparse,
         )
-    return StreamTerms(
+    return StreamSpec(
         rank=rank,
         oversample=oversample,
         budget=budget,
@@ -103,7 +103,7 @@ def terms_of(asked: StreamingParams, dim: int, *, sparse: bool, plan: StreamPlan
     )
 
 
-def promise(terms: StreamTerms, charges: tuple[Charge, ...], merged: Merged | None) -> Guarantee:
+def promise(terms: StreamSpec, charges: tuple[Charge, ...], merged: Merged | None) -> Guarantee:
     """What is promised of all that a stream on these terms has released, and of what it took over from others."""
     if terms.budget is None:
         return Guarantee.none(NO_PRIVACY["stream"])

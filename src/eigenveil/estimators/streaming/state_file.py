@@ -19,7 +19,7 @@ from eigenveil.data.archive import ArchiveKind
 from eigenveil.errors import StateFileError, require
 from eigenveil.estimators.streaming.merged import Merged
 from eigenveil.estimators.streaming.open_block import OpenBlock
-from eigenveil.estimators.streaming.spec import StreamTerms
+from eigenveil.estimators.streaming.spec import StreamSpec
 from eigenveil.estimators.streaming.stream import RAW_STATE, Stream
 from eigenveil.linalg import Array
 from eigenveil.privacy import Budget, Charge, Ledger
@@ -127,7 +127,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     return arrays, header
 
 
-def resumed(terms: StreamTerms, arrays: Mapping[str, Any], header: Mapping[str, Any], ledger: Ledger | None) -> Stream:
+def resumed(terms: StreamSpec, arrays: Mapping[str, Any], header: Mapping[str, Any], ledger: Ledger | None) -> Stream:
     """The stream that was saved, on its own ledger or, if it had shared one, on `ledger`. Whatever is amiss raises."""
     stream = Stream(terms, _ledger(header, ledger), shared=bool(header["shared"]))
     counts = {name: int(header["counts"][name]) for name in _COUNTS}

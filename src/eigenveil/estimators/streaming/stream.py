@@ -20,7 +20,7 @@ from eigenveil.errors import EigenveilError, require, require_param
 from eigenveil.estimators.streaming.late_columns import placed, still_unseen
 from eigenveil.estimators.streaming.merged import Merged
 from eigenveil.estimators.streaming.open_block import OpenBlock
-from eigenveil.estimators.streaming.spec import StreamTerms, promise
+from eigenveil.estimators.streaming.spec import StreamSpec, promise
 from eigenveil.linalg import Array
 from eigenveil.model import Model
 from eigenveil.plan import STREAM_MEAN_SHARES
@@ -34,7 +34,7 @@ from eigenveil.tracking import (
     Sketch,
     SketchTracker,
     SlicedTracker,
-    Terms,
+    SumTerms,
     TreeTracker,
     merge_sketches,
 )
@@ -85,7 +85,7 @@ class Stream:
     the stream is gone. If it goes on after that, it reserves the rest anew.
     """
 
-    def __init__(self, terms: StreamTerms, ledger: Ledger | None, *, shared: bool) -> None:
+    def __init__(self, terms: StreamSpec, ledger: Ledger | None, *, shared: bool) -> None:
         self.terms, self.ledger, self.shared = terms, ledger, shared
         self.rows, self.covered = 0, 0
         self.charges: tuple[Charge, ...] = ()
@@ -437,7 +437,7 @@ class Stream:
         if plan.way == "sketch":
             return BlockTracker(terms.rank, terms.oversample, terms.forget, terms.adapt, terms.center, terms.seed or 0)
         radius = terms.bounds.row_bound if self.private else math.inf
-        private = Terms(
+        private = SumTerms(
             Domain(terms.bounds.dim, radius, center),
             terms.neighbours,
             terms.person_blocks,

@@ -1,4 +1,4 @@
-"""`Desk`: where the mail of one party is opened and its answers are put on disk before they leave. No sockets and no clocks here.
+"""`DurableParty`: opens the messages of one party, and puts its answers on disk before they leave. No sockets, no clocks.
 
 Whoever carries the mail hands in bytes with the name of the one they came from, who has been recognised, and sends what is handed
 out. What is handed out may leave: whatever must be written down first has been.
@@ -13,7 +13,7 @@ from eigenveil.errors import PeerError, ProtocolError
 from eigenveil.protocols import Envelope, Party
 from eigenveil.protocols.wire import decode
 
-__all__ = ["Desk", "Happening", "Letter", "Tell", "opened"]
+__all__ = ["DurableParty", "Event", "Letter", "Tell", "opened"]
 
 # To whom, and the bytes.
 Letter = tuple[str, bytes]
@@ -21,7 +21,7 @@ Letter = tuple[str, bytes]
 
 @final
 @dataclass(frozen=True, slots=True)
-class Happening:
+class Event:
     """Something a person may want to see: `what` it is, `who` it is about, and `words` that hold public facts only."""
 
     what: Literal["joined", "left", "began", "asked", "said", "refused", "round", "waiting", "resumed", "over"]
@@ -29,10 +29,10 @@ class Happening:
     words: str = ""
 
 
-Tell = Callable[[Happening], None]
+Tell = Callable[[Event], None]
 
 
-class Desk(ABC):
+class DurableParty(ABC):
     """One party and what must be kept of it. Changes in place."""
 
     party: Party

@@ -7,16 +7,16 @@ from typing import Any, final
 
 from eigenveil.errors import require
 from eigenveil.model import Model
-from eigenveil.network.agents.durable import Happening, Tell
-from eigenveil.network.agents.hub_desk import HubDesk
-from eigenveil.network.agents.hub_log import Transcript
+from eigenveil.network.agents.durable import Event, Tell
+from eigenveil.network.agents.hub_desk import DurableHub
+from eigenveil.network.agents.hub_log import HubLog
 from eigenveil.network.agents.runner import Runner
 from eigenveil.network.agents.site import READY, STOPPED, THANKS
 from eigenveil.network.agents.site_data import credentials_of, place_of
 from eigenveil.network.identity.certificates import Keys, recogniser
 from eigenveil.network.study.file import StudyFile
 from eigenveil.network.study.parties import federated_model, parties_of
-from eigenveil.runtimes.grpc import Switchboard
+from eigenveil.runtimes.grpc import Transport
 
 __all__ = ["HubAgent"]
 
@@ -29,7 +29,7 @@ class HubAgent:
     """
 
     def __init__(
-        self, study: StudyFile, *, keys: Keys, transcript: Transcript, tell: Tell = lambda happening: None
+        self, study: StudyFile, *, keys: Keys, transcript: HubLog, tell: Tell = lambda happening: None
     ) -> None:
         require(study.carrier != "gossip", f"{study.name!r} is a study between peers, and has no hub")
         self.study, self.place = study, place_of(study, keys, role="hub")
@@ -38,13 +38,13 @@ class HubAgent:
         self._thanks: set[str] = set()
         self._ready: set[str] = set()
         # The connections, while there are any.
-        self.board: Switchboard | None = None
-        self.desk = HubDesk(self.parties, transcript, limit=study.params.largest, tell=tell)
+        self.board: Transport | None = None
+        self.desk = DurableHub(self.parties, transcript, limit=study.params.largest, tell=tell)
 
     @classmethod
-    def transcript_for(cls, path: Any, study: StudyFile) -> Transcript:
+    def transcript_for(cls, path: Any, study: StudyFile) -> HubLog:
         """The transcript at `path`, new or of a study that was cut short."""
-        return Transcript.open(path, study=study.digest, wheel=_version())
+        return HubLog.open(path, study=study.digest, wheel=_version())
 
     @property
     def below(self) -> tuple[str, ...]:
@@ -58,7 +58,7 @@ class HubAgent:
 
         `listen` is the address to listen at, and `ready` is told the port.
         """
-        board = self.board = Switchboard(
+        board = self.board = Transport(
             self.place.name,
             credentials=credentials_of(self.study, self._keys),
             greeting=self.study.greeting,
@@ -69,7 +69,7 @@ class HubAgent:
             seen = [self.study.place(name).certificate for name in self.below]
             ready(await board.listen(listen, recognise=recogniser(seen)))
             if self.desk.begun:
-                self._tell(Happening("resumed", self.place.name, f"after {len(self.desk.rounds)} rounds"))
+                self._tell(Event("resumed", self.place.name, f"after {len(self.desk.rounds)} rounds"))
             if self.desk.party.result is None:
                 await self._carry(runner)
             model = self.model()
@@ -84,9 +84,9 @@ class HubAgent:
     async def _carry(self, runner: Runner) -> None:
         enough = self._enough()
         if not self.desk.begun:
-            self._tell(Happening("waiting", "", f"for {len(self.below)} to join"))
+            self._tell(Event("waiting", "", f"for {len(self.below)} to join"))
             await runner.gather(self.below, seconds=self.study.params.join, enough=enough)
-            self._tell(Happening("began"))
+            self._tell(Event("began"))
         await runner.begin()
         await runner.run(lambda: self.desk.over)
         if self.desk.stopped is not None:

@@ -1,4 +1,4 @@
-"""`HubDesk`: the hub's mail. What came, and what the hub released, is in the transcript before anything that follows leaves."""
+"""`DurableHub`: the hub's messages. What came and what the hub released is in its log before anything that follows leaves."""
 
 from collections import defaultdict
 from collections.abc import Callable
@@ -7,9 +7,9 @@ from typing import Any, final
 from eigenveil.errors import BudgetExceeded, PeerError, ProtocolError
 from eigenveil.estimators.federated.parties import Parties
 from eigenveil.estimators.rounds import Round, round_of
-from eigenveil.network.agents.durable import Desk, Happening, Letter, Tell, opened
-from eigenveil.network.agents.hub_log import Event, Transcript
-from eigenveil.network.agents.remembering import Remembering
+from eigenveil.network.agents.durable import DurableParty, Event, Letter, Tell, opened
+from eigenveil.network.agents.hub_log import HubLog, LogEntry
+from eigenveil.network.agents.remembering import ReplayMechanism
 from eigenveil.network.study.parties import found_in
 from eigenveil.privacy import Exact, Mechanism
 from eigenveil.protocols import Ask, Done, Envelope, Hub, Turn
@@ -17,14 +17,14 @@ from eigenveil.protocols.wire import decode, encode
 from eigenveil.runtimes.in_process import Traffic
 from eigenveil.tasks import Question
 
-__all__ = ["HubDesk"]
+__all__ = ["DurableHub"]
 
 
 @final
-class HubDesk(Desk):
+class DurableHub(DurableParty):
     """The mail of the hub of `parties`, made again from what the transcript says has happened. Changes in place."""
 
-    def __init__(self, parties: Parties, transcript: Transcript, *, limit: int, tell: Tell) -> None:
+    def __init__(self, parties: Parties, transcript: HubLog, *, limit: int, tell: Tell) -> None:
         self.party: Hub[Any] = parties.hub(
             masking=parties.masking(secret=transcript.secret),
             watch=self._note,
@@ -43,7 +43,7 @@ class HubDesk(Desk):
 
     def _remembering(self, mechanism: Mechanism) -> Mechanism:
         # Where nothing is added there is nothing to keep: the same sums come out again.
-        self._memory = None if isinstance(mechanism, Exact) else Remembering(mechanism)
+        self._memory = None if isinstance(mechanism, Exact) else ReplayMechanism(mechanism)
         return mechanism if self._memory is None else self._memory
 
     def _asked_before(self, question: Question) -> Question:
@@ -68,7 +68,7 @@ class HubDesk(Desk):
     def begin(self) -> list[Letter]:
         """The first question; after a crash what is still awaited, or after a lost quorum the question of that turn again."""
         if not self.begun:
-            return self._moved(Event("begin"), self.party.start)
+            return self._moved(LogEntry("begin"), self.party.start)
         if self.stopped is not None:
             if self._parties.request.private and self.party.paid_in_vain:
                 raise BudgetExceeded(
@@ -76,7 +76,7 @@ class HubDesk(Desk):
                     "the study. Nothing more was charged; a new study needs a budget of its own"
                 )
             self.stopped = None
-            return self._moved(Event("resume"), self.party.resume)
+            return self._moved(LogEntry("resume"), self.party.resume)
         # Those who are connected already; others are told when they join.
         return [letter for name in self._parties.layout.below[self.party.name] for letter in self.rejoined(name)]
 
@@ -85,21 +85,21 @@ class HubDesk(Desk):
         try:
             mail = opened(data, sender=sender, me=self.party.name, limit=self._limit)
             self.traffic[mail.body.turn].up += len(data)
-            return self._moved(Event("mail", sender, data), lambda: self.party.receive(mail))
+            return self._moved(LogEntry("mail", sender, data), lambda: self.party.receive(mail))
         except PeerError as error:
             self.refused += 1
-            self._tell(Happening("refused", error.peer, error.why))
+            self._tell(Event("refused", error.peer, error.why))
             return []
 
     def wait_over(self) -> list[Letter]:
         """Ask those who are silent once more, or go on without them."""
-        return self._moved(Event("timeout"), self.party.timeout)
+        return self._moved(LogEntry("timeout"), self.party.timeout)
 
     def rejoined(self, other: str) -> list[Letter]:
         """What is awaited from one who is back, or the answer."""
         return self._letters(self.party.rejoined(other))
 
-    def _moved(self, event: Event, move: Callable[[], list[Envelope]]) -> list[Letter]:
+    def _moved(self, event: LogEntry, move: Callable[[], list[Envelope]]) -> list[Letter]:
         """Let the hub move, write down why it did, and hand out what it says."""
         said: list[Envelope] = []
         try:
@@ -108,7 +108,7 @@ class HubDesk(Desk):
             # A lost quorum, for one. It is part of what happened: the hub is to be there again when it is resumed.
             self.stopped = error
         released = None if self._memory is None else self._memory.taken()
-        self._transcript.add(Event(event.kind, event.sender, event.data, released, self._came_to()))
+        self._transcript.add(LogEntry(event.kind, event.sender, event.data, released, self._came_to()))
         return self._letters(said)
 
     def _came_to(self) -> bytes | None:
@@ -152,7 +152,7 @@ class HubDesk(Desk):
             self._memory.taken()
         self._replaying = False
 
-    def _again(self, event: Event) -> list[Envelope]:
+    def _again(self, event: LogEntry) -> list[Envelope]:
         match event.kind:
             case "begin":
                 return self.party.start()
@@ -181,4 +181,4 @@ class HubDesk(Desk):
         self.rounds.append(done)
         if not self._replaying:
             missing = f", without {', '.join(done.missing[:5])}" if done.missing else ""
-            self._tell(Happening("round", done.stage, f"{len(done.answered)} answered{missing}"))
+            self._tell(Event("round", done.stage, f"{len(done.answered)} answered{missing}"))

@@ -1,4 +1,4 @@
-"""`Transcript`: everything that moved a hub, in order, on disk. A hub that was killed at any point is made again from it.
+"""`HubLog`: everything that moved a hub, in order, on disk. A hub that was killed at any point is made again from it.
 
 What came is written down before anything that follows from it leaves. So a hub that is made again asks nobody for what it has,
 and asks again only for what it had not written down; sites repeat that byte for byte.
@@ -14,7 +14,7 @@ from typing import Final, Literal, Self, cast, final
 
 from eigenveil.errors import EigenveilError
 
-__all__ = ["Event", "Transcript", "TranscriptError"]
+__all__ = ["HubLog", "LogEntry", "TranscriptError"]
 
 _ID: Final = 0x45564854
 _VERSION: Final = 1
@@ -33,7 +33,7 @@ class TranscriptError(EigenveilError):
 
 @final
 @dataclass(frozen=True, slots=True)
-class Event:
+class LogEntry:
     """Something that moved the hub: that it began, mail from `sender`, that it had waited long enough, or that it was resumed.
 
     `released` is what the hub itself released in answer, and `asked` the question that it came to; None where there was none.
@@ -47,7 +47,7 @@ class Event:
 
 
 @final
-class Transcript:
+class HubLog:
     """The transcript of one study in an SQLite file that only its owner can read. Changes in place: it grows.
 
     `secret` is made once, and names what a hub must name the same when it is made again.
@@ -121,15 +121,15 @@ class Transcript:
         """Whether nothing has happened yet."""
         return self._count == 0
 
-    def events(self) -> Iterator[Event]:
+    def events(self) -> Iterator[LogEntry]:
         """What happened, in order."""
         with closing(self._connection.cursor()) as cursor:
             for kind, sender, data, released, asked in cursor.execute(
                 "SELECT kind, sender, data, released, asked FROM events ORDER BY number"
             ):
-                yield Event(cast("Kind", kind), sender, bytes(data), released, asked)
+                yield LogEntry(cast("Kind", kind), sender, bytes(data), released, asked)
 
-    def add(self, event: Event) -> None:
+    def add(self, event: LogEntry) -> None:
         """Write down what happened; on disk when this returns, or a `TranscriptError`, and then nothing was written."""
         try:
             self._connection.execute(

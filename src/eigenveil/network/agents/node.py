@@ -4,7 +4,7 @@ those below it once more, and they repeat what they said."""
 from typing import final
 
 from eigenveil.errors import PeerError, require
-from eigenveil.network.agents.durable import Desk, Happening, Letter, Tell, opened
+from eigenveil.network.agents.durable import DurableParty, Event, Letter, Tell, opened
 from eigenveil.network.agents.runner import NOTE, Runner
 from eigenveil.network.agents.site import READY, THANKS
 from eigenveil.network.agents.site_data import credentials_of, place_of
@@ -13,13 +13,13 @@ from eigenveil.network.study.file import StudyFile
 from eigenveil.network.study.parties import parties_of
 from eigenveil.protocols import Envelope, Node
 from eigenveil.protocols.wire import encode
-from eigenveil.runtimes.grpc import Switchboard
+from eigenveil.runtimes.grpc import Transport
 
 __all__ = ["NodeAgent"]
 
 
 @final
-class _NodeDesk(Desk):
+class _NodeDesk(DurableParty):
     """The mail of a node, as it comes. Changes in place."""
 
     def __init__(self, party: Node, *, limit: int, tell: Tell) -> None:
@@ -40,7 +40,7 @@ class _NodeDesk(Desk):
         try:
             return _letters(self.party.receive(opened(data, sender=sender, me=self.party.name, limit=self._limit)))
         except PeerError as error:
-            self._tell(Happening("refused", error.peer, error.why))
+            self._tell(Event("refused", error.peer, error.why))
             return []
 
     def wait_over(self) -> list[Letter]:
@@ -68,7 +68,7 @@ class NodeAgent:
         self._thanks: set[str] = set()
         self._ready: set[str] = set()
         # The connections, while there are any.
-        self.board: Switchboard | None = None
+        self.board: Transport | None = None
 
     @property
     def below(self) -> tuple[str, ...]:
@@ -79,7 +79,7 @@ class NodeAgent:
         """Pass on until the answer has been; `address` is where to find who stands above, unless the study file is right."""
         above = self.study.place(self.parties.above[self.place.name])
         limit = self.study.params.largest
-        board = self.board = Switchboard(
+        board = self.board = Transport(
             self.place.name,
             credentials=credentials_of(self.study, self._keys),
             greeting=self.study.greeting,
@@ -110,9 +110,7 @@ class NodeAgent:
             await board.listen(listen, recognise=recogniser(seen))
             network, where = self.study.params, address or above.address
             assert where is not None
-            self._tell(
-                Happening("waiting", "", f"for {len(self.below)} to join below, then for {above.name} at {where}")
-            )
+            self._tell(Event("waiting", "", f"for {len(self.below)} to join below, then for {above.name} at {where}"))
             board.dial(
                 above.name, where, certificate=above.certificate.pem.encode(), server_name=above.certificate.server_name
             )

@@ -13,19 +13,19 @@ from eigenveil.estimators.fitted import model_of
 from eigenveil.estimators.gossip.guarantee import gossip_promise
 from eigenveil.estimators.gossip.parties import PeerParties, peers_settings
 from eigenveil.model import Model
-from eigenveil.network.agents.durable import Desk, Happening, Letter, Tell, opened
+from eigenveil.network.agents.durable import DurableParty, Event, Letter, Tell, opened
 from eigenveil.network.agents.refusals import Refusals
 from eigenveil.network.agents.runner import NOTE, Runner
-from eigenveil.network.agents.site_data import Holding, account_of, credentials_of, place_of, require_policy
+from eigenveil.network.agents.site_data import SiteData, account_of, credentials_of, place_of, require_policy
 from eigenveil.network.identity.certificates import Keys, recogniser
-from eigenveil.network.ledger.durable import Account, Book, Opened
+from eigenveil.network.ledger.durable import DurableLedger, Opened, StudyBudget
 from eigenveil.network.policy import Policy
 from eigenveil.network.study.file import StudyFile
 from eigenveil.network.study.parties import peer_parties_of, study_settings
 from eigenveil.protocols import Envelope, Pass
 from eigenveil.protocols.gossip import Peer, PeerTurn
 from eigenveil.protocols.wire import encode
-from eigenveil.runtimes.grpc import Switchboard
+from eigenveil.runtimes.grpc import Transport
 
 __all__ = ["PeerAgent"]
 
@@ -34,10 +34,12 @@ _READY: Final = b"ready "
 
 
 @final
-class _PeerDesk(Desk):
+class _PeerDesk(DurableParty):
     """A peer's mail. Changes in place: new charges and what they paid for are in the book before anything is handed out."""
 
-    def __init__(self, party: Peer, parties: PeerParties, book: Book, *, study: str, limit: int, tell: Tell) -> None:
+    def __init__(
+        self, party: Peer, parties: PeerParties, book: DurableLedger, *, study: str, limit: int, tell: Tell
+    ) -> None:
         self.party: Peer = party
         self._book, self._study, self._limit, self._tell = book, study, limit, tell
         self._ledger = parties.ledgers.get(party.name)
@@ -79,7 +81,7 @@ class _PeerDesk(Desk):
             self._book.commit(self._study, self._number, came=came, said=said, charges=charges)
             self._number, self._lines = self._number + 1, self._lines + len(charges)
             for charge in charges:
-                self._tell(Happening("said", "", f"{charge.label} at mu {charge.mu:.4g}"))
+                self._tell(Event("said", "", f"{charge.label} at mu {charge.mu:.4g}"))
         return [(mail.receiver, raw) for mail, raw in zip(mails, said, strict=True)]
 
 
@@ -95,8 +97,8 @@ class PeerAgent:
         study: StudyFile,
         *,
         keys: Keys,
-        holding: Holding,
-        book: Book,
+        holding: SiteData,
+        book: DurableLedger,
         dataset: str,
         policy: Policy | None,
         tell: Tell = lambda happening: None,
@@ -110,12 +112,12 @@ class PeerAgent:
         require_policy(policy, study, holding, me=self.place.name, method=request.method)
         budget = request.budget
         mu = 0.0 if budget is None else budget.mu
-        self.account: Account = account_of(study, dataset, party=self.place.name, budget=budget, mu=mu)
+        self.account: StudyBudget = account_of(study, dataset, party=self.place.name, budget=budget, mu=mu)
         self.near = request.graph.neighbours(self.place.name)
         self._ready: set[str] = {self.place.name}
         self._done: set[str] = set()
         # The connections, while there are any.
-        self.board: Switchboard | None = None
+        self.board: Transport | None = None
 
     async def run(
         self,
@@ -165,7 +167,7 @@ class PeerAgent:
         self, desk: _PeerDesk, deliver: Callable[[Model], None], listen: str, ready: Callable[[int], None]
     ) -> Model:
         network = self.study.params
-        board = self.board = Switchboard(
+        board = self.board = Transport(
             self.place.name,
             credentials=credentials_of(self.study, self._keys),
             greeting=self.study.greeting,
@@ -201,9 +203,9 @@ class PeerAgent:
                         certificate=place.certificate.pem.encode(),
                         server_name=place.certificate.server_name,
                     )
-            self._tell(Happening("waiting", "", f"for {len(order) - 1} others to be there"))
+            self._tell(Event("waiting", "", f"for {len(order) - 1} others to be there"))
             await runner.gather(order, seconds=network.join)
-            self._tell(Happening("began"))
+            self._tell(Event("began"))
             await runner.begin()
             await runner.run(lambda: desk.over)
             if desk.party.error is not None:
@@ -236,17 +238,17 @@ class PeerAgent:
         self._ready |= new
         return bool(new)
 
-    async def _say(self, board: Switchboard, words: bytes) -> None:
+    async def _say(self, board: Transport, words: bytes) -> None:
         for name in self.near:
             await board.send(name, NOTE, words)
 
-    def _all_done(self, board: Switchboard) -> bool:
+    def _all_done(self, board: Transport) -> bool:
         return all(name in self._done or name not in board.connected() for name in self.near)
 
     def _turned(self, peer: Peer, turn: PeerTurn) -> None:
         gone = len(self.parties.names) - len(turn.counted)
         without = f", without {gone}" if gone else ""
-        self._tell(Happening("round", f"{turn.stage} {turn.step + 1}".strip(), f"{len(turn.counted)} peers{without}"))
+        self._tell(Event("round", f"{turn.stage} {turn.step + 1}".strip(), f"{len(turn.counted)} peers{without}"))
 
     def _model(self, party: Peer) -> Model:
         request, found, counted = self.parties.request, party.result, party.counted

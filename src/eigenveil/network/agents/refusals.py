@@ -3,8 +3,8 @@
 from typing import Final, final
 
 from eigenveil.errors import PeerError
-from eigenveil.network.agents.durable import Happening, Tell
-from eigenveil.network.ledger.durable import Book
+from eigenveil.network.agents.durable import Event, Tell
+from eigenveil.network.ledger.durable import DurableLedger
 
 __all__ = ["Refusals"]
 
@@ -16,12 +16,12 @@ _NOTED: Final = 100
 class Refusals:
     """Changes in place: it counts."""
 
-    def __init__(self, book: Book, study: str, tell: Tell) -> None:
+    def __init__(self, book: DurableLedger, study: str, tell: Tell) -> None:
         self._book, self._study, self._tell, self._count = book, study, tell, 0
 
     def note(self, error: PeerError) -> None:
         """Say what was refused and why, here and nowhere else."""
-        self._tell(Happening("refused", error.peer, error.why))
+        self._tell(Event("refused", error.peer, error.why))
         self.write(f"refused mail from {error.peer}: {error.why}")
 
     def write(self, words: str) -> None:

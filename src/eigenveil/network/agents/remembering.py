@@ -1,4 +1,4 @@
-"""`Remembering`: a hub's mechanism whose releases can be written down, and had again without a second noise."""
+"""`ReplayMechanism`: a hub's mechanism whose releases can be written down, and had again without a second noise."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -12,11 +12,11 @@ from eigenveil.privacy import Bounded, Mechanism, Slot
 from eigenveil.protocols import Envelope, Give
 from eigenveil.protocols.wire import decode, encode
 
-__all__ = ["Remembering"]
+__all__ = ["ReplayMechanism"]
 
 
 @final
-class Remembering(Mechanism):
+class ReplayMechanism(Mechanism):
     """Releases through another mechanism, and keeps what was released until it is taken. Changes in place.
 
     What is put back (`recall`) is given out in the place of new releases, in order. It is charged all the same: the ledger of a

@@ -12,9 +12,9 @@ from typing import Final, TypeVar, final
 
 from eigenveil.data.rows import in_silence
 from eigenveil.errors import ProtocolError
-from eigenveil.network.agents.durable import Desk, Happening, Letter, Tell
+from eigenveil.network.agents.durable import DurableParty, Event, Letter, Tell
 from eigenveil.protocols import Wait
-from eigenveil.runtimes.grpc import Event, Got, Joined, Left, Switchboard
+from eigenveil.runtimes.grpc import Got, Joined, Left, Transport, TransportEvent
 
 __all__ = ["MAIL", "NOTE", "Runner"]
 
@@ -36,8 +36,8 @@ class Runner:
 
     def __init__(
         self,
-        desk: Desk,
-        board: Switchboard,
+        desk: DurableParty,
+        board: Transport,
         *,
         tell: Tell,
         notes: Callable[[str, bytes], Awaitable[None]] | None = None,
@@ -74,15 +74,15 @@ class Runner:
             elif isinstance(event, Got) and event.kind == MAIL and len(self._early) < _EARLY:
                 self._early.append(event)
 
-    async def _heard(self, event: Event) -> None:
+    async def _heard(self, event: TransportEvent) -> None:
         """Connections, and words between those who run parties."""
         match event:
             case Joined(name=name):
                 self._present.add(name)
-                self._tell(Happening("joined", name))
+                self._tell(Event("joined", name))
             case Left(name=name, why=why):
                 self._present.discard(name)
-                self._tell(Happening("left", name, why))
+                self._tell(Event("left", name, why))
             case Got(name=name, kind=kind, data=data):
                 if kind == NOTE and len(data) <= _LONGEST_NOTE and self._notes is not None:
                     await self._notes(name, data)

@@ -8,17 +8,17 @@ from typing import Final, final
 
 from eigenveil.errors import ProtocolError, require
 from eigenveil.model import Model
-from eigenveil.network.agents.durable import Happening, Tell
+from eigenveil.network.agents.durable import Event, Tell
 from eigenveil.network.agents.runner import Runner
-from eigenveil.network.agents.site_data import Holding, account_of, credentials_of, place_of, require_policy
-from eigenveil.network.agents.site_desk import SiteDesk
+from eigenveil.network.agents.site_data import SiteData, account_of, credentials_of, place_of, require_policy
+from eigenveil.network.agents.site_desk import DurableSite
 from eigenveil.network.identity.certificates import Keys
-from eigenveil.network.ledger.durable import Account, Book, Opened
+from eigenveil.network.ledger.durable import DurableLedger, Opened, StudyBudget
 from eigenveil.network.policy import Policy
 from eigenveil.network.study.file import StudyFile
 from eigenveil.network.study.parties import federated_model, found_in, parties_of
 from eigenveil.privacy import Budget, Charge
-from eigenveil.runtimes.grpc import Switchboard
+from eigenveil.runtimes.grpc import Transport
 
 __all__ = ["READY", "STOPPED", "THANKS", "SiteAgent"]
 
@@ -42,8 +42,8 @@ class SiteAgent:
         study: StudyFile,
         *,
         keys: Keys,
-        holding: Holding,
-        book: Book,
+        holding: SiteData,
+        book: DurableLedger,
         dataset: str,
         policy: Policy | None,
         tell: Tell = lambda happening: None,
@@ -56,14 +56,14 @@ class SiteAgent:
         require_policy(policy, study, holding, me=self.place.name, method=self.parties.request.plan.method)
         self.account = self._account(dataset)
         # The connections, while there are any.
-        self.board: Switchboard | None = None
+        self.board: Transport | None = None
 
     @property
     def above(self) -> str:
         """Who asks this site: the hub, or a node of the tree."""
         return self.parties.above[self.place.name]
 
-    def _account(self, dataset: str) -> Account:
+    def _account(self, dataset: str) -> StudyBudget:
         request, masked = self.parties.request, self.parties.masked
         budget = request.at_sites if request.at_sites is not None else request.at_hub
         if masked is not None and masked.lattice.gaussian is not None and budget is not None:
@@ -99,7 +99,7 @@ class SiteAgent:
                 self._book.note(self.study.digest, note)
             desk = self._desk(entered)
             if not entered.fresh:
-                self._tell(Happening("resumed", self.place.name, f"{len(entered.entries)} steps are in the book"))
+                self._tell(Event("resumed", self.place.name, f"{len(entered.entries)} steps are in the book"))
             if not desk.over:
                 await self._carry(desk, address)
             assert desk.party.result is not None
@@ -109,7 +109,7 @@ class SiteAgent:
             self._book.finish(self.study.digest)
             return model
 
-    def _desk(self, entered: Opened) -> SiteDesk:
+    def _desk(self, entered: Opened) -> DurableSite:
         whole, request = self._whole, self.parties.request
         # A share under masks is charged for the sum, with a person at all of their sites; a part with noise of its own is not.
         stretch = 1.0 if self.parties.masked is not None else math.sqrt(request.person_sites)
@@ -118,7 +118,7 @@ class SiteAgent:
         party = self.parties.member(
             self.place.name, self._holding.rows, identity=self._keys.identity, secret=entered.secret, charges=spent
         )
-        return SiteDesk(
+        return DurableSite(
             party,
             self.parties,
             self._book,
@@ -131,9 +131,9 @@ class SiteAgent:
             tell=self._tell,
         )
 
-    async def _carry(self, desk: SiteDesk, address: str | None) -> None:
+    async def _carry(self, desk: DurableSite, address: str | None) -> None:
         above = self.study.place(self.above)
-        board = self.board = Switchboard(
+        board = self.board = Transport(
             self.place.name,
             credentials=credentials_of(self.study, self._keys),
             greeting=self.study.greeting,
@@ -144,7 +144,7 @@ class SiteAgent:
         try:
             where = address or above.address
             assert where is not None
-            self._tell(Happening("waiting", above.name, f"for {above.name} at {where}"))
+            self._tell(Event("waiting", above.name, f"for {above.name} at {where}"))
             board.dial(
                 above.name,
                 where,
@@ -164,7 +164,5 @@ class SiteAgent:
     async def _noted(self, sender: str, words: bytes) -> None:
         if words == STOPPED:
             self._tell(
-                Happening(
-                    "waiting", sender, f"{sender} has stopped; when it is started again the study goes on from there"
-                )
+                Event("waiting", sender, f"{sender} has stopped; when it is started again the study goes on from there")
             )

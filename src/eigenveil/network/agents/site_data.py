@@ -16,7 +16,7 @@ from eigenveil.data.tables import read_table
 from eigenveil.errors import ParameterError, require
 from eigenveil.estimators.sites import people_at
 from eigenveil.network.identity.certificates import Keys
-from eigenveil.network.ledger.durable import Account
+from eigenveil.network.ledger.durable import StudyBudget
 from eigenveil.network.policy import Policy, PolicyRefusal
 from eigenveil.network.study.file import Place, StudyFile
 from eigenveil.params.declarations.study import said_in_file
@@ -24,7 +24,7 @@ from eigenveil.privacy import Budget
 from eigenveil.runtimes.grpc import Credentials
 from eigenveil.tasks.fit.bounds import RowBounds
 
-__all__ = ["Holding", "account_of", "credentials_of", "place_of", "require_policy"]
+__all__ = ["SiteData", "account_of", "credentials_of", "place_of", "require_policy"]
 
 
 def place_of(study: StudyFile, keys: Keys, *, role: str) -> Place:
@@ -55,7 +55,7 @@ def credentials_of(study: StudyFile, keys: Keys) -> Credentials:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Holding:
+class SiteData:
     """A site's table: `rows` with the columns of a study in their order, how many `people` are in it, and whether its columns
     were `named` or are taken to be those of the study."""
 
@@ -64,7 +64,7 @@ class Holding:
     named: bool = True
 
     @classmethod
-    def read(cls, path: Path, study: StudyFile) -> "Holding":
+    def read(cls, path: Path, study: StudyFile) -> "SiteData":
         """The columns that the study names, from a file that may have others; the error names the file and no value."""
         try:
             table = read_table(path, person=study.params.person, columns=study.columns)
@@ -79,7 +79,7 @@ class Holding:
         return cls.of(table.rows, study, named=table.columns is not None)
 
     @classmethod
-    def of(cls, rows: Rows, study: StudyFile, *, named: bool = True) -> "Holding":
+    def of(cls, rows: Rows, study: StudyFile, *, named: bool = True) -> "SiteData":
         """Rows that are at hand."""
         require(
             rows.shape[1] == len(study.columns),
@@ -112,7 +112,7 @@ def _require_sparse(study: StudyFile) -> None:
         raise ValueError(f"the table is sparse, and the study does not go with that: {why}") from error
 
 
-def require_policy(policy: Policy | None, study: StudyFile, holding: Holding, *, me: str, method: str) -> None:
+def require_policy(policy: Policy | None, study: StudyFile, holding: SiteData, *, me: str, method: str) -> None:
     """Refuse a study that does not fit the table, or that the policy does not allow, with all reasons at once."""
     if study.sizes is not None:
         # Others go by it, and it is public; whether it is right is not.
@@ -129,12 +129,12 @@ def require_policy(policy: Policy | None, study: StudyFile, holding: Holding, *,
         raise PolicyRefusal(reasons)
 
 
-def account_of(study: StudyFile, dataset: str, *, party: str, budget: Budget | None, mu: float) -> Account:
+def account_of(study: StudyFile, dataset: str, *, party: str, budget: Budget | None, mu: float) -> StudyBudget:
     """What the study may spend of a dataset: `mu` of Gaussian noise, for a promise of `budget`, or all there is.
 
     What of delta is not in mu adds up over studies by itself.
     """
     if budget is None or study.seed is not None:
         # Noise from a seed that stands in the study file protects nobody.
-        return Account(study.digest, study.name, dataset, study.trust, None, None, math.inf, party=party)
-    return Account(study.digest, study.name, dataset, study.trust, budget.epsilon, budget.delta, mu, party=party)
+        return StudyBudget(study.digest, study.name, dataset, study.trust, None, None, math.inf, party=party)
+    return StudyBudget(study.digest, study.name, dataset, study.trust, budget.epsilon, budget.delta, mu, party=party)

@@ -1,4 +1,4 @@
-"""`SiteDesk`: a site's mail. The charge and the exact bytes of an answer are in the book before the answer is handed out.
+"""`DurableSite`: a site's mail. The charge and the exact bytes of an answer are in the book before the answer is handed out.
 
 Mail that comes again gets the bytes that are in the book. After a crash the party is made again from the book: what it had let
 out is not made a second time.
@@ -9,9 +9,9 @@ from typing import Final, final
 
 from eigenveil.errors import PeerError, ProtocolError
 from eigenveil.estimators.federated.parties import Parties
-from eigenveil.network.agents.durable import Desk, Happening, Letter, Tell, opened
+from eigenveil.network.agents.durable import DurableParty, Event, Letter, Tell, opened
 from eigenveil.network.agents.refusals import Refusals
-from eigenveil.network.ledger.durable import Book, Opened
+from eigenveil.network.ledger.durable import DurableLedger, Opened
 from eigenveil.network.study.parties import found_in
 from eigenveil.privacy import Charge
 from eigenveil.protocols import Ask, Brief, Decline, Done, Envelope, Give, Member, Return
@@ -20,7 +20,7 @@ from eigenveil.protocols.masked.terms import DECLINED
 from eigenveil.protocols.party import require_plain
 from eigenveil.protocols.wire import decode, encode
 
-__all__ = ["SiteDesk"]
+__all__ = ["DurableSite"]
 
 # How many answers are at hand to be repeated; the party can say older ones again itself.
 _AT_HAND: Final = 4
@@ -29,7 +29,7 @@ _RESUMED: Final = 50
 
 
 @final
-class SiteDesk(Desk):
+class DurableSite(DurableParty):
     """The mail between a site and who stands `above` it. Changes in place.
 
     `whole` is what the site is charged with its first part where others add the noise: all that the study may cost. A charge of
@@ -40,7 +40,7 @@ class SiteDesk(Desk):
         self,
         party: Member | MaskedMember,
         parties: Parties,
-        book: Book,
+        book: DurableLedger,
         opened_book: Opened,
         *,
         study: str,
@@ -155,19 +155,19 @@ class SiteDesk(Desk):
             case Ask(question=question):
                 if self.party.error is not None:
                     words = f"there is no part of this site: {self.party.error}"
-                    self._tell(Happening("said", self._above, words))
+                    self._tell(Event("said", self._above, words))
                     self._refusals.write(words)
                     return
                 cost = (
                     ", ".join(f"{charge.label} at mu {charge.mu:.4g}" for charge in charges) or "nothing new is charged"
                 )
                 stage = f"{question.stage} {question.step + 1}".strip()
-                self._tell(Happening("said", self._above, f"{stage}: {size:,} bytes; {cost}"))
+                self._tell(Event("said", self._above, f"{stage}: {size:,} bytes; {cost}"))
             case Brief(step=step) if step != self._last_step:
                 self._last_step = step
-                self._tell(Happening("asked", self._above, f"masks: {step}"))
+                self._tell(Event("asked", self._above, f"masks: {step}"))
             case Done():
-                self._tell(Happening("over", self._above, "the answer is here"))
+                self._tell(Event("over", self._above, "the answer is here"))
             case _:
                 pass
 

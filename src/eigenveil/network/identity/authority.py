@@ -25,7 +25,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from eigenveil.errors import require
-from eigenveil.network.identity.binding import Claim, common_name, host_from, one_block, parsed, spki
+from eigenveil.network.identity.binding import CertificateClaim, common_name, host_from, one_block, parsed, spki
 from eigenveil.network.identity.certificates import Certificate, Role, authority_in, in_file, pem_of, private_keys_in
 from eigenveil.protocols.keys import Identity
 
@@ -35,7 +35,7 @@ __all__ = [
     "DAYS",
     "HUB",
     "Authority",
-    "Request",
+    "CertificateRequest",
     "file_stem",
     "free_place",
     "new_request",
@@ -54,7 +54,7 @@ _LONGEST_STEM: Final = 100
 
 @final
 @dataclass(frozen=True, slots=True)
-class Request:
+class CertificateRequest:
     """What a party asks to be signed: its name, role, Ed25519 `public` half and hosts. Made by `read`, which checks it."""
 
     name: str
@@ -64,7 +64,7 @@ class Request:
     pem: str
 
     @classmethod
-    def read(cls, pem: str | bytes) -> "Request":
+    def read(cls, pem: str | bytes) -> "CertificateRequest":
         """The request in a PEM text from anybody; a `ValueError` unless both its TLS key and its identity signed it."""
         raw = one_block(pem, "CERTIFICATE REQUEST")
         found = parsed("request", lambda: x509.load_pem_x509_csr(raw))
@@ -72,13 +72,13 @@ class Request:
         signed = parsed("request", lambda: found.is_signature_valid)
         require(signed, "its TLS key did not sign it: it was forged or changed")
         subject, extensions = parsed("request", lambda: (found.subject, found.extensions))
-        claim = Claim.of(subject, extensions)
+        claim = CertificateClaim.of(subject, extensions)
         claim.require_signed(key)
         text = found.public_bytes(Encoding.PEM).decode()
         return cls(claim.name, claim.role, claim.public, claim.hosts, text)
 
     @classmethod
-    def load(cls, path: Path) -> "Request":
+    def load(cls, path: Path) -> "CertificateRequest":
         """The request in a file; a `ValueError` that names the file unless it is as `read` wants it."""
         return in_file(path, cls.read)
 
@@ -88,7 +88,7 @@ class Request:
         return self.public.hex()
 
 
-def new_request(name: str, role: Role, hosts: Sequence[str] = ()) -> tuple[Request, bytes]:
+def new_request(name: str, role: Role, hosts: Sequence[str] = ()) -> tuple[CertificateRequest, bytes]:
     """A request with fresh keys, and the private file (PEM) that goes with it: the identity, then the TLS key.
 
     >>> request, private = new_request("north", "site")
@@ -96,13 +96,15 @@ def new_request(name: str, role: Role, hosts: Sequence[str] = ()) -> tuple[Reque
     ('north', 'site', 64)
     """
     identity, key = Identity.fresh(), generate_private_key(SECP256R1())
-    claim = Claim.made(name, role, [host_from(host) for host in hosts], identity=identity, key=spki(key.public_key()))
+    claim = CertificateClaim.made(
+        name, role, [host_from(host) for host in hosts], identity=identity, key=spki(key.public_key())
+    )
     builder = x509.CertificateSigningRequestBuilder().subject_name(common_name(name))
     for extension in claim.extensions():
         builder = builder.add_extension(extension, critical=False)
     pem = builder.sign(key, SHA256()).public_bytes(Encoding.PEM)
     signer = Ed25519PrivateKey.from_private_bytes(identity.private_bytes())
-    return Request.read(pem), pem_of(signer) + pem_of(key)
+    return CertificateRequest.read(pem), pem_of(signer) + pem_of(key)
 
 
 @final
@@ -157,11 +159,11 @@ class Authority:
         """What to keep in a safe place: whoever has it can sign requests, though not make up an identity that is pinned."""
         return pem_of(self._key)
 
-    def sign(self, request: Request, *, days: int = DAYS, now: datetime | None = None) -> Certificate:
+    def sign(self, request: CertificateRequest, *, days: int = DAYS, now: datetime | None = None) -> Certificate:
         """The certificate for a request, from now for so many days, and never longer than the authority itself."""
         _require_days(days)
         require(
-            Request.read(request.pem) == request,
+            CertificateRequest.read(request.pem) == request,
             f"the request of {request.name!r} says something else than its PEM text",
         )
         now = datetime.now(UTC) if now is None else now
@@ -174,7 +176,7 @@ class Authority:
         public = asked.public_key()
         assert isinstance(public, EllipticCurvePublicKey)
         begins, ends = max(now - _EARLIER, self.begins), min(now + timedelta(days=days), self.ends)
-        names, identity = Claim.of(asked.subject, asked.extensions).extensions()
+        names, identity = CertificateClaim.of(asked.subject, asked.extensions).extensions()
         made = (
             _dated(asked.subject, self._certificate.subject, public, begins, ends)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
@@ -209,7 +211,7 @@ def file_stem(name: str) -> str:
     return safe
 
 
-def free_place(folder: Path, request: Request) -> Path:
+def free_place(folder: Path, request: CertificateRequest) -> Path:
     """Where the certificate of this request goes in the coordinator's folder: FOLDER/NAME.crt.
 
     One name, one identity, one file: a `ValueError` if a certificate that is there already says otherwise.

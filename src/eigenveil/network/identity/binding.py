@@ -23,7 +23,7 @@ from eigenveil.protocols.messages import LONGEST_NAME
 __all__ = [
     "LARGEST_PEM",
     "ROLES",
-    "Claim",
+    "CertificateClaim",
     "Role",
     "checked_name",
     "common_name",
@@ -52,7 +52,7 @@ Made = TypeVar("Made")
 
 @final
 @dataclass(frozen=True, slots=True)
-class Claim:
+class CertificateClaim:
     """Who holds a TLS key, in their own words: name, role, Ed25519 `public` half, hosts, and their signature of all that.
 
     `hosts` begins with the DNS name made from `public`. A claim that exists is well formed; `require_signed` says
@@ -78,14 +78,14 @@ class Claim:
             require(host_from(host) == host, f"host {host!r} must be written {host_from(host)!r}")
 
     @classmethod
-    def made(cls, name: str, role: Role, hosts: Sequence[str], *, identity: Identity, key: bytes) -> "Claim":
+    def made(cls, name: str, role: Role, hosts: Sequence[str], *, identity: Identity, key: bytes) -> "CertificateClaim":
         """The claim of `identity` about the TLS `key`, given as its SubjectPublicKeyInfo in DER."""
         every = (server_name_of(identity.public), *hosts)
         signature = identity.sign(_statement(key, checked_name(name, role), role, every))
         return cls(name, role, identity.public, every, signature)
 
     @classmethod
-    def of(cls, subject: x509.Name, extensions: x509.Extensions) -> "Claim":
+    def of(cls, subject: x509.Name, extensions: x509.Extensions) -> "CertificateClaim":
         """The claim in a certificate or request; a `ValueError` where there is none. Its signature is not checked here."""
         try:
             carried = extensions.get_extension_for_oid(_EXTENSION).value

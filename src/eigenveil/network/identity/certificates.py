@@ -29,7 +29,7 @@ from cryptography.hazmat.primitives.serialization import (
 from eigenveil.errors import require
 from eigenveil.network.identity.binding import (
     LARGEST_PEM,
-    Claim,
+    CertificateClaim,
     Role,
     one_block,
     parsed,
@@ -269,7 +269,7 @@ def _said_in(pem: str | bytes) -> tuple[str, Role, bytes, str, bytes, tuple[str,
     begins, ends = parsed("certificate", lambda: (found.not_valid_before_utc, found.not_valid_after_utc))
     key = spki(parsed("certificate", found.public_key))
     require(not _signs_others(extensions), "it is the certificate of an authority, not of a party")
-    claim = Claim.of(subject, extensions)
+    claim = CertificateClaim.of(subject, extensions)
     claim.require_signed(key)
     text = found.public_bytes(Encoding.PEM).decode()
     return claim.name, claim.role, claim.public, text, sha256(key).digest(), claim.hosts, begins, ends

@@ -18,11 +18,11 @@ from eigenveil.privacy.accounting import Budget, epsilon_of, mu_for
 from eigenveil.privacy.ledger import Charge
 
 __all__ = [
-    "Account",
-    "Entry",
     "Opened",
     "Standing",
     "State",
+    "StudyBudget",
+    "StudyEntry",
     "Together",
     "alike",
     "life_from",
@@ -69,7 +69,7 @@ def alike(name: str, other: str) -> bool:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Account:
+class StudyBudget:
     """What a study may spend, as joined.
 
     `study` is the digest of its file and `title` its name for people. Budgets attach to `dataset`, a declared name, for life.
@@ -77,7 +77,7 @@ class Account:
     (exact, or a rehearsal with a known seed). `beyond` is what it takes of delta on top of what mu accounts for. `party` is who
     takes part: what one has said is not to be repeated by another.
 
-    >>> Account("0" * 64, "heart study", "patients", "masked", 1.0, 1e-6, mu=0.23, beyond=1e-9).private
+    >>> StudyBudget("0" * 64, "heart study", "patients", "masked", 1.0, 1e-6, mu=0.23, beyond=1e-9).private
     True
     """
 
@@ -111,7 +111,7 @@ class Account:
         """Whether there is a promise at all."""
         return self.epsilon is not None
 
-    def same(self, other: "Account") -> bool:
+    def same(self, other: "StudyBudget") -> bool:
         """Whether these are the same terms; another version of a library may round a number differently."""
         near = all(
             math.isclose(one, two, rel_tol=1e-9, abs_tol=1e-18)
@@ -125,14 +125,14 @@ class Account:
         return {**named, "mu": _finite(self.mu)}
 
     @classmethod
-    def of(cls, study: str, dataset: str, values: Mapping[str, Any]) -> "Account":
+    def of(cls, study: str, dataset: str, values: Mapping[str, Any]) -> "StudyBudget":
         """The account that a line tells of."""
         return cls(study=study, dataset=dataset, **{**values, "mu": _number(values["mu"])})
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Entry:
+class StudyEntry:
     """One step of a study: the mail that came, what was said to it, byte for byte, and what that cost.
 
     `kept` is False where the bytes are no longer stored, or never were; then `came` and `said` are empty.
@@ -155,7 +155,7 @@ class Opened:
 
     fresh: bool
     secret: bytes = field(repr=False)
-    entries: tuple[Entry, ...]
+    entries: tuple[StudyEntry, ...]
     finished: bool
 
 

@@ -1,4 +1,4 @@
-"""`Book`: a site's durable ledger. A charge and the exact bytes it pays for are on the disk before they leave the site.
+"""`DurableLedger`: a site's durable ledger. A charge and the exact bytes it pays for are on the disk before they leave the site.
 
 One file serves all studies and all datasets of a site, for life. Each thing that happens is a line, sealed with the hash of
 the lines before it, and every budget is read off sealed lines. A site that dies at any moment opens the book again, finds
@@ -21,23 +21,32 @@ from typing import Any, Final, final
 from eigenveil.errors import BudgetExceeded, require
 from eigenveil.network.ledger import tables as table
 from eigenveil.network.ledger.budget import (
-    Account,
-    Entry,
     Opened,
     Standing,
     State,
+    StudyBudget,
+    StudyEntry,
     alike,
     require_life,
     require_study,
     require_words,
 )
-from eigenveil.network.ledger.entries import BookError, Line, digest_of
-from eigenveil.network.ledger.file import BookFile, locked
-from eigenveil.network.ledger.replay import DatasetState, Replay, StudyState
+from eigenveil.network.ledger.entries import Entry, LedgerError, digest_of
+from eigenveil.network.ledger.file import LedgerFile, locked
+from eigenveil.network.ledger.replay import DatasetState, Replay, StudyReplay
 from eigenveil.privacy.accounting import Budget
 from eigenveil.privacy.ledger import Charge
 
-__all__ = ["Account", "Book", "BookError", "DatasetState", "Entry", "Line", "Opened", "StudyState"]
+__all__ = [
+    "DatasetState",
+    "DurableLedger",
+    "Entry",
+    "LedgerError",
+    "Opened",
+    "StudyBudget",
+    "StudyEntry",
+    "StudyReplay",
+]
 
 _GOES_ON: Final = "the budget of that name goes on counting for the people in both"
 _ADD_UP: Final = "for the people in them the budgets of both names add up"
@@ -46,13 +55,13 @@ _LONGEST_NOTE: Final = 1000
 
 
 @final
-class Book:
+class DurableLedger:
     """The ledger of a site on disk. Changes in place, and in the file, which several processes may have open.
 
     >>> import tempfile
     >>> folder = tempfile.TemporaryDirectory()
-    >>> account = Account("0" * 64, "heart study", "patients", "masked", epsilon=1.0, delta=1e-6, mu=0.23)
-    >>> with Book.open(Path(folder.name) / "ledger.db") as book:
+    >>> account = StudyBudget("0" * 64, "heart study", "patients", "masked", epsilon=1.0, delta=1e-6, mu=0.23)
+    >>> with DurableLedger.open(Path(folder.name) / "ledger.db") as book:
     ...     opened = book.join(account, life=Budget(2.0, 1e-5))
     ...     book.commit(account.study, 0, came=b"ask", said=[b"noisy sum"], charges=[Charge("sum", 0.1)])
     ...     again = book.join(account, life=Budget(2.0, 1e-5))
@@ -61,26 +70,26 @@ class Book:
     >>> folder.cleanup()
     """
 
-    def __init__(self, file: BookFile) -> None:
-        """Use `Book.open` or `Book.reading`."""
+    def __init__(self, file: LedgerFile) -> None:
+        """Use `DurableLedger.open` or `DurableLedger.reading`."""
         self._file = file
         self._key: bytes | None = None
 
     @classmethod
-    def open(cls, path: Path, *, create: bool = True) -> "Book":
+    def open(cls, path: Path, *, create: bool = True) -> "DurableLedger":
         """The book at `path`, made if there is none and `create` says so. Only its owner may be able to read it."""
-        return cls(BookFile.open(path, create=create))
+        return cls(LedgerFile.open(path, create=create))
 
     @classmethod
-    def reading(cls, path: Path) -> "Book":
-        """The book at `path` to look at: nothing is written, not even beside it. Closing may raise: `BookFile.reading`."""
-        return cls(BookFile.reading(path))
+    def reading(cls, path: Path) -> "DurableLedger":
+        """The book at `path` to look at: nothing is written, not even beside it. Closing may raise: `LedgerFile.reading`."""
+        return cls(LedgerFile.reading(path))
 
     def close(self) -> None:
         """Close the file; what was committed is there."""
         self._file.close()
 
-    def __enter__(self) -> "Book":
+    def __enter__(self) -> "DurableLedger":
         return self
 
     def __exit__(
@@ -117,12 +126,12 @@ class Book:
                 self._key = table.key_of(tables)
         return digest_of(self._key, data)
 
-    def join(self, account: Account, *, life: Budget | None) -> Opened:
+    def join(self, account: StudyBudget, *, life: Budget | None) -> Opened:
         """Reserve what `account` may spend in the life of its dataset, or reopen the study if it was joined before.
 
         `BudgetExceeded` says what is spent, reserved, asked and allowed, and nothing is written. With `life=None` the policy
         sets no bound, and only there (or with an infinite epsilon) may a study without privacy be joined. A study joined again is
-        held to the `life` given then. `BookError` if it was joined with another account, or abandoned. A study that has
+        held to the `life` given then. `LedgerError` if it was joined with another account, or abandoned. A study that has
         finished can be looked at, and says so.
         """
         with self._file.writing() as tables:
@@ -132,13 +141,13 @@ class Book:
             before = table.study_of(tables, account.study).account
             if not account.same(before):
                 party = f" by {before.party!r}" if before.party != account.party else ""
-                raise BookError(
+                raise LedgerError(
                     f"study {account.title!r} was joined before{party} on other terms: dataset {before.dataset!r}, trust "
                     f"{before.trust!r}, epsilon {before.epsilon}, delta {before.delta}; what was joined cannot be changed"
                 )
             standing = known[1]
             if standing.state == "abandoned":
-                raise BookError(f"study {account.title!r} was closed for good and cannot be joined again")
+                raise LedgerError(f"study {account.title!r} was closed for good and cannot be joined again")
             if standing.state == "open":
                 self._hold_to(life, account, standing, tables)
             (secret,) = tables.execute("SELECT secret FROM studies WHERE study = ?", (account.study,)).fetchone()
@@ -146,7 +155,7 @@ class Book:
             return Opened(False, secret or b"", entries, finished=standing.state == "finished")
 
     def lock(self, study: str) -> AbstractContextManager[None]:
-        """Hold `study` for this process alone; `BookError` that names it where another has it."""
+        """Hold `study` for this process alone; `LedgerError` that names it where another has it."""
         require_study(study)
         refusal = f"study {study[:16]} is run by another process here, and only one may run it at a time"
         return locked(self._file.path, study[:32], refusal)
@@ -164,7 +173,7 @@ class Book:
         """Write step `number`: what came, what will be said, and what it costs. Send only after this returned.
 
         On return all of it is on the disk; after any error none of it is. `BudgetExceeded` if it does not fit in what is
-        reserved, or in the life given when joining. `BookError` if this is not the next step (another process has gone on),
+        reserved, or in the life given when joining. `LedgerError` if this is not the next step (another process has gone on),
         the study is not open, or the disk refuses. With `keep=False` only digests are stored.
         """
         # Marked before the book is held: others wait for it meanwhile.
@@ -172,7 +181,7 @@ class Book:
         with self._file.writing() as tables:
             dataset, known = _open(table.standing_of(tables, study), study)
             if number != known.entries:
-                raise BookError(
+                raise LedgerError(
                     f"study {study[:16]} is at step {known.entries}, not {number}: another process has gone on with it; "
                     "nothing was written and nothing may leave"
                 )
@@ -231,7 +240,7 @@ class Book:
                 found.append(DatasetState.of(name, list(table.standings_of(tables, name).values()), life))
         return tuple(found)
 
-    def studies(self) -> tuple[StudyState, ...]:
+    def studies(self) -> tuple[StudyReplay, ...]:
         """Every study that was joined, in that order."""
         with self._file.looking() as tables:
             names = tables.execute("SELECT study FROM studies ORDER BY joined").fetchall()
@@ -243,7 +252,7 @@ class Book:
         with self._file.looking() as tables:
             return table.last_line(tables).hash
 
-    def lines(self) -> Iterator[Line]:
+    def lines(self) -> Iterator[Entry]:
         """Every line, in order, as they are; `verify` checks them."""
         number = 0
         while True:
@@ -255,11 +264,11 @@ class Book:
             yield from found
             number = found[-1].number
 
-    def verify(self, head: str | None = None) -> Line:
+    def verify(self, head: str | None = None) -> Entry:
         """Check everything: each hash, each balance added up anew, and stored bytes against their digests.
 
         Returns the last line: its number says how many there are, and its hash is the head to note down.
-        `head` is one noted earlier, and must be the hash of some line. `BookError` names the first line that is wrong.
+        `head` is one noted earlier, and must be the hash of some line. `LedgerError` names the first line that is wrong.
         Somebody who can write to the file can rewrite all of it, and an old copy put back is right in itself, though it has
         forgotten the charges since: only a `head` kept elsewhere tells.
         """
@@ -270,7 +279,7 @@ class Book:
             table.require_stored(tables, replay)
             return last
 
-    def _join(self, account: Account, standing: Standing, tables: table.Tables) -> Opened:
+    def _join(self, account: StudyBudget, standing: Standing, tables: table.Tables) -> Opened:
         self._require_own_name(tables, account.dataset)
         others = table.standings_of(tables, account.dataset)
         require_life(list(others.values()), standing, dataset=account.dataset, title=account.title)
@@ -285,12 +294,12 @@ class Book:
         """Refuse a name that people would take for another: its budget would be a second one for the same people."""
         for (name,) in tables.execute("SELECT dataset FROM prints UNION SELECT dataset FROM studies").fetchall():
             if name != dataset and alike(name, dataset):
-                raise BookError(
+                raise LedgerError(
                     f"there is a dataset {name!r} in this book, and {dataset!r} differs from it in nothing that one sees: use "
                     "the name that is there, or another"
                 )
 
-    def _hold_to(self, life: Budget | None, account: Account, known: Standing, tables: table.Tables) -> None:
+    def _hold_to(self, life: Budget | None, account: StudyBudget, known: Standing, tables: table.Tables) -> None:
         """From now on the study is held to `life`, which may have changed with the policy since it was joined."""
         standing, others = replace(known, life=life), table.standings_of(tables, account.dataset)
         rest = [found for study, found in others.items() if study != account.study]
@@ -311,7 +320,7 @@ class Book:
 def _open(known: tuple[str, Standing] | None, study: str) -> tuple[str, Standing]:
     require_study(study)
     if known is None:
-        raise BookError(f"study {study[:16]} was never joined; nothing was written and nothing may leave")
+        raise LedgerError(f"study {study[:16]} was never joined; nothing was written and nothing may leave")
     if known[1].state != "open":
-        raise BookError(f"study {study[:16]} is {known[1].state}; nothing was written and nothing may leave")
+        raise LedgerError(f"study {study[:16]} is {known[1].state}; nothing was written and nothing may leave")
     return known

@@ -18,8 +18,8 @@ from eigenveil.errors import EigenveilError
 
 __all__ = [
     "FIRST",
-    "BookError",
-    "Line",
+    "Entry",
+    "LedgerError",
     "canonical",
     "chained",
     "digest_of",
@@ -35,7 +35,7 @@ _VERSION: Final = 1
 _FIELDS: Final = ("number", "time", "kind", "study", "dataset", "body")
 
 
-class BookError(EigenveilError):
+class LedgerError(EigenveilError):
     """The book cannot do this: another file, another version, damaged, in use, or without room. Nothing was written."""
 
 
@@ -58,13 +58,13 @@ def digest_of(key: bytes, data: bytes) -> dict[str, Any]:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Line:
+class Entry:
     """One line: its `number` from 1, when and what kind it is, which study and dataset it is about, and what it says.
 
     `time` is for people. Nothing is decided by it, and a clock that jumps changes no order and no budget.
 
-    >>> first = Line.after(None, kind="note", body={"words": "hello"})
-    >>> second = Line.after(first, kind="note", body={"words": "again"})
+    >>> first = Entry.after(None, kind="note", body={"words": "hello"})
+    >>> second = Entry.after(first, kind="note", body={"words": "again"})
     >>> second.number, second.hash == second.sealed(first.hash), second.hash == second.sealed(FIRST)
     (2, True, False)
     """
@@ -80,13 +80,13 @@ class Line:
     @classmethod
     def after(
         cls,
-        previous: "Line | None",
+        previous: "Entry | None",
         *,
         kind: str,
         body: Mapping[str, Any],
         study: str | None = None,
         dataset: str | None = None,
-    ) -> "Line":
+    ) -> "Entry":
         """The line that follows `previous`, sealed."""
         number, before = (1, FIRST) if previous is None else (previous.number + 1, previous.hash)
         unsealed = cls(number, _now(), kind, study, dataset, body, "")
@@ -112,19 +112,19 @@ def seal(previous: str, body: str, number: int, time: str, kind: str, study: str
     return hashlib.sha256(f'{previous}{{"body":{body},{rest[1:]}'.encode()).hexdigest()
 
 
-def chained(lines: Iterable[Line]) -> Iterator[Line]:
-    """The same lines; `BookError` at the first that has not the number or the hash it must have."""
+def chained(lines: Iterable[Entry]) -> Iterator[Entry]:
+    """The same lines; `LedgerError` at the first that has not the number or the hash it must have."""
     before = FIRST
     for number, line in enumerate(lines, start=1):
         if line.number != number:
-            raise BookError(f"line {number} is missing: line {line.number} stands in its place")
+            raise LedgerError(f"line {number} is missing: line {line.number} stands in its place")
         if line.hash != line.sealed(before):
-            raise BookError(f"line {number} ({line.kind}) was changed, or a line before it: its hash does not follow")
+            raise LedgerError(f"line {number} ({line.kind}) was changed, or a line before it: its hash does not follow")
         before = line.hash
         yield line
 
 
-def written_export(lines: Iterable[Line]) -> Iterator[str]:
+def written_export(lines: Iterable[Entry]) -> Iterator[str]:
     """An export, text by text: one JSON object for each line, and a last one with the head. Public facts only."""
     count, head = 0, FIRST
     for line in lines:
@@ -133,25 +133,25 @@ def written_export(lines: Iterable[Line]) -> Iterator[str]:
     yield canonical({"format": _FORMAT, "version": _VERSION, "lines": count, "head": head}) + "\n"
 
 
-def read_export(texts: Iterable[str]) -> Iterator[Line]:
+def read_export(texts: Iterable[str]) -> Iterator[Entry]:
     """The lines of an export, which must end with its head; they are not checked against each other here."""
     count, head = 0, FIRST
     ended = False
     for text in texts:
         if ended:
-            raise BookError("there is more behind the head of the export, which must be last")
+            raise LedgerError("there is more behind the head of the export, which must be last")
         try:
             found = json.loads(text)
         except (ValueError, RecursionError):
-            raise BookError(
+            raise LedgerError(
                 f"line {count + 1} of the export is not JSON: it was changed, or this is not an export"
             ) from None
         if isinstance(found, dict) and found.get("format") == _FORMAT:
             ended = True
             if found.get("version") != _VERSION:
-                raise BookError(f"the export is of version {found.get('version')!r}; this program reads {_VERSION}")
+                raise LedgerError(f"the export is of version {found.get('version')!r}; this program reads {_VERSION}")
             if (found.get("lines"), found.get("head")) != (count, head):
-                raise BookError(
+                raise LedgerError(
                     f"the export ends after line {count}, and its last line says otherwise: lines are missing"
                 )
             continue
@@ -159,7 +159,7 @@ def read_export(texts: Iterable[str]) -> Iterator[Line]:
         count, head = line.number, line.hash
         yield line
     if not ended:
-        raise BookError(f"the export has no head: it was cut off behind line {count}, or it is not an export")
+        raise LedgerError(f"the export has no head: it was cut off behind line {count}, or it is not an export")
 
 
 def _now() -> str:
@@ -170,11 +170,11 @@ def _now() -> str:
         return "unknown"
 
 
-def line_from(found: Any, *, number: int) -> Line:
-    """A line from plain values; `BookError` that names `number` where they are none."""
+def line_from(found: Any, *, number: int) -> Entry:
+    """A line from plain values; `LedgerError` that names `number` where they are none."""
     texts = ("time", "kind", "hash")
     try:
-        line = Line(**found)
+        line = Entry(**found)
         well = isinstance(line.number, int) and isinstance(line.body, dict)
         well = well and all(isinstance(getattr(line, name), str) for name in texts)
         well = well and all(value is None or isinstance(value, str) for value in (line.study, line.dataset))
@@ -182,5 +182,5 @@ def line_from(found: Any, *, number: int) -> Line:
     except (TypeError, ValueError, RecursionError):
         well = False
     if not well:
-        raise BookError(f"line {number} is not a line of a book")
+        raise LedgerError(f"line {number} is not a line of a book")
     return line

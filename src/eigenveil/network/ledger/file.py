@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Final, final
 
 from eigenveil.data.archive import whole_file
-from eigenveil.network.ledger.entries import BookError, Line, canonical
+from eigenveil.network.ledger.entries import Entry, LedgerError, canonical
 
-__all__ = ["BookFile", "add_line", "locked"]
+__all__ = ["LedgerFile", "add_line", "locked"]
 
 # "EvBk": what SQLite keeps in the header of the file to say whose it is.
 _APPLICATION: Final = 0x4576426B
@@ -63,7 +63,7 @@ _SETTINGS: Final = (
 
 
 @final
-class BookFile:
+class LedgerFile:
     """An open book: one connection, used by one thread at a time and by the process that opened it. Changes in place."""
 
     def __init__(
@@ -75,7 +75,7 @@ class BookFile:
         self._untouched, self._writes = untouched, writes
 
     @classmethod
-    def open(cls, path: Path, *, create: bool) -> "BookFile":
+    def open(cls, path: Path, *, create: bool) -> "LedgerFile":
         """Open the book at `path` to read and write; make it first if there is none and `create` says so."""
         path = _whole(path)
         if create and not path.exists():
@@ -91,12 +91,12 @@ class BookFile:
         return cls(path, connection, untouched=None, writes=True)
 
     @classmethod
-    def reading(cls, path: Path) -> "BookFile":
+    def reading(cls, path: Path) -> "LedgerFile":
         """Open the book at `path` so that neither it nor its folder is written to.
 
         A book that is in use, or was left by a crash, has a -wal file beside it and is read through that (mode=ro). Without
         one nobody has it open, and it is read as it is (immutable), without locks; so that this is sound, closing raises
-        `BookError` if the file was changed or taken into use meanwhile.
+        `LedgerError` if the file was changed or taken into use meanwhile.
         """
         path = _whole(path)
         _require_private(path)
@@ -117,7 +117,7 @@ class BookFile:
             if os.getpid() == self._process:
                 connection.close()
         if self._untouched is not None and self._untouched != _state_of(self.path):
-            raise BookError(f"{self.path} was taken into use while it was read; do it again")
+            raise LedgerError(f"{self.path} was taken into use while it was read; do it again")
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
@@ -125,7 +125,7 @@ class BookFile:
         with self._lock:
             connection = self._ready()
             if not self._writes:
-                raise BookError(f"{self.path} was opened to be read only")
+                raise LedgerError(f"{self.path} was opened to be read only")
             with self._transaction(connection, "BEGIN IMMEDIATE", "nothing was written and nothing may leave"):
                 yield connection
 
@@ -154,9 +154,9 @@ class BookFile:
 
     def _ready(self) -> sqlite3.Connection:
         if self._connection is None:
-            raise BookError(f"{self.path} is closed")
+            raise LedgerError(f"{self.path} is closed")
         if os.getpid() != self._process:
-            raise BookError(f"{self.path} was opened by another process; each process must open it itself")
+            raise LedgerError(f"{self.path} was opened by another process; each process must open it itself")
         return self._connection
 
     @contextmanager
@@ -170,7 +170,7 @@ class BookFile:
                 with contextlib.suppress(sqlite3.Error):
                     connection.execute("ROLLBACK")
             if isinstance(error, sqlite3.Error):
-                raise BookError(f"{self.path}: {_why(error)}; {otherwise}") from error
+                raise LedgerError(f"{self.path}: {_why(error)}; {otherwise}") from error
             raise
 
 
@@ -178,20 +178,20 @@ class BookFile:
 def locked(path: Path, name: str, refusal: str | None = None) -> Iterator[None]:
     """Hold a lock beside `path` that ends with this process, however it ends.
 
-    If another holds it: `BookError(refusal)`, or without a refusal wait for it.
+    If another holds it: `LedgerError(refusal)`, or without a refusal wait for it.
     """
     beside = path.with_name(f".{path.name}.{name}.lock")
     while True:
         try:
             handle = os.open(beside, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            raise BookError(f"{beside} cannot be made: {error.strerror}") from error
+            raise LedgerError(f"{beside} cannot be made: {error.strerror}") from error
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | (0 if refusal is None else fcntl.LOCK_NB))
         except OSError as error:
             os.close(handle)
             taken = isinstance(error, BlockingIOError) and refusal is not None
-            raise BookError(refusal if taken else f"{beside} cannot be locked: {error.strerror}") from error
+            raise LedgerError(refusal if taken else f"{beside} cannot be locked: {error.strerror}") from error
         # Who held it before may have removed the file between our two steps: then we hold what nobody else will look at.
         with contextlib.suppress(FileNotFoundError):
             if os.fstat(handle).st_ino == beside.stat().st_ino:
@@ -204,7 +204,7 @@ def locked(path: Path, name: str, refusal: str | None = None) -> Iterator[None]:
         os.close(handle)
 
 
-def add_line(connection: sqlite3.Connection, line: Line) -> None:
+def add_line(connection: sqlite3.Connection, line: Entry) -> None:
     """Write a line, inside a transaction."""
     row = (line.number, line.time, line.kind, line.study, line.dataset, canonical(line.body), line.hash)
     connection.execute("INSERT INTO lines VALUES (?, ?, ?, ?, ?, ?, ?)", row)
@@ -214,14 +214,14 @@ def _whole(path: Path) -> Path:
     # Through a link SQLite would keep the log beside the link, and two names of one book would not see each other.
     path = Path(path).resolve()
     if not path.parent.is_dir():
-        raise BookError(f"{path}: the folder {path.parent} does not exist")
+        raise LedgerError(f"{path}: the folder {path.parent} does not exist")
     return path
 
 
 def _make(path: Path) -> None:
     left = [path.name + ending for ending in _BESIDE if path.with_name(path.name + ending).exists()]
     if left:
-        raise BookError(
+        raise LedgerError(
             f"there is no {path}, but {' and '.join(left)} beside it: charges may be in there. Put the book back; "
             "if it is gone for good, move these away first"
         )
@@ -237,7 +237,7 @@ def _make(path: Path) -> None:
             connection.execute("INSERT INTO keys VALUES ('prints', ?)", (secrets.token_bytes(32),))
             # The random name makes the head of every book its own, from the first line on.
             add_line(
-                connection, Line.after(None, kind="book", body={"version": _VERSION, "name": secrets.token_hex(16)})
+                connection, Entry.after(None, kind="book", body={"version": _VERSION, "name": secrets.token_hex(16)})
             )
             connection.execute("COMMIT")
             # The file alone is renamed. Closing would write the log into it as well, and not say whether it could.
@@ -254,7 +254,7 @@ def _make(path: Path) -> None:
 
 
 def _connected(path: Path, how: str) -> sqlite3.Connection:
-    # Threads take turns by the lock of `BookFile`.
+    # Threads take turns by the lock of `LedgerFile`.
     return sqlite3.connect(
         f"{path.as_uri()}?{how}", uri=True, isolation_level=None, timeout=_WAIT_MS / 1000, check_same_thread=False
     )
@@ -265,7 +265,7 @@ def _settle(path: Path, connection: sqlite3.Connection) -> None:
         connection.execute(f"PRAGMA {name} = {value}").fetchall()
         (found,) = connection.execute(f"PRAGMA {name}").fetchone() or (None,)
         if found != wanted:
-            raise BookError(
+            raise LedgerError(
                 f"{path}: this SQLite cannot be set to {name} = {value} (it answers {found}), which a book needs"
             )
 
@@ -273,12 +273,12 @@ def _settle(path: Path, connection: sqlite3.Connection) -> None:
 def _require_private(path: Path) -> None:
     # The file is not opened to look at it: closing it again would drop the locks SQLite holds on it in this process.
     if not path.is_file():
-        raise BookError(f"{path} does not exist or is not a file")
+        raise LedgerError(f"{path} does not exist or is not a file")
     for name in (path.name, *(path.name + ending for ending in _BESIDE)):
         beside = path.with_name(name)
         with contextlib.suppress(FileNotFoundError):
             if beside.stat().st_mode & _OTHERS:
-                raise BookError(
+                raise LedgerError(
                     f"{beside} can be read or written by others, and it holds secrets of studies: chmod 600 {beside}"
                 )
 
@@ -287,12 +287,12 @@ def _require_book(path: Path, connection: sqlite3.Connection) -> None:
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if application != _APPLICATION:
-        raise BookError(f"{path} is not a book of Eigenveil")
+        raise LedgerError(f"{path} is not a book of Eigenveil")
     if version != _VERSION:
-        raise BookError(f"{path} is a book of version {version}; this program reads version {_VERSION}")
+        raise LedgerError(f"{path} is a book of version {version}; this program reads version {_VERSION}")
     found = connection.execute("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY rowid").fetchall()
     if [sql for (sql,) in found] != list(_SCHEMA):
-        raise BookError(f"{path} is damaged: its tables are not those of a book")
+        raise LedgerError(f"{path} is damaged: its tables are not those of a book")
 
 
 def _state_of(path: Path) -> tuple[int, int]:
@@ -306,9 +306,9 @@ def _as_book_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        raise BookError(f"{path} cannot be opened as a book: {_why(error)}") from error
+        raise LedgerError(f"{path} cannot be opened as a book: {_why(error)}") from error
     except OSError as error:
-        raise BookError(f"{path}: {error.strerror or type(error).__name__}") from error
+        raise LedgerError(f"{path}: {error.strerror or type(error).__name__}") from error
 
 
 @contextmanager

@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, final
 
 from eigenveil.errors import BudgetExceeded, require
-from eigenveil.network.ledger.budget import Account, Standing, State, Together
-from eigenveil.network.ledger.entries import BookError, Line, chained
+from eigenveil.network.ledger.budget import Standing, State, StudyBudget, Together
+from eigenveil.network.ledger.entries import Entry, LedgerError, chained
 from eigenveil.privacy.accounting import Budget, epsilon_of
 from eigenveil.privacy.ledger import Charge
 
-__all__ = ["BUDGET_KINDS", "DatasetState", "Replay", "StudyState", "charges_in"]
+__all__ = ["BUDGET_KINDS", "DatasetState", "Replay", "StudyReplay", "charges_in"]
 
 # The lines that change how a study stands. All others are for people.
 BUDGET_KINDS: Final = ("join", "life", "commit", "finish", "abandon")
@@ -24,10 +24,10 @@ _ENDS: Final[dict[str, State]] = {"finish": "finished", "abandon": "abandoned"}
 
 @final
 @dataclass(frozen=True, slots=True)
-class StudyState:
+class StudyReplay:
     """A study as the book has it: its account, when it was joined, and how it stands. Public facts only."""
 
-    account: Account
+    account: StudyBudget
     joined: str
     standing: Standing
 
@@ -92,16 +92,16 @@ class DatasetState:
 class Replay:
     """Balances worked out from lines, one after the other. Changes in place.
 
-    `BookError` names the first line that is wrong: its hash, its number, or what it says of a balance.
+    `LedgerError` names the first line that is wrong: its hash, its number, or what it says of a balance.
     """
 
     def __init__(self) -> None:
         self.standings: dict[str, Standing] = {}
         self.datasets: dict[str, dict[str, Standing]] = {}
         self._together: dict[str, Together] = {}
-        self.commits: dict[tuple[str, int], Line] = {}
+        self.commits: dict[tuple[str, int], Entry] = {}
 
-    def run(self, lines: Iterable[Line], *, head: str | None = None) -> Line:
+    def run(self, lines: Iterable[Entry], *, head: str | None = None) -> Entry:
         """Check all `lines`, and that the noted `head` is the hash of one of them. Returns the last."""
         last, found = None, head is None
         for line in chained(lines):
@@ -109,28 +109,28 @@ class Replay:
             last = line
             found = found or line.hash == head
         if last is None:
-            raise BookError("there is not a single line: the first says when the book was made")
+            raise LedgerError("there is not a single line: the first says when the book was made")
         if not found:
-            raise BookError(
+            raise LedgerError(
                 f"line {last.number} is the last, and no line has the noted head {str(head)[:80]}: lines were cut off the "
                 "end, an older copy was put back, lines were rewritten, or the head is of another book. Charges may have "
                 "been forgotten"
             )
         return last
 
-    def _add(self, line: Line) -> None:
+    def _add(self, line: Entry) -> None:
         if line.kind not in BUDGET_KINDS:
             return
         try:
             standing = self._stands(line)
         except BudgetExceeded as error:
-            raise BookError(f"line {line.number} ({line.kind}) breaks a budget: {error}") from None
+            raise LedgerError(f"line {line.number} ({line.kind}) breaks a budget: {error}") from None
         except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError):
-            raise BookError(f"line {line.number} ({line.kind}) does not follow from the lines before it") from None
+            raise LedgerError(f"line {line.number} ({line.kind}) does not follow from the lines before it") from None
         assert line.study is not None
         assert line.dataset is not None
         if line.body.get("standing") != standing.values():
-            raise BookError(
+            raise LedgerError(
                 f"line {line.number} ({line.kind}) states a balance that the lines before it do not add up to"
             )
         self.standings[line.study] = standing
@@ -139,18 +139,18 @@ class Replay:
             self._together[line.dataset] = Together.of(self.datasets[line.dataset].values())
         together = self._together[line.dataset]
         if line.body.get("together") != together.values():
-            raise BookError(f"line {line.number} ({line.kind}) states a sum over the dataset that is not the sum")
+            raise LedgerError(f"line {line.number} ({line.kind}) states a sum over the dataset that is not the sum")
         costs = standing.state == "open" and (line.kind != "commit" or line.body["charges"])
         if costs and not together.within(standing.life):
-            raise BookError(f"line {line.number} ({line.kind}) breaks the budget for the life of its dataset")
+            raise LedgerError(f"line {line.number} ({line.kind}) breaks the budget for the life of its dataset")
 
-    def _stands(self, line: Line) -> Standing:
+    def _stands(self, line: Entry) -> Standing:
         """How the study stands after `line`, worked out; any error of these kinds where the line cannot be."""
         if line.study is None or line.dataset is None:
             raise ValueError("a line about a budget must name a study and its dataset")
         body, known = line.body, self.standings.get(line.study)
         if line.kind == "join":
-            account = Account.of(line.study, line.dataset, body["account"])
+            account = StudyBudget.of(line.study, line.dataset, body["account"])
             life = Standing.of(body["standing"]).life
             require(known is None, "joined twice")
             return Standing(account.mu, account.beyond, life)

@@ -9,10 +9,10 @@ import sqlite3
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from eigenveil.network.ledger.budget import Account, Entry, Standing, Together
-from eigenveil.network.ledger.entries import FIRST, BookError, Line, canonical, digest_of, seal
+from eigenveil.network.ledger.budget import Standing, StudyBudget, StudyEntry, Together
+from eigenveil.network.ledger.entries import FIRST, Entry, LedgerError, canonical, digest_of, seal
 from eigenveil.network.ledger.file import add_line
-from eigenveil.network.ledger.replay import Replay, StudyState, charges_in
+from eigenveil.network.ledger.replay import Replay, StudyReplay, charges_in
 
 __all__ = [
     "Tables",
@@ -52,18 +52,18 @@ def key_of(tables: Tables) -> bytes:
 
 def append(
     tables: Tables, kind: str, body: Mapping[str, Any], *, study: str | None = None, dataset: str | None = None
-) -> Line:
+) -> Entry:
     """Write the next line and return it."""
-    line = Line.after(last_line(tables), kind=kind, body=body, study=study, dataset=dataset)
+    line = Entry.after(last_line(tables), kind=kind, body=body, study=study, dataset=dataset)
     add_line(tables, line)
     return line
 
 
-def last_line(tables: Tables) -> Line:
+def last_line(tables: Tables) -> Entry:
     """The last line of the book, whose hash is the head."""
     last = _one(tables, "ORDER BY this.number DESC LIMIT 1")
     if last is None:
-        raise BookError("the book is damaged: it has lost its first line; nothing was written and nothing may leave")
+        raise LedgerError("the book is damaged: it has lost its first line; nothing was written and nothing may leave")
     return last
 
 
@@ -74,7 +74,7 @@ def append_balance(
     standing: Standing,
     others: Mapping[str, Standing],
     body: Mapping[str, Any],
-) -> Line:
+) -> Entry:
     """Write a line after which a study stands as `standing` says; `account` is the study and its dataset.
 
     `others` are all studies of the dataset as they stood before, this one may be among them.
@@ -92,12 +92,12 @@ def standing_of(tables: Tables, study: str) -> tuple[str, Standing] | None:
     if line is None and row is None:
         return None
     if line is None or row is None or line.dataset != row[0]:
-        raise BookError(f"the book is damaged: its lines and its list of studies differ about study {study[:16]}")
+        raise LedgerError(f"the book is damaged: its lines and its list of studies differ about study {study[:16]}")
     return str(row[0]), standing_in(line)
 
 
 def standings_of(tables: Tables, dataset: str) -> dict[str, Standing]:
-    """How every study of a dataset stands; `BookError` unless they add up to what its last line says."""
+    """How every study of a dataset stands; `LedgerError` unless they add up to what its last line says."""
     last_lines = f"""{_LINE} WHERE this.number IN (SELECT (SELECT max(number) FROM lines AS this WHERE this.study = listed.study
         AND {_BALANCES}) FROM studies AS listed WHERE listed.dataset = ?)"""
     lines = [_followed(row) for row in tables.execute(last_lines, (dataset,)).fetchall()]
@@ -105,14 +105,14 @@ def standings_of(tables: Tables, dataset: str) -> dict[str, Standing]:
     last = last_of_dataset(tables, dataset)
     stated = None if last is None else last.body.get("together")
     if (found or stated is not None) and stated != Together.of(found.values()).values():
-        raise BookError(
+        raise LedgerError(
             f"the book is damaged: its studies of dataset {dataset!r} do not add up to what its last line says. "
             "Nothing was written and nothing may leave; see `eigenveil ledger verify`"
         )
     return found
 
 
-def last_of_dataset(tables: Tables, dataset: str, *, joins: bool = False) -> Line | None:
+def last_of_dataset(tables: Tables, dataset: str, *, joins: bool = False) -> Entry | None:
     """The last line that changed a balance of the dataset, or with `joins` the last that gave it a life."""
     more = "AND this.kind IN ('join', 'life')" if joins else ""
     return _one(tables, f"WHERE this.dataset = ? AND {_BALANCES} {more} ORDER BY this.number DESC LIMIT 1", dataset)
@@ -124,34 +124,34 @@ def together_of(tables: Tables, dataset: str) -> Together:
     try:
         return Together.read({} if last is None else last.body["together"])
     except (LookupError, TypeError, ValueError):
-        raise BookError(
+        raise LedgerError(
             f"the book is damaged: no line says what the studies of dataset {dataset!r} add up to"
         ) from None
 
 
-def study_of(tables: Tables, study: str) -> StudyState:
+def study_of(tables: Tables, study: str) -> StudyReplay:
     """A study that was joined: its account as its first line has it, and how it stands."""
     known = standing_of(tables, study)
     line = _one(tables, f"WHERE this.study = ? AND {_BALANCES} ORDER BY this.number LIMIT 1", study)
     if known is None or line is None or line.kind != "join":
-        raise BookError(f"the book is damaged: there is no line in which study {study[:16]} was joined")
+        raise LedgerError(f"the book is damaged: there is no line in which study {study[:16]} was joined")
     try:
-        account = Account.of(study, known[0], line.body["account"])
+        account = StudyBudget.of(study, known[0], line.body["account"])
     except (LookupError, TypeError, ValueError):
-        raise BookError(f"line {line.number} ({line.kind}) does not say what the study may spend") from None
-    return StudyState(account, line.time, known[1])
+        raise LedgerError(f"line {line.number} ({line.kind}) does not say what the study may spend") from None
+    return StudyReplay(account, line.time, known[1])
 
 
-def entries_of(tables: Tables, study: str) -> Iterator[Entry]:
-    """The steps of a study in order; the bytes are those whose digests were committed, or `BookError`."""
+def entries_of(tables: Tables, study: str) -> Iterator[StudyEntry]:
+    """The steps of a study in order; the bytes are those whose digests were committed, or `LedgerError`."""
     where = f"WHERE this.study = ? AND {_BALANCES} AND this.kind = 'commit' ORDER BY this.number"
     for number, row in enumerate(tables.execute(f"{_LINE} {where}", (study,)).fetchall()):
         line = _followed(row)
         if line.body["number"] != number:
-            raise BookError(f"the book is damaged: step {number} of study {study[:16]} is missing")
+            raise LedgerError(f"the book is damaged: step {number} of study {study[:16]} is missing")
         stored = list(_bytes_of(tables, line))
         kept = bool(stored)
-        yield Entry(number, stored[0] if kept else b"", tuple(stored[1:]), charges_in(line.body), kept)
+        yield StudyEntry(number, stored[0] if kept else b"", tuple(stored[1:]), charges_in(line.body), kept)
 
 
 def require_stored(tables: Tables, replay: Replay) -> None:
@@ -160,30 +160,30 @@ def require_stored(tables: Tables, replay: Replay) -> None:
     joined = {study: dataset for dataset, found in replay.datasets.items() for study in found}
     if listed != joined:
         wrong = sorted(study for study in {*listed, *joined} if listed.get(study) != joined.get(study))
-        raise BookError(f"the list of studies is not that of the lines: see study {wrong[0][:16]}")
+        raise LedgerError(f"the list of studies is not that of the lines: see study {wrong[0][:16]}")
     for study, number in tables.execute("SELECT DISTINCT study, number FROM stored").fetchall():
         if (study, number) not in replay.commits:
-            raise BookError(f"there are bytes of step {number} of study {study[:16]}, and no line tells of it")
+            raise LedgerError(f"there are bytes of step {number} of study {study[:16]}, and no line tells of it")
     pruned = dict(tables.execute("SELECT study, pruned FROM studies").fetchall())
     for (study, number), line in replay.commits.items():
         wanted = line.body["kept"] and replay.standings[study].state == "open" and number >= pruned[study]
         places = sum(1 for _ in _bytes_of(tables, line))
         if wanted and not places:
-            raise BookError(f"line {line.number} ({line.kind}) tells of bytes that should be stored and are gone")
+            raise LedgerError(f"line {line.number} ({line.kind}) tells of bytes that should be stored and are gone")
 
 
-def lines_after(tables: Tables, number: int, count: int) -> list[Line]:
+def lines_after(tables: Tables, number: int, count: int) -> list[Entry]:
     """Up to `count` lines after that number, as they are."""
     rows = tables.execute(f"{_LINE} WHERE this.number > ? ORDER BY this.number LIMIT ?", (number, count)).fetchall()
     return [line_in(row) for row in rows]
 
 
-def all_lines(tables: Tables) -> Iterator[Line]:
+def all_lines(tables: Tables) -> Iterator[Entry]:
     """Every line, as they are, one at a time."""
     for row in tables.execute(f"{_LINE} ORDER BY this.number"):
         line = line_in(row)
         if canonical(line.body) != row[_BODY]:
-            raise BookError(f"line {line.number} ({line.kind}) was changed: it is not written as lines are")
+            raise LedgerError(f"line {line.number} ({line.kind}) was changed: it is not written as lines are")
         yield line
 
 
@@ -191,57 +191,57 @@ def require_sound(tables: Tables) -> None:
     """What SQLite can say of its own file: that no page is broken and every index says what its table says."""
     (answer,) = tables.execute("PRAGMA integrity_check(1)").fetchone()
     if answer != "ok":
-        raise BookError(f"the file is damaged: {answer}")
+        raise LedgerError(f"the file is damaged: {answer}")
 
 
-def line_in(row: tuple[Any, ...]) -> Line:
-    """The line in a row of the table, as it is; `BookError` if it is none."""
+def line_in(row: tuple[Any, ...]) -> Entry:
+    """The line in a row of the table, as it is; `LedgerError` if it is none."""
     number, *texts = row[: len(_COLUMNS)]
     try:
         body = json.loads(row[_BODY])
     except (ValueError, TypeError, RecursionError):
         body = None
     if not isinstance(body, dict) or not all(text is None or isinstance(text, str) for text in texts):
-        raise BookError(f"line {number} is not a line of a book: it was changed")
-    return Line(**{**dict(zip(_COLUMNS, row, strict=False)), "body": body})
+        raise LedgerError(f"line {number} is not a line of a book: it was changed")
+    return Entry(**{**dict(zip(_COLUMNS, row, strict=False)), "body": body})
 
 
-def _bytes_of(tables: Tables, line: Line) -> Iterator[bytes]:
+def _bytes_of(tables: Tables, line: Entry) -> Iterator[bytes]:
     """What is stored of the step a line tells of, place by place: nothing, or all of it with the digests of the line."""
     digests = [line.body["came"], *line.body["said"]]
     step = (line.study, line.body["number"])
     found = tables.execute("SELECT place FROM stored WHERE study = ? AND number = ? ORDER BY place", step).fetchall()
     if found and found != [(place,) for place in range(len(digests))]:
-        raise BookError(f"line {line.number} ({line.kind}) tells of other bytes than are stored")
+        raise LedgerError(f"line {line.number} ({line.kind}) tells of other bytes than are stored")
     for (place,) in found:
         # One at a time: they can be large.
         one = "SELECT data FROM stored WHERE study = ? AND number = ? AND place = ?"
         (data,) = tables.execute(one, (*step, place)).fetchone()
         if not isinstance(data, bytes) or digest_of(key_of(tables), data) != digests[place]:
-            raise BookError(f"line {line.number} ({line.kind}) has the digest of other bytes than are stored")
+            raise LedgerError(f"line {line.number} ({line.kind}) has the digest of other bytes than are stored")
         yield data
 
 
-def _one(tables: Tables, where: str, *values: str) -> Line | None:
+def _one(tables: Tables, where: str, *values: str) -> Entry | None:
     row = tables.execute(f"{_LINE} {where}", values).fetchone()
     return None if row is None else _followed(row)
 
 
-def _followed(row: tuple[Any, ...]) -> Line:
+def _followed(row: tuple[Any, ...]) -> Entry:
     line = line_in(row)
     before = FIRST if line.number == 1 else row[-1]
     # The text of the body as it is stored, not as it would be written again: that is quicker, and stricter.
     if before is None or line.hash != seal(before, row[_BODY], line.number, *row[1:_BODY]):
-        raise BookError(
+        raise LedgerError(
             f"line {line.number} ({line.kind}) was changed, or the line before it: its hash does not follow. "
             "Nothing was written and nothing may leave; see `eigenveil ledger verify`"
         )
     return line
 
 
-def standing_in(line: Line) -> Standing:
+def standing_in(line: Entry) -> Standing:
     """How a study stands after `line`."""
     try:
         return Standing.of(line.body["standing"])
     except (LookupError, TypeError, ValueError):
-        raise BookError(f"line {line.number} ({line.kind}) does not say how the study stands") from None
+        raise LedgerError(f"line {line.number} ({line.kind}) does not say how the study stands") from None

@@ -22,7 +22,7 @@ from eigenveil.params import FederatedParams, GossipParams, checked, declared
 from eigenveil.params.declarations.gossip import MOST_EDGES
 from eigenveil.params.declarations.study import HubStudy, PeerStudy, said_in_file
 from eigenveil.params.tables import (
-    Line,
+    KeyLine,
     lines_of,
     refuse_unknown,
     settled,
@@ -164,7 +164,7 @@ class StudyFile:
             found |= {name: [_entry(place) for place in places]} if places else {}
         return found
 
-    def lines(self, section: str) -> Iterator[Line]:
+    def lines(self, section: str) -> Iterator[KeyLine]:
         """The keys of a table of parameters, with their values and what they mean."""
         return lines_of(self.params, section, leave=self._unsaid)
 

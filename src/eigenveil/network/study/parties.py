@@ -14,7 +14,7 @@ from eigenveil.estimators.gossip.parties import PeerParties
 from eigenveil.model import Model
 from eigenveil.network.study.file import StudyFile
 from eigenveil.params.declarations.study import said_in_file
-from eigenveil.tasks.fit.task import Found, Study
+from eigenveil.tasks.fit.task import Fit, FitResult
 
 __all__ = [
     "federated_model",
@@ -91,7 +91,7 @@ def _parties_of(study: StudyFile) -> Parties:
 
 def _require_room(study: StudyFile, parties: Parties) -> None:
     """Refuse a limit on messages that those of the study do not fit in: it would be found out when all have paid."""
-    assert isinstance(parties.study, Study)
+    assert isinstance(parties.study, Fit)
     dim, width = len(study.columns), parties.request.plan.width
     numbers = max(parties.study.extent().entries, dim * (max(width, parties.study.rank or 0) + 2))
     # Cards and letters of masks are a few hundred bytes for each site and turn.
@@ -125,18 +125,18 @@ def _peer_parties_of(study: StudyFile) -> PeerParties:
     )
 
 
-def found_in(parties: Parties, arrays: tuple[Any, ...]) -> Found:
+def found_in(parties: Parties, arrays: tuple[Any, ...]) -> FitResult:
     """What the hub says was found; a `ValueError` for an answer that cannot be one."""
-    assert isinstance(parties.study, Study)
+    assert isinstance(parties.study, Fit)
     return parties.study.found(arrays)
 
 
-def federated_model(study: StudyFile, parties: Parties, found: Found, *, sites: int, rounds: int | None) -> Model:
+def federated_model(study: StudyFile, parties: Parties, found: FitResult, *, sites: int, rounds: int | None) -> Model:
     """The model of a finished study, with the guarantee as the party that makes it can vouch for it.
 
     Nobody knows all bytes that were sent, and a site does not know the number of rounds.
     """
-    assert isinstance(parties.study, Study)
+    assert isinstance(parties.study, Fit)
     weights = (1.0, math.sqrt(sites))
     return model_of(
         found.subspace,

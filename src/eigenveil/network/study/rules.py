@@ -12,8 +12,8 @@ from eigenveil.params.tables import missing
 from eigenveil.protocols.star.layout import star, tree
 
 if TYPE_CHECKING:
-    from eigenveil.estimators.federated.request import SitesRequest
-    from eigenveil.estimators.gossip.request import PeersRequest
+    from eigenveil.estimators.federated.request import FederatedSpec
+    from eigenveil.estimators.gossip.request import GossipSpec
     from eigenveil.network.study.file import StudyFile
     from eigenveil.protocols import Layout
 
@@ -170,7 +170,7 @@ def method_of(study: "StudyFile") -> str:
     return str(request.plan.method) if hasattr(request.plan, "method") else "segments"
 
 
-def request_of(study: "StudyFile") -> "SitesRequest | PeersRequest":
+def request_of(study: "StudyFile") -> "FederatedSpec | GossipSpec":
     """What the estimator makes of the study, in checked and public terms, without a row."""
     from eigenveil.estimators import GossipPCA
 

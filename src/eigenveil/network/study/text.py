@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from eigenveil.params.tables import Line
+from eigenveil.params.tables import KeyLine
 from eigenveil.params.toml import toml_value
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def _lines(study: "StudyFile") -> Iterator[str]:
             yield from _table(name, entry, f"{place.name}, pin {place.pin}", several=True)
 
 
-def section(name: str, lines: Iterable[Line]) -> Iterator[str]:
+def section(name: str, lines: Iterable[KeyLine]) -> Iterator[str]:
     """A table, with a comment above each key; nothing where it has none."""
     for at, one in enumerate(lines):
         yield from (f"\n[{name}]",) if at == 0 else ()

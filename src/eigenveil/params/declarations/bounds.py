@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from eigenveil.params.declarations.groups import BOUNDS, EPSILON, EPSILON_HELP, Budget, Person, Protection, Units
+from eigenveil.params.declarations.groups import (
+    BOUNDS,
+    EPSILON,
+    EPSILON_HELP,
+    BudgetParams,
+    PersonParams,
+    Protection,
+    Units,
+)
 from eigenveil.params.declare import Aloud, param, parameters
 from eigenveil.params.texts import numbers_from, pair_from
 from eigenveil.params.values import Expected, Numbers, as_float, real
@@ -31,7 +39,7 @@ def searched_from(text: str) -> str:
 
 
 @parameters(panel="Privacy")
-class SmallReleaseParams(Person, Protection, Budget):
+class SmallReleaseParams(PersonParams, Protection, BudgetParams):
     """What any release that prepares a fit has: a budget, and who is protected."""
 
     epsilon: float | None = param(

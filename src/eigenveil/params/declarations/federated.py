@@ -26,7 +26,7 @@ from eigenveil.params.declare import again, param, parameters
 from eigenveil.params.texts import numbers_from, share_from
 from eigenveil.params.values import Expected, fraction, number_or_share, pair_of, whole
 
-__all__ = ["FederatedParams", "Hub", "HubMethod", "PairBudget", "Rounds"]
+__all__ = ["FederatedParams", "HubMethod", "HubParams", "PairBudget", "Rounds"]
 
 
 def local_steps_of(value: Any) -> Any:
@@ -115,7 +115,7 @@ class PairBudget:
 
 
 @parameters(panel="Sites", section="tree")
-class Hub:
+class HubParams:
     """Who talks to whom, and who adds the noise."""
 
     topology: Literal["star", "tree"] = param(
@@ -231,7 +231,7 @@ class Rounds(Stopping):
 
 
 @parameters(panel="Method", section="task")
-class FederatedParams(Waiting, Rounds, HubMethod, Hub, Places, Protection, PooledBounds, PairBudget):
+class FederatedParams(Waiting, Rounds, HubMethod, HubParams, Places, Protection, PooledBounds, PairBudget):
     """The parameters of `FederatedPCA`."""
 
     n_components: int = param(

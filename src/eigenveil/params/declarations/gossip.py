@@ -10,7 +10,7 @@ from eigenveil.params.declarations.groups import (
     NAME,
     OFFLINE,
     TRUST_LIMIT,
-    Budget,
+    BudgetParams,
     Places,
     PooledBounds,
     Protection,
@@ -103,7 +103,7 @@ class Peers:
 
 
 @parameters(panel="Method", section="task")
-class GossipParams(Waiting, Stopping, Peers, Places, Protection, PooledBounds, Budget):
+class GossipParams(Waiting, Stopping, Peers, Places, Protection, PooledBounds, BudgetParams):
     """The parameters of `GossipPCA`."""
 
     n_components: int = param(

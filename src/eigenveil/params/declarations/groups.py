@@ -40,8 +40,8 @@ __all__ = [
     "SHARE_IN_FILE",
     "TRUST_LIMIT",
     "Bounds",
-    "Budget",
-    "Person",
+    "BudgetParams",
+    "PersonParams",
     "Places",
     "PooledBounds",
     "Protection",
@@ -100,7 +100,7 @@ METHOD_LIMIT: Final = Limit(
 
 
 @parameters(panel="Privacy", section="privacy")
-class Budget:
+class BudgetParams:
     """What one fit may cost."""
 
     epsilon: float | None = param(
@@ -155,7 +155,7 @@ class Protection(Relation, Seed):
 
 
 @parameters(panel="Privacy", section="task")
-class Person:
+class PersonParams:
     """Who a person is, where all rows are at one place."""
 
     person: Any = param(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Final, Literal
 
-from eigenveil.params.declarations.groups import Budget, Relation
+from eigenveil.params.declarations.groups import BudgetParams, Relation
 from eigenveil.params.declare import declared, param, parameters
 from eigenveil.params.texts import bytes_from, numbers_from, share_from
 from eigenveil.params.values import Expected, Numbers, fraction, length, number_or_share, real, whole
@@ -61,12 +61,12 @@ class _Cost:
     """What the fit may cost, and what it finds privately. A plan without a budget has nothing to say."""
 
     epsilon: float = param(
-        declared(Budget)["epsilon"].param.help,
+        declared(BudgetParams)["epsilon"].param.help,
         check=real("positive and finite", lambda number: 0 < number < math.inf),
         missing="Try {epsilon=1}: a plan says what it would buy.",
     )
     delta: float = param(
-        declared(Budget)["delta"].param.help,
+        declared(BudgetParams)["delta"].param.help,
         check=fraction,
         missing="It must be well below one over the number of people.",
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from eigenveil.params.declarations.federated import FederatedParams, Hub, PairBudget, Rounds
+from eigenveil.params.declarations.federated import FederatedParams, HubParams, PairBudget, Rounds
 from eigenveil.params.declarations.gossip import GossipParams, Peers
 from eigenveil.params.declarations.groups import Places, PooledBounds, Protection, Waiting
 from eigenveil.params.declare import again, declared, param, parameters
@@ -33,7 +33,7 @@ class AnyMethod:
 
 
 @parameters(panel="Method", section="task")
-class SimulateParams(Waiting, Rounds, AnyMethod, Peers, Hub, Places, Protection, PooledBounds, PairBudget):
+class SimulateParams(Waiting, Rounds, AnyMethod, Peers, HubParams, Places, Protection, PooledBounds, PairBudget):
     """The parameters of `eigenveil simulate`. Without a graph there is a hub."""
 
     n_components: int = again(FederatedParams, "n_components")

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 from eigenveil.errors import ParameterError, Words
 from eigenveil.params.declarations.federated import FederatedParams
 from eigenveil.params.declarations.gossip import GRAPHS, PEERS, GossipParams
-from eigenveil.params.declarations.groups import NAME, Budget, Seed, Waiting
+from eigenveil.params.declarations.groups import NAME, BudgetParams, Seed, Waiting
 from eigenveil.params.declare import again, composed, declared, param, parameters
 from eigenveil.params.tables import shown_in_file
 from eigenveil.params.texts import bytes_from, text_of
@@ -180,7 +180,7 @@ NewStudy: Final = composed(
             "or decay:4 (FedPower (3.15))."
         },
         epsilon={
-            "help": declared(Budget)["epsilon"].param.help
+            "help": declared(BudgetParams)["epsilon"].param.help
             + " A pair such as 3,1 with {trust=both}: against the hub, and "
             "against everybody else.",
         },

@@ -8,10 +8,10 @@ from eigenveil.errors import ParameterError, require_param
 from eigenveil.plan.choose.sites import plan_sites
 from eigenveil.plan.forecast.facts import METHODS, Facts, Setting, methods_for, parts_of
 from eigenveil.plan.forecast.instead import FAIR, others_that_would_do
-from eigenveil.plan.forecast.outlook import Outlook, outlook
+from eigenveil.plan.forecast.outlook import Forecast, outlook
 from eigenveil.plan.forecast.params import FitParams
 
-__all__ = ["Advice", "Verdict", "advise"]
+__all__ = ["Recommendation", "Verdict", "advise"]
 
 # Captured variances closer than this are equally good.
 _ALIKE: Final = 0.02
@@ -27,18 +27,18 @@ Verdict = Literal["works", "hopeless", "needless", "refused"]
 
 @final
 @dataclass(frozen=True, slots=True)
-class Advice:
+class Recommendation:
     """All `outlooks`, best first and refused ones last; the `best` to take, None where all are refused; the `verdict`; `reasons`,
     of which the first says the verdict, and what would work `instead`, or better, both in full sentences."""
 
-    outlooks: tuple[Outlook, ...]
-    best: Outlook | None
+    outlooks: tuple[Forecast, ...]
+    best: Forecast | None
     verdict: Verdict
     reasons: tuple[str, ...]
     instead: tuple[str, ...]
 
     @property
-    def chosen(self) -> Outlook | None:
+    def chosen(self) -> Forecast | None:
         """What to do, None where nothing is worth its budget."""
         return self.best if self.verdict == "works" else None
 
@@ -48,7 +48,9 @@ class Advice:
         return None if self.chosen is None else self.chosen.params
 
 
-def advise(facts: Facts, *, methods: Sequence[str] | None = None, watch: Callable[[str], None] | None = None) -> Advice:
+def advise(
+    facts: Facts, *, methods: Sequence[str] | None = None, watch: Callable[[str], None] | None = None
+) -> Recommendation:
     """Compare `methods`, all that are acceptable unless given, and choose one. `watch` is told which one is looked at.
 
     Within a setting the choice is that of method="auto", unless limits forbid it.
@@ -66,7 +68,7 @@ def advise(facts: Facts, *, methods: Sequence[str] | None = None, watch: Callabl
     for name in names:
         if name not in METHODS:
             raise ParameterError(f"{{methods}} must be of {', '.join(METHODS)}, got {{@name}}", name=name)
-    found: list[Outlook] = []
+    found: list[Forecast] = []
     for name in names:
         if watch is not None:
             watch(name)
@@ -74,17 +76,17 @@ def advise(facts: Facts, *, methods: Sequence[str] | None = None, watch: Callabl
     found.sort(key=lambda one: (one.refused != "", -one.captured.value))
     open_to_us = [one for one in found if not one.refused]
     if not open_to_us:
-        return Advice(tuple(found), None, "refused", tuple(_all_refused(found)), ())
+        return Recommendation(tuple(found), None, "refused", tuple(_all_refused(found)), ())
     best = _preferred(facts, open_to_us)
     verdict = _verdict(best)
     reasons = _reasons(facts, best, found) if verdict == "works" else _why_not(facts, verdict, best, found)
     # Where random directions are fair already, more budget would not make an answer worth more.
     wanting = verdict == "hopeless" or (verdict == "works" and best.captured.value < FAIR)
     instead = others_that_would_do(facts, best.method) if wanting else ()
-    return Advice(tuple(found), best, verdict, tuple(reasons), tuple(instead))
+    return Recommendation(tuple(found), best, verdict, tuple(reasons), tuple(instead))
 
 
-def _verdict(one: Outlook) -> Verdict:
+def _verdict(one: Forecast) -> Verdict:
     """Whether it finds clearly more than nothing."""
     value, nothing = one.captured.value, one.nothing
     if value - nothing >= _CLEAR * (1 - nothing):
@@ -92,7 +94,7 @@ def _verdict(one: Outlook) -> Verdict:
     return "needless" if nothing >= FAIR else "hopeless"
 
 
-def _preferred(facts: Facts, outlooks: Sequence[Outlook]) -> Outlook:
+def _preferred(facts: Facts, outlooks: Sequence[Forecast]) -> Forecast:
     """Of the settings that are as good as the best, the one that trusts fewest; in it what "auto" takes, or the best."""
     most = outlooks[0].captured.value
     alike = [one for one in outlooks if one.captured.value >= most - _ALIKE]
@@ -124,15 +126,15 @@ def _source(facts: Facts) -> str:
     return f"All of this rests on the spectrum: {facts.spectrum.source}."
 
 
-def _all_refused(outlooks: Sequence[Outlook]) -> list[str]:
+def _all_refused(outlooks: Sequence[Forecast]) -> list[str]:
     return ["No method is left within these limits.", *(f"{one.method}: {one.refused}." for one in outlooks)]
 
 
-def _why_not(facts: Facts, verdict: Verdict, best: Outlook, outlooks: Sequence[Outlook]) -> list[str]:
+def _why_not(facts: Facts, verdict: Verdict, best: Forecast, outlooks: Sequence[Forecast]) -> list[str]:
     return [*_said(facts, verdict, best), *_left_out(best, outlooks), _source(facts)]
 
 
-def _said(facts: Facts, verdict: Verdict, best: Outlook) -> list[str]:
+def _said(facts: Facts, verdict: Verdict, best: Forecast) -> list[str]:
     if verdict == "needless":
         return [
             f"There is nothing to find here: directions drawn at random have {best.nothing:.2f} of the variance that the best "
@@ -147,7 +149,7 @@ def _said(facts: Facts, verdict: Verdict, best: Outlook) -> list[str]:
     ]
 
 
-def _reasons(facts: Facts, chosen: Outlook, outlooks: Sequence[Outlook]) -> list[str]:
+def _reasons(facts: Facts, chosen: Forecast, outlooks: Sequence[Forecast]) -> list[str]:
     said = [
         f"{chosen.method} should capture {chosen.captured} of the variance that the best {_directions(facts.rank)} have, with a "
         f"largest sine of {chosen.sine}; directions drawn at random would capture {chosen.nothing:.2f}.",
@@ -175,13 +177,13 @@ def _reasons(facts: Facts, chosen: Outlook, outlooks: Sequence[Outlook]) -> list
     return [*said, _source(facts)]
 
 
-def _left_out(chosen: Outlook, outlooks: Sequence[Outlook]) -> list[str]:
+def _left_out(chosen: Forecast, outlooks: Sequence[Forecast]) -> list[str]:
     """What limits cost."""
     better = [one for one in outlooks if one.refused and one.captured.value > chosen.captured.value + _ALIKE]
     return [f"{one.method} would capture {one.captured.value:.2f}, but {one.refused}." for one in better[:3]]
 
 
-def _against_noise(facts: Facts, one: Outlook) -> str:
+def _against_noise(facts: Facts, one: Forecast) -> str:
     last = facts.people * float(facts.spectrum.values[facts.rank - 1])
     times = last / one.noise
     stands = f"{times:.3g} times" if times >= 1 else f"only {times:.2g} of"

@@ -21,7 +21,7 @@ from eigenveil.protocols.masked import require_survivors
 from eigenveil.tasks.fit.split import Extent, Split, split_budget
 from eigenveil.tracking.sums import MEAN_SHARE
 
-__all__ = ["Way", "way_of"]
+__all__ = ["MethodPlan", "way_of"]
 
 # Pair noise leaves its own a tenth of a per cent above what the fewest honest peers would need (`eigenveil.privacy.Pairing`).
 _PAIRED: Final = 1.001
@@ -40,7 +40,7 @@ _WORKING: Final = 6
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Way:
+class MethodPlan:
     """A method as it would be carried out. `split` divides the budget, and the components' noise is `louder` times that of one
     curator with the same budget; `neighbours` are those of its promise. `params`, `unknown` and all from `noise` on are as in
     `Outlook`."""
@@ -66,7 +66,7 @@ class Way:
         return self.louder / (mu * math.sqrt(self.split.main(steps)))
 
 
-def way_of(facts: Facts, method: str) -> Way:
+def way_of(facts: Facts, method: str) -> MethodPlan:
     """How `method` would go about a fit of which these `facts` are known.
 
     >>> from eigenveil.plan.spectrum import Spectrum
@@ -88,7 +88,7 @@ def _promise(setting: Setting, facts: Facts, neighbours: Neighbours) -> str:
     return f"each person, {against}: {budget}"
 
 
-def _sums(facts: Facts, setting: Setting, name: str) -> Way:
+def _sums(facts: Facts, setting: Setting, name: str) -> MethodPlan:
     """A method whose rows are at one place, at sites or at peers."""
     split = split_budget(
         mean=facts.center == "private",
@@ -120,7 +120,7 @@ def _sums(facts: Facts, setting: Setting, name: str) -> Way:
     )
     method = f"{setting}/{name}"
     params = params_of(facts, method, plan, facts.neighbours)
-    return Way(
+    return MethodPlan(
         method,
         params,
         unknown_of(facts, params),
@@ -210,7 +210,7 @@ def _louder(facts: Facts, setting: Setting, name: str, split: Split, extent: Ext
     return 1.0, ""
 
 
-def _stream(facts: Facts, name: str) -> Way:
+def _stream(facts: Facts, name: str) -> MethodPlan:
     near = facts.neighbours if facts.neighbours.count_is_public else Neighbours.ZERO_OUT
     oversample = max(10, facts.rank)
     split = Split(STREAM_MEAN_SHARES if facts.center == "private" else (), 0.0, 0.0)
@@ -243,7 +243,7 @@ def _stream(facts: Facts, name: str) -> Way:
     if name == "sync" and plan.way == "slices":
         refused = refused or "all pairs of columns do not fit in memory, so it would be released block by block"
     params = params_of(facts, f"stream/{name}", plan, near)
-    return Way(
+    return MethodPlan(
         f"stream/{name}",
         params,
         unknown_of(facts, params),
@@ -266,7 +266,7 @@ def _attempt(planned: Callable[[int | None], StreamPlan], limit: int | None) -> 
         return planned(1 << 62), str(error)
 
 
-def _noise(way: Way, facts: Facts) -> float:
+def _noise(way: MethodPlan, facts: Facts) -> float:
     """The spectral norm to expect of the noise on the Gram matrix, in units of row_bound^2."""
     scale = way.multiplier(facts.budget.mu, min(2, len(way.split.mean))) * gram_sensitivity(1.0, way.neighbours)
     plan, dim = way.plan, facts.dim
@@ -281,7 +281,7 @@ def _noise(way: Way, facts: Facts) -> float:
     return scale / math.sqrt(plan.shares[-1]) * (math.sqrt(dim) + math.sqrt(plan.width))
 
 
-def _refused(way: Way, facts: Facts) -> str:
+def _refused(way: MethodPlan, facts: Facts) -> str:
     setting, _ = parts_of(way.method)
     if setting not in facts.settings:
         alone = facts.sites == 1 and setting not in ("curator", "stream")

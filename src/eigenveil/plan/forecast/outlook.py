@@ -15,7 +15,7 @@ from eigenveil.plan.forecast.params import FitParams, call_of
 from eigenveil.plan.forecast.trials import Trial, tried
 from eigenveil.privacy import Budget
 
-__all__ = ["Interval", "Outlook", "curve", "outlook"]
+__all__ = ["Forecast", "Interval", "curve", "outlook"]
 
 # Nine of ten lie within so many deviations, and no interval is narrower than this on either side.
 _NINE_OF_TEN, _LEAST = 1.7, 0.005
@@ -48,7 +48,7 @@ class Interval:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Outlook:
+class Forecast:
     """What to expect of a `method`, which is named "setting/method", and what it takes.
 
     `captured` is the variance along the directions found over that along the best ones, 0 to 1; `sine` the largest between the
@@ -82,7 +82,7 @@ class Outlook:
         return call_of(self.params, self.unknown)
 
 
-def outlook(facts: Facts, method: str, *, fits: int | None = None, seed: int = 0) -> Outlook:
+def outlook(facts: Facts, method: str, *, fits: int | None = None, seed: int = 0) -> Forecast:
     """What to expect of `method`: the mean over some rehearsed `fits`, and how far apart they are.
 
     Where the spectrum is in doubt, more fits are rehearsed with others that it could be. The same `seed` draws the same noise
@@ -99,7 +99,7 @@ def outlook(facts: Facts, method: str, *, fits: int | None = None, seed: int = 0
     # What is released some columns at a time depends on which columns vary, and nobody knows that beforehand.
     sliced = isinstance(way.plan, StreamPlan) and way.plan.way == "slices" and facts.dim > _SLICE
     captured, sine = (_interval(plain[:, at], doubted[:, at], more=_BY_COLUMNS * sliced) for at in range(2))
-    return Outlook(
+    return Forecast(
         method=method,
         captured=captured,
         sine=sine,
@@ -115,7 +115,7 @@ def outlook(facts: Facts, method: str, *, fits: int | None = None, seed: int = 0
     )
 
 
-def curve(facts: Facts, method: str, epsilons: Sequence[float]) -> tuple[tuple[float, Outlook], ...]:
+def curve(facts: Facts, method: str, epsilons: Sequence[float]) -> tuple[tuple[float, Forecast], ...]:
     """The outlook at each epsilon, all else being the same: "what would epsilon = 2 buy me?"."""
     return tuple(
         (epsilon, outlook(replace(facts, budget=Budget(epsilon, facts.budget.delta)), method)) for epsilon in epsilons

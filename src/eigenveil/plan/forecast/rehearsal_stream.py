@@ -9,7 +9,7 @@ import numpy as np
 from eigenveil.linalg import Array, Subspace, merge, orthonormal
 from eigenveil.plan.forecast.rehearsal import Scene, gaussian
 from eigenveil.privacy import Domain, Noise
-from eigenveil.tracking import SlicedTracker, Terms
+from eigenveil.tracking import SlicedTracker, SumTerms
 
 __all__ = ["rehearse_blocks"]
 
@@ -52,7 +52,7 @@ def _released(scene: Scene, share: float, oversample: int, turn: Array, noise: N
     """
     rows = np.sqrt(scene.gram * share)[:, None] * turn.T
     radius = max(1.0, math.sqrt(float(scene.gram[0]) * share) * (1 + 1e-9))
-    terms = Terms(Domain(scene.dim, radius), scene.neighbours, center=False)
+    terms = SumTerms(Domain(scene.dim, radius), scene.neighbours, center=False)
     tracker = SlicedTracker(scene.rank, terms, oversample)
     found = tracker.step(tracker.start(scene.dim), rows, gaussian(scene.multiplier / radius**2, noise)).space
     return Subspace(turn.T @ found.basis, found.values)

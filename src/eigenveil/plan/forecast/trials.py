@@ -12,7 +12,7 @@ from eigenveil.plan.choose.gossip import SegmentsPlan
 from eigenveil.plan.choose.sites import SitesPlan
 from eigenveil.plan.choose.stream import StreamPlan
 from eigenveil.plan.forecast.facts import Facts
-from eigenveil.plan.forecast.methods import Way
+from eigenveil.plan.forecast.methods import MethodPlan
 from eigenveil.plan.forecast.rehearsal import Scene, found_center, judged, rehearse_segments, rehearse_sites
 from eigenveil.plan.forecast.rehearsal_stream import rehearse_blocks
 from eigenveil.plan.spectrum import Spectrum, condensed
@@ -63,7 +63,7 @@ class Trial:
     oversample: int
 
     @classmethod
-    def of(cls, facts: Facts, way: Way) -> Self:
+    def of(cls, facts: Facts, way: MethodPlan) -> Self:
         """The trial of a way to do it."""
         plan, split, merges = way.plan, way.split, False
         if isinstance(plan, StreamPlan):

@@ -1,6 +1,6 @@
 """Names, bytes and connections: one process talks to others over gRPC with mutual TLS. What the bytes mean is not known here.
 
-A `Switchboard` listens, dials, keeps what it dialled connected, and puts all that happens into one queue. Whoever is at the
+A `Transport` listens, dials, keeps what it dialled connected, and puts all that happens into one queue. Whoever is at the
 other end has shown a certificate that was expected there, and works on the same thing: it sent the same greeting.
 """
 
@@ -11,8 +11,8 @@ import os
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 from eigenveil.runtimes.grpc.credentials import Credentials
-from eigenveil.runtimes.grpc.events import Event, Got, Inbox, Joined, Left
+from eigenveil.runtimes.grpc.events import Got, Inbox, Joined, Left, TransportEvent
 from eigenveil.runtimes.grpc.timing import Timing
-from eigenveil.runtimes.grpc.transport import Switchboard
+from eigenveil.runtimes.grpc.transport import Transport
 
-__all__ = ["Credentials", "Event", "Got", "Inbox", "Joined", "Left", "Switchboard", "Timing"]
+__all__ = ["Credentials", "Got", "Inbox", "Joined", "Left", "Timing", "Transport", "TransportEvent"]

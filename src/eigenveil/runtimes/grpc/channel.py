@@ -11,14 +11,14 @@ from typing import Any, ClassVar, Final, final
 import grpc
 import grpc.aio
 
-__all__ = ["LOST", "Accepted", "Dialled", "Stream"]
+__all__ = ["LOST", "Accepted", "Channel", "Dialled"]
 
 _MOMENT: Final = 0.05
 LOST: Final = "the connection was lost"
 _BROKEN: Final = (grpc.RpcError, grpc.aio.BaseError, asyncio.InvalidStateError)
 
 
-class Stream(ABC):
+class Channel(ABC):
     """One end of a connection. Who `speaks_first` is the listener: a dialler that is turned away then reads why."""
 
     speaks_first: ClassVar[bool]
@@ -37,7 +37,7 @@ class Stream(ABC):
 
 
 @final
-class Accepted(Stream):
+class Accepted(Channel):
     """The end of the side that listened. Changes in place."""
 
     speaks_first = True
@@ -72,7 +72,7 @@ class Accepted(Stream):
 
 
 @final
-class Dialled(Stream):
+class Dialled(Channel):
     """The end of the side that dialled `address`. Changes in place.
 
     It writes only after it has read: a write to a call that is ended before it is connected would never come back.

@@ -1,4 +1,4 @@
-"""`Line`: one connection to one party, from the greeting to the farewell."""
+"""`Connection`: one connection to one party, from the greeting to the farewell."""
 
 import asyncio
 from asyncio import FIRST_COMPLETED
@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any, Final, final
 
-from eigenveil.runtimes.grpc.channel import Stream
+from eigenveil.runtimes.grpc.channel import Channel
 from eigenveil.runtimes.grpc.events import Got, Inbox
 from eigenveil.runtimes.grpc.frames import Bye, Incoming, Unfit, bye, cut, greeting_frame, is_greeting, parting
 
-__all__ = ["OTHER_STUDY", "Line", "Start"]
+__all__ = ["OTHER_STUDY", "Connection", "Start"]
 
 OTHER_STUDY: Final = "it works on another study or version"
 # Starts a task and keeps hold of it: asyncio alone would forget it.
@@ -18,7 +18,7 @@ Start = Callable[[Coroutine[Any, Any, bool]], "asyncio.Task[bool]"]
 
 
 @final
-class Line:
+class Connection:
     """One connection to `name`. Changes in place. It is over when `gone` is done, and `gone` then holds the reason.
 
     Each message is written by a task of its own, one after the other: whoever waits for `send` may be cancelled, and a message
@@ -28,7 +28,7 @@ class Line:
     def __init__(
         self,
         name: str,
-        stream: Stream,
+        stream: Channel,
         *,
         limit: int,
         inbox: Inbox,
@@ -51,7 +51,7 @@ class Line:
         """Whether a message is under way."""
         return self._job is not None and not self._job.done()
 
-    async def run(self, greeting: bytes, join: Callable[["Line"], Awaitable[bool]]) -> bool:
+    async def run(self, greeting: bytes, join: Callable[["Connection"], Awaitable[bool]]) -> bool:
         """Greet, `join` if both sides said the same, and take in messages until the end. Whatever happens, it is over then."""
         try:
             if await self._greet(greeting) and await join(self):

@@ -8,7 +8,7 @@ from typing import Any, Final, final
 
 from eigenveil.errors import require
 
-__all__ = ["Event", "Got", "Inbox", "Joined", "Left"]
+__all__ = ["Got", "Inbox", "Joined", "Left", "TransportEvent"]
 
 # What an event costs beside its data, so that a flood of empty messages is bounded as well.
 _COST: Final = 512
@@ -45,7 +45,7 @@ class Got:
     data: bytes = field(repr=False)
 
 
-Event = Joined | Left | Got
+TransportEvent = Joined | Left | Got
 
 
 @final
@@ -55,7 +55,7 @@ class Inbox:
     Each sender may have `room` bytes waiting; whoever puts a message in waits for that first, and meanwhile reads nothing more
     from that sender. One message alone always has room, however long it is: its length was checked before.
 
-    >>> async def example() -> Event:
+    >>> async def example() -> TransportEvent:
     ...     inbox = Inbox(room=1000)
     ...     inbox.put(Joined("site 1"))
     ...     return await inbox.get()
@@ -66,7 +66,7 @@ class Inbox:
     def __init__(self, *, room: int) -> None:
         require(room > 0, f"room must be positive, got {room}")
         self._room = room
-        self._queue: asyncio.Queue[Event] = asyncio.Queue()
+        self._queue: asyncio.Queue[TransportEvent] = asyncio.Queue()
         self._waiting: Counter[str] = Counter()
         self._taken: dict[str, asyncio.Future[None]] = {}
 
@@ -74,15 +74,15 @@ class Inbox:
         """How many events wait."""
         return self._queue.qsize()
 
-    async def get(self) -> Event:
+    async def get(self) -> TransportEvent:
         """The next event, once there is one. May be cancelled at any time: nothing is lost."""
         return self._release(await self._queue.get())
 
-    def get_nowait(self) -> Event:
+    def get_nowait(self) -> TransportEvent:
         """The next event, or `asyncio.QueueEmpty`."""
         return self._release(self._queue.get_nowait())
 
-    def put(self, event: Event) -> None:
+    def put(self, event: TransportEvent) -> None:
         """Add an event; for a message, after `await room(...)`."""
         self._waiting[event.name] += _cost(event)
         self._queue.put_nowait(event)
@@ -95,7 +95,7 @@ class Inbox:
             waits: tuple[asyncio.Future[Any], ...] = (self._taken[name], gone)
             await asyncio.wait(waits, return_when=FIRST_COMPLETED)
 
-    def _release(self, event: Event) -> Event:
+    def _release(self, event: TransportEvent) -> TransportEvent:
         self._waiting[event.name] -= _cost(event)
         taken = self._taken.pop(event.name, None)
         if taken is not None:
@@ -103,5 +103,5 @@ class Inbox:
         return event
 
 
-def _cost(event: Event) -> int:
+def _cost(event: TransportEvent) -> int:
     return _COST + (len(event.data) if isinstance(event, Got) else 0)

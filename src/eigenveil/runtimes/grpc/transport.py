@@ -1,4 +1,4 @@
-"""`Switchboard`: who is connected, kept connected, and told in one queue."""
+"""`Transport`: who is connected, kept connected, and told in one queue."""
 
 import asyncio
 import contextlib
@@ -13,14 +13,14 @@ import grpc.aio
 
 from eigenveil.errors import require
 from eigenveil.protocols import wire
-from eigenveil.runtimes.grpc.channel import LOST, Accepted, Dialled, Stream
-from eigenveil.runtimes.grpc.connection import OTHER_STUDY, Line
+from eigenveil.runtimes.grpc.channel import LOST, Accepted, Channel, Dialled
+from eigenveil.runtimes.grpc.connection import OTHER_STUDY, Connection
 from eigenveil.runtimes.grpc.credentials import Credentials, dialling_options, host_and_port, listening_options
 from eigenveil.runtimes.grpc.events import Inbox, Joined, Left
 from eigenveil.runtimes.grpc.frames import LONGEST_GREETING, Bye
 from eigenveil.runtimes.grpc.timing import Backoff, Timing
 
-__all__ = ["Switchboard"]
+__all__ = ["Transport"]
 
 # The number is that of the frames: who speaks others is told that the method is unknown.
 _SERVICE, _METHOD = "eigenveil.Line1", "Talk"
@@ -31,7 +31,7 @@ _SLOW: Final = {OTHER_STUDY, Bye.WORDS[Bye.REPLACED], Bye.WORDS[Bye.CROSSED]}
 
 
 @final
-class Switchboard:
+class Transport:
     """The connections of the party `me`. Changes in place; belongs to the event loop in which it is used.
 
     All that happens is in `events`: `Joined`, `Left` and whole messages as `Got`. `greeting` (at most 4096 bytes) says what this
@@ -60,10 +60,10 @@ class Switchboard:
         self.refused: list[str] = []
         self._credentials, self._greeting = credentials, greeting
         self._timing = Timing() if timing is None else timing
-        self._lines: dict[str, Line] = {}
-        self._greeted: dict[str, Line] = {}
+        self._lines: dict[str, Connection] = {}
+        self._greeted: dict[str, Connection] = {}
         self._dialled: set[str] = set()
-        self._open: set[Line] = set()
+        self._open: set[Connection] = set()
         self._tasks: set[asyncio.Task[bool]] = set()
         self._server: grpc.aio.Server | None = None
         self._closing = asyncio.Event()
@@ -196,14 +196,14 @@ class Switchboard:
                 await asyncio.wait_for(self._closing.wait(), backoff.next(slowly=line.gone.result() in _SLOW))
         return True
 
-    def _line(self, name: str, stream: Stream) -> Line:
+    def _line(self, name: str, stream: Channel) -> Connection:
         counts = {"sent": self.sent, "received": self.received}
-        line = Line(name, stream, limit=self.limit, inbox=self.events, start=self._start, **counts)
+        line = Connection(name, stream, limit=self.limit, inbox=self.events, start=self._start, **counts)
         self._open.add(line)
         line.gone.add_done_callback(lambda _: self._left(line))
         return line
 
-    def _run(self, line: Line) -> "asyncio.Task[bool]":
+    def _run(self, line: Connection) -> "asyncio.Task[bool]":
         def late() -> None:
             if line.joined_at is None:
                 line.drop(f"no answer within {self._timing.patience:g} s")
@@ -212,7 +212,7 @@ class Switchboard:
         line.gone.add_done_callback(lambda _: timer.cancel())
         return self._start(line.run(self._greeting, self._join))
 
-    async def _join(self, line: Line) -> bool:
+    async def _join(self, line: Connection) -> bool:
         await self.events.room(line.name, 0, line.gone)
         if line.gone.done() or self._closing.is_set():
             return False
@@ -229,7 +229,7 @@ class Switchboard:
         self.events.put(Joined(line.name))
         return True
 
-    def _left(self, line: Line) -> None:
+    def _left(self, line: Connection) -> None:
         """`line` is over."""
         name, why = line.name, line.gone.result()
         self._open.discard(line)
@@ -245,7 +245,7 @@ class Switchboard:
                 self.events.put(Left(name, why))
             self.trouble[name] = why
 
-    def _leave(self, line: Line, why: str) -> None:
+    def _leave(self, line: Connection, why: str) -> None:
         del self._lines[line.name]
         if not self._closing.is_set():
             self.trouble[line.name] = why

@@ -1,4 +1,4 @@
-"""`WholeFit`: a fit from its first release to its last as one task, and what carriers must know of it before it begins. `Study`:
+"""`WholeFit`: a fit from its first release to its last as one task, and what carriers must know of it before it begins. `Fit`:
 the one that finds components. The mean, the components, and the small totals beside them, turn by turn.
 
 Written once, it is carried by a curator who holds all rows, by sites around a hub, in a tree, or by peers. What each stage may
@@ -23,7 +23,7 @@ from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tasks.fit.center import Center, CenterSearch
 from eigenveil.tasks.fit.split import Extent, Split
 
-__all__ = ["Found", "Setting", "Study", "StudyState", "WholeFit"]
+__all__ = ["Fit", "FitResult", "FitState", "Setting", "WholeFit"]
 
 Stage = Literal["mean", "components", "totals", "done"]
 AnyTask = Task[Any, Any, Any]
@@ -62,7 +62,7 @@ class WholeFit(Task[State, Part, Result]):
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Found:
+class FitResult:
     """What a study released: directions, total sum of squares, number of people, the center and the steps it took to find it.
 
     `tied` says that other directions have an equal claim, `at_rest` that more turns would change little. `domain` is where rows
@@ -82,7 +82,7 @@ class Found:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class StudyState:
+class FitState:
     """How far a study has come. `inner` is the state of the stage's own task, and `people` how many the components are of, where
     that is public: sites may be gone when totals are asked for."""
 
@@ -99,7 +99,7 @@ class StudyState:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Study(WholeFit[StudyState, Any, Found]):
+class Fit(WholeFit[FitState, Any, FitResult]):
     """Rows within `bounds`, moved to `center`; `components` makes the task that finds the directions in a domain.
 
     `split` says what each stage may spend; the components take no more than `at_most`. `people` is the number of people where
@@ -129,15 +129,15 @@ class Study(WholeFit[StudyState, Any, Found]):
     _made: dict[str, tuple[Array | None, AnyTask]] = field(init=False, default_factory=dict)
     _good: list[Question] = field(init=False, default_factory=list)
 
-    def start(self) -> StudyState:
+    def start(self) -> FitState:
         """With the search for the mean, or where it is given, with the components."""
         if isinstance(self.center, str):
             search = self._search()
-            return StudyState("mean", search.start(), search.start())
+            return FitState("mean", search.start(), search.start())
         known = Center(self.center, self.people, 0, far=False)
-        return self._begun("components", StudyState("components", None, known))
+        return self._begun("components", FitState("components", None, known))
 
-    def ask(self, state: StudyState) -> Question:
+    def ask(self, state: FitState) -> Question:
         """The stage's own question, with the center before it."""
         inner = self._task(state.stage, state.center.center).ask(state.inner)
         if state.stage == "mean":
@@ -205,7 +205,7 @@ class Study(WholeFit[StudyState, Any, Found]):
         part = task.part(inner, arrays)
         return part if self.grid == 0 else task.gridded(inner, part, parts=self.grid)
 
-    def counted(self, state: StudyState, sites: tuple[str, ...]) -> StudyState:
+    def counted(self, state: FitState, sites: tuple[str, ...]) -> FitState:
         """The number of people at these sites, where that is public."""
         if self.sizes is None or self.people is None:
             return state
@@ -224,7 +224,7 @@ class Study(WholeFit[StudyState, Any, Found]):
         summed, asked, fraction = task.as_sum(inner)
         return summed, asked, fraction * self._fraction(question)
 
-    def advance(self, state: StudyState, total: Any, mechanism: Mechanism, *, stretch: float = 1.0) -> StudyState:
+    def advance(self, state: FitState, total: Any, mechanism: Mechanism, *, stretch: float = 1.0) -> FitState:
         """The stage's own task moved on; when it has its result, the next stage."""
         task = self._task(state.stage, state.center.center)
         through = self._portion(self.ask(state), mechanism)
@@ -252,7 +252,7 @@ class Study(WholeFit[StudyState, Any, Found]):
                     state, stage="done", inner=None, center=replace(state.center, people=people), trace=trace
                 )
 
-    def result(self, state: StudyState) -> Found | None:
+    def result(self, state: FitState) -> FitResult | None:
         """There after the last stage."""
         if state.stage != "done":
             return None
@@ -263,7 +263,7 @@ class Study(WholeFit[StudyState, Any, Found]):
 
     def _made_of(
         self, subspace: Subspace, trace: float, where: Center, tied: bool | None, at_rest: bool | None
-    ) -> Found:
+    ) -> FitResult:
         assert where.people is not None
         domain = self.bounds.around(where.center)
         scale = 0.0
@@ -271,15 +271,15 @@ class Study(WholeFit[StudyState, Any, Found]):
             spent = self.components_share(where.steps)
             scale = self.multiplier * gram_sensitivity(domain.radius, self.neighbours) / math.sqrt(spent)
         center = np.zeros(domain.dim) if where.center is None else where.center
-        return Found(subspace, trace, where.people, center, where.steps, domain, scale, tied, at_rest)
+        return FitResult(subspace, trace, where.people, center, where.steps, domain, scale, tied, at_rest)
 
-    def answer(self, result: Found) -> tuple[Array, ...]:
+    def answer(self, result: FitResult) -> tuple[Array, ...]:
         """Directions, their values, the center, and the numbers beside them."""
         words = [-1.0 if word is None else float(word) for word in (result.tied, result.at_rest)]
         numbers = np.array([result.trace, result.people, float(result.steps), *words])
         return (result.subspace.basis, result.subspace.values, result.center, numbers)
 
-    def found(self, arrays: tuple[Array, ...]) -> Found:
+    def found(self, arrays: tuple[Array, ...]) -> FitResult:
         """The result whose `answer` these are; a `ValueError` if they are nobody's."""
         require(len(arrays) == 4, f"an answer has 4 arrays, got {len(arrays)}")
         basis, values, center, numbers = (require_array(array, array.shape) for array in arrays)
@@ -299,13 +299,13 @@ class Study(WholeFit[StudyState, Any, Found]):
             *(None if word < 0 else bool(word) for word in (tied, at_rest)),
         )
 
-    def estimate(self, state: StudyState) -> Subspace | None:
+    def estimate(self, state: FitState) -> Subspace | None:
         """The directions as far as they are known."""
         if state.stage != "components":
             return state.subspace
         return self._task("components", state.center.center).estimate(state.inner)
 
-    def spread(self, state: StudyState) -> float | None:
+    def spread(self, state: FitState) -> float | None:
         """As the stage's own task says."""
         return state.spread
 
@@ -313,7 +313,7 @@ class Study(WholeFit[StudyState, Any, Found]):
         """The components alone: small totals take little and are for everybody."""
         return question.stage == "components"
 
-    def without(self, state: StudyState) -> StudyState | None:
+    def without(self, state: FitState) -> FitState | None:
         """Anew, where nothing was spent: rows that have gone are in the center and in every product so far."""
         return self.start() if self.begins_again else None
 
@@ -322,7 +322,7 @@ class Study(WholeFit[StudyState, Any, Found]):
         shares, rounds, size = self.products
         return Extent.of(self.split, dim=self.bounds.dim, shares=shares, rounds=rounds, size=size, at_most=self.at_most)
 
-    def with_noise(self, multiplier: float) -> "Study":
+    def with_noise(self, multiplier: float) -> "Fit":
         """The same study, where the noise is known to be of this size."""
         return replace(self, multiplier=multiplier)
 
@@ -330,7 +330,7 @@ class Study(WholeFit[StudyState, Any, Found]):
         """What the components may spend of the budget, when the mean was found in this many steps."""
         return min(self.split.main(steps), self.at_most)
 
-    def _after_components(self, state: StudyState, result: Subspace | Array) -> StudyState:
+    def _after_components(self, state: FitState, result: Subspace | Array) -> FitState:
         trace = state.trace
         if isinstance(result, Subspace):
             subspace = result
@@ -351,7 +351,7 @@ class Study(WholeFit[StudyState, Any, Found]):
             return None
         return self.rank < len(gram) and tie_at(top_eigen(gram, rank=self.rank + 1)[0], rank=self.rank)
 
-    def _begun(self, stage: Stage, state: StudyState) -> StudyState:
+    def _begun(self, stage: Stage, state: FitState) -> FitState:
         return replace(state, stage=stage, inner=self._task(stage, state.center.center).start())
 
     def _counted(self) -> bool:
