@@ -139,16 +139,7 @@ def find_bounds(X: Any, asked: FindBounds) -> FoundBounds:
 
 def place_of(release: SmallRelease, asked: ColumnBoundsParams) -> RowBounds:
     """Origin and scale, checked as those of a fit. The bound in it is infinite and never used."""
-    return RowBounds.check(
-        release.dim,
-        private=False,
-        row_bound=None,
-        column_bounds=None,
-        origin=asked.origin,
-        mean_bound=None,
-        scale=asked.scale,
-        sparse=release.rows.sparse,
-    )
+    return RowBounds.of(asked, release.dim, private=False, sparse=release.rows.sparse)
 
 
 @final

@@ -157,16 +157,7 @@ def released_spectrum(X: Any, asked: ReleaseSpectrum) -> ReleasedSpectrum:
         2 <= dim <= _MOST_COLUMNS,
         f"{{X}} has {dim} column(s), and a spectrum can be released of 2 to {_MOST_COLUMNS} columns",
     )
-    bounds = RowBounds.check(
-        dim,
-        private=True,
-        row_bound=asked.row_bound,
-        column_bounds=asked.column_bounds,
-        origin=asked.origin,
-        mean_bound=asked.mean_bound,
-        scale=asked.scale,
-        sparse=release.rows.sparse,
-    )
+    bounds = RowBounds.of(asked, dim, private=True, sparse=release.rows.sparse)
     # A bound is asked for in any case; without a budget nothing is claimed of it.
     bounds = replace(bounds, claimed=release.budget is not None)
     where = center_of(asked.center, dim)

@@ -142,19 +142,8 @@ def request_of(asked: FederatedParams, held: SiteInfo) -> FederatedSpec:
 def _bounds(
     asked: FederatedParams, dim: int, *, private: bool, sparse: bool, declared: DeclaredBounds | None = None
 ) -> RowBounds:
-    row_bound, mean_bound = asked.row_bound, asked.mean_bound
-    if declared is not None:
-        row_bound, mean_bound = declared.row_bound, declared.mean_bound
-    bounds = RowBounds.check(
-        dim,
-        private=private,
-        row_bound=row_bound,
-        column_bounds=asked.column_bounds,
-        origin=asked.origin,
-        mean_bound=mean_bound,
-        scale=asked.scale,
-        sparse=sparse,
-    )
+    instead = {} if declared is None else {"row_bound": declared.row_bound, "mean_bound": declared.mean_bound}
+    bounds = RowBounds.of(asked, dim, private=private, sparse=sparse, **instead)
     if private:
         bounds.require_addable()
     return bounds

@@ -351,16 +351,7 @@ class GossipPCA(GossipParams, FittedPCA):
             raise ParameterError(f"{{graph}} must be connected: there is no way {verbatim(ends)}")
 
     def _bounds(self, dim: int, *, private: bool, sparse: bool) -> RowBounds:
-        bounds = RowBounds.check(
-            dim,
-            private=private,
-            row_bound=self.row_bound,
-            column_bounds=self.column_bounds,
-            origin=self.origin,
-            mean_bound=self.mean_bound,
-            scale=self.scale,
-            sparse=sparse,
-        )
+        bounds = RowBounds.of(self, dim, private=private, sparse=sparse)
         if private:
             bounds.require_addable()
         return bounds

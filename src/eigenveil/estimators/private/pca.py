@@ -131,16 +131,7 @@ class PrivatePCA(SharedLedger, PrivateParams, FittedPCA):
         return PrivateSpec(
             rank=rank,
             fraction=fraction,
-            bounds=RowBounds.check(
-                dim,
-                private=private,
-                row_bound=asked.row_bound,
-                column_bounds=asked.column_bounds,
-                origin=asked.origin,
-                mean_bound=asked.mean_bound,
-                scale=asked.scale,
-                sparse=rows.sparse,
-            ),
+            bounds=RowBounds.of(asked, dim, private=private, sparse=rows.sparse),
             center=center_of(asked.center, dim),
             neighbours=Neighbours(asked.neighbours),
             mechanism=asked.mechanism,

@@ -102,11 +102,8 @@ class SiteData:
 
 def _require_sparse(study: StudyFile) -> None:
     """Refuse bounds that a sparse table could only be brought into by filling it."""
-    given = {
-        name: getattr(study.params, name) for name in ("row_bound", "column_bounds", "origin", "mean_bound", "scale")
-    }
     try:
-        RowBounds.check(len(study.columns), private=study.private, sparse=True, **given)
+        RowBounds.of(study.params, len(study.columns), private=study.private, sparse=True)
     except ValueError as error:
         why = said_in_file(error) if isinstance(error, ParameterError) else error
         raise ValueError(f"the table is sparse, and the study does not go with that: {why}") from error

@@ -5,12 +5,14 @@ Nothing here is read from the data. A bound that is missing is an error that say
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal, final
+from typing import Any, Final, Literal, final
 
 import numpy as np
 
 from eigenveil.errors import ParameterError, require_param
 from eigenveil.linalg import Array
+from eigenveil.params import declared
+from eigenveil.params.declarations.groups import Bounds
 from eigenveil.privacy import Domain
 from eigenveil.privacy.facts import TableRows
 from eigenveil.privacy.sums.domain import FARTHEST, LARGEST, SMALLEST
@@ -18,6 +20,8 @@ from eigenveil.tasks import lies_far, shrunk
 
 __all__ = ["RowBounds"]
 
+# The declared parameters that say where rows lie, but for the center, which a fit may have to find.
+_NAMES: Final = tuple(name for name in declared(Bounds) if name != "center")
 # Rows at many places are added up where every number is looked at; the square of this, many times, is still one to take.
 _LARGEST_SUMMED = 1e60
 
@@ -40,6 +44,12 @@ class RowBounds:
     low: Array | None
     high: Array | None
     claimed: bool = True
+
+    @classmethod
+    def of(cls, asked: Any, dim: int, *, private: bool, sparse: bool, **instead: Any) -> "RowBounds":
+        """What the parameters of `asked` say; those that it does not have are left open, and `instead` are other values."""
+        given = {name: getattr(asked, name, None) for name in _NAMES} | instead
+        return cls.check(dim, private=private, sparse=sparse, **given)
 
     @classmethod
     def check(
