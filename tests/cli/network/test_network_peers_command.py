@@ -235,16 +235,16 @@ def test_four_processes_on_a_ring_come_to_the_same_model_and_are_charged_once(tm
 KILLED = """
 import os, signal
 from eigenveil.cli import app
-from eigenveil.network.ledger.durable import Book
+from eigenveil.network.ledger.durable import DurableLedger
 
-commit = Book.commit
+commit = DurableLedger.commit
 
 def fatal(self, study, number, **more):
     commit(self, study, number, **more)
     if number == 1:
         os.kill(os.getpid(), signal.SIGKILL)
 
-Book.commit = fatal
+DurableLedger.commit = fatal
 app()
 """
 

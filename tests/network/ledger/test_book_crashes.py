@@ -204,7 +204,7 @@ from pathlib import Path
 from network.ledger.book_children import *
 folder = Path(sys.argv[1])
 mine = account()
-with Book.open(folder / "ledger.db") as book:
+with DurableLedger.open(folder / "ledger.db") as book:
     book.join(mine, life=LIFE)
     book.commit(mine.study, 0, came=b"", said=[b"small"], charges=[Charge("sum", STEP)])
     (folder / "others").write_bytes(bytes(2 * MEGABYTE))

@@ -43,7 +43,7 @@ _WORKING: Final = 6
 class MethodPlan:
     """A method as it would be carried out. `split` divides the budget, and the components' noise is `louder` times that of one
     curator with the same budget; `neighbours` are those of its promise. `params`, `unknown` and all from `noise` on are as in
-    `Outlook`."""
+    `Forecast`."""
 
     method: str
     params: FitParams
