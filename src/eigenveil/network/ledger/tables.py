@@ -1,7 +1,8 @@
 """What is read from and added to the tables of a book, inside a transaction.
 
 Balances are not kept in rows of their own. They are read off the last line of a study or dataset, and that line only after
-its hash was computed anew: changing a balance without the seal is refused here, and changing both is found by `DurableLedger.verify`.
+its hash was computed anew. Changing a balance without the seal is refused here, and changing both is found by
+`DurableLedger.verify`.
 """
 
 import json
