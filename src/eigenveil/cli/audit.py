@@ -1,6 +1,7 @@
 """`eigenveil audit`: attack what is released, and say which claims do not stand."""
 
 import json
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -8,11 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from eigenveil.cli._terminal import errors_as_lines, leaves, output
-from eigenveil.cli.audit_shown import attack_tables, case_table, verdict_markdown, verdict_table
 from eigenveil.errors import require
 
 if TYPE_CHECKING:
-    from eigenveil.audit import Case, Progress, Verdict
+    from rich.table import Table
+
+    from eigenveil.audit import Case, Finding, Progress, Verdict
     from eigenveil.audit.attacks.demonstration import Demonstration
     from eigenveil.privacy import Budget
 
@@ -84,7 +86,7 @@ def audit(
         require(not as_json and not as_markdown, "there is nothing to report: name a case, or give --all")
         from eigenveil.audit import CASES
 
-        output().print(case_table(tuple(CASES.values())))
+        output().print(_case_table(tuple(CASES.values())))
         output().print(
             "`eigenveil audit --quick --all` attacks all of them; `eigenveil audit NAME` one, or all whose names "
             "begin so."
@@ -94,7 +96,7 @@ def audit(
     if as_json:
         typer.echo(json.dumps({"confidence": confidence, "verdicts": [v.to_json() for v in verdicts]}, indent=2))
     elif as_markdown:
-        typer.echo(verdict_markdown(verdicts))
+        typer.echo(_verdict_markdown(verdicts))
     else:
         _show(verdicts, confidence)
     if not all(verdict.as_it_should for verdict in verdicts):
@@ -168,7 +170,7 @@ def _bar(cases: int) -> "Iterator[Any]":
 
 def _show(verdicts: "Sequence[Verdict]", confidence: float) -> None:
     console = output()
-    console.print(verdict_table(verdicts))
+    console.print(_verdict_table(verdicts))
     shipped = [verdict for verdict in verdicts if verdict.kind == "shipped"]
     wrong = [verdict for verdict in verdicts if verdict.kind == "specimen"]
     refuted = [verdict.case for verdict in shipped if verdict.refuted]
@@ -205,5 +207,79 @@ def _demonstrated(seed: int | None, *, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps([one.to_json() for one in shown], indent=2))
         return
-    for part in attack_tables(shown):
+    for part in _attack_tables(shown):
         output().print(part)
+
+
+def _case_table(cases: "Sequence[Case]") -> "Table":
+    """All cases, what each attacks and by whom it is looked for."""
+    table = _table("case", "what is attacked", "canary", "tests")
+    for case in cases:
+        table.add_row(case.name, case.about, case.canary, ", ".join(case.tests))
+    return table
+
+
+def _verdict_table(verdicts: "Sequence[Verdict]") -> "Table":
+    """One line for each case: what is claimed, what guesses and noise show that it is at least, and the verdict."""
+    table = _table("case", "claimed", "by guesses", "by noise", "runs", "verdict")
+    for verdict in verdicts:
+        style = None if verdict.as_it_should else "bold red"
+        table.add_row(verdict.case, *_figures(verdict), verdict.words, style=style)
+    return table
+
+
+def _verdict_markdown(verdicts: "Sequence[Verdict]") -> str:
+    """The same for a page, with what is attacked."""
+    lines = [
+        "| case | what is attacked, and who sees it | canary | claimed | by guesses, at least | by noise | runs | verdict |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for verdict in verdicts:
+        words = verdict.words if verdict.kind == "shipped" else f"**{verdict.words}**"
+        cells = (f"`{verdict.case}`", verdict.about, verdict.canary, *_figures(verdict), words)
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(lines)
+
+
+def _attack_tables(shown: "Sequence[Demonstration]") -> "Iterator[Any]":
+    """Each demonstration: who attacks and how, what came of it, and what follows."""
+    for one in shown:
+        yield one.title.upper()
+        yield " ".join(one.story)
+        yield f"Measured: {one.measure}. Beside it: {one.guess}."
+        table = _table("study", "what is attacked", "attack", "guess", "allowed", "")
+        for row in one.rows:
+            low_high = "" if row.interval is None else f" ({row.interval[0]:.2f} to {row.interval[1]:.2f})"
+            allowed = "" if row.allowed is None else f"{row.allowed:.2f}"
+            got = f"{row.value:.2g}{low_high}"
+            table.add_row(row.run, row.target, got, f"{row.baseline:.2g}", allowed, row.words)
+        yield table
+        yield one.conclusion + "\n"
+
+
+def _table(*columns: str) -> "Table":
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table
+
+
+def _figures(verdict: "Verdict") -> tuple[str, str, str, str]:
+    """What is claimed, what guesses and noise show that it is at least, each by the test that got furthest, and runs."""
+    if not verdict.findings:
+        return f"mu {verdict.claim.mu:.3g}", "", "", "0"
+    by_noise = [finding for finding in verdict.findings if finding.test == "noise"]
+    guessed = [finding for finding in verdict.findings if finding.test != "noise"]
+    first = max(guessed or by_noise, key=lambda finding: finding.bound / finding.claimed)
+    return (
+        f"{first.unit} {first.claimed:.3g}",
+        f"{_bound(first)} ({first.test}, up to {first.reach:.2g})" if guessed else "",
+        _bound(by_noise[0]) if by_noise else "",
+        str(max(finding.runs for finding in verdict.findings)),
+    )
+
+
+def _bound(finding: "Finding") -> str:
+    return f"{finding.bound:.3g}" if math.isfinite(finding.bound) else "any"
