@@ -1,4 +1,4 @@
-"""`Claim`, `AuditTrial` and what cases measure with: mu by two other computations, what canaries move, and what does not fit."""
+"""`Claim`, `Trial` and what cases measure with: mu by two other computations, what canaries move, and what does not fit."""
 
 import math
 
@@ -8,7 +8,7 @@ import pytest
 from dp_accounting import pld
 from numpy.typing import NDArray
 
-from eigenveil.audit.case import AuditTrial, mu_of
+from eigenveil.audit.case import Trial, mu_of
 from eigenveil.audit.cases.canaries import moved_by_one
 from eigenveil.audit.cases.messages import Look, scored
 from eigenveil.linalg import Array
@@ -38,8 +38,8 @@ def test_no_budget_has_no_largest_mu() -> None:
 
 def test_parts_are_all_of_the_noise() -> None:
     with pytest.raises(ValueError, match="parts must add up"):
-        AuditTrial(np.zeros(1), np.ones(1, dtype=bool), np.zeros(3), (1, 1))
-    assert AuditTrial(np.zeros(1), np.ones(1, dtype=bool), np.zeros(3), (1, 2)).moved == 0.0
+        Trial(np.zeros(1), np.ones(1, dtype=bool), np.zeros(3), (1, 1))
+    assert Trial(np.zeros(1), np.ones(1, dtype=bool), np.zeros(3), (1, 2)).moved == 0.0
 
 
 def look(*shifts: tuple[float, ...], scale: float, charged: float = math.inf) -> Look:

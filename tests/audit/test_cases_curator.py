@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
-from eigenveil.audit import AuditTrial, Case, Verdict, judge
+from eigenveil.audit import Case, Trial, Verdict, judge
 from eigenveil.audit.cases.bounds import CASES as BOUNDS
 from eigenveil.audit.cases.canaries import enough_people, gram_of, lifted, require_promise, symmetric_noise
 from eigenveil.audit.cases.curator import CASES as CURATOR
@@ -31,12 +31,12 @@ SHARP = sorted(
 LEVEL = 0.01 / 60
 
 
-def trials_of(case: Case, runs: int, *, budget: Budget | None = None) -> tuple[AuditTrial, ...]:
+def trials_of(case: Case, runs: int, *, budget: Budget | None = None) -> tuple[Trial, ...]:
     given = budget or case.budget
     return tuple(case.trial(given, np.random.default_rng([7, number]), 7000 + number) for number in range(runs))
 
 
-def verdict_of(case: Case, trials: tuple[AuditTrial, ...], *, level: float = LEVEL) -> Verdict:
+def verdict_of(case: Case, trials: tuple[Trial, ...], *, level: float = LEVEL) -> Verdict:
     return judge(case, case.claim(case.budget), trials, level=level, confidence=0.99, seconds=0.0)
 
 

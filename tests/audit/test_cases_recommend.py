@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from eigenveil.audit.case import AuditTrial, Case
+from eigenveil.audit.case import Case, Trial
 from eigenveil.audit.cases import recommend as cases_recommend
 from eigenveil.audit.cases.messages import Look, scored
 from eigenveil.audit.runs import audit
@@ -46,7 +46,7 @@ def test_a_canary_is_worth_what_is_promised_and_no_more(case: Case, monkeypatch:
     """What all looks of a run come to, in mu, for each canary: at most the claim's, and for the strongest nearly that."""
     taken: list[Look] = []
 
-    def kept(looks: Sequence[Look], present: NDArray[np.bool_]) -> AuditTrial:
+    def kept(looks: Sequence[Look], present: NDArray[np.bool_]) -> Trial:
         taken.extend(looks)
         return scored(looks, present)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from eigenveil.audit import CASES, AuditTrial, Case, Claim
+from eigenveil.audit import CASES, Case, Claim, Trial
 from eigenveil.cli import app
 from eigenveil.privacy import Budget
 
@@ -21,10 +21,10 @@ def run(*arguments: str) -> Any:
 def coins(chance: float) -> Any:
     """An adversary who is right with this chance, whatever was released."""
 
-    def trial(_budget: Budget, rng: np.random.Generator, _state: int | None) -> AuditTrial:
+    def trial(_budget: Budget, rng: np.random.Generator, _state: int | None) -> Trial:
         there = bool(rng.integers(2))
         says = there if rng.random() < chance else not there
-        return AuditTrial(np.array([float(says)]), np.array([there]), rng.standard_normal(4))
+        return Trial(np.array([float(says)]), np.array([there]), rng.standard_normal(4))
 
     return trial
 
@@ -122,7 +122,7 @@ def test_a_seed_makes_it_repeatable() -> None:
 
 @pytest.mark.usefixtures("made_up")
 def test_an_interrupt_says_how_far_it_came(monkeypatch: pytest.MonkeyPatch) -> None:
-    def stopped(_budget: Budget, _rng: np.random.Generator, _state: int | None) -> AuditTrial:
+    def stopped(_budget: Budget, _rng: np.random.Generator, _state: int | None) -> Trial:
         raise KeyboardInterrupt
 
     cases = {one.name: one for one in (case("good/one", "shipped", 0.5), case("next", "shipped", 0.5))}
@@ -135,7 +135,7 @@ def test_an_interrupt_says_how_far_it_came(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.usefixtures("made_up")
 def test_a_case_that_breaks_leaves_the_others_their_verdicts(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(_budget: Budget, _rng: np.random.Generator, _state: int | None) -> AuditTrial:
+    def broken(_budget: Budget, _rng: np.random.Generator, _state: int | None) -> Trial:
         raise ValueError("no such table")
 
     cases = {one.name: one for one in (case("breaks", "shipped", 0.5), case("good/one", "shipped", 0.5))}

@@ -1,4 +1,4 @@
-"""`Case`: one claim, how to attack it once, and what a run shows. `Claim` and `AuditTrial` are its parts.
+"""`Case`: one claim, how to attack it once, and what a run shows. `Claim` and `Trial` are its parts.
 
 A case runs the public estimators or parties on a synthetic table in which canaries, people made to be noticed, are each
 present or not by the toss of a fair coin, and gives each a score from what the adversary sees. It never sees a verdict.
@@ -20,7 +20,7 @@ from eigenveil.errors import require
 from eigenveil.linalg import Array
 from eigenveil.privacy import Budget
 
-__all__ = ["AuditTrial", "Case", "Claim", "Kind", "Test", "mu_of"]
+__all__ = ["Case", "Claim", "Kind", "Test", "Trial", "mu_of"]
 
 Kind = Literal["shipped", "specimen"]
 Test = Literal["curve", "rates", "one-run", "noise"]
@@ -76,7 +76,7 @@ class Claim:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class AuditTrial:
+class Trial:
     """What one run showed: a score for each canary, (m,), larger where it seems to be there, and whether it was, (m,).
 
     `noise`, (q,), is what was added to released numbers, as far as the auditor can tell who knows the table, in units of the
@@ -120,7 +120,7 @@ class Case:
     tests: tuple[Test, ...]
     budget: Budget
     claim: Callable[[Budget], Claim]
-    trial: Callable[[Budget, Generator, int | None], AuditTrial]
+    trial: Callable[[Budget, Generator, int | None], Trial]
     quick: int
     full: int
     threshold: float | None = None

@@ -15,7 +15,7 @@ from typing import final
 
 import numpy as np
 
-from eigenveil.audit.case import AuditTrial, Case
+from eigenveil.audit.case import Case, Trial
 from eigenveil.audit.verdict import Verdict, judge
 from eigenveil.errors import require
 from eigenveil.privacy import Budget
@@ -88,7 +88,7 @@ def audit(
     return tuple(verdicts)
 
 
-Run = Callable[[Sequence[_Chunk]], Iterator[tuple[AuditTrial, ...]]]
+Run = Callable[[Sequence[_Chunk]], Iterator[tuple[Trial, ...]]]
 
 
 def _audited(
@@ -108,7 +108,7 @@ def _audited(
         wanted = 1
     chunks = min(wanted, max(_CHUNKS, -(-wanted // _LONGEST)))
     ends = np.linspace(0, wanted, num=chunks + 1).astype(int)
-    trials: list[AuditTrial] = []
+    trials: list[Trial] = []
     claim = case.claim(budget)
     try:
         for some in run([_Chunk(case.name, budget, seed, int(a), int(b)) for a, b in pairwise(ends)]):
@@ -145,20 +145,20 @@ def _begin() -> None:
     warnings.simplefilter("ignore")
 
 
-def _run_by_name(chunk: _Chunk) -> tuple[AuditTrial, ...]:
+def _run_by_name(chunk: _Chunk) -> tuple[Trial, ...]:
     from eigenveil.audit.cases import CASES
 
     return _run(CASES[chunk.case], chunk)
 
 
-def _run(case: Case, chunk: _Chunk) -> tuple[AuditTrial, ...]:
+def _run(case: Case, chunk: _Chunk) -> tuple[Trial, ...]:
     with warnings.catch_warnings():
         # A seed's "not private" and small tables' warnings are about fits that nobody will use.
         warnings.simplefilter("ignore")
         return tuple(_trial(case, chunk, number) for number in range(chunk.first, chunk.last))
 
 
-def _trial(case: Case, chunk: _Chunk, number: int) -> AuditTrial:
+def _trial(case: Case, chunk: _Chunk, number: int) -> Trial:
     """One run: its canaries and its noise are its own, and with a seed the same every time and in every order."""
     if chunk.seed is None:
         return case.trial(chunk.budget, np.random.default_rng(), None)

@@ -7,7 +7,7 @@ from typing import Any, Literal, final
 import numpy as np
 from numpy.typing import NDArray
 
-from eigenveil.audit.case import AuditTrial, Case, Claim, Test
+from eigenveil.audit.case import Case, Claim, Test, Trial
 from eigenveil.audit.evidence import (
     epsilon_at_least,
     epsilon_in_one_run,
@@ -126,7 +126,7 @@ class Verdict:
 
 
 def judge(
-    case: Case, claim: Claim, trials: tuple[AuditTrial, ...], *, level: float, confidence: float, seconds: float
+    case: Case, claim: Claim, trials: tuple[Trial, ...], *, level: float, confidence: float, seconds: float
 ) -> Verdict:
     """What `trials` of a case say of its claim. Each test has its part of `level`, the chance to refute a true claim.
 
@@ -138,7 +138,7 @@ def judge(
     return Verdict(case.name, case.kind, case.about, case.canary, claim, findings, confidence, seconds)
 
 
-def _curve(case: Case, claim: Claim, trials: tuple[AuditTrial, ...], level: float) -> Finding:
+def _curve(case: Case, claim: Claim, trials: tuple[Trial, ...], level: float) -> Finding:
     threshold, rest = _threshold(case, trials)
     rates = np.array([np.mean((trial.scores > threshold) == trial.present) for trial in rest])
     canaries = max(len(trial.scores) for trial in rest)
@@ -161,7 +161,7 @@ def _curve(case: Case, claim: Claim, trials: tuple[AuditTrial, ...], level: floa
     )
 
 
-def _rates(case: Case, claim: Claim, trials: tuple[AuditTrial, ...], level: float) -> Finding:
+def _rates(case: Case, claim: Claim, trials: tuple[Trial, ...], level: float) -> Finding:
     threshold, rest = _threshold(case, trials, delta=claim.delta)
     # One canary of each run, drawn by its number, because those of one run need not be independent.
     picked = [(trial, number % len(trial.scores)) for number, trial in enumerate(rest)]
@@ -186,7 +186,7 @@ def _rates(case: Case, claim: Claim, trials: tuple[AuditTrial, ...], level: floa
     )
 
 
-def _one_run(case: Case, claim: Claim, trials: tuple[AuditTrial, ...], level: float) -> Finding:
+def _one_run(case: Case, claim: Claim, trials: tuple[Trial, ...], level: float) -> Finding:
     # The first run alone, whatever the number of runs: the theorem is about one.
     trial = trials[0]
     canaries = len(trial.scores)
@@ -207,7 +207,7 @@ def _one_run(case: Case, claim: Claim, trials: tuple[AuditTrial, ...], level: fl
     )
 
 
-def _noise(case: Case, claim: Claim, trials: tuple[AuditTrial, ...], level: float) -> Finding:
+def _noise(case: Case, claim: Claim, trials: tuple[Trial, ...], level: float) -> Finding:
     releases = _by_release(trials)
     require(len(releases) >= 1, f"{case.name}: no noise was looked at")
     # The largest deviation that explains each release, of all of them the least, each at its part of the level.
@@ -229,7 +229,7 @@ def _noise(case: Case, claim: Claim, trials: tuple[AuditTrial, ...], level: floa
     )
 
 
-def _by_release(trials: tuple[AuditTrial, ...]) -> list[Array]:
+def _by_release(trials: tuple[Trial, ...]) -> list[Array]:
     """The noise of each release, of all trials together."""
     found: dict[int, list[Array]] = {}
     for trial in trials:
@@ -243,9 +243,7 @@ def _by_release(trials: tuple[AuditTrial, ...]) -> list[Array]:
 _FINDERS = {"curve": _curve, "rates": _rates, "one-run": _one_run, "noise": _noise}
 
 
-def _threshold(
-    case: Case, trials: tuple[AuditTrial, ...], *, delta: float | None = None
-) -> tuple[float, tuple[AuditTrial, ...]]:
+def _threshold(case: Case, trials: tuple[Trial, ...], *, delta: float | None = None) -> tuple[float, tuple[Trial, ...]]:
     """Where a score begins to mean presence, learnt from the first runs where the case does not say; and the runs left."""
     if case.threshold is not None:
         return case.threshold, trials

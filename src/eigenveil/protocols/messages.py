@@ -15,12 +15,12 @@ __all__ = [
     "Again",
     "Ask",
     "Brief",
+    "Card",
     "Decline",
     "Done",
     "Envelope",
     "Give",
     "Here",
-    "KeyCard",
     "Leave",
     "Masked",
     "Message",
@@ -193,7 +193,7 @@ class Leave:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class KeyCard:
+class Card:
     """From peer `origin` to peer `target`, passed on by those between: a public key, signed. `again` asks for the target's."""
 
     turn: int
@@ -208,7 +208,7 @@ class KeyCard:
         require(self.turn >= 0, "turn counts from zero")
 
 
-Message: TypeAlias = Ask | Give | Decline | Done | Brief | Return | Masked | Pass | Again | Here | Leave | KeyCard
+Message: TypeAlias = Ask | Give | Decline | Done | Brief | Return | Masked | Pass | Again | Here | Leave | Card
 
 
 @final

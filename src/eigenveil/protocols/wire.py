@@ -18,12 +18,12 @@ from eigenveil.protocols.messages import (
     Again,
     Ask,
     Brief,
+    Card,
     Decline,
     Done,
     Envelope,
     Give,
     Here,
-    KeyCard,
     Leave,
     Masked,
     Message,
@@ -134,7 +134,7 @@ def _pieces(body: Message) -> list[bytes]:
             return [body.signature, body.data, *(piece for _, piece in body.table)]
         case Pass() | Again() | Leave():
             return [body.terms]
-        case KeyCard():
+        case Card():
             return [body.key, body.signature, body.terms]
         case _:
             return []
@@ -169,7 +169,7 @@ def _head(mail: Envelope) -> tuple[dict[str, Any], tuple[NDArray[Any], ...]]:
             head |= {"step": body.step, "without": body.without, "base": body.base}
         case Leave():
             head |= {"gone": body.gone}
-        case KeyCard():
+        case Card():
             head |= {"origin": body.origin, "target": body.target, "again": body.again}
     pieces = _pieces(body)
     if pieces:
@@ -210,7 +210,7 @@ def _body(head: dict[str, Any], arrays: tuple[NDArray[Any], ...], pieces: list[b
 
 def _between_peers(
     head: dict[str, Any], turn: int, arrays: tuple[NDArray[Any], ...], pieces: list[bytes]
-) -> Pass | Again | Here | Leave | KeyCard:
+) -> Pass | Again | Here | Leave | Card:
     kind = head["kind"]
     if len(arrays) != (kind == "pass") or len(pieces) != {"here": 0, "card": 3}.get(kind, 1):
         raise ValueError("it carries other things than mail of its kind does")
@@ -228,7 +228,7 @@ def _between_peers(
             if not isinstance(head["again"], bool):
                 raise ValueError("again must be true or false")
             origin, target = _name(head["origin"]), _name(head["target"])
-            return KeyCard(turn, origin, target, pieces[0], pieces[1], pieces[2], head["again"])
+            return Card(turn, origin, target, pieces[0], pieces[1], pieces[2], head["again"])
         case _:
             return Here(turn)
 

@@ -198,12 +198,12 @@ def test_a_book_that_is_not_there_or_open_to_others(path: Path, command: tuple[s
 AS_NOBODY = """
 import os, sys
 from pathlib import Path
-from eigenveil.network.ledger.durable import Book, BookError
+from eigenveil.network.ledger.durable import DurableLedger, LedgerError
 os.setuid(65534)
 try:
-    with Book.reading(Path(sys.argv[1])) as seen:
+    with DurableLedger.reading(Path(sys.argv[1])) as seen:
         print(seen.verify().number)
-except BookError as error:
+except LedgerError as error:
     print(error)
 """
 

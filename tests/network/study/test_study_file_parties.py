@@ -98,7 +98,12 @@ CASES: list[Case] = [
         (r"\[graph\] noise_edges is for",),
     ),
     ("another consensus", gossip_document, {"graph": {"consensus": "vote"}}, (r"\[graph\] consensus must be one of",)),
-    ("no time", document, {"network": {"deadline": 0}}, (r"\[network\] deadline must be a number of seconds above 0", "got 0")),
+    (
+        "no time",
+        document,
+        {"network": {"deadline": 0}},
+        (r"\[network\] deadline must be a number of seconds above 0", "got 0"),
+    ),
     ("many retries", document, {"network": {"retries": 1001}}, (r"\[network\] retries must be", "1001")),
     ("no time to join", document, {"network": {"join": -1}}, (r"\[network\] join must be", "-1")),
     ("tiny messages", document, {"network": {"largest": 100}}, (r"\[network\] largest must be", "100")),

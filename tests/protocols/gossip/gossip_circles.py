@@ -17,7 +17,7 @@ from eigenveil.protocols import Envelope
 from eigenveil.protocols.gossip import GossipTerms, Outgoing, Paired, PairKeys, Peer, PeerNoise, Plain
 from eigenveil.protocols.gossip.averaging import _Agreed
 from eigenveil.protocols.keys import Identity
-from eigenveil.protocols.messages import Again, KeyCard, Leave, Message, Pass
+from eigenveil.protocols.messages import Again, Card, Leave, Message, Pass
 from eigenveil.runtimes import Faults, Meeting, Refusal
 from eigenveil.tasks import CovarianceSum, PowerIteration
 from protocols.star.companies import DOMAIN, NEAR, RANK, AnyTask, begin, picture, study, table
@@ -184,7 +184,7 @@ def spoil(body: Message, terms: GossipTerms) -> Iterator[tuple[str, Any]]:
     yield "a question under other terms", Again(body.turn, 0, (), b"")
     yield "farewell to nobody", Leave(0, ("nobody",), terms.digest)
     yield "farewell under other terms", Leave(0, (), bytes(16))
-    yield "a card for nobody", KeyCard(0, "nobody", terms.graph.names[0], bytes(32), bytes(64), terms.digest)
+    yield "a card for nobody", Card(0, "nobody", terms.graph.names[0], bytes(32), bytes(64), terms.digest)
 
 
 def require_refused(peer: Peer, mail: Envelope, what: str) -> None:

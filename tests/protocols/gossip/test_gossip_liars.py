@@ -12,7 +12,7 @@ from eigenveil.errors import PeerError, PeersLost
 from eigenveil.protocols import Ask, Decline, Done, Envelope, Give, Party
 from eigenveil.protocols.gossip import Peer, PeerNoise
 from eigenveil.protocols.gossip.averaging import _Agreed
-from eigenveil.protocols.messages import Again, Here, KeyCard, Leave, Pass
+from eigenveil.protocols.messages import Again, Card, Here, Leave, Pass
 from eigenveil.protocols.party import Wait
 from eigenveil.runtimes import Faults, Meeting, Post
 from eigenveil.tasks import Question
@@ -46,7 +46,7 @@ def test_bad_mail_names_its_sender_and_changes_nothing(noise: PeerNoise, task: s
                 if early and what in ("one number too many", "no numbers", "another step", "another stage"):
                     # What comes before its time is kept, and looked at when its time comes.
                     continue
-                if isinstance(letter.body, KeyCard) and what == "a question for a turn to come":
+                if isinstance(letter.body, Card) and what == "a question for a turn to come":
                     continue
                 if what == "another step" and isinstance(peer._sums.get(peer._turn), _Agreed):
                     # On a complete graph the step after the only one is the root's copy of the sum, which may overtake.
@@ -256,10 +256,10 @@ def test_cards_that_are_not_their_owners_are_refused_and_change_nothing(what: st
         "other study": (elsewhere.card, elsewhere.signature),
     }[what]
     # Passed on by p1: who passes it on is to blame, as all that p2 signs is good.
-    mail = Envelope("p1", "p0", KeyCard(0, "p2", "p0", card, signature, these.terms.digest))
+    mail = Envelope("p1", "p0", Card(0, "p2", "p0", card, signature, these.terms.digest))
     require_refused(peer, mail, what)
     assert not true.known("p0")
-    good = Envelope("p1", "p0", KeyCard(0, "p2", "p0", true.card, true.signature, these.terms.digest))
+    good = Envelope("p1", "p0", Card(0, "p2", "p0", true.card, true.signature, these.terms.digest))
     peer.receive(good)
     assert peer._outgoing.keys is not None
     assert peer._outgoing.keys.known("p2")
@@ -276,7 +276,7 @@ def test_a_signed_card_of_small_order_is_refused() -> None:
     assert keys is not None
     for small in (bytes(32), (1).to_bytes(32, "little"), (2**255 - 20).to_bytes(32, "little")):
         signature = identity_of("p2").sign(keys._statement("p2", small))
-        mail = Envelope("p2", "p0", KeyCard(0, "p2", "p0", small, signature, these.terms.digest))
+        mail = Envelope("p2", "p0", Card(0, "p2", "p0", small, signature, these.terms.digest))
         require_refused(these.peers["p0"], mail, "a key that everybody agrees with")
 
 
@@ -284,7 +284,7 @@ def test_a_signed_card_of_small_order_is_refused() -> None:
 def test_a_network_that_corrupts_all_cards_of_one_ends_with_a_name(consensus: str) -> None:
     def meddle(mail: Envelope) -> Iterable[Envelope]:
         body = mail.body
-        if isinstance(body, KeyCard) and body.origin == LIAR:
+        if isinstance(body, Card) and body.origin == LIAR:
             return [replace(mail, body=replace(body, signature=bytes(64)))]
         return [mail]
 

@@ -13,7 +13,7 @@ from hypothesis.extra import numpy as hnp
 
 from eigenveil.errors import PeerError, ProtocolError
 from eigenveil.protocols import Envelope
-from eigenveil.protocols.messages import Again, Here, KeyCard, Leave, Message, Pass
+from eigenveil.protocols.messages import Again, Card, Here, Leave, Message, Pass
 from eigenveil.protocols.wire import VERSION, decode, encode, size
 from protocols.gossip.gossip_circles import circle, look
 from protocols.star.companies import picture
@@ -31,7 +31,7 @@ BODIES = st.one_of(
     st.builds(Here, WHOLE),
     st.builds(Leave, WHOLE, MANY, st.binary(max_size=40)),
     st.builds(
-        KeyCard,
+        Card,
         WHOLE,
         NAMES,
         NAMES,
@@ -47,7 +47,7 @@ EXAMPLES: dict[str, Message] = {
     "again": Again(3, 1, ("p4",), bytes(16)),
     "here": Here(3),
     "leave": Leave(3, ("p4",), bytes(16)),
-    "card": KeyCard(0, "p1", "p3", bytes(32), bytes(64), bytes(16), True),
+    "card": Card(0, "p1", "p3", bytes(32), bytes(64), bytes(16), True),
 }
 
 
@@ -138,7 +138,7 @@ def test_whatever_comes_over_the_wire_a_peer_takes_it_or_names_its_sender(letter
     peer.start()
     for letter in letters:
         bodies = [letter.body]
-        if isinstance(letter.body, Pass | Again | Leave | KeyCard):
+        if isinstance(letter.body, Pass | Again | Leave | Card):
             # And the same as one of this study.
             bodies.append(replace(letter.body, terms=these.terms.digest))
         for body in bodies:

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from eigenveil.linalg import Array
@@ -134,6 +134,7 @@ def test_chebyshev_leaves_one_over_its_polynomial_for_the_worst_vector_and_no_le
 
 
 @given(graphs(), st.sampled_from(MIXED), st.sampled_from([1e-3, 1e-9, 1e-16]))
+@example(Graph.named("complete", ("a", "b", "c")), "metropolis", 1e-16)
 def test_the_steps_are_the_fewest_that_leave_no_more(graph: Graph, consensus: Consensus, left: float) -> None:
     mixing = Mixing.over(graph, consensus, left=left)
     assert mixing.left <= left * (1 + 1e-9) + 1e-300

@@ -18,7 +18,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.random import Generator
 
-from eigenveil.audit.case import AuditTrial, Case, Claim, mu_of
+from eigenveil.audit.case import Case, Claim, Trial, mu_of
 from eigenveil.audit.cases.canaries import enough_people, gram_of, require_promise, tossed
 from eigenveil.audit.cases.crowd import Standing, announced, as_member, exact
 from eigenveil.audit.cases.curator_seen import BUDGET, fitted, unshrunk
@@ -85,7 +85,7 @@ def _enough(dim: int, *, deviation: float) -> int:
     return max(100, math.ceil(1.5 * enough_people(dim, deviation=deviation) / _SPREAD**2))
 
 
-def site_parts(budget: Budget, rng: Generator, state: int | None, *, standing: Standing = as_member) -> AuditTrial:
+def site_parts(budget: Budget, rng: Generator, state: int | None, *, standing: Standing = as_member) -> Trial:
     """Each site's covariance and count, as the hub receives them: a guess for each site. `standing` may change a site."""
     present, tap = tossed(len(_SITES), rng), Tap()
     tables = {
@@ -109,12 +109,10 @@ def site_parts(budget: Budget, rng: Generator, state: int | None, *, standing: S
                 ]
             )
         )
-    return AuditTrial(np.array(scores), present)
+    return Trial(np.array(scores), present)
 
 
-def _hub_release(
-    budget: Budget, rng: Generator, state: int | None, *, trust: Literal["curator", "masked"]
-) -> AuditTrial:
+def _hub_release(budget: Budget, rng: Generator, state: int | None, *, trust: Literal["curator", "masked"]) -> Trial:
     """What the hub makes public, or learns under masks: sums over all sites. The canary is at the last of them."""
     present, tap, masked = tossed(1, rng), Tap(), trust == "masked"
     one = _Tables.of(rng, people=60, dim=_DIM, present=present[0], blank=masked)
@@ -134,10 +132,10 @@ def _hub_release(
         rest = sum((part(rows) for rows in others.values()), np.zeros_like(released))
         without, given = one.sums(part)
         seen.append(_candidates(released, (rest + without, rest + given), extra / charge.mu))
-    return AuditTrial(np.array([told(seen)]), present)
+    return Trial(np.array([told(seen)]), present)
 
 
-def _saved_model(budget: Budget, rng: Generator, state: int | None) -> AuditTrial:
+def _saved_model(budget: Budget, rng: Generator, state: int | None) -> Trial:
     """The mean and the whole spectrum of a model that was written to a file and read from it again.
 
     The sum is n times the mean, before its length was reduced; the Gram matrix is what components and values are of. Both are
@@ -157,7 +155,7 @@ def _saved_model(budget: Budget, rng: Generator, state: int | None) -> AuditTria
     ball, around = Domain(dim, 1.0), Domain(dim, 1.0, center=mean)
     sums = one.sums(lambda rows: bounded_sum(DenseRows(rows), domain=ball, neighbours=near).value)
     grams = one.sums(lambda rows: bounded_gram(DenseRows(rows), domain=around, neighbours=near).value)
-    return AuditTrial(
+    return Trial(
         np.array(
             [
                 told(
@@ -172,7 +170,7 @@ def _saved_model(budget: Budget, rng: Generator, state: int | None) -> AuditTria
     )
 
 
-def _item_degrees(budget: Budget, rng: Generator, state: int | None) -> AuditTrial:
+def _item_degrees(budget: Budget, rng: Generator, state: int | None) -> Trial:
     """How popular each item is, and all pairs of items. The canary is a user of half of the items, there or not."""
     near, domain = Neighbours.ADD_REMOVE, Histories(_ITEMS)
     present = tossed(1, rng)
@@ -200,7 +198,7 @@ def _item_degrees(budget: Budget, rng: Generator, state: int | None) -> AuditTri
         _candidates(recommender.item_degrees_, sums, 1 / of_degrees.mu),
         _candidates(on_steps(pairs), grams, 1 / of_pairs.mu),
     ]
-    return AuditTrial(np.array([told(seen)]), present)
+    return Trial(np.array([told(seen)]), present)
 
 
 # Which stretches of four blocks are released, and how large their noise is, times mu: in a tree everybody is in three of them.
@@ -213,7 +211,7 @@ _STRETCHES: Final[dict[str, tuple[tuple[tuple[int, int], ...], float]]] = {
 
 def _stream(
     budget: Budget, rng: Generator, state: int | None, *, publish: Literal["sync", "block", "continual"]
-) -> AuditTrial:
+) -> Trial:
     """Every stretch of blocks that a stream releases, as views of its whole spectrum show it. The canary is in the first."""
     dim, present, (stretches, deviation) = _DIM // 2, tossed(1, rng), _STRETCHES[publish]
     # All noise together, because views are added up from several releases.
@@ -245,12 +243,10 @@ def _stream(
             return bounded_gram(stretch, domain=domain, neighbours=Neighbours.ZERO_OUT).value
 
         seen.append(_candidates(views[end] - views[first], one.sums(gram), deviation / mu_of(budget)))
-    return AuditTrial(np.array([told(seen)]), present)
+    return Trial(np.array([told(seen)]), present)
 
 
-def _peers(
-    budget: Budget, rng: Generator, state: int | None, *, noise: Literal["pairwise", "independent"]
-) -> AuditTrial:
+def _peers(budget: Budget, rng: Generator, state: int | None, *, noise: Literal["pairwise", "independent"]) -> Trial:
     """What each of three peers sends, as it is, before any of it is mixed; and with pair noise their sum, without that noise."""
     present, tap = tossed(1, rng), Tap()
     one = _Tables.of(rng, people=60, dim=_DIM, present=present[0], blank=True)
@@ -282,14 +278,14 @@ def _peers(
     mu = pca.ledgers_[_PEERS[-1]].charges[0].mu
     own = _candidates(parts[_PEERS[-1]], one.sums(part), 1 / mu)
     if noise == "independent":
-        return AuditTrial(np.array([told([own])]), present)
+        return Trial(np.array([told([own])]), present)
     rest, pairing = sum(part(rows) for rows in others.values()), pca.gossip.terms.among(()).pairing
     assert pairing is not None
     sums = one.sums(lambda rows: rest + part(rows))
     scale = math.sqrt(len(_PEERS)) * pairing.own(1.0, mu)
     total = _candidates(np.sum(list(parts.values()), axis=0), sums, scale)
     # The peer's own part is under far more noise: its low bits are looked at, and by its size nothing is lost.
-    return AuditTrial(np.array([told([own, total], weighed=[total])]), present)
+    return Trial(np.array([told([own, total], weighed=[total])]), present)
 
 
 def _federated(budget: Budget, state: int | None, **options: Any) -> FederatedPCA:
@@ -336,7 +332,7 @@ def _guarantee(of: str) -> Callable[[Budget], Claim]:
 def _case(
     name: str,
     about: str,
-    trial: Callable[[Budget, Generator, int | None], AuditTrial],
+    trial: Callable[[Budget, Generator, int | None], Trial],
     claim: Callable[[Budget], Claim],
     *,
     canary: str = "somebody with a row of real numbers, thrice as long as the bound, there or not (blank, where the number of "

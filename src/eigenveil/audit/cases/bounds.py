@@ -8,7 +8,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular, toeplitz
 
-from eigenveil.audit.case import AuditTrial, Case, Claim, mu_of
+from eigenveil.audit.case import Case, Claim, Trial, mu_of
 from eigenveil.audit.cases.canaries import moved_by_one, require_promise, tossed
 from eigenveil.audit.cases.curator_seen import BUDGET
 from eigenveil.errors import require
@@ -31,7 +31,7 @@ _SUM_SHARE: Final = 0.05
 _COLUMNS: Final = 8
 
 
-def _lengths(budget: Budget, rng: Generator, state: int | None) -> AuditTrial:
+def _lengths(budget: Budget, rng: Generator, state: int | None) -> Trial:
     """How many people are beyond each length, as far as candidates and the number of people show it.
 
     A h is released with noise of size ||A e_0|| / mu, h being the counts from the longest down and A the root of the triangle of
@@ -62,10 +62,10 @@ def _lengths(budget: Budget, rng: Generator, state: int | None) -> AuditTrial:
     factor = np.linalg.cholesky(root[list(_SHOWN)] @ root[list(_SHOWN)].T)
     noise = solve_triangular(factor, rest, lower=True)
     shift = solve_triangular(factor, np.ones(3), lower=True) / deviation
-    return AuditTrial(present + (noise @ shift) / (shift @ shift), present, noise)
+    return Trial(present + (noise @ shift) / (shift @ shift), present, noise)
 
 
-def _spectrum(budget: Budget, rng: Generator, state: int | None) -> AuditTrial:
+def _spectrum(budget: Budget, rng: Generator, state: int | None) -> Trial:
     """Eigenvalues that lie far apart, and their sum in agreement with them: both as likely as can be, which loses nothing.
 
     With variances s^2 on each eigenvalue and t^2 on the sum, what is shown has the information I / s^2 + 1 1^T / t^2 about them.
@@ -96,7 +96,7 @@ def _spectrum(budget: Budget, rng: Generator, state: int | None) -> AuditTrial:
 
     moved = moved_by_one(lambda there, seed: [root @ released(there, seed)], present, rng)
     rest = released(present, state) - np.square(base).sum(axis=0) - present
-    return AuditTrial(present + information @ rest / mu_of(budget) ** 2, present, root @ rest, moved=moved)
+    return Trial(present + information @ rest / mu_of(budget) ** 2, present, root @ rest, moved=moved)
 
 
 CASES = (

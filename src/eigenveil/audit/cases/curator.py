@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from numpy.random import Generator
 from scipy.linalg import hadamard
 
-from eigenveil.audit.case import AuditTrial, Case, Claim, Test, mu_of
+from eigenveil.audit.case import Case, Claim, Test, Trial, mu_of
 from eigenveil.audit.cases.canaries import enough_people, gram_of, lifted, symmetric_noise, tossed
 from eigenveil.audit.cases.curator_seen import AXES, BUDGET, DIM, blanked, fitted, guarantee_of, joined, replaced
 from eigenveil.errors import require
@@ -29,7 +29,7 @@ _CORNERS: Final = np.array(hadamard(8), dtype=np.float64)
 _UNITS: Final = np.logspace(-3, 3, DIM)
 
 
-def _tied(budget: Budget, rng: Generator, state: int | None) -> AuditTrial:
+def _tied(budget: Budget, rng: Generator, state: int | None) -> Trial:
     """Components alone: each canary decides which of two tied axes comes first. Pairs of axes lie far apart."""
     present = tossed(DIM // 2, rng)
     people = enough_people(DIM, deviation=math.sqrt(2) / mu_of(budget))
@@ -39,20 +39,20 @@ def _tied(budget: Budget, rng: Generator, state: int | None) -> AuditTrial:
     # The pair with most people comes first; of two directions that belong to it the first is its leader.
     leaders = pca.components_[0::2][::-1]
     pairs = leaders.reshape(DIM // 2, DIM // 2, 2)[np.arange(DIM // 2), np.arange(DIM // 2)]
-    return AuditTrial(pairs[:, 0] ** 2 - pairs[:, 1] ** 2, present)
+    return Trial(pairs[:, 0] ** 2 - pairs[:, 1] ** 2, present)
 
 
-def _alone(budget: Budget, rng: Generator, state: int | None) -> AuditTrial:
+def _alone(budget: Budget, rng: Generator, state: int | None) -> Trial:
     """Components alone: half of the axes have nobody but a canary each, and half of those directions are shown."""
     present = tossed(DIM // 2, rng)
     used, unused = AXES[: DIM // 2], AXES[DIM // 2 :]
     base = np.repeat(used, 2 * enough_people(DIM, deviation=1 / mu_of(budget)), axis=0)
     table = np.vstack([base, np.where(present[:, None], unused, 0.0)])
     pca = fitted(table, budget, state, components=3 * DIM // 4)
-    return AuditTrial(np.square(pca.components_ @ unused.T).sum(axis=0), present)
+    return Trial(np.square(pca.components_ @ unused.T).sum(axis=0), present)
 
 
-def _power(budget: Budget, rng: Generator, state: int | None) -> AuditTrial:
+def _power(budget: Budget, rng: Generator, state: int | None) -> Trial:
     """The end of a power method with a block as wide as the table: its last product, made symmetric."""
     dim = DIM // 2
     present = tossed(dim, rng)
@@ -64,10 +64,10 @@ def _power(budget: Budget, rng: Generator, state: int | None) -> AuditTrial:
     require(last.label.startswith("power product") and total.label == "trace", "the products come before the trace")
     rest = gram_of(pca.subspace_) - base.T @ base - np.diag(present.astype(float))
     scores = np.diag(rest) + present
-    return AuditTrial(scores, present, symmetric_noise(rest, deviation=1 / last.mu))
+    return Trial(scores, present, symmetric_noise(rest, deviation=1 / last.mu))
 
 
-def _trace(budget: Budget, rng: Generator, state: int | None) -> AuditTrial:
+def _trace(budget: Budget, rng: Generator, state: int | None) -> Trial:
     """Of a power method the total variance alone, which is what a variance is over its ratio. All canaries add to it."""
     dim = DIM // 2
     present = tossed(dim, rng)
@@ -78,10 +78,10 @@ def _trace(budget: Budget, rng: Generator, state: int | None) -> AuditTrial:
     charge = pca.guarantee_.charges[-1]
     require(charge.label == "trace", "the trace was to come last")
     rest = pca.subspace_.values[0] ** 2 / pca.explained_variance_ratio_[0] - len(base) - present.sum()
-    return AuditTrial(present + rest, present, np.array([rest * charge.mu]))
+    return Trial(present + rest, present, np.array([rest * charge.mu]))
 
 
-def two_fits(budget: Budget, rng: Generator, state: int | None, *, ledger: Ledger, each: Budget) -> AuditTrial:
+def two_fits(budget: Budget, rng: Generator, state: int | None, *, ledger: Ledger, each: Budget) -> Trial:
     """Two fits of the same people, for `each` a budget, paid from one ledger, which is to say how much both show together."""
     present = tossed(DIM, rng)
     deviation = 1 / mu_of(each)
@@ -99,10 +99,10 @@ def two_fits(budget: Budget, rng: Generator, state: int | None, *, ledger: Ledge
     )
     scores = present + np.diag(rests[0] + rests[1]) / 2
     noise = [symmetric_noise(rest, deviation=deviation) for rest in rests]
-    return AuditTrial(scores, present, np.concatenate(noise), tuple(map(len, noise)))
+    return Trial(scores, present, np.concatenate(noise), tuple(map(len, noise)))
 
 
-def _shared(budget: Budget, rng: Generator, state: int | None) -> AuditTrial:
+def _shared(budget: Budget, rng: Generator, state: int | None) -> Trial:
     half = Budget(epsilon_of(mu_of(budget) / math.sqrt(2), budget.delta), budget.delta)
     # Rounded twice on the way: a ledger that is a hair larger holds both.
     ledger = Ledger(epsilon=budget.epsilon * (1 + 1e-9), delta=budget.delta)
@@ -118,12 +118,12 @@ def _paper_claim(budget: Budget) -> Claim:
     return Claim("the ledger of a fit with published noise", epsilon_of(mu, budget.delta), budget.delta, mu)
 
 
-def _paper(budget: Budget, rng: Generator, state: int | None) -> AuditTrial:
+def _paper(budget: Budget, rng: Generator, state: int | None) -> Trial:
     axes = np.eye(_PAPER_DIM)
     return blanked(budget, rng, state, given=axes, bounded=axes, deviation=_paper_scale(budget), calibration="paper")
 
 
-def _many(budget: Budget, rng: Generator, state: int | None) -> AuditTrial:
+def _many(budget: Budget, rng: Generator, state: int | None) -> Trial:
     """One fit of a wide sparse table, with a canary along every axis."""
     present = tossed(_MANY, rng)
     people = enough_people(_MANY, deviation=1 / mu_of(budget))
@@ -131,14 +131,14 @@ def _many(budget: Budget, rng: Generator, state: int | None) -> AuditTrial:
     pca = fitted(sp.csr_array(sp.vstack([base, sp.diags_array(present.astype(float))])), budget, state)
     rest = gram_of(pca.subspace_) - np.diag(people + present.astype(float))
     scores = np.diag(rest) + present
-    return AuditTrial(scores, present, symmetric_noise(rest, deviation=1 / mu_of(budget)))
+    return Trial(scores, present, symmetric_noise(rest, deviation=1 / mu_of(budget)))
 
 
 def _case(
     name: str,
     about: str,
     canary: str,
-    trial: Callable[[Budget, Generator, int | None], AuditTrial],
+    trial: Callable[[Budget, Generator, int | None], Trial],
     *,
     tests: tuple[Test, ...] = ("curve", "noise"),
     budget: Budget = BUDGET,

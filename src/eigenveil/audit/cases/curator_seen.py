@@ -12,7 +12,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from eigenveil.audit.case import AuditTrial, Claim, mu_of
+from eigenveil.audit.case import Claim, Trial, mu_of
 from eigenveil.audit.cases.canaries import (
     enough_people,
     gram_of,
@@ -72,7 +72,7 @@ def blanked(
     rows_each: Sequence[int] | int = 1,
     deviation: float | None = None,
     **settings: Any,
-) -> AuditTrial:
+) -> Trial:
     """All of a released Gram matrix, from a table with a canary for each row of `given`, (m, d), there or blank.
 
     `bounded`, (m, d), is what each should have become, in units of `scale`: mutually orthogonal. `rows_each` says how many
@@ -95,7 +95,7 @@ def blanked(
     moved = moved_by_one(lambda there, seed: [released(there, seed) / noise], present, rng)
     rest = released(present, state) - base.T @ base - bounded[present].T @ bounded[present]
     along = np.einsum("ij,jk,ik->i", bounded, rest, bounded) / squares**2
-    return AuditTrial(present + along, present, symmetric_noise(rest, deviation=noise), moved=moved)
+    return Trial(present + along, present, symmetric_noise(rest, deviation=noise), moved=moved)
 
 
 def joined(
@@ -105,7 +105,7 @@ def joined(
     *,
     center: Literal["private", "public"] | None,
     table: Callable[[Array], Any] = np.asarray,
-) -> AuditTrial:
+) -> Trial:
     """Canaries that join the table or stay away: the Gram matrix, the number of people, and the mean where it is looked for.
 
     `table` says what kind of table rows, (n, d), are put into.
@@ -158,10 +158,10 @@ def joined(
     if searched:
         scores += by_sum * (total - present)
         noise.append((total - present) / size)
-    return AuditTrial(scores, present, np.concatenate(noise), tuple(map(len, noise)), moved)
+    return Trial(scores, present, np.concatenate(noise), tuple(map(len, noise)), moved)
 
 
-def replaced(budget: Budget, rng: Generator, state: int | None) -> AuditTrial:
+def replaced(budget: Budget, rng: Generator, state: int | None) -> Trial:
     """Each canary has one axis or the next: a shift of sqrt(2) in the Gram matrix, and the same number of people."""
     present = tossed(DIM // 2, rng)
     deviation = math.sqrt(2) / mu_of(budget)
@@ -175,7 +175,7 @@ def replaced(budget: Budget, rng: Generator, state: int | None) -> AuditTrial:
     there = np.ravel(np.column_stack([present, ~present])).astype(float)
     rest = released(present, state) - base.T @ base - np.diag(there)
     scores = present + (np.diag(rest)[0::2] - np.diag(rest)[1::2]) / 2
-    return AuditTrial(scores, present, symmetric_noise(rest, deviation=deviation), moved=moved)
+    return Trial(scores, present, symmetric_noise(rest, deviation=deviation), moved=moved)
 
 
 def unshrunk(mean: Array, noise: float) -> Array:

@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.random import Generator
 
-from eigenveil.audit.case import AuditTrial, Case, Claim, mu_of
+from eigenveil.audit.case import Case, Claim, Trial, mu_of
 from eigenveil.audit.cases.canaries import require_promise
 from eigenveil.audit.cases.crowd import Crowd, announced
 from eigenveil.audit.cases.messages import Look, Tap, scored
@@ -64,7 +64,7 @@ def seen_by_hub_and_colluder(
     dies: Mapping[str, int] | None = None,
     sources: Mapping[str, Noise] | None = None,
     **options: Any,
-) -> AuditTrial:
+) -> Trial:
     """Every unmasked sum, less what the first site, which colludes, has put into it. Canaries are at the second.
 
     `sources` may put another source of noise in the place of a site's own.
@@ -105,9 +105,7 @@ def seen_by_hub_and_colluder(
     return scored(looks, crowd.present)
 
 
-def _seen_before_unmasking(
-    budget: Budget, rng: Generator, state: int | None, *, sites: int, **options: Any
-) -> AuditTrial:
+def _seen_before_unmasking(budget: Budget, rng: Generator, state: int | None, *, sites: int, **options: Any) -> Trial:
     """What the last site sends, read as it came, and read without the masks that the hub and the first site know of.
 
     The hub learns each survivor's own mask, and who colludes those that it shares with others. Without the rest of them the

@@ -12,7 +12,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from eigenveil.audit.case import AuditTrial
+from eigenveil.audit.case import Trial
 from eigenveil.errors import require
 from eigenveil.linalg import Array
 from eigenveil.privacy.noise.steps import pack
@@ -108,7 +108,7 @@ class Look:
         require(self.scale > 0, f"scale must be positive, got {self.scale}")
 
 
-def scored(looks: Sequence[Look], present: NDArray[np.bool_]) -> AuditTrial:
+def scored(looks: Sequence[Look], present: NDArray[np.bool_]) -> Trial:
     """The trial that somebody makes of all `looks`: for each canary the likelihood ratio, given who else was there.
 
     A canary that shifts release t by s_t, under noise of deviation sigma_t, scores sum_t <s_t, rest_t> / sigma_t^2 over
@@ -139,7 +139,7 @@ def scored(looks: Sequence[Look], present: NDArray[np.bool_]) -> AuditTrial:
             worst = max(worst, math.sqrt(by.max()) / look.charged)
     require(bool((squares > 0).all()), "every canary must move something that is looked at")
     moved = math.sqrt(max(squares.max(), worst**2 * paid.max()))
-    return AuditTrial(present + products / squares, present, np.concatenate(noise), tuple(map(len, noise)), moved)
+    return Trial(present + products / squares, present, np.concatenate(noise), tuple(map(len, noise)), moved)
 
 
 def evened(packed: Array, shape: tuple[int, ...]) -> Array:

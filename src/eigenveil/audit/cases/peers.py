@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.random import Generator
 
-from eigenveil.audit.case import AuditTrial, Case, Claim, mu_of
+from eigenveil.audit.case import Case, Claim, Trial, mu_of
 from eigenveil.audit.cases.canaries import gram_of, lifted, require_promise, tossed
 from eigenveil.audit.cases.messages import Look, Tap, scored
 from eigenveil.audit.cases.peers_seen import Canary, WatchedGossip, seen, tables_of
@@ -82,7 +82,7 @@ def watched(
     colluder: str | None = None,
     dies: Mapping[str, int] | None = None,
     **options: Any,
-) -> AuditTrial:
+) -> Trial:
     """All mail of one fit, scored by who knows everything but the tosses, and with a `colluder` all its keys."""
     present = tossed(len(canaries), rng)
     pca, tap = _fitted(budget, state, tables_of(base, canaries, present), dies=dies, **options)
@@ -91,7 +91,7 @@ def watched(
     return scored(seen(pca.gossip, tap, base, canaries, colluder=colluder), present)
 
 
-def _outside(budget: Budget, rng: Generator, state: int | None) -> AuditTrial:
+def _outside(budget: Budget, rng: Generator, state: int | None) -> Trial:
     """All of the released Gram matrix, under the noise of all peers together, which is a little more than a curator's."""
     base = dict.fromkeys(NAMES, lifted(_DIM, length=1.0, people=_LIFT))
     canaries = along(_LAST, instead=np.zeros(_DIM))
@@ -115,7 +115,7 @@ def _outside(budget: Budget, rng: Generator, state: int | None) -> AuditTrial:
     return scored([look], present)
 
 
-def _scores(budget: Budget, rng: Generator, state: int | None) -> AuditTrial:
+def _scores(budget: Budget, rng: Generator, state: int | None) -> Trial:
     """The mail of a fit, and then scores of everybody for as much again: both tell of the same people."""
     base, canaries = few_rows(_THREE), along(_THREE[-1], instead=np.zeros(_DIM))
     present = tossed(_DIM, rng)
@@ -155,7 +155,7 @@ def _case(
     name: str,
     about: str,
     canary: str,
-    trial: Callable[[Budget, Generator, int | None], AuditTrial],
+    trial: Callable[[Budget, Generator, int | None], Trial],
     *,
     quick: int,
     claim: Callable[[Budget], Claim] = _guarantee,

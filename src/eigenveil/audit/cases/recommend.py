@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from eigenveil.audit.case import AuditTrial, Case, Claim, Test
+from eigenveil.audit.case import Case, Claim, Test, Trial
 from eigenveil.audit.cases.canaries import gram_of, require_promise, tossed
 from eigenveil.audit.cases.messages import Look, Tap, scored
 from eigenveil.data.rows import Block
@@ -94,7 +94,7 @@ def _look(
     return Look(released, base, shifts, sensitivity / mu, symmetric, charged=mu)
 
 
-def _user(budget: Budget, rng: Generator, state: int | None) -> AuditTrial:
+def _user(budget: Budget, rng: Generator, state: int | None) -> Trial:
     """All pairs of the items in use and how popular each is. Canaries have one of them, or all, and all that are not in use."""
     base, domain = np.repeat(np.eye(_ITEMS), _USERS, axis=0), Histories(_ITEMS)
     canaries = np.vstack([np.eye(_ITEMS), np.ones(_ITEMS)])
@@ -130,7 +130,7 @@ def _user(budget: Budget, rng: Generator, state: int | None) -> AuditTrial:
     return scored(looks, present)
 
 
-def _item(budget: Budget, rng: Generator, state: int | None) -> AuditTrial:
+def _item(budget: Budget, rng: Generator, state: int | None) -> Trial:
     """All pairs of items. Each canary is one of the items of a user who has just as many as histories count for at least."""
     base, domain = np.repeat(np.eye(_ITEMS), _USERS, axis=0), Histories(_ITEMS, _LEAST)
     ends = (np.arange(_ITEMS)[:, None] + np.arange(_LEAST)) % _ITEMS
@@ -157,7 +157,7 @@ def _products(
     rank: int,
     near: Neighbours,
     **options: Any,
-) -> AuditTrial:
+) -> Trial:
     """Each product that the last of two sites sends. All canaries are there, or blank, and next to nobody else."""
     dim, present = base.shape[1], tossed(len(canaries), rng)
     other, last = sp.csr_array(base), _histories(base[:1], canaries, present, np.zeros_like(canaries))
@@ -175,13 +175,13 @@ def _products(
     return scored(looks, present)
 
 
-def _many(budget: Budget, rng: Generator, state: int | None) -> AuditTrial:
+def _many(budget: Budget, rng: Generator, state: int | None) -> Trial:
     """All pairs of many items: a canary for each of them, whose score is what the diagonal has beyond all others."""
     present = tossed(_MANY, rng)
     axes = sp.eye_array(_MANY, format="csr")
     given = sp.csr_array(sp.vstack([*[axes] * _MANY, axes[present]]))
     fitted, _ = _fitted(budget, state, given, _MANY, mechanism="covariance", neighbours="add-remove")
-    return AuditTrial(np.diag(_released(fitted)) - _MANY, present)
+    return Trial(np.diag(_released(fitted)) - _MANY, present)
 
 
 def _guarantee(budget: Budget) -> Claim:
@@ -189,7 +189,7 @@ def _guarantee(budget: Budget) -> Claim:
 
 
 def _case(
-    name: str, about: str, canary: str, trial: Callable[[Budget, Generator, int | None], AuditTrial], *, quick: int
+    name: str, about: str, canary: str, trial: Callable[[Budget, Generator, int | None], Trial], *, quick: int
 ) -> Case:
     """A case scored by likelihood ratios: half is the threshold, and the noise is seen."""
     tests: tuple[Test, ...] = ("curve", "noise")

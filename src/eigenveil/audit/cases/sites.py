@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.random import Generator
 
-from eigenveil.audit.case import AuditTrial, Case, Claim
+from eigenveil.audit.case import Case, Claim, Trial
 from eigenveil.audit.cases.canaries import enough_people, gram_of, require_promise, tossed
 from eigenveil.audit.cases.crowd import Crowd, announced, shown
 from eigenveil.audit.cases.messages import Look, Tap, scored
@@ -62,7 +62,7 @@ def _seen_from_sites(
     several: int = 1,
     lost: bool = False,
     **options: Any,
-) -> AuditTrial:
+) -> Trial:
     """Each part that is sent to whoever looks, `by`: the canary moves it by a row that is cut to the bound."""
     crowd = Crowd.of(names, dim=_DIM, mu=budget.mu, rng=rng, at=at, several=several)
     options["person_sites"] = several
@@ -116,7 +116,7 @@ def _is_last(label: str) -> bool:
     return step == steps
 
 
-def _seen_from_hub(budget: Budget, rng: Generator, state: int | None, **options: Any) -> AuditTrial:
+def _seen_from_hub(budget: Budget, rng: Generator, state: int | None, **options: Any) -> Trial:
     """Every number that the hub releases, as other sites see it, who know what noise they have added themselves."""
     home = _SITES[-1]
     crowd, tap = Crowd.of(_SITES, dim=_DIM, mu=budget.mu, rng=rng, at=(home,)), Tap()
@@ -133,7 +133,7 @@ def _seen_from_hub(budget: Budget, rng: Generator, state: int | None, **options:
     return scored(looks, crowd.present)
 
 
-def _seen_in_result(budget: Budget, rng: Generator, state: int | None) -> AuditTrial:
+def _seen_in_result(budget: Budget, rng: Generator, state: int | None) -> Trial:
     """All components and variances and the number of people: what a noisy Gram matrix and a noisy count were made into."""
     crowd, tap = Crowd.of(_SITES, dim=_DIM, mu=budget.mu, rng=rng, at=_SITES[-1:]), Tap()
     options = {"trust": "curator", "method": "covariance"}
@@ -151,7 +151,7 @@ def _seen_in_result(budget: Budget, rng: Generator, state: int | None) -> AuditT
     return scored(looks, crowd.present)
 
 
-def _swapped(budget: Budget, rng: Generator, state: int | None) -> AuditTrial:
+def _swapped(budget: Budget, rng: Generator, state: int | None) -> Trial:
     """Directions alone, of a Gram matrix whose eigenvalues are near-tied in pairs: the canary puts the second of a pair first."""
     present = tossed(len(_PAIRS), rng)
     people = enough_people(_DIM, deviation=1 / budget.mu) * np.repeat(_PAIRS, 2)
@@ -163,7 +163,7 @@ def _swapped(budget: Budget, rng: Generator, state: int | None) -> AuditTrial:
     require_promise(pca.guarantee_, budget)
     first = np.square(pca.components_[0::2])
     pairs = np.arange(len(_PAIRS))
-    return AuditTrial(first[pairs, 2 * pairs + 1] - first[pairs, 2 * pairs], present)
+    return Trial(first[pairs, 2 * pairs + 1] - first[pairs, 2 * pairs], present)
 
 
 def _guarantee(budget: Budget) -> Claim:
@@ -177,7 +177,7 @@ _LAST: Final = "a row along each axis at the last site, every other one a thousa
 def _case(
     name: str,
     about: str,
-    trial: Callable[[Budget, Generator, int | None], AuditTrial],
+    trial: Callable[[Budget, Generator, int | None], Trial],
     *,
     canary: str = _AXES,
     quick: int = 60,

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from eigenveil.audit.case import AuditTrial, Case, Claim, Test, mu_of
+from eigenveil.audit.case import Case, Claim, Test, Trial, mu_of
 from eigenveil.audit.cases.canaries import (
     enough_people,
     gram_of,
@@ -78,7 +78,7 @@ def _begun(budget: Budget, state: int | None, **settings: Any) -> StreamingPCA:
     return StreamingPCA(_DIM, epsilon=budget.epsilon, delta=budget.delta, row_bound=1.0, random_state=state, **settings)
 
 
-def _followed(budget: Budget, rng: Generator, state: int | None, *, course: _Course) -> AuditTrial:
+def _followed(budget: Budget, rng: Generator, state: int | None, *, course: _Course) -> Trial:
     """All releases of a stream: of each canary, those that it has rows in, by how many of them and how much noise."""
     kinds = len(course.people)
     present = tossed(kinds * _DIM, rng).reshape(kinds, _DIM)
@@ -122,10 +122,10 @@ def _followed(budget: Budget, rng: Generator, state: int | None, *, course: _Cou
         weights += (np.square(rows) / deviation**2)[:, None]
         noise.append(symmetric_noise(rest, deviation=float(deviation)))
     seen = (present + scores / weights).ravel()
-    return AuditTrial(seen, present.ravel(), np.concatenate(noise), tuple(map(len, noise)), moved)
+    return Trial(seen, present.ravel(), np.concatenate(noise), tuple(map(len, noise)), moved)
 
 
-def _centered(budget: Budget, rng: Generator, state: int | None) -> AuditTrial:
+def _centered(budget: Budget, rng: Generator, state: int | None) -> Trial:
     """The mean and the scatter around it; where the ball stood in the end is in neither, so no score is exact."""
     present = tossed(_DIM, rng)
     arms = lifted(_DIM, length=0.75, people=enough_people(_DIM, deviation=1.25 / mu_of(budget)))
@@ -139,7 +139,7 @@ def _centered(budget: Budget, rng: Generator, state: int | None) -> AuditTrial:
         for word in ("sum", "products")
     )
     scores = (by_products * along + by_mean * len(rows) * pca.mean_) / (by_products + by_mean)
-    return AuditTrial(scores, present)
+    return Trial(scores, present)
 
 
 def _tree(blocks: int, *, person_blocks: int) -> tuple[tuple[tuple[int, int], ...], tuple[float, ...]]:
@@ -159,7 +159,7 @@ def _case(
     name: str,
     about: str,
     canary: str,
-    trial: Callable[[Budget, Generator, int | None], AuditTrial],
+    trial: Callable[[Budget, Generator, int | None], Trial],
     *,
     tests: tuple[Test, ...] = ("curve", "noise"),
     threshold: float | None = 0.5,

@@ -5,7 +5,7 @@ from typing import Final, cast, final
 import numpy as np
 from numpy.random import Generator
 
-from eigenveil.audit.case import AuditTrial, Case, Claim
+from eigenveil.audit.case import Case, Claim, Trial
 from eigenveil.audit.cases.bits import site_parts
 from eigenveil.audit.cases.curator_seen import BUDGET
 from eigenveil.data.rows import DenseRows
@@ -49,7 +49,7 @@ def _floating(parties: Parties, name: str, rows: DenseRows, identity: Identity |
     return member
 
 
-def _trial(budget: Budget, rng: Generator, state: int | None) -> AuditTrial:
+def _trial(budget: Budget, rng: Generator, state: int | None) -> Trial:
     return site_parts(budget, rng, state, standing=_floating)
 
 

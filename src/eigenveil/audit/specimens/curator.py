@@ -9,7 +9,7 @@ from typing import Any, Final, cast, final
 import numpy as np
 from numpy.random import Generator
 
-from eigenveil.audit.case import AuditTrial, Case, Claim, mu_of
+from eigenveil.audit.case import Case, Claim, Trial, mu_of
 from eigenveil.audit.cases.canaries import enough_people, lifted, tossed
 from eigenveil.audit.cases.curator import two_fits
 from eigenveil.audit.cases.curator_seen import BUDGET, blanked, fitted, guarantee_of
@@ -138,18 +138,18 @@ def _forgetful(budget: Budget) -> Ledger:
     return ledger
 
 
-def _twice(budget: Budget, rng: Generator, state: int | None) -> AuditTrial:
+def _twice(budget: Budget, rng: Generator, state: int | None) -> Trial:
     return two_fits(budget, rng, state, ledger=_forgetful(budget), each=budget)
 
 
-def _measured(budget: Budget, rng: Generator, state: int | None) -> AuditTrial:
+def _measured(budget: Budget, rng: Generator, state: int | None) -> Trial:
     """Somebody who gives the length of the longest row as row_bound: how much noise there is then tells of that row."""
     present = tossed(1, rng)
     base = lifted(_DIM, length=1.0, people=enough_people(_DIM, deviation=1 / mu_of(budget)))
     table = np.vstack([base, np.where(present[:, None], 1.1, 0.0) * _AXES[:1]])
     pca = fitted(table, budget, state, row_bound=float(np.linalg.norm(table, axis=1).max()))
     # Nothing of the table is looked at but what a fit is free to say: below which variance there is only noise.
-    return AuditTrial(np.array([pca.noise_floor_]), present)
+    return Trial(np.array([pca.noise_floor_]), present)
 
 
 CASES = (

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.random import Generator
 from scipy.special import ndtri
 
-from eigenveil.audit.case import AuditTrial, Case, Claim
+from eigenveil.audit.case import Case, Claim, Trial
 from eigenveil.audit.cases.canaries import tossed
 from eigenveil.audit.cases.messages import Tap
 from eigenveil.audit.cases.peers import BUDGET, NAMES, along, few_rows, watched
@@ -55,7 +55,7 @@ def published(state: int | None, tap: Tap) -> GossipPCA:
     )
 
 
-def _lone(budget: Budget, rng: Generator, state: int | None) -> AuditTrial:
+def _lone(budget: Budget, rng: Generator, state: int | None) -> Trial:
     """The last entry of what the canary's peer first sends to its neighbour: zero if nobody has anything there."""
     present, tap = tossed(1, rng), Tap()
     published(state, tap).fit(lone_tables(present=bool(present[0])))
@@ -64,7 +64,7 @@ def _lone(budget: Budget, rng: Generator, state: int | None) -> AuditTrial:
         for mail in tap.mail
         if isinstance(mail.body, Pass) and (mail.sender, mail.receiver) == (_HOME, _OBSERVER)
     )
-    return AuditTrial(np.abs(first[-1:]), present)
+    return Trial(np.abs(first[-1:]), present)
 
 
 def _reported(budget: Budget) -> Claim:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from eigenveil.audit.case import AuditTrial, Case, Claim
+from eigenveil.audit.case import Case, Claim, Trial
 from eigenveil.audit.cases.canaries import tossed
 from eigenveil.audit.cases.masked import BUDGET, claim_under_masks, seen_by_hub_and_colluder
 from eigenveil.audit.cases.messages import Tap
@@ -64,7 +64,7 @@ def _answer(steps: int, question: Question, there: NDArray[np.bool_]) -> Array:
     return task.arrays(task.work(question, _matrix(there), _KNOWN))[0]
 
 
-def published_fedpower(budget: Budget, rng: Generator, state: int | None, *, steps: int) -> AuditTrial:
+def published_fedpower(budget: Budget, rng: Generator, state: int | None, *, steps: int) -> Trial:
     """What a site sends after its local `steps`, against what it would send with and without one more in an entry.
 
     The score is how far the answer lies on the way from one to the other.
@@ -81,7 +81,7 @@ def published_fedpower(budget: Budget, rng: Generator, state: int | None, *, ste
         far = here - _answer(steps, part.question, flipped)
         way = np.vdot(far, part.arrays[0] - here) / np.vdot(far, far)
         scores[entry] = 1 + way if present[entry] else -way
-    return AuditTrial(scores, present)
+    return Trial(scores, present)
 
 
 def _theorem(budget: Budget) -> Claim:
@@ -95,7 +95,7 @@ class _Silent:
         return np.zeros(count, dtype=np.uint64)
 
 
-def _missing_share(budget: Budget, rng: Generator, state: int | None, *, sites: int) -> AuditTrial:
+def _missing_share(budget: Budget, rng: Generator, state: int | None, *, sites: int) -> Trial:
     """As `masked/covariance`, but the last site, which is honest, adds no noise."""
     silent = {f"site {sites - 1}": cast("Noise", _Silent())}
     return seen_by_hub_and_colluder(budget, rng, state, sites=sites, sources=silent, **_MASKED)

@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 
 from eigenveil.plan.forecast.facts import METHODS, Facts, Setting, parts_of
 from eigenveil.plan.forecast.methods import way_of
-from eigenveil.plan.forecast.trials import Trial, glimpse
+from eigenveil.plan.forecast.trials import RehearsalTrial, glimpse
 from eigenveil.plan.spectrum import Spectrum
 from eigenveil.privacy import Budget
 
@@ -31,7 +31,7 @@ def others_that_would_do(facts: Facts, method: str) -> Iterator[str]:
         way = way_of(other, method)
         # With few columns random directions have much already, and a fair answer must be worth more than those.
         least = max(FAIR, (1 + other.spectrum.at_random(other.rank)) / 2)
-        return not way.refused and glimpse(Trial.of(other, way)) >= least
+        return not way.refused and glimpse(RehearsalTrial.of(other, way)) >= least
 
     epsilon = _first(
         _upwards(facts.budget.epsilon, _LARGEST_EPSILON),
@@ -69,7 +69,7 @@ def _other_trust(facts: Facts, method: str) -> Iterator[str]:
             continue
         wider = replace(facts, trust=(*facts.settings, setting))
         way = way_of(wider, other)
-        if not way.refused and glimpse(Trial.of(wider, way)) >= FAIR:
+        if not way.refused and glimpse(RehearsalTrial.of(wider, way)) >= FAIR:
             yield f"If {setting!r} were acceptable, {other} should capture {FAIR:g}: it promises {way.promise}."
             return
 

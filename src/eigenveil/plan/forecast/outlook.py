@@ -12,7 +12,7 @@ from eigenveil.plan.choose.stream import StreamPlan
 from eigenveil.plan.forecast.facts import Facts, Setting, parts_of
 from eigenveil.plan.forecast.methods import way_of
 from eigenveil.plan.forecast.params import FitParams, call_of
-from eigenveil.plan.forecast.trials import Trial, tried
+from eigenveil.plan.forecast.trials import RehearsalTrial, tried
 from eigenveil.privacy import Budget
 
 __all__ = ["Forecast", "Interval", "curve", "outlook"]
@@ -95,7 +95,7 @@ def outlook(facts: Facts, method: str, *, fits: int | None = None, seed: int = 0
     """
     require(fits is None or fits >= 1, f"fits must be at least 1, got {fits}")
     way = way_of(facts, method)
-    plain, doubted = tried(Trial.of(facts, way), fits, seed)
+    plain, doubted = tried(RehearsalTrial.of(facts, way), fits, seed)
     # What is released some columns at a time depends on which columns vary, and nobody knows that beforehand.
     sliced = isinstance(way.plan, StreamPlan) and way.plan.way == "slices" and facts.dim > _SLICE
     captured, sine = (_interval(plain[:, at], doubted[:, at], more=_BY_COLUMNS * sliced) for at in range(2))

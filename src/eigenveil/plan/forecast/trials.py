@@ -19,7 +19,7 @@ from eigenveil.plan.spectrum import Spectrum, condensed
 from eigenveil.privacy import Neighbours
 from eigenveil.tasks.fit.split import Split
 
-__all__ = ["Trial", "glimpse", "tried"]
+__all__ = ["RehearsalTrial", "glimpse", "tried"]
 
 # Fits that are rehearsed at least and at most, by the most columns they are for: with many columns one fit is much like the next.
 _FITS: Final = ((150, 16, 120), (400, 5, 12), (1500, 3, 6), (8000, 2, 2), (math.inf, 1, 1))
@@ -44,7 +44,7 @@ _ONE_RELEASE: Final = SitesPlan("covariance", 0, 1, (1.0,), (), 0.0, "")
 
 @final
 @dataclass(frozen=True, slots=True)
-class Trial:
+class RehearsalTrial:
     """All that a rehearsed fit depends on, with nothing in it that makes no difference: equal trials have equal outcomes.
 
     `louder` is how many times louder than a curator's the noise on the components is, and `mean_louder` that on the mean.
@@ -115,7 +115,7 @@ class Trial:
 
 
 @lru_cache(maxsize=64)
-def tried(trial: Trial, fits: int | None, seed: int) -> tuple[Array, Array]:
+def tried(trial: RehearsalTrial, fits: int | None, seed: int) -> tuple[Array, Array]:
     """The captured variance and the largest sine of so many `fits`, (fits, 2), with the spectrum as it stands, and of more,
     (more, 2), with others that it could be: none where it is not in doubt. None is as many fits as it takes.
 
@@ -138,7 +138,7 @@ def tried(trial: Trial, fits: int | None, seed: int) -> tuple[Array, Array]:
 
 
 @lru_cache(maxsize=64)
-def glimpse(trial: Trial) -> float:
+def glimpse(trial: RehearsalTrial) -> float:
     """The captured variance to expect, from as few fits as will do to look for where it would be fair."""
     count = next(fits for columns, fits in _GLIMPSES if trial.spectrum.dim <= columns)
     with blas_threads(1):
@@ -159,7 +159,7 @@ def _sure(fits: list[tuple[float, float]]) -> bool:
     return bool((reach <= [_SURE, _SURE_OF_SINE]).all())
 
 
-def _fit(trial: Trial, values: Array, seed: int, *, columns: int) -> tuple[float, float]:
+def _fit(trial: RehearsalTrial, values: Array, seed: int, *, columns: int) -> tuple[float, float]:
     """The captured variance and the largest sine of one rehearsed fit; a slow one on so many `columns` at most.
 
     With fewer columns directions drawn at random capture more, so what is captured beyond that is what is carried over.
@@ -175,7 +175,7 @@ def _fit(trial: Trial, values: Array, seed: int, *, columns: int) -> tuple[float
     return _outcome(trial, values, seed, louder=1.0)
 
 
-def _outcome(trial: Trial, values: Array, seed: int, *, louder: float) -> tuple[float, float]:
+def _outcome(trial: RehearsalTrial, values: Array, seed: int, *, louder: float) -> tuple[float, float]:
     plan = trial.plan
     shift, steps = None, 0
     if trial.split.mean:

@@ -169,7 +169,9 @@ def contraction(consensus: Consensus, low: float, high: float, steps: int) -> fl
     (0.0009765625, 262087)
     """
     if consensus == "metropolis":
-        return float(max(abs(low), abs(high)) ** steps)
+        rate = max(abs(low), abs(high))
+        # Eigenvalues this small are zeros that were computed: where all talk to all, one step is the mean.
+        return (0.0 if steps else 1.0) if rate < 1e-15 else float(rate**steps)
     if high - low <= 1e-14:
         return 0.0 if steps else 1.0
     growth = steps * math.acosh((2 - low - high) / (high - low))

@@ -21,7 +21,7 @@ from eigenveil.privacy.noise.steps import packed_size, unpack
 from eigenveil.protocols.gossip.averaging import Averaging, Sends, averaging
 from eigenveil.protocols.gossip.outgoing import Outgoing
 from eigenveil.protocols.gossip.terms import Among, GossipTerms
-from eigenveil.protocols.messages import Again, Envelope, Here, KeyCard, Leave, Pass
+from eigenveil.protocols.messages import Again, Card, Envelope, Here, Leave, Pass
 from eigenveil.protocols.party import Party, Wait
 from eigenveil.tasks import Question, SumTask, Task
 from eigenveil.tasks.base import require_array
@@ -130,7 +130,7 @@ class Peer(Party):
         if mail.sender not in self._near:
             raise PeerError(mail.sender, "is not a neighbour")
         body = mail.body
-        if not isinstance(body, Pass | Again | Here | Leave | KeyCard):
+        if not isinstance(body, Pass | Again | Here | Leave | Card):
             raise PeerError(mail.sender, f"sent {type(body).__name__} to a peer, and peers ask each other nothing")
         if not isinstance(body, Here) and body.terms != self._terms.digest:
             raise PeerError(mail.sender, "works under other terms: another graph, weights, noise, steps or study")
@@ -146,7 +146,7 @@ class Peer(Party):
                 return []
             case Leave(turn=turn, gone=gone):
                 return self._told(mail.sender, turn, turn, gone)
-            case KeyCard():
+            case Card():
                 return self._card(mail.sender, body)
             case Pass(turn=turn, without=without, base=base) | Again(turn=turn, without=without, base=base):
                 if turn < base:
@@ -270,7 +270,7 @@ class Peer(Party):
             )
         return self._leave_behind(self._gone | told, back)
 
-    def _card(self, sender: str, body: KeyCard) -> list[Envelope]:
+    def _card(self, sender: str, body: Card) -> list[Envelope]:
         names, keys = self._terms.graph.names, self._outgoing.keys
         if body.origin not in names or body.target not in names or body.origin == body.target or keys is None:
             raise PeerError(sender, "passed on a card that is for nobody here")
@@ -477,7 +477,7 @@ class Peer(Party):
             Envelope(
                 self._name,
                 self._hop(other),
-                KeyCard(0, self._name, other, keys.card, keys.signature, self._terms.digest, again),
+                Card(0, self._name, other, keys.card, keys.signature, self._terms.digest, again),
             )
             for other in to
         ]
