@@ -51,7 +51,7 @@ Kind = TypeVar("Kind")
 Data = TypeVar("Data")
 Found = TypeVar("Found")
 Given = ParamSpec("Given")
-_EVERYWHERE: Final = frozenset({"python", "cli", "study", "model"})
+_EVERYWHERE: Final = frozenset({"python", "cli", "study"})
 
 
 @dataclass(frozen=True, slots=True)

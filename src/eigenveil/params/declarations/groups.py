@@ -244,9 +244,9 @@ class PooledBounds(Bounds):
         "center",
         help="private: find the mean over all places, for a tenth to a quarter of the budget. {center=None}: leave rows where "
         "they are. Or public numbers, one per column.",
-        more="True is private, too. It is never a place's own mean.",
+        more="It is never a place's own mean.",
         check=mean_or_numbers,
-        said='"private", True, list, array or None',
+        said='"private", True (the same), list, array or None',
     )
 
 

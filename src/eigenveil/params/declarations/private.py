@@ -53,5 +53,5 @@ class PrivateParams(PersonParams, Protection, Bounds, BudgetParams):
         more="The papers are FPCA (17) and PPM Alg. 1, for comparison.",
         default="exact",
         metavar="WHICH",
-        surfaces=OFFLINE | {"model"},
+        surfaces=OFFLINE,
     )
