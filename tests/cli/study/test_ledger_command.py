@@ -43,13 +43,13 @@ def files_in(folder: Path) -> dict[str, tuple[bytes, int]]:
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     found = tmp_path / "ledger.db"
-    with DurableLedger.open(found) as book:
-        book.declare("patients", PRINT)
-        book.join(account("heart", mu=0.2, beyond=1e-9), life=LIFE)
-        book.commit(digits("heart"), 0, came=b"ask", said=[SAID], charges=[Charge("sum", 0.1)])
-        book.join(account("hearts and lungs", mu=0.1), life=LIFE)
-        book.note(digits("heart"), "consent given")
-        book.join(account("rehearsal", mu=float("inf"), dataset="toys"), life=None)
+    with DurableLedger.open(found) as ledger_file:
+        ledger_file.declare("patients", PRINT)
+        ledger_file.join(account("heart", mu=0.2, beyond=1e-9), life=LIFE)
+        ledger_file.commit(digits("heart"), 0, came=b"ask", said=[SAID], charges=[Charge("sum", 0.1)])
+        ledger_file.join(account("hearts and lungs", mu=0.1), life=LIFE)
+        ledger_file.note(digits("heart"), "consent given")
+        ledger_file.join(account("rehearsal", mu=float("inf"), dataset="toys"), life=None)
     return found
 
 
@@ -84,17 +84,17 @@ def test_show_of_a_book_without_studies(tmp_path: Path) -> None:
 
 
 def test_looking_while_a_site_runs(path: Path) -> None:
-    with DurableLedger.open(path) as book:
-        book.note(digits("heart"), "at work")
+    with DurableLedger.open(path) as ledger_file:
+        ledger_file.note(digits("heart"), "at work")
         before = files_in(path.parent)["ledger.db"]
         assert "at work" in run("show", path, "--lines").stdout
-        assert book.head in run("verify", path).stdout
+        assert ledger_file.head in run("verify", path).stdout
         assert files_in(path.parent)["ledger.db"] == before
 
 
 def test_verify_prints_the_head_and_checks_a_noted_one(path: Path) -> None:
-    with DurableLedger.reading(path) as book:
-        head, lines = book.head, list(book.lines())
+    with DurableLedger.reading(path) as ledger_file:
+        head, lines = ledger_file.head, list(ledger_file.lines())
     before = files_in(path.parent)
     text = run("verify", path).stdout
     assert f"{len(lines)} lines: every hash and every balance is right" in text
@@ -114,9 +114,9 @@ def test_verify_names_the_first_bad_line(path: Path) -> None:
 
 def test_an_export_holds_public_facts_and_can_be_checked(path: Path, tmp_path: Path) -> None:
     target = tmp_path / "ledger.jsonl"
-    with DurableLedger.open(path) as book:
-        secret = book.join(account("heart", mu=0.2, beyond=1e-9), life=LIFE).secret
-        head = book.head
+    with DurableLedger.open(path) as ledger_file:
+        secret = ledger_file.join(account("heart", mu=0.2, beyond=1e-9), life=LIFE).secret
+        head = ledger_file.head
     assert "7 lines and the head" in run("export", path, "-o", target).stdout
     data = target.read_bytes()
     for private in (SAID, PRINT, PRINT.hex().encode(), secret, secret.hex().encode()):
@@ -156,31 +156,31 @@ def test_close_explains_asks_and_frees_what_was_reserved(path: Path) -> None:
     assert "spent, and stays spent: epsilon" in asked.stdout
     assert "Nothing was changed." in asked.stdout
     assert "--yes closes it" in refusal("close", path, "heart", typed="")
-    with DurableLedger.reading(path) as book:
-        assert [study.state for study in book.studies()] == ["open"] * 3
+    with DurableLedger.reading(path) as ledger_file:
+        assert [study.state for study in ledger_file.studies()] == ["open"] * 3
     assert files_in(path.parent).keys() == before.keys()
     assert run("close", path, "heart", typed="y\n").exit_code == 0
-    with DurableLedger.reading(path) as book:
-        assert [study.state for study in book.studies()] == ["abandoned", "open", "open"]
-        assert book.datasets()[0].counted == pytest.approx((0.1**2 + 0.1**2) ** 0.5)
+    with DurableLedger.reading(path) as ledger_file:
+        assert [study.state for study in ledger_file.studies()] == ["abandoned", "open", "open"]
+        assert ledger_file.datasets()[0].counted == pytest.approx((0.1**2 + 0.1**2) ** 0.5)
     assert "no open study is called 'heart'" in refusal("close", path, "heart", "--yes")
 
 
 def test_close_takes_the_first_digits_if_they_mean_one_study(path: Path) -> None:
     assert run("close", path, digits("heart")[:10], "--yes").exit_code == 0
-    with DurableLedger.open(path) as book:
-        assert book.studies()[0].state == "abandoned"
+    with DurableLedger.open(path) as ledger_file:
+        assert ledger_file.studies()[0].state == "abandoned"
         for name in ("first", "second"):
-            book.join(replace(account(name, mu=0.01), title="twins"), life=LIFE)
+            ledger_file.join(replace(account(name, mu=0.01), title="twins"), life=LIFE)
     assert "'twins' means several open studies" in refusal("close", path, "twins", "--yes")
     assert run("close", path, digits("second")[:10], "--yes").exit_code == 0
     assert "no open study" in refusal("close", path, "", "--yes")
 
 
 def test_close_leaves_a_study_that_is_running_alone(path: Path) -> None:
-    with DurableLedger.open(path) as book, book.lock(digits("heart")):
+    with DurableLedger.open(path) as ledger_file, ledger_file.lock(digits("heart")):
         assert "is run by another process" in refusal("close", path, "heart", "--yes")
-        assert book.studies()[0].state == "open"
+        assert ledger_file.studies()[0].state == "open"
 
 
 @pytest.mark.parametrize("command", [("show",), ("verify",), ("export", "-o", "x.jsonl"), ("close", "heart")])
@@ -212,9 +212,9 @@ except LedgerError as error:
 def test_a_book_in_a_folder_that_cannot_be_written_to() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder, path = Path(name), Path(name) / "ledger.db"
-        with DurableLedger.open(path) as book:
-            book.join(account(), life=LIFE)
-            book.note(digits("heart"), "in the log")
+        with DurableLedger.open(path) as ledger_file:
+            ledger_file.join(account(), life=LIFE)
+            ledger_file.note(digits("heart"), "in the log")
             log = path.with_name("ledger.db-wal").read_bytes()
         folder.chmod(0o755)
         os.chown(path, 65534, 65534)

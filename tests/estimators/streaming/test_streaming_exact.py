@@ -46,7 +46,7 @@ test_scikit_learns_own_checks = parametrize_with_checks(CHECKED)(passes)
 def test_batches_of_any_size_give_the_same_bits(way: str, sizes: list[int], choices: dict[str, Any]) -> None:
     whole = exact(3, **choices).partial_fit(DATA[way])
     # A stream that forgets is followed by its sketch, however few its columns.
-    assert whole.plan_.way == ("sketch" if "forget" in choices else way)
+    assert whole.plan_.tracker == ("sketch" if "forget" in choices else way)
     pieces = fed(exact(3, **choices), DATA[way], sizes)
     assert shown(pieces) == shown(whole)
     assert shown(fed(exact(3, **choices), np.asfortranarray(DATA[way]), sizes)) == shown(whole)
@@ -84,7 +84,7 @@ def test_few_columns_give_scikit_learns_answer(store: Callable[[Array], Any]) ->
     data = store(VALUES)
     plain = np.asarray(data.toarray() if sp.issparse(data) else getattr(data, "values", data), dtype=np.float64)
     ours, theirs = exact(3).fit(data), PCA(3, svd_solver="full").fit(plain)
-    assert ours.plan_.way == "products"
+    assert ours.plan_.tracker == "products"
     for k in (1, 2, 3):
         assert sines(ours.components_[:k].T, theirs.components_[:k].T).max() < 1e-6
     for name in ("explained_variance_", "explained_variance_ratio_", "singular_values_"):
@@ -101,7 +101,7 @@ def test_many_columns_come_close_with_the_attributes_of_incremental_pca(store: C
     theirs = PCA(3, svd_solver="full").fit(WIDE)
     ours = fed(exact(3), store(WIDE), [64])
     rival = IncrementalPCA(3).fit(WIDE)
-    assert ours.plan_.way == "sketch"
+    assert ours.plan_.tracker == "sketch"
     assert sines(ours.components_.T, theirs.components_.T).max() < 1e-3
     for name in ("explained_variance_", "explained_variance_ratio_", "singular_values_", "mean_"):
         assert np.allclose(getattr(ours, name), getattr(theirs, name), rtol=1e-5)

@@ -27,7 +27,7 @@ each_way = pytest.mark.parametrize("way", WAYS)
 def test_the_whole_budget_is_spent_and_no_more(way: str, center: bool, person_blocks: int, neighbours: str) -> None:
     choices = {**WAYS[way], "center": center, "person_blocks": person_blocks, "neighbours": neighbours}
     pca = private(block_size=30, **choices).fit(VALUES)
-    assert pca.plan_.way == way and pca.ledger_ is not None
+    assert pca.plan_.tracker == way and pca.ledger_ is not None
     assert 0.99 < pca.ledger_.epsilon() <= 1 + 1e-9
     assert pca.guarantee_.mu <= mu_for(1.0, 1e-6) * (1 + 1e-12)
     assert pca.guarantee_.charges == pca.ledger_.charges
@@ -138,7 +138,7 @@ def test_a_memory_limit_turns_products_into_slices_and_says_so() -> None:
     values = planted(300, 200)
     for limit, way in ((10**8, "products"), (1_500_000, "slices")):
         pca = private(block_size=10, row_bound=30.0, memory_limit=limit).fit(values)
-        assert pca.plan_.way == way and pca.plan_.memory <= limit
+        assert pca.plan_.tracker == way and pca.plan_.memory <= limit
         assert ("the d x d sum does not fit" in pca.guarantee_.words()) == (way == "slices")
     for choices in ({}, {"publish": "block"}, {"publish": "continual", "horizon": 300}, {"epsilon": None}):
         with pytest.raises(ValueError, match=r"this stream needs about .* MiB .* and memory_limit allows .* MiB"):

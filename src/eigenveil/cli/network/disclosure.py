@@ -22,7 +22,7 @@ def disclose(
     voice: Voice,
     agent: "SiteAgent | PeerAgent",
     holding: "SiteData",
-    book: "DurableLedger",
+    accounts: "DurableLedger",
     *,
     revealed: Iterable[str],
     ledger: Path,
@@ -52,7 +52,7 @@ def disclose(
     _show_parties(voice, agent)
     voice.gap()
     voice.say(f"What it costs, by the book {ledger.absolute()}", style="bold")
-    state = next((one for one in book.datasets() if one.name == account.dataset), None)
+    state = next((one for one in accounts.datasets() if one.name == account.dataset), None)
     life = None if agent.policy is None else agent.policy.life
     for sentence, style in words.cost_words(account, state, life=life, joined=joined is not None):
         voice.say(sentence, style=style)

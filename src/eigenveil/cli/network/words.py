@@ -61,12 +61,12 @@ def peer_revealed_words(study: "StudyFile", parties: "PeerParties") -> Iterator[
     split = split_budget(
         mean=isinstance(request.center, str), search=request.bounds.search, count=count, trace=not summed
     )
-    turns = len(split.mean) + plan.rounds + (split.extra > 0)
+    rounds = len(split.mean) + plan.rounds + (split.extra > 0)
     # Where nothing is paid for all begins anew whenever somebody is gone.
-    rounds = turns + request.restarts if request.private else turns * len(parties.names)
+    most = rounds + request.restarts if request.private else rounds * len(parties.names)
     product = packed_size((dim, dim), symmetric=True) if summed else dim * plan.width
     sums = _sums("peer", plan.method, plan.width, count=count, center=request.center, trace=not summed)
-    yield _leaving("peer", sums, rounds=rounds, numbers=max(product, dim + 1))
+    yield _leaving("peer", sums, rounds=most, numbers=max(product, dim + 1))
     yield _covered_between_peers(study)
     if request.restarts:
         again = _counted(request.restarts, "round")

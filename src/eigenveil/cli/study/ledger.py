@@ -51,7 +51,7 @@ def group() -> None:
 @ledger.command()
 @errors_as_lines
 def show(
-    book: BookPath,
+    path: BookPath,
     dataset: Annotated[str | None, typer.Option(metavar="NAME", help="This dataset only.", show_default=False)] = None,
     delta: Annotated[
         float | None,
@@ -75,13 +75,13 @@ def show(
     from eigenveil.network.ledger.durable import DurableLedger
 
     require(delta is None or 0 < delta < 1, f"--delta must lie between 0 and 1, got {delta}")
-    with DurableLedger.reading(book) as opened:
+    with DurableLedger.reading(path) as opened:
         found, studies = opened.datasets(), opened.studies()
         written = list(opened.lines()) if lines else []
     if dataset is not None:
         names = ", ".join(repr(state.name) for state in found) or "none"
         found = tuple(state for state in found if state.name == dataset)
-        require(len(found) > 0, f"--dataset {dataset!r} is not in {book}; those in it: {names}")
+        require(len(found) > 0, f"--dataset {dataset!r} is not in {path}; those in it: {names}")
         studies = tuple(study for study in studies if study.account.dataset == dataset)
         written = [line for line in written if line.dataset == dataset]
     console = output()
@@ -96,7 +96,7 @@ def show(
 @ledger.command()
 @errors_as_lines
 def export(
-    book: BookPath,
+    path: BookPath,
     target: Annotated[
         Path, typer.Option("--output", "-o", metavar="FILE", help="Where the lines go, a .jsonl file.")
     ] = Path("ledger.jsonl"),
@@ -117,12 +117,12 @@ def export(
     from eigenveil.network.ledger.durable import DurableLedger
     from eigenveil.network.ledger.entries import chained, written_export
 
-    require_output(target, endings=[_EXPORT], force=force, inputs=[book])
+    require_output(target, endings=[_EXPORT], force=force, inputs=[path])
     count = 0
     with (
         whole_file(target) as temporary,
         temporary.open("w", encoding="ascii") as file,
-        DurableLedger.reading(book) as opened,
+        DurableLedger.reading(path) as opened,
     ):
         for text in written_export(chained(opened.lines())):
             file.write(text)
@@ -134,7 +134,7 @@ def export(
 @ledger.command()
 @errors_as_lines
 def verify(
-    book: Annotated[
+    path: Annotated[
         Path, typer.Argument(metavar="BOOK", help="A book, or the .jsonl file of an export.", show_default=False)
     ],
     head: Annotated[
@@ -165,11 +165,11 @@ def verify(
         noted is None or (len(noted) == 64 and set(noted) <= set("0123456789abcdef")),
         f"--head must be the 64 hexadecimal digits that verify printed, got {str(head)[:80]!r}",
     )
-    if book.suffix.lower() == _EXPORT:
-        with book.open(encoding="utf-8") as file:
+    if path.suffix.lower() == _EXPORT:
+        with path.open(encoding="utf-8") as file:
             last = Replay().run(read_export(file), head=noted)
     else:
-        with DurableLedger.reading(book) as opened:
+        with DurableLedger.reading(path) as opened:
             last = opened.verify(noted)
     console = output()
     console.print(f"{_lines(last.number)}: every hash and every balance is right", style="bold green")
@@ -182,7 +182,7 @@ def verify(
 @ledger.command()
 @errors_as_lines
 def close(
-    book: BookPath,
+    path: BookPath,
     study: Annotated[
         str,
         typer.Argument(
@@ -203,7 +203,7 @@ def close(
     """
     from eigenveil.network.ledger.durable import DurableLedger
 
-    with DurableLedger.open(book, create=False) as opened:
+    with DurableLedger.open(path, create=False) as opened:
         found = _found(study, opened.studies())
         account, standing = found.account, found.standing
         with opened.lock(account.study):

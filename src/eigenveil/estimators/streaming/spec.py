@@ -13,7 +13,7 @@ from eigenveil.privacy.facts import COMPONENTS, NO_PRIVACY, OneDevice, Person, S
 from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tracking import EnergyBounds
 
-__all__ = ["StreamSpec", "promise", "require_sense", "terms_of"]
+__all__ = ["StreamSpec", "stream_promise", "require_sense", "terms_of"]
 
 _ANEW: Final[dict[str, Literal["", "at every synchronisation", "after every block"]]] = {
     "sketch": "",
@@ -94,7 +94,7 @@ def terms_of(asked: StreamingParams, dim: int, *, sparse: bool, plan: StreamPlan
     )
 
 
-def promise(terms: StreamSpec, charges: tuple[Charge, ...], merged: Merged | None) -> Guarantee:
+def stream_promise(terms: StreamSpec, charges: tuple[Charge, ...], merged: Merged | None) -> Guarantee:
     """What is promised of all that a stream on these terms has released, and of what it took over from others."""
     if terms.budget is None:
         return Guarantee.none(NO_PRIVACY["stream"])
@@ -117,7 +117,7 @@ def promise(terms: StreamSpec, charges: tuple[Charge, ...], merged: Merged | Non
             origin=terms.bounds.origin is not None,
             merged=1 if merged is None else len(merged.streams) + 1,
         ),
-        seen_by=OneDevice(_ANEW[plan.way]),
+        seen_by=OneDevice(_ANEW[plan.tracker]),
         released=COMPONENTS,
         charges=charges,
         reproducible=terms.seed is not None or (merged is not None and merged.seeded),

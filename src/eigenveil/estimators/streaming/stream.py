@@ -20,7 +20,7 @@ from eigenveil.errors import EigenveilError, require, require_param
 from eigenveil.estimators.streaming.late_columns import placed, still_unseen
 from eigenveil.estimators.streaming.merged import Merged
 from eigenveil.estimators.streaming.open_block import OpenBlock
-from eigenveil.estimators.streaming.spec import StreamSpec, promise
+from eigenveil.estimators.streaming.spec import StreamSpec, stream_promise
 from eigenveil.linalg import Array
 from eigenveil.model import Model
 from eigenveil.plan import STREAM_MEAN_SHARES
@@ -224,7 +224,7 @@ class Stream:
         if self.held:
             self._take(self.pending.rows)
             self.pending = OpenBlock()
-        if self.terms.plan.way == "products":
+        if self.terms.plan.tracker == "products":
             self._released(lambda tracker, through: tracker.sync(self.state, through))
         self._cover(released=True)
 
@@ -293,11 +293,11 @@ class Stream:
 
     def guarantee(self) -> Guarantee:
         """What is promised of all that was released so far."""
-        return promise(self.terms, self.charges, self.merged)
+        return stream_promise(self.terms, self.charges, self.merged)
 
     def _cover(self, *, released: bool = False) -> None:
         """All rows up to here are in what was released: after a release, and after every block that is one on its own."""
-        if released or self.terms.plan.way != "products":
+        if released or self.terms.plan.tracker != "products":
             self.covered = self.rows
             self.merged = None if self.merged is None else self.merged.released()
 
@@ -428,13 +428,13 @@ class Stream:
     def _width(self, *sketches: Sketch) -> int:
         """How many directions a merged sketch keeps: all of them where all products are kept, otherwise what the terms say."""
         dim = self.terms.bounds.dim
-        if self.terms.plan.way in ("products", "tree"):
+        if self.terms.plan.tracker in ("products", "tree"):
             return dim
         return min(dim, max(self.terms.rank + self.terms.oversample, *(s.subspace.rank for s in sketches)))
 
     def _tracker(self, center: Array | None) -> SketchTracker[Any]:
         terms, plan = self.terms, self.terms.plan
-        if plan.way == "sketch":
+        if plan.tracker == "sketch":
             return BlockTracker(terms.rank, terms.oversample, terms.forget, terms.adapt, terms.center, terms.seed or 0)
         radius = terms.bounds.row_bound if self.private else math.inf
         private = SumTerms(
@@ -446,7 +446,7 @@ class Stream:
             terms.adapt,
             self.series,
         )
-        match plan.way:
+        match plan.tracker:
             case "products":
                 return GramTracker(terms.rank, private)
             case "tree":

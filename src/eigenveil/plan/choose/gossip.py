@@ -82,16 +82,17 @@ def plan_segments(*, dim: int, rank: int, people: int, budget: Budget | None, ro
     values = guessed_eigenvalues(dim=dim, people=people)
     first, second = float(values[0]), float(values[0]) / 2
     products = rounds if rounds is not None else (_MOST_PRODUCTS if budget is None else _products(values, rank, budget))
-    turns = products + 1
+    # One more for the start.
+    begun = products + 1
     deviation = 1.0 / math.sqrt(people)
     return SegmentsPlan(
-        turns=turns,
+        turns=begun,
         # Without a budget nobody pays, and the first of hundreds of growing shares would be nothing.
         shares=_shares(values[:rank], products, growth=1.0 if budget is None else GROWTH),
         deviation=deviation,
         clip=_CLIP * deviation,
         alpha=1.0 / math.sqrt(first * second),
-        schedule=tuple(deviation * (second / first) ** t for t in range(1, turns + 1)),
+        schedule=tuple(deviation * (second / first) ** t for t in range(1, begun + 1)),
         tolerance=_TOLERANCE if budget is None else 0.0,
         reason=_reason(values, rank, products, budget, asked=rounds is not None),
     )

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, final
 
 from eigenveil.errors import require_param
-from eigenveil.plan.choose.choice import GROWTH, TURNS, predict
+from eigenveil.plan.choose.choice import GROWTH, ROUNDS, predict
 from eigenveil.privacy import Budget, Neighbours
 from eigenveil.tasks import constant_steps, decaying_steps, geometric_shares, randomised_width
 
@@ -20,7 +20,7 @@ _TOLERANCE: Final = 1e-8
 # Directions beyond the ones asked for: a block a little wider than the rank saves rounds.
 _KRYLOV_MORE: Final = 5
 # With noise, where all products are kept: more rounds than the power method's, and a budget more even (docs/decisions/0009).
-_KEPT_TURNS: Final = 8
+_KEPT_ROUNDS: Final = 8
 _KEPT_GROWTH: Final = 1.3
 _ONE_SHOT: Final = ("covariance", "merge", "uda", "wda", "dr-svd")
 
@@ -83,14 +83,14 @@ def plan_sites(
     width = _width(dim, rank, chosen, oversample, exact=budget is None)
     if chosen in _ONE_SHOT:
         return SitesPlan(chosen, width, 1 + (chosen == "dr-svd"), (1.0,), (), 0.0, reason)
-    turns, growth = _MOST_ROUNDS[chosen], 1.0
+    most, growth = _MOST_ROUNDS[chosen], 1.0
     if budget is not None:
-        turns, growth = (_KEPT_TURNS, _KEPT_GROWTH) if chosen == "krylov" else (TURNS, GROWTH)
-    turns = turns if rounds is None else rounds
+        most, growth = (_KEPT_ROUNDS, _KEPT_GROWTH) if chosen == "krylov" else (ROUNDS, GROWTH)
+    rounds = most if rounds is None else rounds
     growth = 1.0 if equal_shares else growth
     stop = (0.0 if budget is not None else _TOLERANCE) if tolerance is None else tolerance
-    steps = _schedule(local_steps, turns) if chosen == "fedpower" else constant_steps(1, turns)
-    return SitesPlan(chosen, width, turns, geometric_shares(turns, growth=growth), steps, stop, reason)
+    steps = _schedule(local_steps, rounds) if chosen == "fedpower" else constant_steps(1, rounds)
+    return SitesPlan(chosen, width, rounds, geometric_shares(rounds, growth=growth), steps, stop, reason)
 
 
 def _chosen(

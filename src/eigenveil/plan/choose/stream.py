@@ -1,4 +1,4 @@
-"""How a stream is followed: in which way, in blocks of how many rows, in how many bytes. From public numbers alone."""
+"""How a stream is followed: with which tracker, in blocks of how many rows, in how many bytes. From public numbers alone."""
 
 import math
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from eigenveil.plan.choose.choice import MEMORY_LIMIT
 from eigenveil.privacy import Budget, Neighbours, gram_sensitivity
 from eigenveil.tracking.sums import MEAN_SHARE
 
-__all__ = ["STREAM_MEAN_SHARES", "Publish", "StreamPlan", "Way", "first_block", "plan_stream"]
+__all__ = ["STREAM_MEAN_SHARES", "Publish", "StreamPlan", "TrackerKind", "first_block", "plan_stream"]
 
 # A stream looks for its mean in the first block alone, to place the ball; the mean itself comes with every release.
 STREAM_MEAN_SHARES: Final = (0.05, 0.05, 0.05)
@@ -21,18 +21,18 @@ _PLACED: Final = 0.2
 _FEW_COLUMNS: Final = 8
 
 Publish = Literal["sync", "block", "continual"]
-Way = Literal["sketch", "products", "slices", "tree"]
+TrackerKind = Literal["sketch", "products", "slices", "tree"]
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class StreamPlan:
-    """How a stream is followed: in which `way`, in blocks of how many rows, in how many bytes, and why.
+    """How a stream is followed: in which `tracker`, in blocks of how many rows, in how many bytes, and why.
 
     The first block may be longer. `horizon_blocks` is 0 where the stream has no end that matters.
     """
 
-    way: Way
+    tracker: TrackerKind
     block: int
     first_block: int
     horizon_blocks: int
@@ -79,20 +79,20 @@ def plan_stream(
 
     >>> few = dict(rank=2, oversample=10, neighbours=Neighbours.ZERO_OUT, center=True, adapt=False, forget=False)
     >>> more = dict(block=None, horizon=None, person_blocks=1, noise_target=None, memory_limit=None)
-    >>> plan_stream(dim=20, budget=Budget(1.0, 1e-6), publish="sync", **few, **more).way
+    >>> plan_stream(dim=20, budget=Budget(1.0, 1e-6), publish="sync", **few, **more).tracker
     'products'
-    >>> plan_stream(dim=50_000, budget=Budget(1.0, 1e-6), publish="sync", **few, **more).way
+    >>> plan_stream(dim=50_000, budget=Budget(1.0, 1e-6), publish="sync", **few, **more).tracker
     'slices'
     """
     limit = MEMORY_LIMIT if memory_limit is None else memory_limit
     width = min(rank + oversample, dim)
-    way, reason = _way(dim, width, budget, publish, adapt=adapt or forget, block=block or _BLOCK, limit=limit)
-    size = block if block is not None else _default_block(dim, width, budget, way, center=center)
+    tracker, reason = _tracker(dim, width, budget, publish, adapt=adapt or forget, block=block or _BLOCK, limit=limit)
+    size = block if block is not None else _default_block(dim, width, budget, tracker, center=center)
     if block is None and memory_limit is not None and not sparse:
-        size = max(1, min(size, (limit // 8 - _held(dim, width, way, 0)) // (2 * dim)))
+        size = max(1, min(size, (limit // 8 - _held(dim, width, tracker, 0)) // (2 * dim)))
     first = size
     require_param(
-        noise_target is None or way == "slices",
+        noise_target is None or tracker == "slices",
         f"{{noise_target}} is for a stream that is released block by block ({{publish=block}}), and this one is not: {reason}",
     )
     if budget is not None and noise_target is not None:
@@ -101,16 +101,16 @@ def plan_stream(
         each = left / math.sqrt(person_blocks)
         first = max(size, first_block(noise_target=noise_target, mu=each, neighbours=neighbours))
     blocks = 0 if horizon is None else -(-horizon // size)
-    memory = 8 * (_held(dim, width, way, blocks) + (0 if sparse else 2 * first * dim))
+    memory = 8 * (_held(dim, width, tracker, blocks) + (0 if sparse else 2 * first * dim))
     require_param(
-        memory <= limit or (memory_limit is None and way != "tree"),
-        f"this stream needs about {memory / 2**20:.3g} MiB ({way}, blocks of {first} rows) and {{memory_limit}} allows "
-        f"{limit / 2**20:.3g} MiB; {_ADVICE[way]}",
+        memory <= limit or (memory_limit is None and tracker != "tree"),
+        f"this stream needs about {memory / 2**20:.3g} MiB ({tracker}, blocks of {first} rows) and {{memory_limit}} allows "
+        f"{limit / 2**20:.3g} MiB; {_INSTEAD[tracker]}",
     )
-    return StreamPlan(way, size, first, blocks, memory, reason)
+    return StreamPlan(tracker, size, first, blocks, memory, reason)
 
 
-_ADVICE: Final[dict[Way, str]] = {
+_INSTEAD: Final[dict[TrackerKind, str]] = {
     "sketch": "take a smaller {block_size}, {oversample} or {n_components}, or allow more",
     "products": "take a smaller {block_size}, or allow more",
     "slices": "take a smaller {block_size}, a larger {noise_target}, or allow more",
@@ -118,9 +118,9 @@ _ADVICE: Final[dict[Way, str]] = {
 }
 
 
-def _way(
+def _tracker(
     dim: int, width: int, budget: Budget | None, publish: Publish, *, adapt: bool, block: int, limit: int
-) -> tuple[Way, str]:
+) -> tuple[TrackerKind, str]:
     small = 8 * (_held(dim, width, "products", 0) + 2 * min(_BLOCK, dim) * dim)
     size = f"{small / 2**20:.3g} of {limit / 2**20:.4g} MiB"
     if budget is None:
@@ -142,9 +142,9 @@ def _way(
     return "slices", f"every block is released on its own: the d x d sum does not fit ({size})"
 
 
-def _held(dim: int, width: int, way: Way, blocks: int) -> int:
+def _held(dim: int, width: int, tracker: TrackerKind, blocks: int) -> int:
     """Numbers held beside the block, with what a step makes on the way."""
-    match way:
+    match tracker:
         case "sketch":
             return 8 * dim * width
         case "slices":
@@ -155,13 +155,13 @@ def _held(dim: int, width: int, way: Way, blocks: int) -> int:
             return (2 * blocks.bit_length() + 6) * dim * dim
 
 
-def _default_block(dim: int, width: int, budget: Budget | None, way: Way, *, center: bool) -> int:
+def _default_block(dim: int, width: int, budget: Budget | None, tracker: TrackerKind, *, center: bool) -> int:
     size = max(_BLOCK, 2 * width)
     if budget is not None and center:
         # Long enough for the first block's mean to place the ball.
         needed = math.sqrt(dim) / (budget.mu * math.sqrt(STREAM_MEAN_SHARES[0]) * _PLACED)
         size = max(size, min(math.ceil(needed), max(2 * dim, (1 << 20) // dim)))
-    if way == "slices":
+    if tracker == "slices":
         # Every block pays for noise of its own, so blocks are as long as a d x d matrix would be.
         size = max(size, min(_LARGEST_BLOCK, dim))
     return size

@@ -138,8 +138,7 @@ def _sums(facts: Facts, setting: Setting, name: str) -> MethodPlan:
 def _sites_plan(facts: Facts, setting: Setting, name: str, split: Split) -> SitesPlan:
     if setting == "curator":
         mechanism = predict(dim=facts.dim, rank=facts.rank, budget=facts.budget, mechanism=cast("Any", name)).chosen
-        turns = len(mechanism.shares)
-        return SitesPlan(cast("Method", name), mechanism.width, turns, mechanism.shares, (), 0.0, "")
+        return SitesPlan(cast("Method", name), mechanism.width, len(mechanism.shares), mechanism.shares, (), 0.0, "")
 
     def planned(rounds: int | None) -> SitesPlan:
         return plan_sites(
@@ -234,13 +233,13 @@ def _stream(facts: Facts, name: str) -> MethodPlan:
         )
 
     plan, refused = _attempt(planned, None if facts.memory == MEMORY_LIMIT else facts.memory)
-    blocks = 1 if plan.way == "products" else -(-facts.people // plan.block)
+    blocks = 1 if plan.tracker == "products" else -(-facts.people // plan.block)
     # Each release has a part for the sum of rows, of which the mean is made.
     louder = 1.0 / math.sqrt(1 - MEAN_SHARE) if split.mean else 1.0
-    if plan.way == "tree":
+    if plan.tracker == "tree":
         # A person is in one stretch of every level, and the last sum is made of one stretch for each set bit.
         louder *= math.sqrt(blocks.bit_length() * blocks.bit_count())
-    if name == "sync" and plan.way == "slices":
+    if name == "sync" and plan.tracker == "slices":
         refused = refused or "all pairs of columns do not fit in memory, so it would be released block by block"
     params = params_of(facts, f"stream/{name}", plan, near)
     return MethodPlan(
@@ -271,7 +270,7 @@ def _noise(way: MethodPlan, facts: Facts) -> float:
     scale = way.multiplier(facts.budget.mu, min(2, len(way.split.mean))) * gram_sensitivity(1.0, way.neighbours)
     plan, dim = way.plan, facts.dim
     if isinstance(plan, StreamPlan):
-        return scale * math.sqrt(2 * dim * (way.blocks if plan.way == "slices" else 1))
+        return scale * math.sqrt(2 * dim * (way.blocks if plan.tracker == "slices" else 1))
     if isinstance(plan, SegmentsPlan):
         return scale / math.sqrt(min(plan.shares[plan.turns - 1 :: plan.turns])) * (math.sqrt(dim) + 1)
     if plan.method == "covariance":

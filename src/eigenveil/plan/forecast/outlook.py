@@ -97,7 +97,7 @@ def outlook(facts: Facts, method: str, *, fits: int | None = None, seed: int = 0
     way = way_of(facts, method)
     plain, doubted = tried(RehearsalTrial.of(facts, way), fits, seed)
     # What is released some columns at a time depends on which columns vary, and nobody knows that beforehand.
-    sliced = isinstance(way.plan, StreamPlan) and way.plan.way == "slices" and facts.dim > _SLICE
+    sliced = isinstance(way.plan, StreamPlan) and way.plan.tracker == "slices" and facts.dim > _SLICE
     captured, sine = (_interval(plain[:, at], doubted[:, at], more=_BY_COLUMNS * sliced) for at in range(2))
     return Forecast(
         method=method,

@@ -202,4 +202,4 @@ def _outcome(trial: RehearsalTrial, values: Array, seed: int, *, louder: float) 
 
 
 def _sliced(plan: SitesPlan | SegmentsPlan | StreamPlan) -> bool:
-    return isinstance(plan, StreamPlan) and plan.way == "slices"
+    return isinstance(plan, StreamPlan) and plan.tracker == "slices"
