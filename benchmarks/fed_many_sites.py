@@ -42,7 +42,7 @@ def case(method: str, topology: str, count: int) -> None:
     with blas_threads(1):
         pca.fit(sites)
     took = time.perf_counter() - start
-    traffic = sum(turn.bytes_up + turn.bytes_down for turn in pca.transcript_)
+    traffic = sum(round_.bytes_up + round_.bytes_down for round_ in pca.transcript_)
     print(took, len(pca.transcript_), held, memory("VmHWM"), traffic)
 
 

@@ -1,7 +1,7 @@
 """What hub and sites cost over the same products in a bare loop: krylov in a star, without noise. Target: at most 5%.
 
 `parties` is a hub and its members in one process, from the first question to the answer; `bare` is A.T @ (A @ Z) for the very
-same blocks Z, sites and turns, summed, on rows that are centred beforehand where the run is centred. Both are the best of five,
+same blocks Z, sites and rounds, summed, on rows that are centred beforehand where the run is centred. Both are the best of five,
 interleaved, after one of each. `fit` is the whole of `FederatedPCA.fit`: checks of the input, mean, count and trace as well, with
 its own number of products. --profile shows where the time of the parties goes.
 
@@ -29,14 +29,14 @@ from eigenveil.runtimes import InProcess
 from eigenveil.tasks import KrylovSum
 from fed_runs import heading, line, shuffled_sites, site_count
 
-RANK, WIDTH, TURNS, TIMES, LIMIT = 10, 15, 10, 5, 1.05
+RANK, WIDTH, ROUNDS, TIMES, LIMIT = 10, 15, 10, 5, 1.05
 
 
 def parties(sites: list[Array], center: Array | None, blocks: list[Array] | None = None) -> Subspace:
-    """A whole run of exactly `TURNS` products; the blocks that were multiplied go to `blocks`."""
+    """A whole run of exactly `ROUNDS` products; the blocks that were multiplied go to `blocks`."""
     dim = sites[0].shape[1]
     begin = orthonormal(np.random.default_rng(0).standard_normal((dim, WIDTH)))
-    task = KrylovSum(Domain(dim, math.inf, center), Neighbours.ADD_REMOVE, begin, TURNS, RANK)
+    task = KrylovSum(Domain(dim, math.inf, center), Neighbours.ADD_REMOVE, begin, ROUNDS, RANK)
     exact, layout = Exact(because="benchmark"), star([f"site {number}" for number in range(len(sites))])
     hub = Hub(
         task,
@@ -90,7 +90,7 @@ def measure(name: str, sites: list[Array], clock: Callable[[], float], *, profil
         ours, theirs = timed(sites, center, clock)
         pca = FederatedPCA(RANK, epsilon=None, center=None if center is None else "private", random_state=0)
         whole = min(seconds(partial(pca.fit, sites), clock) for _ in range(2))
-        rounds = sum(turn.stage.startswith("krylov") for turn in pca.transcript_)
+        rounds = sum(round_.stage.startswith("krylov") for round_ in pca.transcript_)
         verdict = "reached" if ours <= LIMIT * theirs else "MISSED"
         shape = f"{len(sites)} x {len(sites[0])} x {sites[0].shape[1]}"
         cells = [f"{ours:.3f}", f"{theirs:.3f}", f"{ours / theirs:.3f} {verdict}", f"{whole:.3f} ({rounds} products)"]
@@ -113,7 +113,7 @@ def main() -> None:
     clock = time.process_time if options.cpu else time.perf_counter
     options.threads = 1 if options.cpu else options.threads
     print(
-        f"k = {RANK}, width {WIDTH}, {TURNS} products, {options.threads} BLAS thread(s), {'CPU ' * options.cpu}seconds\n"
+        f"k = {RANK}, width {WIDTH}, {ROUNDS} products, {options.threads} BLAS thread(s), {'CPU ' * options.cpu}seconds\n"
     )
     heading(["data", "sites x rows x columns", "parties", "bare", f"ratio (at most {LIMIT:g})", "fit"])
     misses = []

@@ -2,7 +2,7 @@
 
 Rows are centred privately and clipped at the 0.95 quantile of their lengths around the mean, which is READ FROM THE DATA, for
 this comparison only and the same for every line; the best possible is that of the rows centred and clipped so. delta = 1e-5,
-one whole row, add/remove. "both" promises 3 epsilon against the hub and epsilon against everybody else. `PrivatePCA` has all
+one whole row, add/remove. "both" guarantees 3 epsilon against the hub and epsilon against everybody else. `PrivatePCA` has all
 rows in one place; uda, wda and merge add noise at the sites. At the sites m of them pay about sqrt(m) of a curator's noise.
 
     python benchmarks/fed_privacy.py [--quick] [--data a9a ...] [--epsilons 0.3 1 3]

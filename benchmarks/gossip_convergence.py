@@ -3,7 +3,7 @@
 1. Contraction. Peers start from the vector that mixes worst, and what is left of their differences after c steps, over what there
    was, stands beside lambda^c (Metropolis weights; lambda is the largest size of an eigenvalue but that of the mean) and
    beside 1 / T_c (Chebyshev). To reach: within 1%, or both below 1e-13, where doubles end.
-2. Direction. D-PM on the diabetes table, T turns of c steps, beside what (40) of D-DP-PM bounds its squared sine by:
+2. Direction. D-PM on the diabetes table, T rounds of c steps, beside what (40) of D-DP-PM bounds its squared sine by:
    2 (n_i m lambda^c / (lambda_1 - lambda_2) + (n - 1) rho (mu_2 / mu_1)^(2T)), rho = 1 without noise. Its third term, for starts
    that are nearly orthogonal to the answer, is left out: medians over starts. "Alg. 1" is what (40) is about; "segments" is
    `GossipPCA`, each peer's own direction on its own rows; "right" the largest sine at any peer. To reach: both squared sines
@@ -13,7 +13,7 @@
 4. Traffic. The most bytes that a peer sends in 8 steps where peers have few neighbours. To reach: the same for every m, within
    5%, with names of one length, since longer ones take more bytes. Beside it the steps that sums do take.
 
-Real parties with real mail, so large graphs take long: about 10 minutes; --quick, up to 16 peers, half a minute.
+Real parties with real messages, so large graphs take long: about 10 minutes; --quick, up to 16 peers, half a minute.
 
     python benchmarks/gossip_convergence.py [--quick] [--peers 4 8 16 32 64 128 256] [--messages 400000]
 """
@@ -41,7 +41,7 @@ from gossip_runs import Table, Tuned, run_published, sine
 
 KINDS: Final = ("ring", "grid", "random-regular:4", "star", "complete")
 WAYS: Final[tuple[Consensus, ...]] = ("metropolis", "chebyshev", "tree")
-TURNS: Final = 5  # A fit of three products has about so many turns.
+ROUNDS: Final = 5  # A fit of three products has about so many rounds.
 
 
 def graphs(peers: Sequence[int], kinds: Sequence[str] = KINDS) -> Iterator[tuple[str, Graph]]:
@@ -85,11 +85,11 @@ def contraction(peers: Sequence[int], messages: int, steps: Sequence[int]) -> bo
     return good
 
 
-def directions(table: Table, graph: Graph, steps: int, turns: int, seed: int) -> tuple[float, float, float]:
+def directions(table: Table, graph: Graph, steps: int, rounds: int, seed: int) -> tuple[float, float, float]:
     """Squared sines of Alg. 1 and of segments, and the largest right sine of a peer, from one start, signs made alike."""
-    weights, tuned = metropolis(graph), Tuned.by_corollary(table, turns=turns, scale=0.0)
+    weights, tuned = metropolis(graph), Tuned.by_corollary(table, rounds=rounds, scale=0.0)
     printed = sine(run_published(table.parts, tuned, seed=seed, weights=weights, steps=steps), table.left) ** 2
-    settings: dict[str, Any] = {"epsilon": None, "center": None, "random_state": seed, "rounds": turns}
+    settings: dict[str, Any] = {"epsilon": None, "center": None, "random_state": seed, "rounds": rounds}
     gossip = GossipPCA(1, graph=weights, method="segments", steps=steps, **settings).prepare(list(table.parts))
     gossip.run()
     own = [peer.result.subspace.basis[:, 0] for peer in gossip.done]
@@ -98,14 +98,14 @@ def directions(table: Table, graph: Graph, steps: int, turns: int, seed: int) ->
     return printed, sine(scores, table.left) ** 2, max(sine(direction, table.right) for direction in own)
 
 
-def terms_of(table: Table, graph: Graph, steps: int, turns: int) -> tuple[float, float]:
+def terms_of(table: Table, graph: Graph, steps: int, rounds: int) -> tuple[float, float]:
     """The two terms of (40) that are not for the start, doubled as there."""
     left = Mixing.over(graph, "metropolis", steps=steps).left
     place = np.repeat(np.arange(len(table.parts)), [len(part) for part in table.parts])
     mixed = len(graph.names) * np.linalg.matrix_power(metropolis(graph), steps)[np.ix_(place, place)]
     mu = np.linalg.eigvalsh(mixed * (table.rows @ table.rows.T))[::-1]
     apart = len(table.left) * left / float(table.eigenvalues[0] - table.eigenvalues[1])
-    return 2 * apart, 2 * (len(table.left) - 1) * float(mu[1] / mu[0]) ** (2 * turns)
+    return 2 * apart, 2 * (len(table.left) - 1) * float(mu[1] / mu[0]) ** (2 * rounds)
 
 
 def bound(peers: Sequence[int], messages: int, *, starts: int) -> bool:
@@ -114,13 +114,13 @@ def bound(peers: Sequence[int], messages: int, *, starts: int) -> bool:
     good, whole = True, Table.load("diabetes")
     for kind, graph in graphs(peers, ("ring", "random-regular:4", "complete")):
         table = replace(whole, parts=tuple(np.array_split(whole.rows, len(graph.names))))
-        for steps, turns in product((1, 8, 64), (2, 8)):
-            shown = [kind, str(len(graph.names)), str(steps), str(turns)]
-            if 2 * len(graph.edges) * steps * turns * starts > messages:
+        for steps, rounds in product((1, 8, 64), (2, 8)):
+            shown = [kind, str(len(graph.names)), str(steps), str(rounds)]
+            if 2 * len(graph.edges) * steps * rounds * starts > messages:
                 line([*shown, *["skipped"] * 5, "too many messages"])
                 continue
-            found = np.median([directions(table, graph, steps, turns, seed) for seed in range(starts)], axis=0)
-            terms = terms_of(table, graph, steps, turns)
+            found = np.median([directions(table, graph, steps, rounds, seed) for seed in range(starts)], axis=0)
+            terms = terms_of(table, graph, steps, rounds)
             good &= (fine := bool(found[:2].max() <= sum(terms)))
             said = f"below{', and the bound says something' if sum(terms) < 1 else ''}" if fine else "ABOVE"
             line([*shown, *(f"{value:.2e}" for value in (*found, *terms)), said])
@@ -142,7 +142,7 @@ def agreement(peers: Sequence[int], messages: int) -> bool:
     good, rng = True, np.random.default_rng(0)
     for kind, graph in graphs(peers):
         steps, began = steps_of(graph), time.perf_counter()
-        most = messages / (2 * len(graph.edges) * TURNS)
+        most = messages / (2 * len(graph.edges) * ROUNDS)
         way: Any = next((one for one in WAYS[:2] if steps.get(one, np.inf) <= most), "tree")
         rows = {name: rng.standard_normal((20, 8)) * np.linspace(3, 1, 8) for name in graph.names}
         pca = GossipPCA(2, graph=graph, epsilon=None, consensus=way, center=None, rounds=3, random_state=0).fit(rows)

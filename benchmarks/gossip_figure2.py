@@ -1,4 +1,4 @@
-"""D-DP-PM's Figure 2: error of the first direction against epsilon on its data, beside methods that promise something.
+"""D-DP-PM's Figure 2: error of the first direction against epsilon on its data, beside methods that guarantee something.
 
 Four peers on the paper's ring with its weights. Columns are standardised and rows divided by the longest, so that all lie in the
 unit ball; means, units and that length are READ FROM THE DATA, for this comparison only and the same for every line.
@@ -45,7 +45,7 @@ Way = Callable[[int, float], Errors]
 
 
 def ours(table: Table, **settings: Any) -> Way:
-    """Peers under a worst-case promise."""
+    """Peers under a worst-case guarantee."""
 
     def run(seed: int, epsilon: float) -> Errors:
         pca = GossipPCA(1, graph=RING, epsilon=epsilon, random_state=seed, **_terms(table), **settings)
@@ -137,9 +137,9 @@ def show_published(table: Table, epsilons: Sequence[float], seeds: int, *, share
     for epsilon, (best, delta) in tune(table, epsilons, share=share).items():
         errors = [[sine(run_published(table.parts, best, seed=seed), table.left)] for seed in range(seeds)]
         whole = delta_of(leaks(table, best, share=None, as_printed=False, rows=1), epsilon)
-        tuned = f"T = {best.turns}, scale {best.scale:g}, {delta:.1g}"
+        tuned = f"T = {best.rounds}, scale {best.scale:g}, {delta:.1g}"
         cells.append((epsilon, _shown(np.array(errors)), tuned, f"{whole:.2g}"))
-    says = (f"published, kept from {share:g}: no promise", "- its T, noise, instance delta", "- delta, nothing dropped")
+    says = (f"published, kept from {share:g}: no guarantee", "- its T, noise, instance delta", "- delta, nothing dropped")
     for place, words in enumerate(says, 1):
         known = {cell[0]: cell[place] for cell in cells}
         line([words, str(seeds), *(str(known.get(epsilon, "none within the limit")) for epsilon in epsilons)])

@@ -14,7 +14,7 @@ table there is. There more iterations do not cost privacy: each gets a smaller p
 
 About 15 minutes; --quick, one data set, three T and few seeds, 20 seconds.
 
-    python benchmarks/gossip_figure3.py [--quick] [--data diabetes "breast cancer" wine] [--seeds 20] [--turns 1 2 3 4 5 6 8 10]
+    python benchmarks/gossip_figure3.py [--quick] [--data diabetes "breast cancer" wine] [--seeds 20] [--rounds 1 2 3 4 5 6 8 10]
 """
 
 import argparse
@@ -82,7 +82,7 @@ def published_errors(table: Table, tuned: Tuned, seeds: int) -> list[float]:
     return [sine(run, table.left) for run in runs]
 
 
-def measure(name: str, turns: Sequence[int], seeds: int) -> None:
+def measure(name: str, rounds: Sequence[int], seeds: int) -> None:
     """The lines of one data set."""
     table, began = Table.load(name), time.perf_counter()
     share, best = tuned_for(table)
@@ -90,14 +90,14 @@ def measure(name: str, turns: Sequence[int], seeds: int) -> None:
         print(f"skipped {name}: no parameters in the grid are within the paper's limit on delta")
         return
     print(
-        f"\n{name}, {table.rows.shape}: tuned to T = {best.turns} and scale {best.scale:g}, so that delta with what is kept"
+        f"\n{name}, {table.rows.shape}: tuned to T = {best.rounds} and scale {best.scale:g}, so that delta with what is kept"
     )
     print(f"from {share:g} is within the paper's limit, {LIMITS[name][2]:g}\n")
     methods = ("segments", "power")
     views = [*(f"delta, kept from {share:g}" for share in SHARES), "delta, all", "delta, seen"]
     heading(["T", "published error", *views, *(f"pairwise {method}, (5, {table.delta:.1g})" for method in methods)])
-    for count in turns:
-        tuned = Tuned.by_corollary(table, turns=count, scale=best.scale)
+    for count in rounds:
+        tuned = Tuned.by_corollary(table, rounds=count, scale=best.scale)
         promised = []
         for method in methods:
             run = ours(table, noise="pairwise", method=method, rounds=count)
@@ -110,16 +110,16 @@ def measure(name: str, turns: Sequence[int], seeds: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", nargs="*", default=list(LIMITS), choices=list(LIMITS))
-    parser.add_argument("--turns", nargs="*", type=int, default=[1, 2, 3, 4, 5, 6, 8, 10])
+    parser.add_argument("--rounds", nargs="*", type=int, default=[1, 2, 3, 4, 5, 6, 8, 10])
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--quick", action="store_true", help="wine, T = 1, 3 and 6, three seeds")
     options = parser.parse_args()
     if options.quick:
-        options.data, options.turns, options.seeds = ["wine"], [1, 3, 6], 3
+        options.data, options.rounds, options.seeds = ["wine"], [1, 3, 6], 3
     print("skipped: the paper's AMI data, which are not public")
     with blas_threads(1):
         for name in options.data:
-            measure(name, options.turns, options.seeds)
+            measure(name, options.rounds, options.seeds)
 
 
 if __name__ == "__main__":

@@ -67,7 +67,7 @@ class Table:
 
     @property
     def delta(self) -> float:
-        """What is promised with epsilon where anything is: 1 / (10 n)."""
+        """What is guaranteed with epsilon where anything is: 1 / (10 n)."""
         return 0.1 / len(self.left)
 
     def errors(self, direction: Array) -> tuple[float, float]:
@@ -92,14 +92,14 @@ class Tuned:
     scale: float
 
     @classmethod
-    def by_corollary(cls, table: Table, *, turns: int, scale: float) -> "Tuned":
+    def by_corollary(cls, table: Table, *, rounds: int, scale: float) -> "Tuned":
         """alpha = 1 / sqrt(mu1 mu2), sigma_q = 1 / sqrt(n) and sigma_p(t) = scale (mu2 / mu1)^t."""
         first, second = (float(value) for value in table.eigenvalues[:2])
-        schedule = tuple(scale * (second / first) ** turn for turn in range(1, turns + 1))
+        schedule = tuple(scale * (second / first) ** round_ for round_ in range(1, rounds + 1))
         return cls(1 / math.sqrt(first * second), 1 / math.sqrt(len(table.left)), schedule, scale)
 
     @property
-    def turns(self) -> int:
+    def rounds(self) -> int:
         """T."""
         return len(self.sigma_p)
 
@@ -113,9 +113,9 @@ class Tuned:
         """The mean sine to u over many runs with exact sums, drawn from the law of q^(T), (58), in the basis of left vectors."""
         values = np.zeros(len(table.left))
         values[: len(table.eigenvalues)] = self.alpha * table.eigenvalues
-        spread = self.sigma_q**2 * values ** (2 * self.turns)
-        for turn, sigma in enumerate(self.sigma_p, 1):
-            spread += sigma**2 * values ** (2 * (self.turns - turn))
+        spread = self.sigma_q**2 * values ** (2 * self.rounds)
+        for round_, sigma in enumerate(self.sigma_p, 1):
+            spread += sigma**2 * values ** (2 * (self.rounds - round_))
         drawn = np.random.default_rng(0).standard_normal((draws, len(values))) * np.sqrt(spread)
         lengths = np.linalg.norm(drawn, axis=1)
         return float(np.mean(np.sqrt(np.maximum(0.0, 1 - (drawn[:, 0] / lengths) ** 2))))
@@ -123,10 +123,10 @@ class Tuned:
 
 def candidates(table: Table) -> list[Tuned]:
     """The grid: T around T*, the least with an error of 1e-3 without noise, and noise around Corollary 1's."""
-    clean = (Tuned.by_corollary(table, turns=turns, scale=0.0) for turns in range(1, 200))
-    best = next(tuned.turns for tuned in clean if tuned.expected_error(table) <= _CONVERGED)
-    turns = sorted({2, 3, max(2, best // 2), max(3, (3 * best) // 4), best})
-    return [Tuned.by_corollary(table, turns=count, scale=scale) for count in turns for scale in _SCALES]
+    clean = (Tuned.by_corollary(table, rounds=rounds, scale=0.0) for rounds in range(1, 200))
+    best = next(tuned.rounds for tuned in clean if tuned.expected_error(table) <= _CONVERGED)
+    rounds = sorted({2, 3, max(2, best // 2), max(3, (3 * best) // 4), best})
+    return [Tuned.by_corollary(table, rounds=count, scale=scale) for count in rounds for scale in _SCALES]
 
 
 def run_published(
@@ -139,7 +139,7 @@ def run_published(
         PublishedSegments(
             Domain(parts[0].shape[1], 1.0),
             1,
-            tuned.turns,
+            tuned.rounds,
             tuned.alpha,
             tuned.sigma_q,
             tuned.sigma_p,

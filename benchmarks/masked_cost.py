@@ -38,7 +38,7 @@ from eigenveil.data.rows import DenseRows, Rows
 from eigenveil.linalg import blas_threads, orthonormal
 from eigenveil.privacy import Budget, Domain, Exact, Gaussian, Lattice, Ledger, Neighbours, Noise, Share
 from eigenveil.privacy.noise.rounded import Rounded, _layers
-from eigenveil.protocols import Ask, Brief, Done, Envelope, Give, Hub, Masked, Member, Party, Return, Terms
+from eigenveil.protocols import Ask, Brief, Done, Message, Give, Hub, Masked, Member, Party, Return, Terms
 from eigenveil.protocols.masked import Identity, MaskedMember, MaskedTerms, Masking, mask_graph, member, session, terms
 from eigenveil.protocols.masked.evidence import looks
 from eigenveil.protocols.star.layout import star
@@ -125,15 +125,15 @@ class Clock:
     @contextlib.contextmanager
     def on(self, kind: str) -> Iterator[None]:
         """While this is done."""
-        self._turn()
+        self._round()
         self._doing.append(kind)
         try:
             yield
         finally:
-            self._turn()
+            self._round()
             self._doing.pop()
 
-    def _turn(self) -> None:
+    def _round(self) -> None:
         now = time.process_time()
         if self._doing:
             self.spent[self._doing[-1]] += now - self._since
@@ -180,41 +180,41 @@ class Costs:
     hub: defaultdict[tuple[int, str], float] = field(default_factory=lambda: defaultdict(float))
 
 
-def phase_of(mail: Envelope) -> str:
+def phase_of(message: Message) -> str:
     """The exchange of keys, the question with its part, the end of a round (the list of survivors, unmasking), or the answer."""
-    match mail.body:
+    match message.body:
         case Ask() | Give() | Masked():
             return "part"
         case Brief(step=step) | Return(step=step):
             return "setup" if step in SETUP else "end"
         case Done():
             return "answer"
-    raise AssertionError(f"nobody should have said {mail.body}")
+    raise AssertionError(f"nobody should have said {message.body}")
 
 
 def carry(hub: Hub[Any], members: Sequence[Party], *, asked: int | None = None) -> Costs:
-    """All mail, one answer at a time, until nobody has anything to say; only `asked` of the members see a question."""
+    """All messages, one answer at a time, until nobody has anything to say; only `asked` of the members see a question."""
     parties: dict[str, Party] = {hub.name: hub} | {party.name: party for party in members}
     chosen = {party.name for party in members[:: len(members) // asked][:asked]} if asked else set(parties)
     clock, costs = Clock(), Costs()
     stack = list(reversed(hub.start()))
     with clock.watching():
         while stack:
-            mail = stack.pop()
-            phase, turn = phase_of(mail), mail.body.turn
-            if mail.receiver == hub.name:
-                costs.sites[mail.sender, turn, phase].up += size(mail)
+            message = stack.pop()
+            phase, round_ = phase_of(message), message.body.round
+            if message.receiver == hub.name:
+                costs.sites[message.sender, round_, phase].up += size(message)
                 start = time.process_time()
-                answers = hub.receive(mail)
-                costs.hub[turn, phase] += time.process_time() - start
-            elif phase == "part" and mail.receiver not in chosen:
+                answers = hub.receive(message)
+                costs.hub[round_, phase] += time.process_time() - start
+            elif phase == "part" and message.receiver not in chosen:
                 continue
             else:
-                spent = costs.sites[mail.receiver, turn, phase]
-                spent.down += size(mail)
+                spent = costs.sites[message.receiver, round_, phase]
+                spent.down += size(message)
                 clock.spent = spent.seconds
                 with clock.on("rest"):
-                    answers = parties[mail.receiver].receive(mail)
+                    answers = parties[message.receiver].receive(message)
             stack.extend(reversed(answers))
     if asked is None and hub.result is None:
         raise AssertionError("the run did not come to its end")

@@ -1,8 +1,8 @@
 """What is spent twice, leaves unpaid or is said in two ways when a party of a network study is killed: all of it must be 0.
 
-A study of three sites over mutual TLS, each with its book. One party is a real process that is killed (SIGKILL) at a point and
+A study of three sites over mutual TLS, each with its ledger. One party is a real process that is killed (SIGKILL) at a point and
 started again, and then left alone until the study ends. All that reaches the others is written down byte for byte and compared
-with the book, at once while the party is dead and in the end. The points of a site:
+with the ledger, at once while the party is dead and in the end. The points of a site:
 
   points   before and after each join, commit, send, model and finish
   syncs    on entering each fsync and fdatasync (strace)
@@ -11,7 +11,7 @@ with the book, at once while the party is dead and in the end. The points of a s
   room     the disk, a small tmpfs, is full at any place (needs root)
 
 And of a hub: before and after each line of its transcript and each send. strace counts calls for each thread. So that none is
-left out it is let in at several places: at the start, when the book has been joined, and before it is closed.
+left out it is let in at several places: at the start, when the ledger has been joined, and before it is closed.
 
     python benchmarks/network_kills.py [--kinds points syncs sends writes room hub] [--studies ...] [--stride 1]
 """
@@ -89,7 +89,7 @@ def runs(kind: str, study: str, children: Nursery, stride: int) -> Iterator[tupl
     if kind == "room":
         for room in ROOMS[::stride]:
             with tempfile.TemporaryDirectory() as made, small_disk(Path(made) / "disk", room) as more:
-                yield short_of_room(Killing(children, study, Path(made), book=Path(made) / "disk" / "book"), more)
+                yield short_of_room(Killing(children, study, Path(made), ledger=Path(made) / "disk" / "book"), more)
         return
     places = CALLS[kind][1] if kind in CALLS else [("", [])]
     for where, threads in places:

@@ -6,8 +6,8 @@ before anything follows from it. A round is the time between two rounds that the
 process (`FederatedPCA.fit`): the same questions, checks, noise and algebra, and no bytes, connections or files. Studies of both
 are interleaved. Rows are few, so that the products with them cost little on either side.
 
-The second table follows the clock, which all processes share. A round is time at the hub's desk, time at the desk of some site
-and not at the hub's, and time at no desk: mail is carried then, or waits for a processor. The third has what is done at desks in
+The second table follows the clock, which all processes share. A round is time at the hub's desk, time at the durable party of some site
+and not at the hub's, and time at no desk: messages are carried then, or waits for a processor. The third has what is done at desks in
 one round: at the hub for all three sites together, and at one site; the file is the transcript or the ledger. A bare write is
 a plain file with the bytes of one commit, and fsync, while nothing else of this runs.
 
@@ -44,7 +44,7 @@ from eigenveil import FederatedPCA
 from eigenveil.data.rows import DenseRows
 from eigenveil.errors import require
 from eigenveil.linalg import Array, blas_threads
-from eigenveil.network.agents import durable as desk
+from eigenveil.network.agents import durable as durable
 from eigenveil.network.agents import hub_desk, site_desk
 from eigenveil.network.agents.durable import Event
 from eigenveil.network.agents.hub import HubAgent
@@ -147,19 +147,19 @@ def run_hub(folder: Path, threads: int) -> None:
     """The hub's process."""
     spans: Spans = defaultdict(list)
     watched(spans, "desk", hub_desk.DurableHub, "take")
-    watched(spans, "read", desk, "decode")
+    watched(spans, "read", durable, "decode")
     watched(spans, "party", Hub, "receive")
     watched(spans, "write", hub_desk, "encode")
     watched(spans, "disk", HubLog, "add")
     study, told = StudyFile.read(folder / "study.toml"), []
 
-    def tell(happening: Event) -> None:
-        if happening.what == "round":
-            told.append((happening.who, time.perf_counter()))
+    def on_event(event: Event) -> None:
+        if event.what == "round":
+            told.append((event.who, time.perf_counter()))
 
     async def carried() -> None:
         with HubAgent.transcript_for(folder / "hub.transcript", study) as transcript:
-            agent = HubAgent(study, keys=Keys.load(folder / "hub.key"), transcript=transcript, tell=tell)
+            agent = HubAgent(study, keys=Keys.load(folder / "hub.key"), transcript=transcript, on_event=on_event)
             assert study.hub is not None and study.hub.address is not None
             await agent.run(lambda model: None, listen=study.hub.address)
 
@@ -172,7 +172,7 @@ def run_site(folder: Path, name: str, threads: int) -> None:
     """A site's process."""
     spans: Spans = defaultdict(list)
     watched(spans, "desk", site_desk.DurableSite, "take")
-    watched(spans, "read", desk, "decode")
+    watched(spans, "read", durable, "decode")
     for party in (Member, MaskedMember):
         watched(spans, "party", party, "receive")
     watched(spans, "write", site_desk, "encode")
@@ -181,9 +181,9 @@ def run_site(folder: Path, name: str, threads: int) -> None:
     rows = DenseRows(table_of(SITES.index(name), len(study.columns)))
 
     async def carried() -> None:
-        with DurableLedger.open(folder / f"{name}.ledger") as book:
+        with DurableLedger.open(folder / f"{name}.ledger") as ledger:
             keys, holding = Keys.load(folder / f"{name}.key"), SiteData.of(rows, study)
-            agent = SiteAgent(study, keys=keys, holding=holding, book=book, dataset="patients", policy=None)
+            agent = SiteAgent(study, keys=keys, holding=holding, ledger=ledger, dataset="patients", policy=None)
             await agent.run(lambda model: None)
 
     with blas_threads(threads):

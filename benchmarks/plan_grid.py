@@ -74,7 +74,7 @@ class Group:
     @classmethod
     def of(cls, cell: Cell) -> "Group":
         """The group of a cell."""
-        return cls(cell.name, cell.epsilon, cell.look, cell.way.partition("/")[0] in _ALONE)
+        return cls(cell.name, cell.epsilon, cell.look, cell.candidate.partition("/")[0] in _ALONE)
 
     def facts(self, known: dict[str, Any], spectrum: Spectrum) -> Facts:
         """What the planner is told."""
@@ -138,10 +138,10 @@ class Answer:
     @property
     def pick(self) -> Scored | None:
         """The chosen cell."""
-        return next((one for one in self.cells if one.cell.way == self.chosen), None)
+        return next((one for one in self.cells if one.cell.candidate == self.chosen), None)
 
     def regrets(self) -> dict[str, float]:
-        """How much less than the best method the chosen one captures in truth, and in each setting the one of highest promise."""
+        """How much less than the best method the chosen one captures in truth, and in each setting the one of highest guarantee."""
         found: dict[str, float] = {}
         if self.pick is not None:
             found["all"] = max(one.truth for one in self.cells) - self.pick.truth
@@ -166,12 +166,12 @@ def answers(truths: Truths, guess: Guess) -> Iterator[Answer]:
             continue
         if any(LOW <= mean <= HIGH for mean in means) or max(means) - min(means) > REGRET:
             facts = group.facts(truths.facts[group.name], spectrum)
-            advice = advise(facts, methods=[cell.way for cell in cells])
-            said = {one.method: one for one in advice.outlooks}
+            recommendation = advise(facts, methods=[cell.candidate for cell in cells])
+            said = {one.method: one for one in recommendation.forecasts}
             yield Answer(
                 group,
-                tuple(_scored(truths, cell, said[cell.way]) for cell in cells),
-                None if advice.chosen is None else advice.chosen.method,
+                tuple(_scored(truths, cell, said[cell.candidate]) for cell in cells),
+                None if recommendation.chosen is None else recommendation.chosen.method,
             )
 
 
@@ -181,7 +181,7 @@ def _scored(truths: Truths, cell: Cell, said: Forecast) -> Scored:
 
 
 def _setting(one: Scored) -> str:
-    return one.cell.way.partition("/")[0]
+    return one.cell.candidate.partition("/")[0]
 
 
 def share(values: Sequence[bool]) -> str:
@@ -246,17 +246,17 @@ def worst(results: dict[str, list[Scored]], count: int) -> None:
             cell = one.cell
             error = np.std(one.captured, ddof=1) / np.sqrt(len(one.captured)) if len(one.captured) > 1 else np.nan
             table = f"{cell.name}{', private mean' if cell.look else ''}"
-            row = [table, f"{cell.epsilon:g}", cell.way, f"{one.truth:.3f}", f"{error:.3f}"]
+            row = [table, f"{cell.epsilon:g}", cell.candidate, f"{one.truth:.3f}", f"{error:.3f}"]
             line([*row, str(one.predicted)])
         print()
 
 
 def chosen(asked: dict[str, list[Answer]], truths: Truths) -> None:
     """How often the choice is right; and what is chosen at sites by the first spectrum, with its truth and prediction."""
-    heading(["choice within 0.02 of the best", "by advice", *dict.fromkeys(way.partition("/")[0] for way in WAYS)])
+    heading(["choice within 0.02 of the best", "by advice", *dict.fromkeys(candidate.partition("/")[0] for candidate in WAYS)])
     for name, found in asked.items():
         regrets = [answer.regrets() for answer in found]
-        columns = ["all", *dict.fromkeys(way.partition("/")[0] for way in WAYS)]
+        columns = ["all", *dict.fromkeys(candidate.partition("/")[0] for candidate in WAYS)]
         right = [[one[column] <= REGRET for one in regrets if column in one] for column in columns]
         line([name, *(f"{sum(some)} of {len(some)}" for some in right)])
     print()
@@ -283,7 +283,7 @@ def _shown(answer: Answer | None) -> str:
         # Every method there is easy, or hopeless.
         return "-"
     one = answer.pick
-    return "none" if one is None else f"{one.cell.way}: {one.truth:.3f} / {one.predicted.value:.3f}"
+    return "none" if one is None else f"{one.cell.candidate}: {one.truth:.3f} / {one.predicted.value:.3f}"
 
 
 def quick() -> Truths:
@@ -291,8 +291,8 @@ def quick() -> Truths:
     truths = Truths(None, quick=True)
     for name in QUICK:
         table = Table.load(name)
-        ways = cells_of(name, table.rows.shape[1], ways=QUICK_WAYS, epsilons=QUICK_EPSILONS)
-        measure(truths, table, [cell for cell in ways if not cell.look], error=0.02, seconds=0.1)
+        candidates = cells_of(name, table.rows.shape[1], candidates=QUICK_WAYS, epsilons=QUICK_EPSILONS)
+        measure(truths, table, [cell for cell in candidates if not cell.look], error=0.02, seconds=0.1)
     return truths
 
 
@@ -310,7 +310,7 @@ def main(arguments: Sequence[str] | None = None) -> bool:
     begun = time.perf_counter()
     with blas_threads(1):
         truths = quick() if options.quick else Truths.open(options.cache)
-        truths = only(truths, options.data, options.ways)
+        truths = only(truths, options.data, options.candidates)
         if not truths.cells:
             print(f"nothing was measured yet: python benchmarks/plan_truth.py --cache {options.cache}")
             return False
@@ -324,7 +324,7 @@ def main(arguments: Sequence[str] | None = None) -> bool:
         f"{len(truths.facts)} tables, {len(truths.cells)} cells, {fits} fits; scored where the truth is in {LOW}-{HIGH}\n"
     )
     reached = summary(results)
-    by({name: found for name, found in results.items() if name in GOALS or not options.markdown}, "method", _way)
+    by({name: found for name, found in results.items() if name in GOALS or not options.markdown}, "method", _candidate)
     if not options.markdown:
         by(results, "table", lambda cell: cell.name)
     chosen(asked, truths)
@@ -334,10 +334,10 @@ def main(arguments: Sequence[str] | None = None) -> bool:
     return reached
 
 
-def only(truths: Truths, names: Sequence[str], ways: Sequence[str]) -> Truths:
+def only(truths: Truths, names: Sequence[str], candidates: Sequence[str]) -> Truths:
     """What was measured of these tables in these ways."""
     cells = {key: found for key, found in truths.cells.items() if Cell.read(key).name in names}
-    cells = {key: found for key, found in cells.items() if Cell.read(key).way in ways}
+    cells = {key: found for key, found in cells.items() if Cell.read(key).candidate in candidates}
     kept = {Cell.read(key).name for key in cells}
     return Truths(truths.path, {name: known for name, known in truths.facts.items() if name in kept}, cells)
 
@@ -347,8 +347,8 @@ def all_cells(found: Iterable[Answer]) -> Iterator[Scored]:
     return (one for answer in found for one in answer.cells if one.counted)
 
 
-def _way(cell: Cell) -> str:
-    return cell.way
+def _candidate(cell: Cell) -> str:
+    return cell.candidate
 
 
 if __name__ == "__main__":

@@ -192,14 +192,14 @@ class Cell:
     """One table, one way and one epsilon; `look` says that the mean is looked for privately."""
 
     name: str
-    way: str
+    candidate: str
     epsilon: float
     look: bool = False
 
     @property
     def key(self) -> str:
         """As the cache has it."""
-        return f"{self.name}|{'private' if self.look else 'known'}|{self.way}|{self.epsilon:g}"
+        return f"{self.name}|{'private' if self.look else 'known'}|{self.candidate}|{self.epsilon:g}"
 
     def seed(self, number: int) -> int:
         """Of its fit of this number. No two cells share noise, or they would all be off together."""
@@ -208,8 +208,8 @@ class Cell:
     @classmethod
     def read(cls, key: str) -> "Cell":
         """The cell of a key."""
-        name, center, way, epsilon = key.split("|")
-        return cls(name, way, float(epsilon), center == "private")
+        name, center, candidate, epsilon = key.split("|")
+        return cls(name, candidate, float(epsilon), center == "private")
 
 
 @final
@@ -263,22 +263,22 @@ class Truths:
 
 
 def _less(one: Cell, other: Cell) -> bool:
-    return (one.name, one.way, one.look) == (other.name, other.way, other.look) and one.epsilon < other.epsilon
+    return (one.name, one.candidate, one.look) == (other.name, other.candidate, other.look) and one.epsilon < other.epsilon
 
 
-def cells_of(name: str, dim: int, *, ways: Sequence[str], epsilons: Sequence[float]) -> list[Cell]:
+def cells_of(name: str, dim: int, *, candidates: Sequence[str], epsilons: Sequence[float]) -> list[Cell]:
     """The cells of one table: all ways, without those that take too long at this many columns."""
-    kept = [way for way in ways if not _too_slow(way, dim)]
-    found = [Cell(name, way, epsilon) for epsilon in epsilons for way in kept]
+    kept = [candidate for candidate in candidates if not _too_slow(candidate, dim)]
+    found = [Cell(name, candidate, epsilon) for epsilon in epsilons for candidate in kept]
     if name in CENTRED:
-        found += [Cell(name, way, epsilon, look=True) for epsilon in epsilons for way in kept if way in _CENTRED_WAYS]
+        found += [Cell(name, candidate, epsilon, look=True) for epsilon in epsilons for candidate in kept if candidate in _CENTRED_WAYS]
     return found
 
 
-def _too_slow(way: str, dim: int) -> bool:
-    setting, _, method = way.partition("/")
+def _too_slow(candidate: str, dim: int) -> bool:
+    setting, _, method = candidate.partition("/")
     if dim > _TOO_MANY_COLUMNS:
-        return way not in ("curator/covariance", "curator/power", "hub/krylov", "site/covariance")
+        return candidate not in ("curator/covariance", "curator/power", "hub/krylov", "site/covariance")
     return dim > _MANY_COLUMNS and setting in ("masked", "peers", "peers-independent") and method != "covariance"
 
 
@@ -297,7 +297,7 @@ def measure(truths: Truths, table: Table, cells: Sequence[Cell], *, error: float
             with warnings.catch_warnings():
                 # How much room a masked sum has, and that nothing can be told from noise, is no news here.
                 warnings.simplefilter("ignore", UserWarning)
-                fitted = WAYS[cell.way](table, cell.epsilon, cell.seed(count), cell.look)
+                fitted = WAYS[cell.candidate](table, cell.epsilon, cell.seed(count), cell.look)
             captured, sine = table.judge(np.asarray(fitted.subspace_.basis))
             found["captured"].append(captured)
             found["sine"].append(sine)
@@ -318,7 +318,7 @@ def main() -> None:
             continue
         begun = time.perf_counter()
         table = Table.load(name)
-        cells = cells_of(name, table.rows.shape[1], ways=list(WAYS), epsilons=options.epsilons)
+        cells = cells_of(name, table.rows.shape[1], candidates=list(WAYS), epsilons=options.epsilons)
         with blas_threads(1):
             for epsilon in options.epsilons:
                 some = [cell for cell in cells if cell.epsilon == epsilon]

@@ -1,4 +1,4 @@
-"""How the power method should divide its budget: growing shares against equal ones, at the same turns, width and total.
+"""How the power method should divide its budget: growing shares against equal ones, at the same rounds, width and total.
 
 Each cell is the mean captured variance of `runs` private fits on the prepared rows (centred and clipped by numbers READ FROM
 THE DATA, for this comparison only). The last lines say how often, and by how much, each growth beats equal shares.
@@ -25,20 +25,20 @@ def captured(gram: Array, best: float, rank: int, width: int, shares: tuple[floa
     """One private run: noisy products with the Gram matrix of rows in the unit ball, then Ritz vectors."""
     noise = Noise.seeded(seed)
     basis = orthonormal(np.random.default_rng(seed).standard_normal((len(gram), width)))
-    for turn, share in enumerate(shares):
+    for round_, share in enumerate(shares):
         noisy = gram @ basis + noise.normal(basis.shape) / (mu * np.sqrt(share))
-        if turn + 1 < len(shares):
+        if round_ + 1 < len(shares):
             basis = orthonormal(noisy)
     found = ritz(basis, noisy, rank=rank).basis
     return float(np.einsum("ij,ij->", found, gram @ found) / best)
 
 
 def cells(name: str, runs: int) -> list[tuple[float, ...]]:
-    """Mean captured variance for each growth, by rank, epsilon, width and turns, where the answer is neither lost nor trivial."""
+    """Mean captured variance for each growth, by rank, epsilon, width and rounds, where the answer is neither lost nor trivial."""
     rows, bound = centred_and_clipped(dense(name))
     gram = rows.T @ rows / bound**2
     found = []
-    for rank, epsilon, wider, turns in product((5, 20), (0.1, 0.3, 1.0, 3.0), (2, 4), (2, 3, 4)):
+    for rank, epsilon, wider, rounds in product((5, 20), (0.1, 0.3, 1.0, 3.0), (2, 4), (2, 3, 4)):
         width = rank * wider
         if 2 * width > len(gram):
             continue
@@ -48,7 +48,7 @@ def cells(name: str, runs: int) -> list[tuple[float, ...]]:
             float(
                 np.mean(
                     [
-                        captured(gram, best, rank, width, geometric_shares(turns, growth=growth), mu, seed)
+                        captured(gram, best, rank, width, geometric_shares(rounds, growth=growth), mu, seed)
                         for seed in range(runs)
                     ]
                 )
@@ -58,7 +58,7 @@ def cells(name: str, runs: int) -> list[tuple[float, ...]]:
         if 0.15 < max(means) < 0.995:
             found.append(means)
             figures = "  ".join(f"{mean:.3f}" for mean in means)
-            print(f"{name:12} {len(gram):4} {rank:3} {epsilon:5g} {width:4} {turns:3}    {figures}", flush=True)
+            print(f"{name:12} {len(gram):4} {rank:3} {epsilon:5g} {width:4} {rounds:3}    {figures}", flush=True)
     return found
 
 

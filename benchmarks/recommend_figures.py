@@ -2,7 +2,7 @@
 
 On stand-ins for the paper's data (recommend_runs.py says which): figure 1 on ml100k for MovieLens and EachMovie, 3 on
 jester1 for Jester, both with p = 32; 4 on ml100k and 5 on jester1 with several p; `gowalla` is figure 1 again for
-Amazon-book with fewer runs, and without the methods that need a matrix of items by items. A cell is the mean of the
+Amazon-ledger with fewer runs, and without the methods that need a matrix of items by items. A cell is the mean of the
 relative error, (75)-(76), and its 99% interval, 1000 bootstrap resamples over runs; L = 3 and delta = 1e-4. Item degrees
 are taken as public in this error, as the paper does; with --also-without there is a second table without them.
 

@@ -6,7 +6,7 @@ top p, (76). True degrees D are taken as public there, as the paper does. They a
 without D.
 
 The paper's data sets are not at hand. Stand-ins: jester1, liked where the rating is above 0, for Jester; ml100k, any
-rating, for MovieLens-10M and EachMovie; gowalla, any visit, for Amazon-book. Users without any item are left out.
+rating, for MovieLens-10M and EachMovie; gowalla, any visit, for Amazon-ledger. Users without any item are left out.
 """
 
 import math
@@ -43,8 +43,8 @@ __all__ = [
 
 DELTA: Final = 1e-4
 ITERATIONS: Final = 3
-STAND_INS: Final = {"jester1": "Jester", "ml100k": "MovieLens-10M and EachMovie", "gowalla": "Amazon-book"}
-# m, a public number, and a user's degree counts as at least that. Every m keeps the promise; only accuracy depends on it. Nobody
+STAND_INS: Final = {"jester1": "Jester", "ml100k": "MovieLens-10M and EachMovie", "gowalla": "Amazon-ledger"}
+# m, a public number, and a user's degree counts as at least that. Every m keeps the guarantee; only accuracy depends on it. Nobody
 # has fewer than 20 in ml100k, as its authors say; gowalla's least degree is 9, READ FROM THE DATA; in jester1 some have fewer
 # than 20, and weigh less.
 LEAST_DEGREE: Final = {"jester1": 20, "ml100k": 20, "gowalla": 9}
@@ -165,7 +165,7 @@ def ppm_limit(delta: float = DELTA) -> float:
 def published_scales(budget: Budget, *, users: int, iterations: int = ITERATIONS) -> dict[str, Scale]:
     """Of each power method as published, the deviation of the noise on an entry of P Z, as a function of Z, (d, p).
 
-    All at the promise of Lemma 6.1, one interaction of one user; beyond PPM's limit on epsilon only FedPower has a scale.
+    All at the guarantee of Lemma 6.1, one interaction of one user; beyond PPM's limit on epsilon only FedPower has a scale.
     """
 
     def ppm(basis: Array) -> float:
@@ -185,9 +185,9 @@ def published_scales(budget: Budget, *, users: int, iterations: int = ITERATIONS
         return float(np.abs(basis).max()) * fedpower_worst(basis)
 
     def fedpower_worst(basis: Array) -> float:
-        # FedPower Alg. 2 with one user per device, s_i = 1 and p_i = 1/s, and all turns synchronous (PPM B.1: I_T = L). On the
+        # FedPower Alg. 2 with one user per device, s_i = 1 and p_i = 1/s, and all rounds synchronous (PPM B.1: I_T = L). On the
         # sum, which is s times the average, each of s devices adds sigma max |Z_ij| and the server once more: sqrt(s + 1). The
-        # input (epsilon, delta) is taken as it is, although Theorem 4 promises (2 epsilon, 2 delta) for it, and no sqrt(p) is put
+        # input (epsilon, delta) is taken as it is, although Theorem 4 guarantees (2 epsilon, 2 delta) for it, and no sqrt(p) is put
         # in where its proof leaves it out: both in its favour. The sqrt(2) is Lemma 6.1's, as above. Alg. 2 as printed follows
         # the largest entry; PPM speaks of a worst case that does not, which is 1, the most an orthonormal basis can have.
         return _LEMMA * math.sqrt(users + 1) * fedpower_multiplier(budget, rounds=iterations)

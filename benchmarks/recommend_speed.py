@@ -2,16 +2,16 @@
 
 gowalla, all of its 41 thousand items, p = 32: `PrivateRecommender` by noisy products at one place and at 10 sites, item and user
 level, against scikit-learn's `TruncatedSVD` and scipy's `svds` on the histories divided to length one, which add no noise and
-promise nothing. Then a table that is made up: a million users with about 20 of ten thousand items each, which is at whole-user
+guarantee nothing. Then a table that is made up: a million users with about 20 of ten thousand items each, which is at whole-user
 level. Noise is from the operating system, as on real runs.
 
 Every fit has a process of its own, so that its peak of memory is its own; ways take turns, and seconds are medians over
---times turns, of the fit alone, ratios within turns. `before` is what the process held when it had read the data and all
+--times rounds, of the fit alone, ratios within rounds. `before` is what the process held when it had read the data and all
 libraries, `peak` the most it ever held, the reading included.
 
 To reach: one fit of gowalla in under 60 seconds on 2 cores, and never a dense matrix of items by items.
 
-About three minutes on an idle machine; --quick, one turn of gowalla, one. Where others use the cores too, --threads 1 is
+About three minutes on an idle machine; --quick, one round of gowalla, one. Where others use the cores too, --threads 1 is
 faster: BLAS threads wait for each other.
 
     python benchmarks/recommend_speed.py [--quick] [--times 3] [--threads 2]
@@ -169,17 +169,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--times", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2, help="BLAS threads")
-    parser.add_argument("--quick", action="store_true", help="one turn, and nothing made up")
+    parser.add_argument("--quick", action="store_true", help="one round, and nothing made up")
     options = parser.parse_args()
     times = 1 if options.quick else options.times
     print(f"p = {RANK}, {options.threads} threads, {os.cpu_count()} cores, load {os.getloadavg()[0]:.2f} at the start")
     said = []
     if not datasets.skipped("gowalla"):
         users, items = gowalla().shape
-        print(f"\ngowalla, {users} x {items}, {times} turn(s)\n")
+        print(f"\ngowalla, {users} x {items}, {times} round(s)\n")
         said = judge(compare("gowalla", list(WAYS), times, options.threads), items)
     if not options.quick:
-        print(f"\nmade up, {USERS} x {ITEMS}, at most {EACH} items each, 1 turn\n")
+        print(f"\nmade up, {USERS} x {ITEMS}, at most {EACH} items each, 1 round\n")
         compare("made up", ["ours, item level", "ours, user level", PEER], 1, options.threads)
     print("", *said, f"load {os.getloadavg()[0]:.2f} at the end", sep="\n")
 

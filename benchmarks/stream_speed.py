@@ -41,9 +41,9 @@ CASES = [
 def rows_of(count: int, dim: int, decay: float) -> Array:
     """Normal rows with standard deviations i^-decay along random directions, around a mean that is not zero."""
     rng = np.random.default_rng(0)
-    turn = np.linalg.qr(rng.standard_normal((dim, dim)))[0]
+    round_ = np.linalg.qr(rng.standard_normal((dim, dim)))[0]
     rows = rng.standard_normal((count, dim)) * np.arange(1, dim + 1) ** -decay
-    return np.asarray(rows @ turn.T + 0.5 * rng.standard_normal(dim))
+    return np.asarray(rows @ round_.T + 0.5 * rng.standard_normal(dim))
 
 
 def accumulated(rows: Array, rank: int) -> Array:

@@ -21,7 +21,7 @@ from eigenveil.papers.noise_scales import balcan_scale, fpca_scale, mod_sulq_sca
 from eigenveil.privacy import Budget, Noise
 
 DELTA = 1e-5
-TURNS = 3
+ROUNDS = 3
 DATA = ["a9a", "mnist:test", "connect4", "usps", "w8a", "jester1", "credit_default", "winequality_red"]
 # What the first release has to reach at k = 5, delta = 1e-5.
 TARGETS = {("a9a", 1.0): 0.998, ("a9a", 0.1): 0.96, ("mnist:test", 1.0): 0.96}
@@ -63,13 +63,13 @@ def mask(scale: Callable[..., float], *, symmetric: bool) -> Method:
 
 
 def published_power(scale: Callable[..., float]) -> Method:
-    """PPM Alg. 1 or Balcan et al. as published, entry level: three equal turns, no oversampling, the last QR."""
+    """PPM Alg. 1 or Balcan et al. as published, entry level: three equal rounds, no oversampling, the last QR."""
 
     def run(rows: Array, gram: Array, bound: float, rank: int, budget: Budget, seed: int) -> Array:
         noise = Noise.seeded(seed)
         basis = orthonormal(np.random.default_rng(seed).standard_normal((len(gram), rank)))
-        for _ in range(TURNS):
-            size = scale(budget, iterations=TURNS, basis=basis) * bound**2
+        for _ in range(ROUNDS):
+            size = scale(budget, iterations=ROUNDS, basis=basis) * bound**2
             basis = orthonormal(gram @ basis + size * noise.normal(basis.shape))
         return basis
 
@@ -85,7 +85,7 @@ METHODS: dict[str, Method] = {
     "ours, covariance": ours("covariance"),
     "ours, covariance, replace-one": ours("covariance", neighbours="replace-one"),
     "ours, power": ours("power"),
-    "PPM zCDP, person level": ours("power", calibration="paper", oversample=0, iterations=TURNS),
+    "PPM zCDP, person level": ours("power", calibration="paper", oversample=0, iterations=ROUNDS),
     "PPM zCDP, entry level*": published_power(ppm_scale),
     "Balcan et al., entry level*": published_power(balcan_scale),
     "MOD-SuLQ (6), replace-one": mask(mod_sulq_scale, symmetric=True),
@@ -130,7 +130,7 @@ def main() -> None:
     options = parser.parse_args()
     names = ["a9a", "winequality_red"] if options.quick else options.data
     print(f"delta = {DELTA:g}; bound = 0.95 quantile of row lengths, READ FROM THE DATA for this benchmark only")
-    print("* entry level protects no person: a weaker promise than the rows above it")
+    print("* entry level protects no person: a weaker guarantee than the rows above it")
     print(
         f"{'data':16} {'n':>6} {'d':>5} {'k':>3} {'eps':>5}  {'method':29} {'captured':8}{'range':13} largest sine (median)"
     )

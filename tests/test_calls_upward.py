@@ -93,17 +93,17 @@ def test_one_holder_calls_up_for_nothing(mechanism: str) -> None:
 
 
 @pytest.mark.parametrize("method", ["covariance", "power", "krylov"])
-def test_a_hub_calls_up_once_a_turn_to_tell_of_it(method: str) -> None:
+def test_a_hub_calls_up_once_a_round_to_tell_of_it(method: str) -> None:
     with calls_upward() as calls:
-        turns = len(masked(method=method))
-    assert calls == {("eigenveil.estimators.federated.simulation", "_note"): turns}
+        rounds = len(masked(method=method))
+    assert calls == {("eigenveil.estimators.federated.simulation", "_note"): rounds}
 
 
 @pytest.mark.parametrize("method", ["segments", "covariance", "power"])
-def test_each_peer_calls_up_once_a_turn_to_tell_of_it(method: str) -> None:
+def test_each_peer_calls_up_once_a_round_to_tell_of_it(method: str) -> None:
     with calls_upward() as calls:
-        turns = len(gossip(method=method))
-    assert calls == {("eigenveil.estimators.gossip.simulation", "_note"): turns * SITES}
+        rounds = len(gossip(method=method))
+    assert calls == {("eigenveil.estimators.gossip.simulation", "_note"): rounds * SITES}
 
 
 def test_a_call_upward_is_seen_also_by_way_of_others() -> None:

@@ -82,7 +82,7 @@ def test_what_is_saved_comes_back(changes: dict[str, Any], tmp_path: Path) -> No
     assert after.guarantee.words() == before.guarantee.words()
 
 
-def test_the_file_says_in_words_what_it_promises(path: Path) -> None:
+def test_the_file_says_in_words_what_it_guarantees(path: Path) -> None:
     with safe_open(path, framework="numpy") as file:
         header = json.loads(file.metadata()["eigenveil"])
         assert sorted(file.keys()) == sorted([*ARRAYS, "scale"])
@@ -165,7 +165,7 @@ def changed(name: str, value: Any) -> Callable[[Any], Any]:
     return lambda table: table | {name: value}
 
 
-def promise(change: Callable[[Any], Any]) -> Callable[[Header], Header]:
+def guarantee(change: Callable[[Any], Any]) -> Callable[[Header], Header]:
     """The same header with its guarantee changed."""
     return lambda header: header | {"guarantee": change(header["guarantee"])}
 
@@ -203,14 +203,14 @@ def test_files_with_other_arrays_are_refused(change: Callable[[Arrays], Arrays],
         (changed("columns", [1, 2, 3, 4]), "its columns are not a list of names"),
         (changed("settings", [["a", 1]]), "its settings are not a table"),
         (changed("guarantee", None), "is damaged"),
-        (promise(without("caveats")), "a guarantee has the fields"),
-        (promise(changed("more", 1)), "a guarantee has the fields"),
-        (promise(changed("delta", None)), "epsilon and delta go together"),
-        (promise(changed("epsilon", "lots")), "is damaged"),
-        (promise(changed("epsilon", 10**400)), "is damaged"),
-        (promise(changed("charges", [{"label": "mean"}])), "a guarantee is malformed"),
-        (promise(changed("charges", 3)), "a guarantee is malformed"),
-        (promise(changed("released", None)), "a guarantee is malformed"),
+        (guarantee(without("caveats")), "a guarantee has the fields"),
+        (guarantee(changed("more", 1)), "a guarantee has the fields"),
+        (guarantee(changed("delta", None)), "epsilon and delta go together"),
+        (guarantee(changed("epsilon", "lots")), "is damaged"),
+        (guarantee(changed("epsilon", 10**400)), "is damaged"),
+        (guarantee(changed("charges", [{"label": "mean"}])), "a guarantee is malformed"),
+        (guarantee(changed("charges", 3)), "a guarantee is malformed"),
+        (guarantee(changed("released", None)), "a guarantee is malformed"),
     ],
 )
 def test_headers_that_lie_are_refused(change: Callable[[Header], Any], message: str, path: Path) -> None:
@@ -294,7 +294,7 @@ def test_any_json_in_the_header_gives_a_model_or_the_named_error(
     target = tmp_path / "m"
     model().save(target)
     top = changed({"unit": "columns", "released": "settings"}.get(field, "guarantee"), value)
-    rewrite(target, header=promise(changed(field, value)) if inside else top)
+    rewrite(target, header=guarantee(changed(field, value)) if inside else top)
     loads_or_refuses(target)
 
 

@@ -53,7 +53,7 @@ class StateFileError(EigenveilError, ValueError):
 
 
 class PeerError(EigenveilError):
-    """Mail from `peer` was refused, and nothing was changed by it: their fault, and no reason to stop."""
+    """Messages from `peer` was refused, and nothing was changed by it: their fault, and no reason to stop."""
 
     def __init__(self, peer: str, why: str) -> None:
         super().__init__(f"{peer}: {why}")
@@ -67,14 +67,14 @@ class ProtocolError(EigenveilError):
 class QuorumLost(ProtocolError):
     """Too few sites answered in time. `missing` names the others; what was gathered before is kept and can be resumed."""
 
-    def __init__(self, missing: tuple[str, ...], *, turn: int, stage: str, answered: int, quorum: int) -> None:
+    def __init__(self, missing: tuple[str, ...], *, round_: int, stage: str, answered: int, quorum: int) -> None:
         shown = ", ".join(missing[:10]) + (f" and {len(missing) - 10} more" if len(missing) > 10 else "")
-        self.happened = f"no answer from {shown} in turn {turn} ({stage}): {answered} answered and {quorum} must"
+        self.happened = f"no answer from {shown} in round {round_} ({stage}): {answered} answered and {quorum} must"
         super().__init__(
-            f"{self.happened}. Turns before it are kept, and so is what did come: resuming asks again, and those who have "
+            f"{self.happened}. Rounds before it are kept, and so is what did come: resuming asks again, and those who have "
             "answered send the same numbers"
         )
-        self.missing, self.turn, self.stage = missing, turn, stage
+        self.missing, self.round, self.stage = missing, round_, stage
         self.answered, self.quorum = answered, quorum
 
 
@@ -82,15 +82,15 @@ class PeersLost(ProtocolError):
     """Peers are gone, and those who are left cannot go on without them. `missing` names those who are gone, and `why` is
     plain words, or an error that names parameters."""
 
-    def __init__(self, missing: tuple[str, ...], *, turn: int, why: "str | ValueError") -> None:
-        self.missing, self.turn, self.why = missing, turn, why
+    def __init__(self, missing: tuple[str, ...], *, round_: int, why: "str | ValueError") -> None:
+        self.missing, self.round, self.why = missing, round_, why
         super().__init__(self.said(in_python))
 
     def said(self, words: Words) -> str:
         """The message, with its parameters said in these words."""
         missing = self.missing
         shown = ", ".join(missing[:10]) + (f" and {len(missing) - 10} more" if len(missing) > 10 else "")
-        return f"without {shown}, round {self.turn + 1} cannot be begun again: {self.reason(words)}"
+        return f"without {shown}, round {self.round + 1} cannot be begun again: {self.reason(words)}"
 
     def reason(self, words: Words) -> str:
         """Why the others cannot go on, likewise."""

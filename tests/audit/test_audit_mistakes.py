@@ -81,7 +81,7 @@ def no_masks(patch: Patch) -> None:
 
 def no_masks_between_pairs(patch: Patch) -> None:
     whole = Session.masks
-    patch.setattr(Session, "masks", lambda session, turn: whole(session, turn)[:1])
+    patch.setattr(Session, "masks", lambda session, round_: whole(session, round_)[:1])
 
 
 def no_noise_between_pairs(patch: Patch) -> None:
@@ -114,8 +114,8 @@ def no_noise_between_pairs(patch: Patch) -> None:
         (fewer_steps_than_neighbours_are_apart, "stream/sync", 20),
         (less_noise_off_the_diagonal, "curator/covariance", 20),
         (less_noise_off_the_diagonal, "site-noise/covariance", 20),
-        (no_masks, "masked/mail", 10),
-        (no_masks_between_pairs, "masked/mail", 10),
+        (no_masks, "masked/messages", 10),
+        (no_masks_between_pairs, "masked/messages", 10),
         (no_noise_between_pairs, "peers/listener", 10),
     ],
 )

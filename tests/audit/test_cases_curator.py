@@ -8,7 +8,7 @@ from scipy.special import ndtr
 
 from eigenveil.audit import Case, Trial, Verdict, judge
 from eigenveil.audit.cases.bounds import CASES as BOUNDS
-from eigenveil.audit.cases.canaries import enough_people, gram_of, lifted, require_promise, symmetric_noise
+from eigenveil.audit.cases.canaries import enough_people, gram_of, lifted, require_guarantee, symmetric_noise
 from eigenveil.audit.cases.curator import CASES as CURATOR
 from eigenveil.audit.cases.stream import CASES as STREAM
 from eigenveil.audit.specimens.curator import CASES as SPECIMENS
@@ -161,7 +161,7 @@ def test_symmetric_noise_is_of_one_size_in_all_entries() -> None:
     assert np.abs(noise.var(axis=0) - 1).max() < 5 * np.sqrt(2 / 4000)
 
 
-def test_a_promise_of_something_else_is_no_claim_to_test() -> None:
-    require_promise(Guarantee(1.0, 1e-6), Budget(1.0, 1e-6))
+def test_a_guarantee_of_something_else_is_no_claim_to_test() -> None:
+    require_guarantee(Guarantee(1.0, 1e-6), Budget(1.0, 1e-6))
     with pytest.raises(ValueError, match=r"the claim is \(1.0, 1e-06\), and the guarantee says \(2.0, 1e-06\)"):
-        require_promise(Guarantee(2.0, 1e-6), Budget(1.0, 1e-6))
+        require_guarantee(Guarantee(2.0, 1e-6), Budget(1.0, 1e-6))

@@ -15,7 +15,7 @@ CONFIDENCE = 1 - 1e-6
 # As one of sixty cases in an audit at 99%.
 ONE_OF_MANY = 1 - 0.01 / 60
 # Where masks are on, noise is not seen.
-UNMASKED = [case for case in CASES if case.name != "masked/mail"]
+UNMASKED = [case for case in CASES if case.name != "masked/messages"]
 MISSING = [case for case in SPECIMENS if "share" in case.name]
 
 

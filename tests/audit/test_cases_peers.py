@@ -1,4 +1,4 @@
-"""Cases of peers: what we ship stands, what is wrong is found, and the attack is as strong as the promise allows."""
+"""Cases of peers: what we ship stands, what is wrong is found, and the attack is as strong as the guarantee allows."""
 
 from collections.abc import Sequence
 from typing import Any

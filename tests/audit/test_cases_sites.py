@@ -105,7 +105,7 @@ def test_a_resumed_fit_is_looked_at_before_and_after() -> None:
         pca.fit(tables)
     pca.faults = tap.faults()
     pca.resume()
-    sent = [mail for mail in tap.mail if mail.sender == "a" and isinstance(mail.body, Give)]
+    sent = [message for message in tap.message if message.sender == "a" and isinstance(message.body, Give)]
     # The matrix twice, and the count; what was said twice is one part.
     assert len(sent) == 3
     assert [part.question.stage for part in tap.parts(to="hub", by="a")] == ["components", "totals"]
@@ -119,7 +119,7 @@ def test_four_local_steps_as_published_are_refuted_in_a_quick_audit() -> None:
     assert verdict.as_it_should
 
 
-def test_one_local_step_as_published_keeps_its_promise_for_an_entry() -> None:
+def test_one_local_step_as_published_keeps_its_guarantee_for_an_entry() -> None:
     case = next(case for case in SPECIMENS if case.name == "wrong/fedpower-4-steps")
     one = replace(case, trial=partial(published_fedpower, steps=1))
     assert not tried(one, runs=60).refuted

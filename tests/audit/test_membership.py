@@ -1,4 +1,4 @@
-"""Membership inference: the attack finds people in components without privacy, and is held to what a promise allows otherwise."""
+"""Membership inference: the attack finds people in components without privacy, and is held to what a guarantee allows otherwise."""
 
 import math
 from dataclasses import replace
@@ -44,13 +44,13 @@ def test_without_privacy_people_are_told_apart(shown: Demonstration) -> None:
     assert out.succeeded
 
 
-def test_private_runs_stay_within_what_their_promise_allows(shown: Demonstration) -> None:
+def test_private_runs_stay_within_what_their_guarantee_allows(shown: Demonstration) -> None:
     private = [row for row in shown.rows if row.run != "no privacy"]
     assert len(private) == 4
     for row in private:
         assert row.allowed is not None
         assert row.value < row.allowed + 5 * deviation(row)
-    assert "no private run gives more than its promise allows" in shown.conclusion
+    assert "no private run gives more than its guarantee allows" in shown.conclusion
 
 
 def test_more_noise_tells_less(shown: Demonstration) -> None:
@@ -60,14 +60,14 @@ def test_more_noise_tells_less(shown: Demonstration) -> None:
         assert one.value < eight.value + 5 * math.hypot(deviation(one), deviation(eight))
 
 
-def test_noise_that_is_too_small_for_its_promise_is_seen() -> None:
+def test_noise_that_is_too_small_for_its_guarantee_is_seen() -> None:
     rng = np.random.default_rng(1)
     settings: dict[str, Any] = {"epsilon": 20.0, "delta": 1e-5, "row_bound": 9.0}
     value, interval, _ = _standing_out(Population.drawn(rng), settings, 100, rng)
     allowed = largest_advantage(1.0, 1e-5)
     assert interval[0] > allowed
     row = Shown("epsilon = 1", STANDING_OUT, value, 0.0, True, "", interval, allowed)
-    assert "MORE than the promise allows in: epsilon = 1" in _conclusion([row])
+    assert "MORE than the guarantee allows in: epsilon = 1" in _conclusion([row])
 
 
 def test_a_conclusion_says_when_nothing_was_found(shown: Demonstration) -> None:

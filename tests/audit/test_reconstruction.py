@@ -1,4 +1,4 @@
-"""What a curious hub computes from its mail, and what an outsider computes from what is published."""
+"""What a curious hub computes from its messages, and what an outsider computes from what is published."""
 
 import json
 import math
@@ -107,7 +107,7 @@ def test_a_conclusion_follows_from_the_numbers_and_not_from_what_was_hoped(hub: 
 
 
 @pytest.mark.parametrize("method", ["power", "fedpower"])
-def test_as_many_turns_are_enough_as_bases_fill_the_space(method: str) -> None:
+def test_as_many_rounds_are_enough_as_bases_fill_the_space(method: str) -> None:
     sites = sites_of_people()
     gram = sites["b"].T @ sites["b"]
     settings: dict[str, Any] = {"epsilon": None, "method": method, "oversample": 1}
@@ -115,7 +115,7 @@ def test_as_many_turns_are_enough_as_bases_fill_the_space(method: str) -> None:
     assert relative_error(gram_found(sites, rounds=2, **settings), gram) > 1e-3
 
 
-def test_krylov_turns_are_read_as_well() -> None:
+def test_krylov_rounds_are_read_as_well() -> None:
     sites = sites_of_people()
     found = gram_found(sites, epsilon=None, method="krylov")
     assert relative_error(found, sites["b"].T @ sites["b"]) < 1e-9

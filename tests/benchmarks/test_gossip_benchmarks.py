@@ -63,9 +63,9 @@ def test_alg_1_without_noise_finds_the_left_vector() -> None:
     table = small()
     errors = [
         runs.sine(
-            runs.run_published(table.parts, runs.Tuned.by_corollary(table, turns=turns, scale=0.0), seed=1), table.left
+            runs.run_published(table.parts, runs.Tuned.by_corollary(table, rounds=rounds, scale=0.0), seed=1), table.left
         )
-        for turns in (2, 8, 30)
+        for rounds in (2, 8, 30)
     ]
     assert errors[0] > errors[1] > errors[2]
     assert errors[2] < 1e-6
@@ -73,18 +73,18 @@ def test_alg_1_without_noise_finds_the_left_vector() -> None:
 
 def test_the_law_that_is_tuned_by_is_that_of_the_runs() -> None:
     table = small()
-    tuned = runs.Tuned.by_corollary(table, turns=3, scale=0.5)
+    tuned = runs.Tuned.by_corollary(table, rounds=3, scale=0.5)
     errors = [runs.sine(runs.run_published(table.parts, tuned, seed=seed), table.left) for seed in range(60)]
     off = np.std(errors) / math.sqrt(len(errors))
     # Five standard errors.
     assert abs(np.mean(errors) - tuned.expected_error(table)) < 5 * off
-    shorter = runs.Tuned.by_corollary(table, turns=1, scale=0.5)
+    shorter = runs.Tuned.by_corollary(table, rounds=1, scale=0.5)
     assert abs(shorter.expected_error(table) - np.mean(errors)) > 5 * off
 
 
 def test_less_dropped_is_more_leaked() -> None:
     table = small()
-    found = figure3.deltas(table, runs.Tuned.by_corollary(table, turns=3, scale=0.1))
+    found = figure3.deltas(table, runs.Tuned.by_corollary(table, rounds=3, scale=0.1))
     printed = found[:-1]
     assert all(one <= two * (1 + 1e-6) for one, two in itertools.pairwise(printed))
     assert printed[0] < printed[-1]
@@ -93,7 +93,7 @@ def test_less_dropped_is_more_leaked() -> None:
 
 def test_one_person_alone_in_a_column_is_seen_with_certainty_and_dropping_hides_it() -> None:
     table = small()
-    tuned = runs.Tuned.by_corollary(table, turns=3, scale=0.1)
+    tuned = runs.Tuned.by_corollary(table, rounds=3, scale=0.1)
     assert "infinite divergence" in figure3.infinite(table, tuned, share=1e-2)
     alone = figure3.with_a_column_of_one(table)
     assert np.linalg.norm(alone.rows, axis=1).max() <= 1

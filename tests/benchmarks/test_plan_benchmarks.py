@@ -33,9 +33,9 @@ def small() -> Any:
     return truth.Table.of("small", rows / np.linalg.norm(rows, axis=1).max())
 
 
-def scored(way: str, captured: list[float], predicted: float, *, reach: float = 0.05) -> Any:
+def scored(candidate: str, captured: list[float], predicted: float, *, reach: float = 0.05) -> Any:
     """A cell as if it had been measured and predicted."""
-    cell = truth.Cell("small", way, 1.0)
+    cell = truth.Cell("small", candidate, 1.0)
     interval = Interval(predicted, predicted - reach, predicted + reach)
     return grid.Scored(cell, tuple(captured), tuple(captured), interval, interval)
 
@@ -70,7 +70,7 @@ def test_tables_lie_in_the_unit_ball_around_their_mean(name: str) -> None:
 
 
 def test_a_cell_is_read_back_and_shares_no_noise_with_others() -> None:
-    cells = truth.cells_of("usps", 256, ways=list(truth.WAYS), epsilons=truth.EPSILONS)
+    cells = truth.cells_of("usps", 256, candidates=list(truth.WAYS), epsilons=truth.EPSILONS)
     assert [truth.Cell.read(cell.key) for cell in cells] == cells
     seeds = {cell.seed(number) for cell in cells for number in range(150)}
     assert len(seeds) == 150 * len(cells)
@@ -84,7 +84,7 @@ def test_what_would_take_too_long_is_left_out() -> None:
 
 def test_measuring_goes_on_where_it_stopped(tmp_path: Path) -> None:
     table, path = small(), tmp_path / "kept" / "truth.json"
-    cells = [truth.Cell("small", way, 3.0) for way in ("curator/covariance", "hub/power")]
+    cells = [truth.Cell("small", candidate, 3.0) for candidate in ("curator/covariance", "hub/power")]
     first = truth.Truths.open(path)
     truth.measure(first, table, cells, error=0.0, seconds=0.0)
     counts = {key: len(found["captured"]) for key, found in first.cells.items()}
@@ -101,10 +101,10 @@ def test_measuring_goes_on_where_it_stopped(tmp_path: Path) -> None:
 
 
 def test_more_epsilon_than_was_enough_is_not_measured() -> None:
-    way, table = "curator/covariance", small()
+    candidate, table = "curator/covariance", small()
     truths = truth.Truths(None, quick=True)
-    truths.cells[truth.Cell("small", way, 1.0).key] = {"captured": [0.995], "sine": [0.1]}
-    asked = [truth.Cell("small", way, 3.0), truth.Cell("small", way, 0.5), truth.Cell("small", way, 3.0, look=True)]
+    truths.cells[truth.Cell("small", candidate, 1.0).key] = {"captured": [0.995], "sine": [0.1]}
+    asked = [truth.Cell("small", candidate, 3.0), truth.Cell("small", candidate, 0.5), truth.Cell("small", candidate, 3.0, look=True)]
     truth.measure(truths, table, asked, error=1.0, seconds=0.0)
     assert asked[0].key not in truths.cells
     assert len(truths.cells[asked[1].key]["captured"]) >= 8

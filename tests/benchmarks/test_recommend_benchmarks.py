@@ -150,9 +150,9 @@ def test_without_noise_the_power_method_finds_the_space() -> None:
     measure = runs.Filtered.of(data, data.leading(2)[1], degrees=True)
     errors = [
         measure.error(
-            runs.noisy_power(data, runs.start(12, 2, seed=0), scale=lambda _: 0.0, seed=0, iterations=turns).basis
+            runs.noisy_power(data, runs.start(12, 2, seed=0), scale=lambda _: 0.0, seed=0, iterations=rounds).basis
         )
-        for turns in (1, 10, 400)
+        for rounds in (1, 10, 400)
     ]
     assert errors[0] > errors[1] > errors[2]
     assert errors[2] < 1e-3

@@ -37,7 +37,7 @@ def case(name: str, kind: Any, chance: float) -> Case:
         canary="nobody",
         tests=("curve", "rates", "noise"),
         budget=Budget(1.0, 1e-5),
-        claim=lambda budget: Claim.of(budget, "a made-up promise"),
+        claim=lambda budget: Claim.of(budget, "a made-up guarantee"),
         trial=coins(chance),
         quick=400,
         full=4000,

@@ -17,7 +17,7 @@ from eigenveil.linalg import sines
 @pytest.mark.parametrize("kind", FORMATS)
 def test_every_format_gives_the_same_private_model(tmp_path: Path, kind: str) -> None:
     target = tmp_path / "model.safetensors"
-    # The last epsilon counts. At 8 the noise would have to be twenty times its size to turn the components this far.
+    # The last epsilon counts. At 8 the noise would have to be twenty times its size to round the components this far.
     result = eigenveil("fit", written(tmp_path, kind), "-k", 2, *PRIVATE, "--epsilon", 8, "-o", target)
     assert result.exit_code == 0, result.output
     model = Model.load(target)

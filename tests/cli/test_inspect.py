@@ -19,7 +19,7 @@ def model(tmp_path: Path) -> Path:
     return target
 
 
-def test_people_see_loadings_spectrum_promise_ledger_and_settings(model: Path) -> None:
+def test_people_see_loadings_spectrum_guarantee_ledger_and_settings(model: Path) -> None:
     shown = eigenveil("inspect", model, "--loadings", 2).stdout
     first = Model.load(model).components[0]
     assert f"age={first[0]:+.3f}" in shown

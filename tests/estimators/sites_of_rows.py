@@ -21,9 +21,9 @@ BUDGET: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, "row_bound": 12.0}
 def pooled_rows(count: int = 600, *, seed: int = 0) -> Array:
     """Rows, (count, 12), with a falling spectrum, turned away from the axes, around a mean that is not zero."""
     rng = np.random.default_rng(seed)
-    turn = np.linalg.qr(rng.standard_normal((DIM, DIM)))[0]
+    round_ = np.linalg.qr(rng.standard_normal((DIM, DIM)))[0]
     spread: Array = rng.standard_normal((count, DIM)) * (6.0 * 0.7 ** np.arange(DIM))
-    return np.asarray(spread @ turn + np.linspace(-2, 3, DIM), dtype=np.float64)
+    return np.asarray(spread @ round_ + np.linspace(-2, 3, DIM), dtype=np.float64)
 
 
 def cut(values: Array, *sizes: int) -> list[Array]:
@@ -88,7 +88,7 @@ KINDS = ("dense", "sparse", "sparse by column", "pandas", "polars", "pyarrow", "
 
 def component_rounds(pca: FederatedPCA) -> int:
     """How many rounds of a fit looked for components."""
-    return sum(turn.stage.startswith(pca.plan_.method) for turn in pca.transcript_)
+    return sum(round_.stage.startswith(pca.plan_.method) for round_ in pca.transcript_)
 
 
 def grouped_answer(tables: Sequence[tuple[Array, Any]], rank: int) -> tuple[Array, Array]:

@@ -17,10 +17,10 @@ NAMES = ["age", "dose", "mass", "pulse", "sleep", "steps"]
 def rows(count: int = 400, *, seed: int = 0) -> Array:
     """Rows, (count, 6), with a falling spectrum, turned away from the axes, around a mean that is not zero."""
     rng = np.random.default_rng(seed)
-    turn = np.linalg.qr(rng.standard_normal((6, 6)))[0]
+    round_ = np.linalg.qr(rng.standard_normal((6, 6)))[0]
     spread: Array = rng.standard_normal((count, 6)) * np.array([5.0, 3.0, 2.0, 1.0, 0.5, 0.25])
     mean = np.array([3.0, -2.0, 1.0, 0.0, 0.5, 4.0])
-    return np.asarray(spread @ turn + mean, dtype=np.float64)
+    return np.asarray(spread @ round_ + mean, dtype=np.float64)
 
 
 def sparse_rows(count: int = 300) -> Array:

@@ -56,13 +56,13 @@ def at_once(acts: list[Callable[[], None]]) -> None:
 
 def test_fits_in_many_threads_are_each_paid_in_full_and_list_their_own_charges() -> None:
     kinds = [*FITS] * 3
-    ledger, promises = room_for(7), []
+    ledger, guarantees = room_for(7), []
     refused: list[str] = []
 
     def act(kind: str) -> Callable[[], None]:
         def fit() -> None:
             try:
-                promises.append((kind, FITS[kind](ROWS, ledger)))
+                guarantees.append((kind, FITS[kind](ROWS, ledger)))
             except BudgetExceeded as error:
                 refused.append(str(error))
 
@@ -70,14 +70,14 @@ def test_fits_in_many_threads_are_each_paid_in_full_and_list_their_own_charges()
 
     at_once([act(kind) for kind in kinds])
     # All fits that run at the same time have all of their budget. One that needs less leaves room for others when it ends.
-    assert len(promises) + len(refused) == len(kinds) and len(promises) >= 7
+    assert len(guarantees) + len(refused) == len(kinds) and len(guarantees) >= 7
     assert all("nothing was released" in words for words in refused)
     assert ledger.reserved_mu == 0 and ledger.spent_mu <= ledger.budget.mu * (1 + 1e-12)
     alone = {kind: [c.label for c in fit(ROWS, Ledger(**GIVEN)).charges] for kind, fit in FITS.items()}
-    for kind, promise in promises:
-        assert promise.mu <= MU * (1 + 1e-12), "a fit shows what another one has spent"
-        assert [charge.label for charge in promise.charges][:2] == alone[kind][:2]
-    every = sorted((charge.label, charge.mu) for _, promise in promises for charge in promise.charges)
+    for kind, guarantee in guarantees:
+        assert guarantee.mu <= MU * (1 + 1e-12), "a fit shows what another one has spent"
+        assert [charge.label for charge in guarantee.charges][:2] == alone[kind][:2]
+    every = sorted((charge.label, charge.mu) for _, guarantee in guarantees for charge in guarantee.charges)
     assert every == sorted((charge.label, charge.mu) for charge in ledger.charges)
 
 
@@ -97,9 +97,9 @@ def test_threads_beyond_the_room_are_refused_and_leave_nothing(kind: str) -> Non
         finally:
             enough.set()
 
-    promises = []
-    at_once([lambda: promises.append(FITS[kind](held, ledger)), refused])
-    assert promises[0].charges == ledger.charges and ledger.reserved_mu == 0
+    guarantees = []
+    at_once([lambda: guarantees.append(FITS[kind](held, ledger)), refused])
+    assert guarantees[0].charges == ledger.charges and ledger.reserved_mu == 0
 
 
 class Held:

@@ -1,4 +1,4 @@
-"""What somebody sees of a federated fit: releases place by place, mail as bytes, and results; and mu from two such views.
+"""What somebody sees of a federated fit: releases place by place, messages as bytes, and results; and mu from two such views.
 
 A second run on neighbouring sites is made to release what the first one did. Whatever else it then shows that the first
 did not show has left without noise.
@@ -15,7 +15,7 @@ import pytest
 from eigenveil.estimators.federated.pca import FederatedPCA
 from eigenveil.linalg import Array
 from eigenveil.privacy import Bounded, Gaussian, Ledger, Reserve, Slot
-from eigenveil.protocols import Ask, Done, Envelope
+from eigenveil.protocols import Ask, Done, Message
 from eigenveil.protocols.wire import encode
 from eigenveil.runtimes import Faults
 
@@ -38,7 +38,7 @@ class View:
     """Everything that happened in one fit. Changes in place while the fit runs."""
 
     releases: list[Release] = field(default_factory=list)
-    mail: list[Envelope] = field(default_factory=list)
+    message: list[Message] = field(default_factory=list)
     pca: FederatedPCA | None = None
 
     @property
@@ -71,15 +71,15 @@ def fitted_view(
         if sizes is not None:
             numbers = iter(sizes)
             patch.setattr("eigenveil.estimators.sites.people_at", lambda rows: next(numbers))
-        faults = Faults(meddle=lambda mail: _noted(view, mail), dies=dies or {})
+        faults = Faults(meddle=lambda message: _noted(view, message), dies=dies or {})
         pca = FederatedPCA(**({"n_components": 2, "random_state": 1} | options), faults=faults)
         view.pca = pca.fit(list(sites))
     return view
 
 
-def _noted(view: View, mail: Envelope) -> Iterator[Envelope]:
-    view.mail.append(mail)
-    yield mail
+def _noted(view: View, message: Message) -> Iterator[Message]:
+    view.message.append(message)
+    yield message
 
 
 def _watch(view: View, patch: pytest.MonkeyPatch, played: View | None, how: Played) -> None:
@@ -124,8 +124,8 @@ def shown(view: View) -> dict[str, str]:
 
 
 def letters(view: View, *, of_sites: bool) -> list[bytes]:
-    """The mail in the order it was sent, byte by byte: what the hub says, and, where it is covered, what sites send."""
-    return [encode(mail) for mail in view.mail if of_sites or isinstance(mail.body, Ask | Done)]
+    """The messages in the order it was sent, byte by byte: what the hub says, and, where it is covered, what sites send."""
+    return [encode(message) for message in view.message if of_sites or isinstance(message.body, Ask | Done)]
 
 
 def places_mu(one: View, other: View, *, hub: bool) -> float:

@@ -1,4 +1,4 @@
-"""Neighbouring histories for the laws: hostile entries, every storage, users around the degree where the divisor turns."""
+"""Neighbouring histories for the laws: hostile entries, every storage, users around the degree where the divisor rounds."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -64,7 +64,7 @@ def stored(table: Array, storage: str, rng: Generator) -> Rows:
 
 @st.composite
 def history_cases(draw: st.DrawFn) -> HistoryCase:
-    """Neighbours by every relation; the one who changes has about as many items as the divisor turns at, one, or all."""
+    """Neighbours by every relation; the one who changes has about as many items as the divisor rounds at, one, or all."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     least = draw(st.sampled_from(LEASTS))
     dim = draw(st.integers(2, 8)) if least < 20 else draw(st.integers(18, 26))

@@ -110,7 +110,7 @@ def all_tasks(
     power = PowerIteration(domain, neighbours, basis, shares=(0.25, 0.75))
     later = Question(1, (orthonormal(rng.standard_normal((domain.dim, width))) * 0.7,))
     # Half as wide, because a Krylov run that has found the whole space stops and spends less.
-    krylov = KrylovSum(domain, neighbours, basis[:, : max(1, width // 2)], turns=2, rank=1, shares=(0.25, 0.75))
+    krylov = KrylovSum(domain, neighbours, basis[:, : max(1, width // 2)], rounds=2, rank=1, shares=(0.25, 0.75))
     kept = KeptProducts(domain, neighbours, basis, shares=(0.25, 0.75), rank=1)
     randomised = RandomisedSvd(domain, neighbours, basis, rank=1)
     return [

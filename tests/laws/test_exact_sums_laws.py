@@ -700,8 +700,8 @@ def test_totals_are_the_sums_of_pythons_integers(numbers: list[list[int]], split
 
 def test_totals_beyond_what_a_float_holds_are_rounded_once() -> None:
     total, exact = Total.zeros((2, 1), each=1 << 60), [0, 0]
-    for turn in range(1000):
-        row = [(1 << 60) - turn, -(1 << 60) + 7 * turn]
+    for round_ in range(1000):
+        row = [(1 << 60) - round_, -(1 << 60) + 7 * round_]
         total.add(np.array(row, dtype=np.int64)[:, None], 1)
         exact = [a + b for a, b in zip(exact, row, strict=True)]
     assert max(map(abs, exact)) > 2**63

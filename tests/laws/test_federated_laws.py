@@ -1,7 +1,7 @@
-"""The promise of a federated fit: sites that differ in one person release, given the same transcript, within the budget.
+"""The guarantee of a federated fit: sites that differ in one person release, given the same transcript, within the budget.
 
 Every legal combination of method, trust, topology, neighbours, center, participation and local steps, against hostile
-rows; and nothing else that is public, no byte of mail among it, differs at all. See `laws.federated_views`.
+rows; and nothing else that is public, no byte of messages among it, differs at all. See `laws.federated_views`.
 """
 
 import math
@@ -340,7 +340,7 @@ def test_local_steps_without_noise_of_their_own_are_convicted(monkeypatch: pytes
 
     monkeypatch.setattr(LocalPower, "work", work)
     one, other = both_views(case)
-    # The basis turns from the second axis to the first, and with it the product, by far more than one row may.
+    # The basis rounds from the second axis to the first, and with it the product, by far more than one row may.
     assert places_mu(one, other, hub=False) > 1.3 * mu_for(1.0, DELTA)
 
 

@@ -20,7 +20,7 @@ from eigenveil.linalg.graphs import Graph
 from eigenveil.privacy import Bounded, Domain, Noise, gram_sensitivity
 from eigenveil.privacy.integers.paired import PairedSteps
 from eigenveil.privacy.noise.steps import distance_in_steps, step_of, unpack, values_of
-from eigenveil.protocols import Envelope
+from eigenveil.protocols import Message
 from eigenveil.protocols.gossip import Outgoing, PairKeys, PeerNoise, Plain
 from eigenveil.protocols.gossip.outgoing import Paired
 from eigenveil.protocols.messages import Pass
@@ -47,11 +47,11 @@ def test_what_leaves_a_peer_has_a_line_in_its_ledger_and_lines_never_add_up_to_m
 ) -> None:
     sent: defaultdict[str, set[bytes]] = defaultdict(set)
 
-    def see(mail: Envelope) -> Iterable[Envelope]:
-        if isinstance(mail.body, Pass) and mail.body.step == 0:
+    def see(message: Message) -> Iterable[Message]:
+        if isinstance(message.body, Pass) and message.body.step == 0:
             # Before the first step a peer sends its part as it let it out.
-            sent[mail.sender].add(mail.body.values.tobytes())
-        return [mail]
+            sent[message.sender].add(message.body.values.tobytes())
+        return [message]
 
     pairs: dict[str, Any] = {"noise_graph": Graph.named("complete", names_of(5))} if noise == "pairwise" else {}
     steps: dict[str, Any] = {"steps": 25} if kind == "ring" and noise == "independent" else {}
@@ -78,10 +78,10 @@ def view(kind: str, *, own: float = 1.0, between: float = 1.0) -> tuple[Array, A
     asked: dict[str, dict[str, Any]] = {}
     stream = PairKeys.stream
 
-    def see(mail: Envelope) -> Iterable[Envelope]:
-        if isinstance(mail.body, Pass) and mail.body.step == 0:
-            parts[mail.sender] = mail.body.values
-        return [mail]
+    def see(message: Message) -> Iterable[Message]:
+        if isinstance(message.body, Pass) and message.body.step == 0:
+            parts[message.sender] = message.body.values
+        return [message]
 
     def note(keys: PairKeys, other: str, **which: Any) -> Any:
         if keys._name == COLLUDER:

@@ -87,7 +87,7 @@ def test_no_test_gets_past_the_stated_mu(pairing: Pairing, data: st.DataObject) 
 
 @given(pairings())
 def test_the_stated_mu_is_reached_and_no_larger_than_it_must_be(pairing: Pairing) -> None:
-    """The worst colluders get to the stated mu: noise a thousandth smaller would break the promise."""
+    """The worst colluders get to the stated mu: noise a thousandth smaller would break the guarantee."""
     worst = 0.0
     for gone in itertools.combinations(pairing.graph.names, pairing.colluders):
         honest, noise = view(pairing, set(gone), set(), dict.fromkeys(pairing.graph.names, 1.0))

@@ -21,7 +21,7 @@ from eigenveil.tasks.base import Question
 from eigenveil.tasks.segments import Segments
 from laws.strategies import PERSONAL, SIZES, Case, cases, domains, person, table
 
-RANK, TURNS = 2, 3
+RANK, ROUNDS = 2, 3
 
 
 class Fixed:
@@ -55,8 +55,8 @@ def segments(domain: Domain, neighbours: Neighbours, seed: int, *, clip: float =
 
 def hidden(domain: Domain, neighbours: Neighbours, scores: Array, *, clip: float = 0.7) -> Segments:
     noise: Any = Fixed(scores)
-    shares = (1 / (RANK * TURNS),) * (RANK * TURNS)
-    return Segments(domain, neighbours, RANK, TURNS, shares, noise, deviation=1.0, clip=clip)
+    shares = (1 / (RANK * ROUNDS),) * (RANK * ROUNDS)
+    return Segments(domain, neighbours, RANK, ROUNDS, shares, noise, deviation=1.0, clip=clip)
 
 
 def questions(dim: int, rng: np.random.Generator) -> list[Question]:
@@ -66,8 +66,8 @@ def questions(dim: int, rng: np.random.Generator) -> list[Question]:
     return [
         Question(0, (nothing, nothing)),
         Question(1, (nothing, one)),
-        Question(TURNS, (found, nothing)),
-        Question(TURNS + 2, (found, one)),
+        Question(ROUNDS, (found, nothing)),
+        Question(ROUNDS + 2, (found, one)),
     ]
 
 

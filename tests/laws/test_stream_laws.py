@@ -1,4 +1,4 @@
-"""The promise of a whole stream: whatever one person's rows are, all that is ever released stays within the budget.
+"""The guarantee of a whole stream: whatever one person's rows are, all that is ever released stays within the budget.
 
 The same theorem as for a fit, over blocks, synchronisations and trees. A person of the stream has rows in several blocks, which
 become other rows (replace-one) or count as nothing (zero-out); see `laws.transcripts` for how the mu of it is found.

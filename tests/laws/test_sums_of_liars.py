@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from eigenveil import FederatedPCA
 from eigenveil.linalg import Array
 from eigenveil.privacy.noise.steps import ROUNDING_COST
-from eigenveil.protocols import Envelope, Give
+from eigenveil.protocols import Message, Give
 from eigenveil.runtimes import Faults
 from eigenveil.tasks.base import on_grid
 from eigenveil.tasks.fit.task import Fit
@@ -49,13 +49,13 @@ def test_the_grid_costs_what_it_says(seed: int, size: int, sensitivity: float) -
 def lies(entries: dict[str, float]) -> Faults:
     """Sites that send a matrix of their own making, with one pair of entries in it."""
 
-    def meddle(mail: Envelope) -> list[Envelope]:
-        body = mail.body
-        if not isinstance(body, Give) or mail.sender not in entries or body.arrays[0].ndim != 2:
-            return [mail]
+    def meddle(message: Message) -> list[Message]:
+        body = message.body
+        if not isinstance(body, Give) or message.sender not in entries or body.arrays[0].ndim != 2:
+            return [message]
         made = np.zeros((3, 3))
-        made[0, 1] = made[1, 0] = entries[mail.sender]
-        return [Envelope(mail.sender, mail.receiver, Give(body.turn, (made,), body.missing, body.symmetric))]
+        made[0, 1] = made[1, 0] = entries[message.sender]
+        return [Message(message.sender, message.receiver, Give(body.round, (made,), body.missing, body.symmetric))]
 
     return Faults(meddle=meddle)
 

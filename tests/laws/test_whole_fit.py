@@ -1,4 +1,4 @@
-"""The promise of a whole fit: on neighbouring tables, given the same public transcript, all releases together stay in budget.
+"""The guarantee of a whole fit: on neighbouring tables, given the same public transcript, all releases together stay in budget.
 
 That is the theorem, checked end to end: see `laws.transcripts`.
 """

@@ -37,11 +37,11 @@ def test_sines_are_symmetric_and_forget_rotations(rng: Generator, left_rank: int
     found = sines(left, right)
     assert len(found) == min(left_rank, right_rank)
     assert (np.diff(found) <= 0).all() and found[-1] >= 0 and found[0] <= 1
-    turn = basis_of(7, 7, rng)
+    round_ = basis_of(7, 7, rng)
     for other in (
         sines(right, left),
         sines(left @ basis_of(left_rank, left_rank, rng), -right @ basis_of(right_rank, right_rank, rng)),
-        sines(turn @ left, turn @ right),
+        sines(round_ @ left, round_ @ right),
     ):
         assert np.abs(found - other).max() < 1e-12
     # Scipy's angles are good to the root of the rounding error only.
@@ -96,7 +96,7 @@ def test_procrustes_comes_closer_than_any_other_rotation(rng: Generator, rank: i
 
 
 @given(generators(), ranks)
-def test_align_signs_turns_columns_and_nothing_else(rng: Generator, rank: int) -> None:
+def test_align_signs_rounds_columns_and_nothing_else(rng: Generator, rank: int) -> None:
     basis, target = basis_of(8, rank, rng), basis_of(8, rank, rng)
     turned = align_signs(basis, target)
     assert np.array_equal(np.abs(turned), np.abs(basis))

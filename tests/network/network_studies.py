@@ -1,4 +1,4 @@
-"""Whole studies over real connections on loopback, all parties in one event loop: each with its own keys, book and files."""
+"""Whole studies over real connections on loopback, all parties in one event loop: each with its own keys, ledger and files."""
 
 import asyncio
 import socket
@@ -86,7 +86,7 @@ def settings_beside(
 
 
 def same_words(model: Model, simulated: Model) -> bool:
-    """Whether both promise the same. In one process there is one caveat more, and each party knows its own ledger alone."""
+    """Whether both guarantee the same. In one process there is one caveat more, and each party knows its own ledger alone."""
     one_process = [words for words in simulated.guarantee.caveats if "in one process" in words]
     caveats = tuple(words for words in simulated.guarantee.caveats if words not in one_process)
     return replace(model.guarantee, charges=()) == replace(simulated.guarantee, charges=(), caveats=caveats)
@@ -121,7 +121,7 @@ class PeerCompany:
         self.study = StudyFile.of(put_over(found, self.sections))
         self.models: dict[str, Model] = {}
 
-    def book(self, name: str) -> Path:
+    def ledger(self, name: str) -> Path:
         return self.folder / f"{name}.ledger"
 
     async def run_peer(self, name: str, **changes: Any) -> None:
@@ -130,10 +130,10 @@ class PeerCompany:
             "holding": SiteData.of(DenseRows(self.tables[name]), self.study),
             "dataset": "patients",
             "policy": None,
-            "tell": lambda happening: self.happened.append((name, happening)),
+            "tell": lambda event: self.happened.append((name, event)),
         }
-        with DurableLedger.open(self.book(name)) as book:
-            agent = PeerAgent(self.study, book=book, **(settings | changes))
+        with DurableLedger.open(self.ledger(name)) as ledger:
+            agent = PeerAgent(self.study, ledger=ledger, **(settings | changes))
             await agent.run(lambda model: self.models.__setitem__(name, model), listen=f"127.0.0.1:{self.ports[name]}")
 
     def run(
@@ -197,16 +197,16 @@ class Company:
         return put_over(found, self.sections)
 
     def told(self, who: str) -> Callable[[Event], None]:
-        return lambda happening: self.happened.append((who, happening))
+        return lambda event: self.happened.append((who, event))
 
-    def book(self, name: str) -> Path:
+    def ledger(self, name: str) -> Path:
         return self.folder / f"{name}.ledger"
 
-    def site(self, name: str, book: DurableLedger, **changes: Any) -> SiteAgent:
+    def site(self, name: str, ledger: DurableLedger, **changes: Any) -> SiteAgent:
         settings: dict[str, Any] = {
             "keys": keys_of(name, "site"),
             "holding": SiteData.of(DenseRows(self.tables[name]), self.study),
-            "book": book,
+            "book": ledger,
             "dataset": "patients",
             "policy": None if self.policy is None else Policy.parse(self.policy),
             "tell": self.told(name),
@@ -214,19 +214,19 @@ class Company:
         return SiteAgent(self.study, **(settings | changes))
 
     async def run_site(self, name: str, **changes: Any) -> None:
-        with DurableLedger.open(self.book(name)) as book:
-            await self.site(name, book, **changes).run(lambda model: self.models.__setitem__(name, model))
+        with DurableLedger.open(self.ledger(name)) as ledger:
+            await self.site(name, ledger, **changes).run(lambda model: self.models.__setitem__(name, model))
 
     async def run_hub(self) -> HubAgent:
         with HubAgent.transcript_for(self.folder / "hub.transcript", self.study) as transcript:
-            agent = HubAgent(self.study, keys=keys_of("hub", "hub"), transcript=transcript, tell=self.told("hub"))
+            agent = HubAgent(self.study, keys=keys_of("hub", "hub"), transcript=transcript, on_event=self.told("hub"))
             await agent.run(lambda model: self.models.__setitem__("hub", model), listen=f"127.0.0.1:{self.port}")
             return agent
 
     async def run_node(self, name: str) -> None:
         place = self.study.place(name)
         assert place.address is not None
-        await NodeAgent(self.study, keys=keys_of(name, "node"), tell=self.told(name)).run(listen=place.address)
+        await NodeAgent(self.study, keys=keys_of(name, "node"), on_event=self.told(name)).run(listen=place.address)
 
     def run(self, seconds: float = 60.0) -> HubAgent:
         """All parties, to the end."""

@@ -1,4 +1,4 @@
-"""What a study costs is what the book says, for every kind of study; what cannot end well is refused before anybody pays."""
+"""What a study costs is what the ledger says, for every kind of study; what cannot end well is refused before anybody pays."""
 
 import asyncio
 import hashlib
@@ -29,23 +29,23 @@ def test_peers_without_privacy_cost_everything_and_leave_a_line(tmp_path: Path) 
     privacy = {"epsilon": None, "delta": None, "none": True, "noise": None}
     company = PeerCompany(tmp_path, sections={"privacy": privacy})
     assert company.run() == [None] * 4
-    with DurableLedger.open(company.book("peer 0")) as book:
-        assert book.datasets()[0].void
-        assert [line.kind for line in book.lines()].count("commit") == 1
+    with DurableLedger.open(company.ledger("peer 0")) as ledger:
+        assert ledger.datasets()[0].void
+        assert [line.kind for line in ledger.lines()].count("commit") == 1
         private = PeerCompany(tmp_path / "other")
         from eigenveil.network.agents.site_data import account_of
 
         account = account_of(private.study, "patients", party="peer 0", budget=Budget(1.0, 1e-6), mu=0.2)
         with pytest.raises(BudgetExceeded, match="without privacy"):
-            book.join(account, life=LIFE)
+            ledger.join(account, life=LIFE)
 
 
 @pytest.mark.parametrize("trust", ["site", "masked", "curator"])
-def test_a_person_at_several_sites_pays_in_the_book_what_the_guarantee_says(tmp_path: Path, trust: str) -> None:
+def test_a_person_at_several_sites_pays_in_the_ledger_what_the_guarantee_says(tmp_path: Path, trust: str) -> None:
     company = Company(tmp_path, sections={"privacy": {"trust": trust, "person_sites": 2}})
     company.run()
-    with DurableLedger.open(company.book("site 0")) as book:
-        spent = book.datasets()[0].spent
+    with DurableLedger.open(company.ledger("site 0")) as ledger:
+        spent = ledger.datasets()[0].spent
     promised = company.models["site 0"].guarantee.mu
     assert spent == pytest.approx(promised, rel=1e-6)
     parties = parties_of(company.study)
@@ -57,25 +57,25 @@ def test_a_person_at_several_sites_pays_in_the_book_what_the_guarantee_says(tmp_
 
 def test_lines_that_others_may_see_hold_no_digest_that_a_guess_could_be_compared_with(tmp_path: Path) -> None:
     company = Company(tmp_path, sections={"privacy": {"trust": "curator"}})
-    with DurableLedger.open(tmp_path / "book") as book:
-        desk, _ = desk_of(company, book)
-        (_, raw), *_ = desk.take("hub", first_mail(company))
-        text = "\n".join(str(line) for line in book.lines())
+    with DurableLedger.open(tmp_path / "book") as ledger:
+        durable, _ = durable_of(company, ledger)
+        (_, raw), *_ = durable.take("hub", first_message(company))
+        text = "\n".join(str(line) for line in ledger.lines())
         assert hashlib.sha256(raw).hexdigest() not in text
-        assert book.mark(raw)["hmac"] in text
+        assert ledger.mark(raw)["hmac"] in text
 
 
-def desk_of(company: Company, book: DurableLedger, rows: Any = None, name: str = "site 0") -> tuple[DurableSite, Any]:
+def durable_of(company: Company, ledger: DurableLedger, rows: Any = None, name: str = "site 0") -> tuple[DurableSite, Any]:
     holding = None if rows is None else SiteData(rows, 300)
-    agent = company.site(name, book, **({} if holding is None else {"holding": holding}))
-    entered = book.join(agent.account, life=None)
-    return agent._desk(entered), agent
+    agent = company.site(name, ledger, **({} if holding is None else {"holding": holding}))
+    entered = ledger.join(agent.account, life=None)
+    return agent._durable(entered), agent
 
 
-def first_mail(company: Company, to: str = "site 0") -> bytes:
+def first_message(company: Company, to: str = "site 0") -> bytes:
     parties = parties_of(company.study)
     hub = parties.hub(masking=parties.masking(), watch=None)
-    return next(encode(mail) for mail in hub.start() if mail.receiver == to)
+    return next(encode(message) for message in hub.start() if message.receiver == to)
 
 
 class Unreachable:
@@ -91,18 +91,18 @@ class Unreachable:
 @pytest.mark.parametrize("trust", ["site", "curator"])
 def test_a_site_that_had_no_part_has_one_when_it_was_mended(tmp_path: Path, trust: str) -> None:
     company = Company(tmp_path, sections={"privacy": {"trust": trust}})
-    mail = first_mail(company)
-    with DurableLedger.open(tmp_path / "book") as book:
-        desk, _ = desk_of(company, book, rows=Unreachable())
-        (_, raw), *_ = desk.take("hub", mail)
+    message = first_message(company)
+    with DurableLedger.open(tmp_path / "book") as ledger:
+        durable, _ = durable_of(company, ledger, rows=Unreachable())
+        (_, raw), *_ = durable.take("hub", message)
         assert isinstance(decode(raw).body, Decline)
-        (_, again), *_ = desk.take("hub", mail)
+        (_, again), *_ = durable.take("hub", message)
         assert isinstance(decode(again).body, Decline)
-        assert book.datasets()[0].spent == 0
-        desk, _ = desk_of(company, book)
-        (_, raw), *_ = desk.take("hub", mail)
+        assert ledger.datasets()[0].spent == 0
+        durable, _ = durable_of(company, ledger)
+        (_, raw), *_ = durable.take("hub", message)
         assert isinstance(decode(raw).body, Give)
-        assert desk.take("hub", mail) == [("hub", raw)]
+        assert durable.take("hub", message) == [("hub", raw)]
 
 
 def test_messages_that_could_not_be_sent_are_refused_before_anybody_pays(tmp_path: Path) -> None:
@@ -118,26 +118,26 @@ def test_messages_that_could_not_be_sent_are_refused_before_anybody_pays(tmp_pat
 
 def test_a_site_whose_answer_could_not_be_written_down_answers_nothing_more(tmp_path: Path) -> None:
     company = Company(tmp_path, sections={"privacy": {"trust": "site"}})
-    mail = first_mail(company)
-    with DurableLedger.open(tmp_path / "book") as book:
-        desk, agent = desk_of(company, book)
-        book.abandon(company.study.digest)
+    message = first_message(company)
+    with DurableLedger.open(tmp_path / "book") as ledger:
+        durable, agent = durable_of(company, ledger)
+        ledger.abandon(company.study.digest)
         with pytest.raises(LedgerError):
-            desk.take("hub", mail)
+            durable.take("hub", message)
         with pytest.raises(ProtocolError, match="started again"):
-            desk.take("hub", mail)
+            durable.take("hub", message)
         assert agent.account.study == company.study.digest
 
 
 def test_names_that_look_alike_are_one_name(tmp_path: Path) -> None:
-    with DurableLedger.open(tmp_path / "book") as book:
-        book.declare("patients", b"rows")
+    with DurableLedger.open(tmp_path / "book") as ledger:
+        ledger.declare("patients", b"rows")
         for name in ("Patients", "PATIENTS", "ｐatients"):
             with pytest.raises(LedgerError, match="nothing that one sees"):
-                book.declare(name, b"rows")
+                ledger.declare(name, b"rows")
         with pytest.raises(ValueError, match="space at either end"):
-            book.declare("patients ", b"rows")
-        assert book.declare("other", b"rows") != []
+            ledger.declare("patients ", b"rows")
+        assert ledger.declare("other", b"rows") != []
 
 
 def test_where_columns_are_limited_a_table_must_have_names(tmp_path: Path) -> None:
@@ -146,15 +146,15 @@ def test_where_columns_are_limited_a_table_must_have_names(tmp_path: Path) -> No
     limits = f"[limits]\ncolumns = {list(company.study.columns)}\n[budget]\nstudy_epsilon = 9\nlife_epsilon = 9"
     text = f'[pins]\nhub = ["{pin}"]\n{limits}'
     rows = DenseRows(company.tables["site 0"])
-    with DurableLedger.open(tmp_path / "book") as book:
+    with DurableLedger.open(tmp_path / "book") as ledger:
         for named in (True, False):
             holding = SiteData.of(rows, company.study, named=named)
             settings: dict[str, Any] = {"holding": holding, "policy": Policy.parse(text.replace("'", '"'))}
             if named:
-                company.site("site 0", book, **settings)
+                company.site("site 0", ledger, **settings)
                 continue
             with pytest.raises(PolicyRefusal, match="no names of columns"):
-                company.site("site 0", book, **settings)
+                company.site("site 0", ledger, **settings)
 
 
 def test_a_sparse_table_is_refused_where_bounds_would_fill_it(tmp_path: Path) -> None:
@@ -196,7 +196,7 @@ def test_a_node_that_is_stopped_in_the_middle_and_started_again_goes_on(tmp_path
 
 def test_what_one_site_has_joined_another_does_not_go_on_with(tmp_path: Path) -> None:
     company = Company(tmp_path, sections={"privacy": {"trust": "site"}})
-    with DurableLedger.open(tmp_path / "book") as book:
-        desk_of(company, book)
+    with DurableLedger.open(tmp_path / "book") as ledger:
+        durable_of(company, ledger)
         with pytest.raises(LedgerError, match="joined before by 'site 0'"):
-            desk_of(company, book, name="site 1")
+            durable_of(company, ledger, name="site 1")

@@ -46,9 +46,9 @@ def test_peers_are_charged_once_each_and_a_stopped_one_cannot_come_back(tmp_path
     assert company.run() == [None] * 4
     for name in company.names:
         assert company.models[name].guarantee.private
-        with DurableLedger.open(company.book(name)) as book:
-            book.verify()
-            assert book.datasets()[0].spent > 0
+        with DurableLedger.open(company.ledger(name)) as ledger:
+            ledger.verify()
+            assert ledger.datasets()[0].spent > 0
 
 
 def test_without_all_peers_nothing_is_revealed(tmp_path: Path) -> None:
@@ -56,8 +56,8 @@ def test_without_all_peers_nothing_is_revealed(tmp_path: Path) -> None:
     ends = company.run(company.names[:3])
     assert all(isinstance(end, ProtocolError) and "peer 3 did not join" in str(end) for end in ends)
     for name in company.names[:3]:
-        with DurableLedger.open(company.book(name)) as book:
-            assert book.datasets()[0].spent == 0
+        with DurableLedger.open(company.ledger(name)) as ledger:
+            assert ledger.datasets()[0].spent == 0
 
 
 def test_a_peer_that_is_gone_is_left_behind_and_the_rest_may_say_why_they_stop(tmp_path: Path) -> None:
@@ -66,8 +66,8 @@ def test_a_peer_that_is_gone_is_left_behind_and_the_rest_may_say_why_they_stop(t
     class Gone(Exception):
         pass
 
-    def stop(happening: Any) -> None:
-        if happening.what == "round":
+    def stop(event: Any) -> None:
+        if event.what == "round":
             raise Gone
 
     ends = company.run(changes={"peer 3": {"tell": stop}})

@@ -52,14 +52,14 @@ def test_with_a_test_seed_a_network_study_and_its_simulation_agree_to_the_last_b
         assert same_words(model, simulated.model_)
 
 
-def test_a_real_study_charges_each_site_once_and_closes_its_books(tmp_path: Path) -> None:
+def test_a_real_study_charges_each_site_once_and_closes_its_ledgers(tmp_path: Path) -> None:
     company = Company(tmp_path)
     hub = company.run()
     assert hub.unthanked == ()
     for name in company.names:
         assert company.models[name].guarantee.private
         np.testing.assert_array_equal(company.models[name].components, company.models["hub"].components)
-        with DurableLedger.open(company.book(name)) as book:
-            book.verify()
-            (dataset,) = book.datasets()
+        with DurableLedger.open(company.ledger(name)) as ledger:
+            ledger.verify()
+            (dataset,) = ledger.datasets()
             assert dataset.spent > 0

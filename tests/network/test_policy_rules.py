@@ -181,7 +181,7 @@ def test_what_costs_too_much_is_refused(privacy: dict[str, Any], key: str) -> No
     assert refusals(study, policy_for(study, limits=limits, budget=roomy)) == []
 
 
-def test_the_smaller_promise_of_two_is_not_what_counts() -> None:
+def test_the_smaller_guarantee_of_two_is_not_what_counts() -> None:
     study = StudyFile.of(document(3, privacy={"epsilon": [1.0, 50.0], "trust": "both"}))
     assert refusals(study, policy_for(study, limits={"trust": ["both"]})) == []
 

@@ -1,4 +1,4 @@
-"""What each baseline promises beyond the laws: bounds, missing entries, energy, convergence; and each against its formula."""
+"""What each baseline guarantees beyond the laws: bounds, missing entries, energy, convergence; and each against its formula."""
 
 from collections.abc import Callable
 from typing import Any

@@ -21,15 +21,15 @@ DIM, COUNT = 8, 120
 
 def some_rows() -> Array:
     rng = np.random.default_rng(0)
-    turn = orthonormal(rng.standard_normal((DIM, DIM)))
-    return rng.standard_normal((COUNT, DIM)) * 0.5 ** np.arange(DIM) @ turn / 4
+    round_ = orthonormal(rng.standard_normal((DIM, DIM)))
+    return rng.standard_normal((COUNT, DIM)) * 0.5 ** np.arange(DIM) @ round_ / 4
 
 
-def a_peer(*, seed: int = 0, turns: int = 40, **more: Any) -> PublishedSegments:
+def a_peer(*, seed: int = 0, rounds: int = 40, **more: Any) -> PublishedSegments:
     values = np.linalg.eigvalsh(some_rows().T @ some_rows())[::-1]
     given: dict[str, Any] = {"rank": 3, "alpha": 1 / math.sqrt(values[0] * values[1]), "sigma_q": COUNT**-0.5}
-    given |= {"sigma_p": (0.0,) * turns, "noise": Noise.seeded(seed)} | more
-    return PublishedSegments(Domain(DIM, 1e3), turns=turns, **given)
+    given |= {"sigma_p": (0.0,) * rounds, "noise": Noise.seeded(seed)} | more
+    return PublishedSegments(Domain(DIM, 1e3), rounds=rounds, **given)
 
 
 def run(peers: list[PublishedSegments], parts: list[Rows], *, twice: bool = False) -> Subspace:
@@ -76,7 +76,7 @@ def test_the_same_question_again_has_the_same_answer() -> None:
 def test_noise_on_scores_is_of_the_stated_size() -> None:
     """With rows of zeros, scores are the noise alone: the mean square is within six deviations, 10% more is not."""
     count = 40_000
-    peer = a_peer(rank=1, turns=1, sigma_q=0.5, sigma_p=(0.3,))
+    peer = a_peer(rank=1, rounds=1, sigma_q=0.5, sigma_p=(0.3,))
     state, rows = peer.start(), DenseRows(np.zeros((count, DIM)))
     state = peer.advance(state, peer.work(peer.ask(state), rows, EXACT), EXACT)
     square = float(peer.work(peer.ask(state), rows, EXACT)[0]) / count
@@ -85,7 +85,7 @@ def test_noise_on_scores_is_of_the_stated_size() -> None:
 
 @pytest.mark.parametrize("sigma", [1e-200, 0.3, 0.5, 7.0, 1e100])
 def test_scores_are_whole_steps_near_a_millionth_of_their_noise(sigma: float) -> None:
-    peer = a_peer(rank=1, turns=1, sigma_q=sigma, sigma_p=(2 * sigma,))
+    peer = a_peer(rank=1, rounds=1, sigma_q=sigma, sigma_p=(2 * sigma,))
     rows = DenseRows(np.eye(DIM)[np.arange(5000) % DIM])
     state = peer.start()
     state = peer.advance(state, peer.work(peer.ask(state), rows, EXACT), EXACT)
@@ -102,7 +102,7 @@ def test_scores_are_whole_steps_near_a_millionth_of_their_noise(sigma: float) ->
 
 def test_noise_far_below_the_scores_does_not_clip_them() -> None:
     """Scores of a size that steps of the noise are lost on stay as they are."""
-    peer = a_peer(rank=1, turns=1, sigma_q=0.5, sigma_p=(1e-30,))
+    peer = a_peer(rank=1, rounds=1, sigma_q=0.5, sigma_p=(1e-30,))
     rows = DenseRows(np.eye(DIM))
     state = peer.start()
     state = peer.advance(state, peer.work(peer.ask(state), rows, EXACT), EXACT)

@@ -27,19 +27,19 @@ def runs(peers: list[Array], count: int, own: Array | None, rng: np.random.Gener
     sizes = [len(rows) for rows in peers]
     ends = np.cumsum(sizes)[:-1]
 
-    def draw(sigma: float, turn: int) -> list[Array]:
+    def draw(sigma: float, round_: int) -> list[Array]:
         drawn = [sigma * rng.standard_normal((size, count)) for size in sizes]
         if own is not None:
-            drawn[0] = np.repeat(own[turn][:, None], count, axis=1)
+            drawn[0] = np.repeat(own[round_][:, None], count, axis=1)
         return drawn
 
     scores, seen = draw(SETTINGS["sigma_q"], 0), []
     mixed = len(peers) * np.linalg.matrix_power(RING, SETTINGS["steps"])
-    for turn, sigma in enumerate(SIGMA_P, start=1):
+    for round_, sigma in enumerate(SIGMA_P, start=1):
         z = np.stack([rows.T @ q for rows, q in zip(peers, scores, strict=True)])
         seen.append(z)
         agreed = np.einsum("jk,kdc->jdc", mixed, z)
-        noise = draw(sigma, turn)
+        noise = draw(sigma, round_)
         scores = [SETTINGS["alpha"] * rows @ a + p for rows, a, p in zip(peers, agreed, noise, strict=True)]
     assert len(ends) == 3
     return np.stack(seen), np.vstack(scores)

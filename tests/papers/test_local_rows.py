@@ -1,4 +1,4 @@
-"""The local baseline: noise of the stated size, an honest promise, directions that floors do not change."""
+"""The local baseline: noise of the stated size, an honest guarantee, directions that floors do not change."""
 
 import math
 from typing import Any
@@ -59,7 +59,7 @@ def test_taking_the_floor_off_changes_no_direction() -> None:
     assert (np.abs(debiased.subspace.values - true) < np.abs(plain.subspace.values - true)).all()
 
 
-def test_the_promise_in_words() -> None:
+def test_the_guarantee_in_words() -> None:
     words = run(some_peers(), noise=Noise.fresh()).guarantee.words()
     assert words.startswith("(1, 1e-05)-differential privacy for each person, who holds one row at one peer.")
     assert "every row, with noise" in words and "Ledger: 1 charge" in words
@@ -98,7 +98,7 @@ def test_as_printed_the_noise_is_the_papers(wrong: float) -> None:
     assert (abs(trace - 1) < 6 * math.sqrt(2 / 60_000)) == (wrong == 1.0)
 
 
-def test_as_printed_it_promises_nothing() -> None:
+def test_as_printed_it_guarantees_nothing() -> None:
     found = run(some_peers(), calibration="paper", budget=Budget(5.0, 0.01))
     assert found.scale == pytest.approx(math.sqrt(2 * math.log(125)) / 5)
     assert found.guarantee.epsilon is None and "epsilon < 1" in found.guarantee.words()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from eigenveil import PrivatePCA
 from eigenveil.linalg import Array, captured_variance
 from eigenveil.plan import Choice, predict
-from eigenveil.plan.choose.choice import EXACT_TURNS, GROWTH, MEMORY_LIMIT, TURNS
+from eigenveil.plan.choose.choice import EXACT_ROUNDS, GROWTH, MEMORY_LIMIT, ROUNDS
 from eigenveil.privacy import Budget, Neighbours
 from eigenveil.tasks.fit.split import split_budget
 
@@ -65,17 +65,17 @@ def test_forecasts_range_from_hopeless_to_perfect() -> None:
 
 
 @given(dims, epsilons, st.integers(1, 8))
-def test_shares_sum_to_one_and_later_turns_get_more(dim: int, epsilon: float, turns: int) -> None:
-    covariance, power = both(dim=dim, rank=2, budget=Budget(epsilon, 1e-6), iterations=turns)
+def test_shares_sum_to_one_and_later_rounds_get_more(dim: int, epsilon: float, rounds: int) -> None:
+    covariance, power = both(dim=dim, rank=2, budget=Budget(epsilon, 1e-6), iterations=rounds)
     assert covariance.shares == (1.0,)
-    assert len(power.shares) == turns
+    assert len(power.shares) == rounds
     assert math.fsum(power.shares) == pytest.approx(1.0, abs=1e-12)
     assert all(after / before == pytest.approx(GROWTH) for before, after in pairwise(power.shares))
 
 
-def test_turns_and_widths_have_defaults_and_can_be_given() -> None:
-    assert len(both()[1].shares) == TURNS
-    assert len(both(budget=None)[1].shares) == EXACT_TURNS
+def test_rounds_and_widths_have_defaults_and_can_be_given() -> None:
+    assert len(both()[1].shares) == ROUNDS
+    assert len(both(budget=None)[1].shares) == EXACT_ROUNDS
     assert both(rank=3)[1].width == 13
     assert both(rank=5)[1].width == 20
     assert both(rank=30)[1].width == 50
@@ -152,7 +152,7 @@ def test_a_short_spectrum_means_zeros_behind_it(spectrum: Array) -> None:
     [
         ({"rank": 0}, "rank must be from 1 to the 50 columns, got 0"),
         ({"rank": 51}, "rank must be from 1 to the 50 columns, got 51"),
-        ({"iterations": 0}, "turns must be at least 1, got 0"),
+        ({"iterations": 0}, "rounds must be at least 1, got 0"),
         ({"people": 0}, "people must be at least 1, got 0"),
         ({"spectrum": np.ones(51)}, "spectrum has 51 values for 50 columns"),
         ({"spectrum": np.zeros(3)}, "spectrum: variances must be finite, not negative, not all zero"),

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from eigenveil.plan import SETTINGS, Facts, Spectrum, advise, outlook
+from eigenveil.plan import SETTINGS, Facts, Spectrum, advise, forecast
 from eigenveil.plan.forecast.instead import FAIR, _downwards, _first, _upwards
 from eigenveil.privacy import Budget
 
@@ -23,8 +23,8 @@ def test_among_equals_the_one_that_trusts_fewest_is_taken() -> None:
     # With fewer people noise at every site costs too much, and masks nothing.
     few = advise(facts(2500), methods=QUICK)
     assert few.chosen is not None and few.chosen.method == "masked/covariance"
-    assert few.chosen is few.outlooks[0] or few.outlooks[0].method == "hub/covariance"
-    values = [one.captured.value for one in few.outlooks]
+    assert few.chosen is few.forecasts[0] or few.forecasts[0].method == "hub/covariance"
+    values = [one.captured.value for one in few.forecasts]
     assert values == sorted(values, reverse=True)
 
 
@@ -36,7 +36,7 @@ def test_within_a_setting_it_is_what_auto_takes(setting: str) -> None:
     # Where all pairs of columns do not fit, auto takes products.
     small = advise(facts(trust=(setting,), memory=20_000), methods=methods)
     assert small.chosen is not None and small.chosen.method == methods[1]
-    assert small.outlooks[-1].method == methods[0] and "memory" in small.outlooks[-1].refused
+    assert small.forecasts[-1].method == methods[0] and "memory" in small.forecasts[-1].refused
 
 
 def test_limits_are_kept_and_what_they_cost_is_said() -> None:
@@ -61,23 +61,23 @@ def test_where_nothing_can_work_it_is_said_plainly() -> None:
     found = advise(known, methods=("curator/covariance", "curator/power"))
     assert found.chosen is None
     assert "Nothing can work here" in found.reasons[0] and "curator/covariance" in found.reasons[0]
-    assert any("epsilon = " in way for way in found.instead) and any("people" in way for way in found.instead)
+    assert any("epsilon = " in candidate for candidate in found.instead) and any("people" in candidate for candidate in found.instead)
 
 
 def test_what_would_do_instead_does() -> None:
     known = facts(120, sites=1)
     found = advise(known, methods=("curator/covariance",))
     assert found.chosen is None or found.chosen.captured.value < FAIR
-    epsilon = next(float(way.split("epsilon = ")[1].split()[0]) for way in found.instead if "epsilon" in way)
-    people = next(int(way.split()[1]) for way in found.instead if "people" in way)
+    epsilon = next(float(candidate.split("epsilon = ")[1].split()[0]) for candidate in found.instead if "epsilon" in candidate)
+    people = next(int(candidate.split()[1]) for candidate in found.instead if "people" in candidate)
     for other in (replace(known, budget=Budget(epsilon, 1e-6)), replace(known, people=people)):
-        assert outlook(other, "curator/covariance").captured.value == pytest.approx(FAIR, abs=0.12)
+        assert forecast(other, "curator/covariance").captured.value == pytest.approx(FAIR, abs=0.12)
 
 
 def test_other_trust_is_proposed_where_it_would_do() -> None:
     known = facts(1500, sites=30, trust=("site",))
     found = advise(known, methods=("site/covariance",))
-    assert any("'masked'" in way for way in found.instead)
+    assert any("'masked'" in candidate for candidate in found.instead)
     assert not advise(replace(known, people=10**6), methods=("site/covariance",)).instead
 
 
@@ -97,7 +97,7 @@ def test_a_flat_spectrum_needs_no_finding() -> None:
 def test_noise_is_not_taken_for_an_answer_because_random_directions_have_much() -> None:
     few = Facts(40, 37, 10, Budget(0.01, 1e-6), Spectrum.guessed(40))
     found = advise(few, methods=("curator/covariance",))
-    assert found.chosen is None and found.outlooks[0].captured.value > 0.9
+    assert found.chosen is None and found.forecasts[0].captured.value > 0.9
 
 
 def test_methods_are_checked_and_watched() -> None:
@@ -112,7 +112,7 @@ def test_methods_are_checked_and_watched() -> None:
 
 def test_all_methods_are_compared_unless_some_are_named() -> None:
     found = advise(replace(facts(400, sites=1), trust=("curator",)))
-    assert {one.method for one in found.outlooks} == {"curator/covariance", "curator/power"}
+    assert {one.method for one in found.forecasts} == {"curator/covariance", "curator/power"}
     assert set(SETTINGS) > {"curator"}
 
 

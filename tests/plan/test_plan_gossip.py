@@ -18,14 +18,14 @@ BUDGET = Budget(1.0, 1e-6)
 def test_both_tasks_take_the_plan(budget: Budget | None, dim: int, rank: int, people: int) -> None:
     plan = plan_segments(dim=dim, rank=rank, people=people, budget=budget, rounds=None)
     domain = Domain(dim, 1.0)
-    Segments(domain, Neighbours.ADD_REMOVE, rank, plan.turns, plan.shares, Noise.seeded(0), plan.deviation, plan.clip)
-    PublishedSegments(domain, rank, plan.turns, plan.alpha, plan.deviation, plan.schedule, Noise.seeded(0))
+    Segments(domain, Neighbours.ADD_REMOVE, rank, plan.rounds, plan.shares, Noise.seeded(0), plan.deviation, plan.clip)
+    PublishedSegments(domain, rank, plan.rounds, plan.alpha, plan.deviation, plan.schedule, Noise.seeded(0))
     assert sum(plan.shares) == pytest.approx(1.0, abs=1e-12)
 
 
 def test_shares_grow_within_a_component_and_as_roots_over_components() -> None:
     plan = plan_segments(dim=30, rank=4, people=1000, budget=BUDGET, rounds=None)
-    shares = np.array(plan.shares).reshape(4, plan.turns)
+    shares = np.array(plan.shares).reshape(4, plan.rounds)
     assert (np.diff(shares, axis=1) > 0).all()
     np.testing.assert_allclose(shares.sum(axis=1) / shares[0].sum(), np.sqrt(np.arange(1, 5)))
     np.testing.assert_allclose(shares[:, 0] / shares.sum(axis=1), 0.02)
@@ -54,11 +54,11 @@ def test_alpha_and_schedule_are_those_of_the_corollary_for_the_guess() -> None:
 
 def test_rounds_are_products_and_reasons_say_so() -> None:
     plan = plan_segments(dim=10, rank=1, people=10, budget=BUDGET, rounds=7)
-    assert plan.turns == 8 and "7 products" in plan.reason and "below the noise" in plan.reason
+    assert plan.rounds == 8 and "7 products" in plan.reason and "below the noise" in plan.reason
     many = plan_segments(dim=10, rank=1, people=10**7, budget=BUDGET, rounds=None)
     assert "above the noise" in many.reason
     exact = plan_segments(dim=10, rank=1, people=10, budget=None, rounds=None)
-    assert (exact.turns, exact.tolerance) == (201, 1e-8) and "rest" in exact.reason
+    assert (exact.rounds, exact.tolerance) == (201, 1e-8) and "rest" in exact.reason
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from eigenveil.privacy import Noise
 
 
 def whole_noise(dim: int, width: int, scale: float, noise: Noise) -> np.ndarray:
-    """N itself, from products with bases that turn by what was seen before."""
+    """N itself, from products with bases that round by what was seen before."""
     span, known = np.empty((dim, 0)), np.empty((dim, 0))
     while span.shape[1] < dim:
         fresh = known[:, -width:] if known.shape[1] else np.eye(dim, width)

@@ -8,8 +8,8 @@ import pytest
 
 from eigenveil import FederatedPCA, GossipPCA, PrivatePCA, StreamingPCA
 from eigenveil.linalg import Array, captured_variance
-from eigenveil.plan import SETTINGS, Facts, Spectrum, outlook
-from eigenveil.plan.forecast.methods import way_of
+from eigenveil.plan import SETTINGS, Facts, Spectrum, forecast
+from eigenveil.plan.forecast.methods import method_plan
 from eigenveil.plan.forecast.rehearsal import found_center, judged
 from eigenveil.privacy import Budget, Neighbours
 
@@ -75,7 +75,7 @@ def fitted(method: str, *, look: bool, seed: int, **more: Any) -> Any:
     ],
 )
 def test_fits_find_what_was_rehearsed(method: str, look: bool, fits: int) -> None:
-    predicted = outlook(facts(center="private" if look else "known"), method)
+    predicted = forecast(facts(center="private" if look else "known"), method)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         found = np.array(
@@ -89,12 +89,12 @@ def test_fits_find_what_was_rehearsed(method: str, look: bool, fits: int) -> Non
 
 def test_predictions_tell_half_the_people_apart() -> None:
     for method in ("curator/covariance", "curator/power", "stream/block", "hub/krylov", "site/merge", "peers/segments"):
-        whole, half = (outlook(facts(people=people), method, fits=10).captured.value for people in (1200, 600))
+        whole, half = (forecast(facts(people=people), method, fits=10).captured.value for people in (1200, 600))
         assert whole > half + 0.03, method
 
 
 def test_looking_for_the_mean_costs_its_share() -> None:
-    known, looked = (outlook(facts(people=500, center=center), "curator/covariance") for center in ("known", "private"))
+    known, looked = (forecast(facts(people=500, center=center), "curator/covariance") for center in ("known", "private"))
     # The same noise is drawn for both. The error of the mean alone costs 0.018, the shares of the budget the rest.
     assert looked.captured.value < known.captured.value - 0.024
 
@@ -104,7 +104,7 @@ def test_looking_for_the_mean_costs_its_share() -> None:
 )
 def test_the_noise_that_is_stated_is_that_of_the_parties(method: str) -> None:
     pca = fitted(method, look=False, seed=0, neighbours="zero-out")
-    ours = way_of(facts(center="known", neighbours=Neighbours.ZERO_OUT), method).noise
+    ours = method_plan(facts(center="known", neighbours=Neighbours.ZERO_OUT), method).noise
     # A floor is in units of variance.
     assert ours == pytest.approx(pca.noise_floor_ * PEOPLE, rel=2e-3)
 

@@ -33,7 +33,7 @@ def test_delta_has_nine_digits(epsilon: float, mu: float) -> None:
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), GRID)
-def test_calibration_keeps_the_promise_and_wastes_nothing(epsilon: float, delta: float) -> None:
+def test_calibration_keeps_the_guarantee_and_wastes_nothing(epsilon: float, delta: float) -> None:
     mu = mu_for(epsilon, delta)
     assert precise_delta(epsilon, mu) <= delta
     assert precise_delta(epsilon, mu * (1 + 1e-9)) > delta
@@ -42,7 +42,7 @@ def test_calibration_keeps_the_promise_and_wastes_nothing(epsilon: float, delta:
 @pytest.mark.parametrize("epsilon", [1e-6, 1e-3, 0.1, 1.0, 10.0, 100.0, 1000.0])
 @pytest.mark.parametrize("delta", [1e-100, 1e-30, 1e-12, 1e-6, 0.1, 0.9])
 def test_a_part_in_two_to_the_41_of_delta_is_left(epsilon: float, delta: float) -> None:
-    """For what is not quite normal; below an epsilon of 1e-3 rounding alone once broke the promise by 6e-8 of delta."""
+    """For what is not quite normal; below an epsilon of 1e-3 rounding alone once broke the guarantee by 6e-8 of delta."""
     with mpmath.workdps(1200):
         left = mpmath.mpf(delta) * (1 - mpmath.mpf(2) ** -41 * 0.99)
         mu = mu_for(epsilon, delta)
@@ -104,7 +104,7 @@ def test_composition_adds_squares(ratios: list[float]) -> None:
     ("dim", "fpca", "mod_sulq"), [(11, 87, 23), (20, 171, 43), (784, 9236, 2260)], ids=["d=11", "d=20", "d=784"]
 )
 def test_published_covariance_noise_over_exact(dim: int, fpca: float, mod_sulq: float) -> None:
-    """Ratios at the same promise, replace-one, epsilon = 1, delta = 0.05; docs/decisions has the table."""
+    """Ratios at the same guarantee, replace-one, epsilon = 1, delta = 0.05; docs/decisions has the table."""
     budget = Budget(1.0, 0.05)
     exact = math.sqrt(2) / budget.mu
     assert round(fpca_scale(budget, dim=dim) / exact) == fpca
@@ -118,7 +118,7 @@ def test_published_power_noise_over_exact(epsilon: float, ratio: float) -> None:
     assert ppm_multiplier(budget, iterations=3) / (math.sqrt(3) / budget.mu) == pytest.approx(ratio, abs=0.005)
 
 
-def test_published_multipliers_keep_their_promise_where_they_are_proved() -> None:
+def test_published_multipliers_keep_their_guarantee_where_they_are_proved() -> None:
     for epsilon in (0.1, 0.5, 0.9):
         assert delta_of(epsilon, 1 / classical_multiplier(Budget(epsilon, 1e-5))) <= 1e-5
     for epsilon in (0.1, 1.0, 20.0):

@@ -75,7 +75,7 @@ def test_the_best_guess_is_rounded_up_and_never_certainty(epsilon: float, times:
     assert f"at most {times} times in 100" in found.words()
     mu = Budget(epsilon, 1e-6).mu
     assert found.best_guess == pytest.approx(0.5 * (1 + math.erf(mu / 2 / math.sqrt(2))), rel=1e-12)
-    # What any (epsilon, delta) promises is no less than that.
+    # What any (epsilon, delta) guarantees is no less than that.
     assert found.best_guess <= (math.exp(epsilon) + 1e-6) / (1 + math.exp(epsilon))
 
 

@@ -11,7 +11,7 @@ import eigenveil.protocols.party
 import eigenveil.protocols.wire
 import eigenveil.tasks.base
 from eigenveil.errors import PeerError
-from eigenveil.protocols import Envelope, Give, Hub, Member, Message
+from eigenveil.protocols import Message, Give, Hub, Member, Body
 from eigenveil.protocols.star.gathering import Gathering
 from eigenveil.protocols.wire import decode, encode
 from eigenveil.tasks import Question
@@ -20,9 +20,9 @@ from protocols.star.companies import picture
 from protocols.star.fault_runs import random_run, require_right
 from protocols.star.test_sums_in_order import SITES, require_folded_in_site_order
 from protocols.test_party_laws import (
-    test_a_question_resumed_under_a_later_turn_gets_the_same_bits_for_nothing as law_of_repeats,
+    test_a_question_resumed_under_a_later_round_gets_the_same_bits_for_nothing as law_of_repeats,
 )
-from protocols.test_party_laws import test_bad_mail_names_its_sender_and_changes_nothing as law_of_bad_mail
+from protocols.test_party_laws import test_bad_message_names_its_sender_and_changes_nothing as law_of_bad_message
 
 Patch = pytest.MonkeyPatch
 
@@ -41,23 +41,23 @@ def add_as_it_comes(patch: Patch) -> None:
 def take_from_anybody(patch: Patch) -> None:
     receive = Hub.receive
 
-    def whoever(hub: Hub[Any], mail: Envelope) -> list[Envelope]:
-        sender = mail.sender if mail.sender in hub._below else next(iter(hub._below))
-        return receive(hub, Envelope(sender, mail.receiver, mail.body))
+    def whoever(hub: Hub[Any], message: Message) -> list[Message]:
+        sender = message.sender if message.sender in hub._below else next(iter(hub._below))
+        return receive(hub, Message(sender, message.receiver, message.body))
 
     patch.setattr(Hub, "receive", whoever)
 
 
 def answer_anybody(patch: Patch) -> None:
     receive = Member.receive
-    patch.setattr(Member, "receive", lambda site, mail: receive(site, Envelope(site._hub, mail.receiver, mail.body)))
+    patch.setattr(Member, "receive", lambda site, message: receive(site, Message(site._hub, message.receiver, message.body)))
 
 
-def take_any_turn(patch: Patch) -> None:
+def take_any_round(patch: Patch) -> None:
     receive = Gathering.receive
 
-    def whenever(now: Gathering, sender: str, body: Message) -> None:
-        receive(now, sender, Give(now.turn, body.arrays, body.missing) if isinstance(body, Give) else body)
+    def whenever(now: Gathering, sender: str, body: Body) -> None:
+        receive(now, sender, Give(now.round, body.arrays, body.missing) if isinstance(body, Give) else body)
 
     patch.setattr(Gathering, "receive", whenever)
 
@@ -65,7 +65,7 @@ def take_any_turn(patch: Patch) -> None:
 def change_before_checking(patch: Patch) -> None:
     receive = Gathering.receive
 
-    def hasty(now: Gathering, sender: str, body: Message) -> None:
+    def hasty(now: Gathering, sender: str, body: Body) -> None:
         now._short[sender] = ()
         receive(now, sender, body)
 
@@ -107,23 +107,23 @@ def lost_sites_leave_no_trace() -> None:
 
 
 def halves_arrive() -> None:
-    mail = Envelope("a", "hub", Give(0, (np.array([[1.0, -0.0], [-0.0, 2.0]]),), symmetric=True))
-    assert picture(decode(encode(mail))) == picture(mail)
+    message = Message("a", "hub", Give(0, (np.array([[1.0, -0.0], [-0.0, 2.0]]),), symmetric=True))
+    assert picture(decode(encode(message))) == picture(message)
 
 
-def bad_mail_to(kind: str) -> Callable[[], None]:
-    return lambda: law_of_bad_mail(kind, "star")
+def bad_message_to(kind: str) -> Callable[[], None]:
+    return lambda: law_of_bad_message(kind, "star")
 
 
 MUTANTS: list[tuple[Callable[[Patch], None], Callable[[], None]]] = [
     (add_as_it_comes, sums_in_order),
-    (take_from_anybody, bad_mail_to("covariance")),
-    (answer_anybody, bad_mail_to("covariance")),
-    (take_any_turn, bad_mail_to("covariance")),
-    (change_before_checking, bad_mail_to("covariance")),
-    (no_check_of_length, bad_mail_to("power")),
-    (no_check_of_size, bad_mail_to("covariance")),
-    (no_check_of_numbers, bad_mail_to("power")),
+    (take_from_anybody, bad_message_to("covariance")),
+    (answer_anybody, bad_message_to("covariance")),
+    (take_any_round, bad_message_to("covariance")),
+    (change_before_checking, bad_message_to("covariance")),
+    (no_check_of_length, bad_message_to("power")),
+    (no_check_of_size, bad_message_to("covariance")),
+    (no_check_of_numbers, bad_message_to("power")),
     (fresh_noise_each_time, lambda: law_of_repeats("covariance")),
     (never_begin_again, lost_sites_leave_no_trace),
     (halves_by_adding, halves_arrive),

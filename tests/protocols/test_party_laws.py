@@ -1,4 +1,4 @@
-"""Laws of every party, over every task and layout: bad mail is refused, names who sent it, and leaves no trace."""
+"""Laws of every party, over every task and layout: bad messages are refused, names who sent it, and leaves no trace."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -9,7 +9,7 @@ import pytest
 
 from eigenveil.data.rows import Block
 from eigenveil.errors import BudgetExceeded, PeerError
-from eigenveil.protocols import Ask, Decline, Done, Envelope, Give, Member, Node, Party
+from eigenveil.protocols import Ask, Decline, Done, Message, Give, Member, Node, Party
 from eigenveil.protocols.star.layout import star, tree
 from protocols.star.companies import (
     EXACT,
@@ -38,66 +38,66 @@ def pair(kind: str, shape: str, sites: int = 5, **more: Any) -> tuple[Company, C
     return one, two
 
 
-def require_refused(party: Party, mail: Envelope, what: str) -> None:
+def require_refused(party: Party, message: Message, what: str) -> None:
     before = picture(party)
     try:
-        answers = party.receive(mail)
+        answers = party.receive(message)
     except PeerError as error:
-        assert error.peer == mail.sender, what
+        assert error.peer == message.sender, what
     except Exception as error:
         raise AssertionError(f"{party.name} fell over {what}: {error!r}") from error
     else:
-        raise AssertionError(f"{party.name} took {what} from {mail.sender}, and answered {answers}")
+        raise AssertionError(f"{party.name} took {what} from {message.sender}, and answered {answers}")
     assert picture(party) == before, f"{party.name} was changed by {what}"
 
 
 @EVERYWHERE
-def test_bad_mail_names_its_sender_and_changes_nothing(kind: str, shape: str) -> None:
+def test_bad_message_names_its_sender_and_changes_nothing(kind: str, shape: str) -> None:
     disturbed, undisturbed = pair(kind, shape)
-    for party, mail in deliveries(disturbed):
-        for what, bad in spoiled(mail, layouts(5)[shape]):
+    for party, message in deliveries(disturbed):
+        for what, bad in spoiled(message, layouts(5)[shape]):
             require_refused(party, bad, what)
     assert disturbed.hub.result is not None
     assert bits(disturbed.hub.result) == bits(finish(undisturbed))
 
 
 @EVERYWHERE
-def test_the_same_answer_does_not_count_twice_and_an_answer_to_a_closed_turn_not_at_all(kind: str, shape: str) -> None:
+def test_the_same_answer_does_not_count_twice_and_an_answer_to_a_closed_round_not_at_all(kind: str, shape: str) -> None:
     disturbed, undisturbed = pair(kind, shape)
-    taken: list[tuple[Party, Envelope]] = []
-    for party, mail in deliveries(disturbed):
+    taken: list[tuple[Party, Message]] = []
+    for party, message in deliveries(disturbed):
         for earlier, old in taken:
             require_refused(earlier, old, "what was delivered before")
-        if isinstance(mail.body, Give):
-            taken = [*taken[-8:], (party, mail)]
+        if isinstance(message.body, Give):
+            taken = [*taken[-8:], (party, message)]
     for earlier, old in taken:
         require_refused(earlier, old, "what came after the end")
     assert bits(disturbed.hub.result) == bits(finish(undisturbed))
 
 
 @EVERYWHERE
-def test_questions_of_old_turns_second_questions_and_second_ends_are_refused(kind: str, shape: str) -> None:
+def test_questions_of_old_rounds_second_questions_and_second_ends_are_refused(kind: str, shape: str) -> None:
     disturbed, undisturbed = pair(kind, shape)
-    asked: dict[str, list[Envelope]] = {}
-    for party, mail in deliveries(disturbed):
-        for name, mails in asked.items():
-            last = mails[-1]
-            for old in mails[:-1]:
+    asked: dict[str, list[Message]] = {}
+    for party, message in deliveries(disturbed):
+        for name, messages in asked.items():
+            last = messages[-1]
+            for old in messages[:-1]:
                 require_refused(disturbed.parties[name], old, "an old question")
             if isinstance(last.body, Ask):
                 require_refused(disturbed.parties[name], replace(last, body=other(last.body)), "a second question")
             elif isinstance(last.body, Done):
-                late = replace(last.body, turn=last.body.turn + 1)
-                for body in (last.body, late, *(m.body for m in mails[:-1])):
-                    require_refused(disturbed.parties[name], replace(last, body=body), "mail after the end")
-        if isinstance(mail.body, Ask | Done):
+                late = replace(last.body, round=last.body.round + 1)
+                for body in (last.body, late, *(m.body for m in messages[:-1])):
+                    require_refused(disturbed.parties[name], replace(last, body=body), "messages after the end")
+        if isinstance(message.body, Ask | Done):
             # As the party stands once this has been delivered, which is when the next is about to be.
-            asked.setdefault(party.name, []).append(mail)
+            asked.setdefault(party.name, []).append(message)
     assert bits(disturbed.hub.result) == bits(finish(undisturbed))
 
 
 def other(ask: Ask) -> Ask:
-    """Another question of the same turn, as good as the first where it has a basis to turn."""
+    """Another question of the same round, as good as the first where it has a basis to round."""
     question = ask.question
     if question.arrays and question.arrays[-1].ndim == 2:
         return replace(ask, question=replace(question, arrays=(*question.arrays[:-1], -question.arrays[-1])))
@@ -107,48 +107,48 @@ def other(ask: Ask) -> Ask:
 @pytest.mark.parametrize("kind", IN_TREES)
 def test_after_the_end_a_site_answers_no_more(kind: str) -> None:
     them, _ = pair(kind, "tree of 2")
-    last: dict[str, Envelope] = {}
-    for _, mail in deliveries(them):
-        if isinstance(mail.body, Ask):
-            last[mail.receiver] = mail
-    for name, mail in last.items():
-        assert isinstance(mail.body, Ask)
-        for turn in (mail.body.turn, mail.body.turn + 1):
-            require_refused(them.parties[name], replace(mail, body=replace(mail.body, turn=turn)), "a question")
+    last: dict[str, Message] = {}
+    for _, message in deliveries(them):
+        if isinstance(message.body, Ask):
+            last[message.receiver] = message
+    for name, message in last.items():
+        assert isinstance(message.body, Ask)
+        for round_ in (message.body.round, message.body.round + 1):
+            require_refused(them.parties[name], replace(message, body=replace(message.body, round=round_)), "a question")
 
 
 @KINDS
 def test_a_site_asked_again_sends_the_same_bits_and_pays_once(kind: str) -> None:
     them = company(TASKS[kind](), star(["site 0"]), tables(1), mu=0.3)
     member, ledger = them.members["site 0"], them.ledgers["site 0"]
-    for party, mail in deliveries(them):
-        if party is not member or not isinstance(mail.body, Ask):
+    for party, message in deliveries(them):
+        if party is not member or not isinstance(message.body, Ask):
             continue
         before = ledger.charges
-        (first,) = member.receive(mail)
+        (first,) = member.receive(message)
         spent = ledger.charges
         assert isinstance(first.body, Give)
         assert len(spent) > len(before)
         for _ in range(3):
-            (again,) = member.receive(mail)
+            (again,) = member.receive(message)
             assert picture(again) == picture(first)
         assert ledger.charges == spent
 
 
 @KINDS
-def test_a_question_resumed_under_a_later_turn_gets_the_same_bits_for_nothing(kind: str) -> None:
+def test_a_question_resumed_under_a_later_round_gets_the_same_bits_for_nothing(kind: str) -> None:
     task = TASKS[kind]()
     them = company(task, star(["site 0"]), tables(1), mu=0.3)
     member, ledger = them.members["site 0"], them.ledgers["site 0"]
     question = task.ask(task.start())
-    (first,) = member.receive(Envelope("hub", "site 0", Ask(2, question)))
+    (first,) = member.receive(Message("hub", "site 0", Ask(2, question)))
     spent = ledger.charges
-    (later,) = member.receive(Envelope("hub", "site 0", Ask(7, question)))
+    (later,) = member.receive(Message("hub", "site 0", Ask(7, question)))
     assert isinstance(first.body, Give)
-    assert picture(later.body) == picture(replace(first.body, turn=7))
+    assert picture(later.body) == picture(replace(first.body, round=7))
     assert ledger.charges == spent
     assert len(spent) >= 1
-    require_refused(member, Envelope("hub", "site 0", Ask(6, question)), "the turns between")
+    require_refused(member, Message("hub", "site 0", Ask(6, question)), "the rounds between")
 
 
 @pytest.mark.parametrize("error", [ValueError("NaN in row 3"), OSError("no such file"), BudgetExceeded("all spent")])
@@ -161,10 +161,10 @@ def test_what_goes_wrong_with_rows_stays_at_the_site(error: Exception) -> None:
 
     task = TASKS["covariance"]()
     member = Member("a", hub="hub", task=task, rows=Broken(), mechanism=EXACT)
-    for turn in (0, 0, 1):
-        (answer,) = member.receive(Envelope("hub", "a", Ask(turn, task.ask(None))))
+    for round_ in (0, 0, 1):
+        (answer,) = member.receive(Message("hub", "a", Ask(round_, task.ask(None))))
         assert isinstance(answer.body, Decline)
-        assert answer.body.turn == turn
+        assert answer.body.round == round_
     assert member.error is error
 
 
@@ -174,18 +174,18 @@ def test_sites_that_have_gone_can_be_missing_no_more(gone: tuple[str, ...]) -> N
     name, behind = next((name, below) for name, below in layout.below["hub"].items() if gone[0] in below)
     part = (np.eye(5),)
     node = Node("upper", above="hub", below=layout.below["hub"], task=task, terms=company(task, layout, {}).hub._terms)
-    node.receive(Envelope("hub", "upper", Ask(0, task.ask(None), gone)))
+    node.receive(Message("hub", "upper", Ask(0, task.ask(None), gone)))
     if name in gone:
-        require_refused(node, Envelope(name, "upper", Give(0, part)), "a part from a site that has gone")
+        require_refused(node, Message(name, "upper", Give(0, part)), "a part from a site that has gone")
         return
     for missing in (gone, behind, (*gone, behind[-1])):
-        require_refused(node, Envelope(name, "upper", Give(0, part, missing)), f"missing {missing}")
-    node.receive(Envelope(name, "upper", Give(0, part)))
+        require_refused(node, Message(name, "upper", Give(0, part, missing)), f"missing {missing}")
+    node.receive(Message(name, "upper", Give(0, part)))
 
 
 def test_a_site_is_told_the_answer_once_and_by_its_hub() -> None:
     member = Member("a", hub="hub", task=TASKS["covariance"](), rows=None, mechanism=EXACT)  # type: ignore[arg-type]
-    done = Envelope("hub", "a", Done(3, (np.eye(2),)))
+    done = Message("hub", "a", Done(3, (np.eye(2),)))
     require_refused(member, replace(done, sender="b"), "the answer from somebody else")
     assert member.receive(done) == []
     assert member.result is not None

@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as hnp
 
 from eigenveil.errors import ProtocolError
 from eigenveil.linalg import Array
-from eigenveil.protocols import Ask, Decline, Done, Envelope, Give
+from eigenveil.protocols import Ask, Decline, Done, Message, Give
 from eigenveil.protocols.wire import LIMIT, VERSION, decode, encode, size
 from eigenveil.tasks import Question
 from protocols.star.companies import picture
@@ -41,40 +41,40 @@ def symmetric_arrays(draw: st.DrawFn) -> tuple[Array, ...]:
 
 
 @st.composite
-def envelopes(draw: st.DrawFn) -> Envelope:
-    arrays, turn = draw(plain_arrays()), draw(WHOLE)
+def envelopes(draw: st.DrawFn) -> Message:
+    arrays, round_ = draw(plain_arrays()), draw(WHOLE)
     names = st.lists(NAMES, max_size=3).map(tuple)
     question = Question(draw(WHOLE), arrays, draw(st.text(max_size=200)))
     bodies: list[st.SearchStrategy[Ask | Give | Decline | Done]] = [
-        st.builds(Ask, st.just(turn), st.just(question), names),
-        st.builds(Give, st.just(turn), st.just(arrays), names),
-        st.builds(Give, st.just(turn), symmetric_arrays(), names, st.just(True)),
-        st.just(Decline(turn)),
-        st.just(Done(turn, arrays)),
+        st.builds(Ask, st.just(round_), st.just(question), names),
+        st.builds(Give, st.just(round_), st.just(arrays), names),
+        st.builds(Give, st.just(round_), symmetric_arrays(), names, st.just(True)),
+        st.just(Decline(round_)),
+        st.just(Done(round_, arrays)),
     ]
-    return Envelope(draw(NAMES), draw(NAMES), draw(st.one_of(bodies)))
+    return Message(draw(NAMES), draw(NAMES), draw(st.one_of(bodies)))
 
 
 @settings(max_examples=150)
 @given(envelopes())
-def test_every_message_arrives_to_the_last_bit_and_has_the_size_that_was_told(mail: Envelope) -> None:
-    sent = encode(mail)
-    assert picture(decode(sent)) == picture(mail)
-    assert len(sent) == size(mail)
+def test_every_message_arrives_to_the_last_bit_and_has_the_size_that_was_told(message: Message) -> None:
+    sent = encode(message)
+    assert picture(decode(sent)) == picture(message)
+    assert len(sent) == size(message)
     assert encode(decode(sent)) == sent
 
 
 def test_half_of_a_symmetric_matrix_is_sent() -> None:
     matrix = np.arange(10_000.0).reshape(100, 100)
     half, whole = (
-        Envelope("a", "hub", Give(0, (matrix + matrix.T,), symmetric=symmetric)) for symmetric in (True, False)
+        Message("a", "hub", Give(0, (matrix + matrix.T,), symmetric=symmetric)) for symmetric in (True, False)
     )
     assert size(whole) - size(half) == 8 * 100 * 99 // 2 + 1  # "true" is a letter shorter than "false"
 
 
 @given(envelopes(), st.data())
-def test_what_is_cut_short_or_goes_on_is_refused(mail: Envelope, data: st.DataObject) -> None:
-    sent = encode(mail)
+def test_what_is_cut_short_or_goes_on_is_refused(message: Message, data: st.DataObject) -> None:
+    sent = encode(message)
     for damaged in (sent[: data.draw(st.integers(0, len(sent) - 1))], sent + data.draw(st.binary(min_size=1))):
         with pytest.raises(ProtocolError):
             decode(damaged)
@@ -83,16 +83,16 @@ def test_what_is_cut_short_or_goes_on_is_refused(mail: Envelope, data: st.DataOb
 @settings(max_examples=100)
 @given(envelopes(), st.data())
 def test_one_wrong_bit_in_the_head_is_refused_or_makes_another_whole_message(
-    mail: Envelope, data: st.DataObject
+    message: Message, data: st.DataObject
 ) -> None:
-    sent = bytearray(encode(mail))
+    sent = bytearray(encode(message))
     head = FRAME.size + FRAME.unpack_from(sent)[2]
     sent[data.draw(st.integers(0, head - 1))] ^= 1 << data.draw(st.integers(0, 7))
     try:
         other = decode(bytes(sent))
     except ProtocolError:
         return
-    assert picture(other) != picture(mail)
+    assert picture(other) != picture(message)
     assert picture(decode(encode(other))) == picture(other)
 
 
@@ -113,8 +113,8 @@ JSON = st.recursive(
 
 @settings(max_examples=150)
 @given(envelopes(), st.data())
-def test_any_other_value_in_the_head_is_refused_or_is_another_message(mail: Envelope, data: st.DataObject) -> None:
-    head, rest = taken_apart(mail)
+def test_any_other_value_in_the_head_is_refused_or_is_another_message(message: Message, data: st.DataObject) -> None:
+    head, rest = taken_apart(message)
     head[data.draw(st.sampled_from(sorted(head)))] = data.draw(JSON)
     try:
         decode(put_together(head, rest))
@@ -122,8 +122,8 @@ def test_any_other_value_in_the_head_is_refused_or_is_another_message(mail: Enve
         return
 
 
-def taken_apart(mail: Envelope) -> tuple[dict[str, Any], bytes]:
-    sent = encode(mail)
+def taken_apart(message: Message) -> tuple[dict[str, Any], bytes]:
+    sent = encode(message)
     start = FRAME.size + FRAME.unpack_from(sent)[2]
     return json.loads(sent[FRAME.size : start]), sent[start:]
 
@@ -162,7 +162,7 @@ BOMBS = {
     "nothing": b"",
     "a frame alone": FRAME.pack(b"EIGV", VERSION, 0),
     "another version": FRAME.pack(b"EIGV", VERSION + 1, 2) + b"{}",
-    "another magic": b"PK\x03\x04" + encode(Envelope("a", "b", Decline(0)))[4:],
+    "another magic": b"PK\x03\x04" + encode(Message("a", "b", Decline(0)))[4:],
     "a head longer than the message": FRAME.pack(b"EIGV", VERSION, 2**32 - 1) + b"{}",
     "a long head": put_together(b" " * (2**20) + b"{}"),
     "deep nesting": put_together(b"[" * 500_000 + b"]" * 500_000),
@@ -212,9 +212,9 @@ def test_a_claim_of_many_empty_rows_takes_no_room() -> None:
 
 
 def test_more_than_the_limit_is_refused_whatever_it_is() -> None:
-    mail = Envelope("a", "hub", Give(0, (np.zeros(10),)))
-    sent = encode(mail)
-    assert picture(decode(sent, limit=len(sent))) == picture(mail)
+    message = Message("a", "hub", Give(0, (np.zeros(10),)))
+    sent = encode(message)
+    assert picture(decode(sent, limit=len(sent))) == picture(message)
     with pytest.raises(ProtocolError, match="are allowed"):
         decode(sent, limit=len(sent) - 1)
     assert LIMIT == 1 << 30
@@ -223,7 +223,7 @@ def test_more_than_the_limit_is_refused_whatever_it_is() -> None:
 def test_arrays_that_arrive_are_float64_whatever_their_place_in_the_message() -> None:
     for name in ("a", "ab", "abc"):
         strided = np.arange(12.0).reshape(3, 4)[:, ::2]
-        found = decode(encode(Envelope(name, "hub", Give(0, (strided,)))))
+        found = decode(encode(Message(name, "hub", Give(0, (strided,)))))
         assert isinstance(found.body, Give)
         assert found.body.arrays[0].dtype == np.float64
         assert (found.body.arrays[0] == strided).all()

@@ -111,7 +111,7 @@ def test_what_comes_back_shares_nothing_with_what_was_given() -> None:
 
 BINARY = (
     r"R must be binary: 1 where the user has the item and 0 elsewhere; "
-    r"turn ratings into interactions with `Interactions.from_ratings\(R, at_least=...\)`$"
+    r"round ratings into interactions with `Interactions.from_ratings\(R, at_least=...\)`$"
 )
 FINITE = "R must have no NaN, infinite or missing entries$"
 WRONG: dict[str, tuple[Any, str]] = {

@@ -20,14 +20,14 @@ from eigenveil.recommend import ItemSpace
 DIM = 7
 COLUMNS = np.array([0, 2, 3, 6])
 DEGREES = np.array([1.0, 2.0, 3.0, 4.0])
-PROMISE = Guarantee(1.0, 1e-6, unit="each user", charges=(Charge("covariance", 0.2),))
+GUARANTEE = Guarantee(1.0, 1e-6, unit="each user", charges=(Charge("covariance", 0.2),))
 
 
 def space(*, columns: Any = None, degrees: Any = None, seed: int = 0, **more: Any) -> ItemSpace:
     """Two directions of seven items, or of four of them."""
     count = DIM if columns is None else len(columns)
     basis = orthonormal(np.random.default_rng(seed).standard_normal((count, 2)))
-    return ItemSpace(basis.T, np.array([3.0, 1.0]), DIM, PROMISE, columns, degrees, **more)
+    return ItemSpace(basis.T, np.array([3.0, 1.0]), DIM, GUARANTEE, columns, degrees, **more)
 
 
 def slow_scores(held: ItemSpace, row: Array) -> Array:
@@ -82,7 +82,7 @@ def test_who_has_none_of_the_items_gets_popular_ones() -> None:
     # Without degrees, the leading direction, whichever way it was turned.
     for sign in (1.0, -1.0):
         basis = sign * np.array([[0.1, 0.7, 0.5, 0.5]])
-        lone = ItemSpace(basis / np.linalg.norm(basis), np.array([1.0]), 4, PROMISE)
+        lone = ItemSpace(basis / np.linalg.norm(basis), np.array([1.0]), 4, GUARANTEE)
         assert lone.top(np.zeros(4), n=2).tolist() == [1, 2]
 
 
@@ -109,7 +109,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize("name", WRONG)
 def test_a_space_that_is_none_is_refused(name: str) -> None:
     changes, message = WRONG[name]
-    sound: dict[str, Any] = {"components": BASIS, "values": np.array([2.0, 1.0]), "dim": 4, "guarantee": PROMISE}
+    sound: dict[str, Any] = {"components": BASIS, "values": np.array([2.0, 1.0]), "dim": 4, "guarantee": GUARANTEE}
     ItemSpace(**sound)
     with pytest.raises(ValueError, match=message):
         ItemSpace(**(sound | changes))
@@ -141,7 +141,7 @@ def test_a_file_says_all_of_it(at: int, tmp_path: Path) -> None:
     assert np.array_equal(again.top(rows, n=3), held.top(rows, n=3))
 
 
-def test_a_file_says_in_words_what_it_promises_and_for_whom_recommendations_are(tmp_path: Path) -> None:
+def test_a_file_says_in_words_what_it_guarantees_and_for_whom_recommendations_are(tmp_path: Path) -> None:
     path = tmp_path / "space.safetensors"
     space().save(path)
     raw = path.read_bytes()

@@ -1,4 +1,4 @@
-"""The promise of a whole fit of a recommender: neighbours, given the same transcript, stay within what was charged; the noise is
+"""The guarantee of a whole fit of a recommender: neighbours, given the same transcript, stay within what was charged; the noise is
 what was said; and an independent accountant agrees."""
 
 import math
@@ -263,8 +263,8 @@ def test_noise_under_masks_is_at_least_a_curators_and_what_the_fit_says(unit: st
     charges = recommender.ledgers_["site 0"].charges
     assert len(watched.sums) == len(charges)
     total = np.zeros(0)
-    for turn, (released, charge) in enumerate(zip(watched.sums, charges, strict=True)):
-        parts = watched.private[4 * turn : 4 * turn + 4]
+    for round_, (released, charge) in enumerate(zip(watched.sums, charges, strict=True)):
+        parts = watched.private[4 * round_ : 4 * round_ + 4]
         exact = np.add.reduce([part.value for part in parts])
         curator = parts[0].sensitivity / charge.mu
         # Three honest sites must make all of the noise, and there are four.
@@ -420,7 +420,7 @@ def test_settings_that_contradict_each_other_are_refused() -> None:
 
 def test_what_is_released_at_most_is_what_is_released() -> None:
     extent = study().extent()
-    assert (extent.turns, extent.entries) == (3, 9)
+    assert (extent.rounds, extent.entries) == (3, 9)
     assert extent.smallest == pytest.approx(0.1)
     assert study(degrees_share=0.9).extent().smallest == pytest.approx(0.1 * 0.25)
     assert study().with_noise(3.0).multiplier == 3.0

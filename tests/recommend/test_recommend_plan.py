@@ -70,7 +70,7 @@ def test_a_plan_can_be_carried_out(asked: ItemTerms) -> None:
     assert sum(plan.shares) <= 1 + 1e-12
     assert (plan.degrees_share > 0) == asked.degrees
     assert plan.degrees_share < 1
-    assert plan.turns == len(plan.shares) == plan.for_sites().rounds
+    assert plan.rounds == len(plan.shares) == plan.for_sites().rounds
     assert asked.mechanism == "auto" or plan.method == asked.mechanism
     if plan.hopeless:
         assert plan.expected.share <= plan.expected.at_best < 0.5

@@ -1,4 +1,4 @@
-"""`PrivateRecommender` as its users meet it: what it recommends, what it refuses, what it promises, and what it never says."""
+"""`PrivateRecommender` as its users meet it: what it recommends, what it refuses, what it guarantees, and what it never says."""
 
 import math
 import warnings
@@ -341,28 +341,28 @@ def test_before_a_fit_there_is_nothing() -> None:
             act()
 
 
-# What it promises.
+# What it guarantees.
 
 
 @pytest.mark.parametrize("neighbours", ["zero-out", "add-remove", "replace-one"])
-def test_the_promise_for_users_in_words(neighbours: str) -> None:
+def test_the_guarantee_for_users_in_words(neighbours: str) -> None:
     model = quietly(private(neighbours=neighbours, random_state=None, item_degrees="private"), R)
-    promise, words = model.guarantee_, model.guarantee_.words()
-    assert (promise.epsilon, promise.delta, promise.private) == (3.0, 1e-4, True)
-    assert promise.unit == "each user, with their whole history"
-    assert neighbours in promise.neighbours.replace("/", "-")
+    guarantee, words = model.guarantee_, model.guarantee_.words()
+    assert (guarantee.epsilon, guarantee.delta, guarantee.private) == (3.0, 1e-4, True)
+    assert guarantee.unit == "each user, with their whole history"
+    assert neighbours in guarantee.neighbours.replace("/", "-")
     assert ("how many users there are" in words) == (neighbours != "add-remove")
     assert "joint differential privacy" in words
     assert "item degrees" in words
-    assert [charge.label for charge in promise.charges] == ["item degrees", "covariance"]
-    assert promise.mu == pytest.approx(mu_for(3.0, 1e-4), rel=1e-9)
-    assert promise.mu <= mu_for(3.0, 1e-4) * (1 + 1e-12)
+    assert [charge.label for charge in guarantee.charges] == ["item degrees", "covariance"]
+    assert guarantee.mu == pytest.approx(mu_for(3.0, 1e-4), rel=1e-9)
+    assert guarantee.mu <= mu_for(3.0, 1e-4) * (1 + 1e-12)
 
 
-def test_the_promise_for_items_says_that_it_is_none_for_users() -> None:
-    promise = private(unit="item", random_state=None).fit(R).guarantee_
-    assert promise.unit == "each single interaction of a user with an item (not a user's whole history)"
-    assert "one item more" in promise.neighbours
+def test_the_guarantee_for_items_says_that_it_is_none_for_users() -> None:
+    guarantee = private(unit="item", random_state=None).fit(R).guarantee_
+    assert guarantee.unit == "each single interaction of a user with an item (not a user's whole history)"
+    assert "one item more" in guarantee.neighbours
 
 
 def test_a_seed_is_no_privacy_and_no_epsilon_is_none() -> None:
@@ -370,7 +370,7 @@ def test_a_seed_is_no_privacy_and_no_epsilon_is_none() -> None:
     assert recommender().fit(R).guarantee_.headline.startswith("No privacy")
 
 
-def test_which_items_were_used_is_part_of_the_promise() -> None:
+def test_which_items_were_used_is_part_of_the_guarantee() -> None:
     kept = private(items=6, random_state=None).fit(R).guarantee_.words()
     assert "which 6 items were kept" in kept
     listed = private(items=[0, 1, 2, 3], random_state=None).fit(R).guarantee_.words()
@@ -431,8 +431,8 @@ def test_nothing_that_is_public_about_a_fit_quotes_the_table() -> None:
                 str(model.plan_),
                 str(dict(model.space_.settings)),
                 [
-                    (turn.stage, turn.answered, turn.bytes_up, turn.bytes_down, turn.charges)
-                    for turn in model.transcript_
+                    (round_.stage, round_.answered, round_.bytes_up, round_.bytes_down, round_.charges)
+                    for round_ in model.transcript_
                 ],
             )
         )
@@ -510,7 +510,7 @@ def test_a_saved_space_recommends_the_same(tmp_path: Path) -> None:
 def test_watch_is_told_of_every_round() -> None:
     seen: list[str] = []
     model = private(item_degrees="private").fit(R, watch=lambda done: seen.append(done.stage))
-    assert seen == [turn.stage for turn in model.transcript_] == ["degrees", "covariance 1"]
+    assert seen == [round_.stage for round_ in model.transcript_] == ["degrees", "covariance 1"]
 
 
 @pytest.mark.parametrize("normalise", ["filter", "both"])

@@ -45,7 +45,7 @@ def test_a_space_of_few_items_can_be_judged() -> None:
     assert found.users == len(users)
 
 
-def test_degrees_that_are_given_and_a_large_delta_are_said_in_the_promise() -> None:
+def test_degrees_that_are_given_and_a_large_delta_are_said_in_the_guarantee() -> None:
     given = private(item_degrees=np.ones(ITEMS)).fit(R)
     assert "item degrees that were given are public" in given.guarantee_.words()
     assert given.space_.settings["item_degrees"] == "given as public"

@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from eigenveil.errors import ProtocolError, QuorumLost
 from eigenveil.linalg import Array, sines
 from eigenveil.privacy import Budget, epsilon_of
-from eigenveil.protocols import Ask, Envelope
+from eigenveil.protocols import Ask, Message
 from eigenveil.recommend import PrivateRecommender
 from eigenveil.runtimes import Faults
 from recommend.histories_of_users import tastes
@@ -123,7 +123,7 @@ def test_a_site_without_users_and_one_with_empty_histories_change_nothing(trust:
     assert off(plain, more) <= 1e-6
 
 
-# Promise and ledgers.
+# Guarantee and ledgers.
 
 
 @pytest.mark.parametrize("unit", ["user", "item"])
@@ -135,10 +135,10 @@ def test_ledgers_stand_where_the_noise_does(trust: str, unit: str) -> None:
         assert epsilon_of(ledger.spent_mu, 1e-4) <= 3.0
         assert ledger.spent_mu > 0.95 * Budget(3.0, 1e-4).mu
         assert [charge.label for charge in ledger.charges] == ["item degrees", "covariance"]
-    promise, words = model.guarantee_, model.guarantee_.words()
-    assert (promise.epsilon, promise.delta, promise.private) == (3.0, 1e-4, True)
-    assert promise.charges == next(iter(model.ledgers_.values())).charges
-    assert ("single interaction" in promise.unit) == (unit == "item")
+    guarantee, words = model.guarantee_, model.guarantee_.words()
+    assert (guarantee.epsilon, guarantee.delta, guarantee.private) == (3.0, 1e-4, True)
+    assert guarantee.charges == next(iter(model.ledgers_.values())).charges
+    assert ("single interaction" in guarantee.unit) == (unit == "item")
     assert "joint differential privacy" in words
     wanted = {"curator": "raw", "site": "every number that leaves a site", "masked": "even if it breaks the protocol"}[
         trust
@@ -223,12 +223,12 @@ def test_a_bad_network_gives_the_same_answer_or_a_named_error(trust: str, faults
 def meddled(change: Any) -> Faults:
     """A hub whose questions about components are changed on the way out."""
 
-    def meddle(mail: Envelope) -> Iterator[Envelope]:
-        body = mail.body
+    def meddle(message: Message) -> Iterator[Message]:
+        body = message.body
         if isinstance(body, Ask) and body.question.stage == "components":
             question = replace(body.question, arrays=change(body.question.arrays))
-            mail = replace(mail, body=replace(body, question=question))
-        yield mail
+            message = replace(message, body=replace(body, question=question))
+        yield message
 
     return Faults(meddle=meddle)
 

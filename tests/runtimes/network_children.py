@@ -39,7 +39,7 @@ def sends(party: Party, hub: Party, port: int, greeting: bytes, length: int) -> 
 
 
 def computes(party: Party, hub: Party, port: int, greeting: bytes, silence: float, busy: float) -> None:
-    """Joins, then computes for `busy` seconds without ever giving the loop a turn, and says so afterwards."""
+    """Joins, then computes for `busy` seconds without ever giving the loop a round, and says so afterwards."""
 
     async def work() -> None:
         timing = Timing(silence=silence)

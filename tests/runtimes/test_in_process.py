@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from eigenveil.errors import ProtocolError, QuorumLost
-from eigenveil.protocols import Ask, Decline, Done, Envelope, Give, Terms
+from eigenveil.protocols import Ask, Decline, Done, Message, Give, Terms
 from eigenveil.protocols.wire import size
 from eigenveil.runtimes import Faults, InProcess
 from protocols.star.companies import PLACES, TASKS, Company, bits, company, finish, layouts, tables
@@ -47,7 +47,7 @@ def trace(seed: int, faults: Faults) -> tuple[Any, ...]:
         running.run()
     except QuorumLost as lost:
         return (str(lost), running.refused)
-    return (bits(these.hub.result), bits(these.hub.turns), running.refused, running.traffic)
+    return (bits(these.hub.result), bits(these.hub.rounds), running.refused, running.traffic)
 
 
 def test_the_same_seed_gives_the_same_run_and_another_seed_another() -> None:
@@ -58,19 +58,19 @@ def test_the_same_seed_gives_the_same_run_and_another_seed_another() -> None:
 
 def test_bytes_are_those_of_the_wire_and_each_way_is_counted_apart() -> None:
     for place in ("star", "tree of 2"):
-        sent: list[Envelope] = []
+        sent: list[Message] = []
 
-        def see(mail: Envelope, sent: list[Envelope] = sent) -> Iterator[Envelope]:
-            sent.append(mail)
-            yield mail
+        def see(message: Message, sent: list[Message] = sent) -> Iterator[Message]:
+            sent.append(message)
+            yield message
 
         running = runtime(them("power", place), Faults(meddle=see))
         running.run()
         down, up = Counter[int](), Counter[int]()
-        for mail in sent:
-            way = down if isinstance(mail.body, Ask | Done) else up
-            way[mail.body.turn] += size(mail)
-        assert {turn: (t.down, t.up) for turn, t in running.traffic.items()} == {t: (down[t], up[t]) for t in down}
+        for message in sent:
+            way = down if isinstance(message.body, Ask | Done) else up
+            way[message.body.round] += size(message)
+        assert {round_: (t.down, t.up) for round_, t in running.traffic.items()} == {t: (down[t], up[t]) for t in down}
         plain = runtime(them("power", place))
         plain.run()
         assert plain.traffic == running.traffic
@@ -86,9 +86,9 @@ def test_who_dies_gets_just_so_many_envelopes(place: str, after: int) -> None:
     class Counted:
         name, waiting, start, timeout = member.name, None, member.start, member.timeout
 
-        def receive(self, mail: Envelope) -> list[Envelope]:
-            got[mail.receiver] += 1
-            return receive(mail)
+        def receive(self, message: Message) -> list[Message]:
+            got[message.receiver] += 1
+            return receive(message)
 
     these.members["site 1"] = Counted()  # type: ignore[assignment]
     runtime(these, Faults(dies={"site 1": after})).run()
@@ -97,10 +97,10 @@ def test_who_dies_gets_just_so_many_envelopes(place: str, after: int) -> None:
 
 
 def test_a_forged_sender_never_gets_as_far_as_a_party_and_the_real_one_is_named() -> None:
-    def forge(mail: Envelope) -> Iterator[Envelope]:
-        if mail.sender == "site 4" and isinstance(mail.body, Give):
-            yield replace(mail, sender="site 0", body=replace(mail.body, arrays=(np.zeros((5, 5)),)))
-        yield mail
+    def forge(message: Message) -> Iterator[Message]:
+        if message.sender == "site 4" and isinstance(message.body, Give):
+            yield replace(message, sender="site 0", body=replace(message.body, arrays=(np.zeros((5, 5)),)))
+        yield message
 
     these = them("covariance")
     running = runtime(these, Faults(meddle=forge))
@@ -118,7 +118,7 @@ def test_a_hub_that_dies_is_an_error_and_no_endless_wait(place: str, after: int)
 
 @pytest.mark.parametrize("place", ["star", "tree of 2"])
 def test_a_network_that_carries_nothing_ends_in_a_lost_quorum(place: str) -> None:
-    def swallow(mail: Envelope) -> Iterator[Envelope]:
+    def swallow(message: Message) -> Iterator[Message]:
         yield from ()
 
     with pytest.raises(QuorumLost) as lost:
@@ -130,20 +130,20 @@ def test_a_node_that_dies_takes_its_sites_with_it() -> None:
     these = them("covariance", "tree of 3", quorum=1)
     runtime(these, Faults(dies={"node 1": 0})).run()
     assert these.hub.sites == ("site 3", "site 4")
-    assert these.hub.turns[0].missing == ("site 0", "site 1", "site 2")
+    assert these.hub.rounds[0].missing == ("site 0", "site 1", "site 2")
 
 
 def test_a_site_that_declines_is_missed_at_once_without_waiting() -> None:
-    def decline(mail: Envelope) -> Iterator[Envelope]:
-        yield replace(mail, body=Decline(mail.body.turn)) if mail.sender == "site 0" else mail
+    def decline(message: Message) -> Iterator[Message]:
+        yield replace(message, body=Decline(message.body.round)) if message.sender == "site 0" else message
 
     these = them("covariance", quorum=4, deadline=1e9)
     running = runtime(these, Faults(meddle=decline))
     running.run()
-    assert these.hub.turns[0].missing == ("site 0",)
+    assert these.hub.rounds[0].missing == ("site 0",)
     assert running.post.now == pytest.approx(
         1e9
-    )  # The clock of the turn runs out after the end, and means nothing then.
+    )  # The clock of the round runs out after the end, and means nothing then.
 
 
 @pytest.mark.parametrize("bad", [{"loss": 1.0}, {"loss": -0.1}, {"duplicate": 1.0}, {"delay": -1.0}, {"loss": np.nan}])

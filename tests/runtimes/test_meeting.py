@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from eigenveil.errors import PeersLost
-from eigenveil.protocols import Envelope
+from eigenveil.protocols import Message
 from eigenveil.protocols.messages import Leave, Pass
 from eigenveil.protocols.wire import size
 from eigenveil.runtimes import Faults, Meeting
@@ -23,21 +23,21 @@ def met(these: Circle, faults: Faults | None = None, seed: int = 0) -> Meeting:
 
 @pytest.mark.parametrize("consensus", CONSENSUS)
 @pytest.mark.parametrize("noise", ["none", "pairwise"])
-def test_bytes_are_those_of_the_wire_by_peer_and_by_turn(noise: Any, consensus: str) -> None:
-    mail: list[Envelope] = []
+def test_bytes_are_those_of_the_wire_by_peer_and_by_round(noise: Any, consensus: str) -> None:
+    message: list[Message] = []
 
-    def see(letter: Envelope) -> Iterable[Envelope]:
-        mail.append(letter)
+    def see(letter: Message) -> Iterable[Message]:
+        message.append(letter)
         return [letter]
 
     task = "study" if noise == "none" else "power"
     meeting = met(circle("ring", 4, consensus=consensus, noise=noise, task=task), Faults(meddle=see))
-    by_peer, by_turn = Counter[str](), Counter[int]()
-    for letter in mail:
+    by_peer, by_round = Counter[str](), Counter[int]()
+    for letter in message:
         by_peer[letter.sender] += size(letter)
-        by_turn[letter.body.turn] += size(letter)
+        by_round[letter.body.round] += size(letter)
     assert dict(meeting.sent) == dict(by_peer)
-    assert dict(meeting.by_turn) == dict(by_turn)
+    assert dict(meeting.by_round) == dict(by_round)
     plain = met(circle("ring", 4, consensus=consensus, noise=noise, task=task))
     assert plain.sent == meeting.sent
 
@@ -47,7 +47,7 @@ def test_names_that_are_written_longer_are_counted_as_they_are_written() -> None
 
     sent: Counter[str] = Counter()
 
-    def see(letter: Envelope) -> Iterable[Envelope]:
+    def see(letter: Message) -> Iterable[Message]:
         sent[letter.sender] += size(letter)
         return [letter]
 
@@ -84,8 +84,8 @@ def test_who_died_with_a_result_is_not_among_those_who_are_done() -> None:
 
 
 def test_a_forged_sender_gets_no_further_than_the_network() -> None:
-    def forge(mail: Envelope) -> Iterable[Envelope]:
-        return [mail, replace(mail, sender="p3")] if mail.sender == "p1" and isinstance(mail.body, Pass) else [mail]
+    def forge(message: Message) -> Iterable[Message]:
+        return [message, replace(message, sender="p3")] if message.sender == "p1" and isinstance(message.body, Pass) else [message]
 
     these = circle("complete", 4, consensus="metropolis")
     meeting = met(these, Faults(meddle=forge))
@@ -96,15 +96,15 @@ def test_a_forged_sender_gets_no_further_than_the_network() -> None:
 def test_a_peer_with_a_result_goes_on_when_others_must_begin_again() -> None:
     """p1 hears everything and is soon done; p3 dies before it has said anything to p2."""
 
-    def cut(mail: Envelope) -> Iterable[Envelope]:
-        return [] if mail.sender == "p3" and mail.receiver in ("p2", "p0") else [mail]
+    def cut(message: Message) -> Iterable[Message]:
+        return [] if message.sender == "p3" and message.receiver in ("p2", "p0") else [message]
 
     these = circle("complete", 4, consensus="metropolis", steps=1)
     meeting = Meeting(these.peers.values(), faults=Faults(meddle=cut, dies={"p3": 1}), seed=0)
     done = meeting.run()
     assert [peer.name for peer in done] == ["p0", "p1", "p2"]
     assert {peer.counted for peer in done} == {("p0", "p1", "p2")}
-    assert len(these.peers["p1"].turns) == 2
+    assert len(these.peers["p1"].rounds) == 2
 
 
 def test_two_peers_of_one_name_and_the_death_of_nobody_are_refused() -> None:
@@ -118,5 +118,5 @@ def test_two_peers_of_one_name_and_the_death_of_nobody_are_refused() -> None:
 def test_a_farewell_on_the_way_after_the_end_reopens_nothing_that_hangs() -> None:
     these = circle("complete", 4, consensus="metropolis")
     done = met(these).peers["p0"]
-    assert done.receive(Envelope("p1", "p0", Leave(0, (), these.terms.digest))) == []
+    assert done.receive(Message("p1", "p0", Leave(0, (), these.terms.digest))) == []
     assert done.result is not None

@@ -10,7 +10,7 @@ from runtimes.network_boards import run, soon
 
 
 async def waits(work: "asyncio.Task[None]") -> bool:
-    """Whether it still waits after everybody had a turn."""
+    """Whether it still waits after everybody had a round."""
     for _ in range(5):
         await asyncio.sleep(0)
     return not work.done()

@@ -185,7 +185,7 @@ def test_another_greeting_never_joins_until_it_is_set_right() -> None:
     run(check())
 
 
-def test_another_greeting_does_not_turn_out_who_is_there() -> None:
+def test_another_greeting_does_not_round_out_who_is_there() -> None:
     async def check() -> None:
         async with hall() as here:
             site = await here.joined(A)

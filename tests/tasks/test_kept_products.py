@@ -53,7 +53,7 @@ def test_it_solves_the_normal_equations(seed: int) -> None:
     rng = np.random.default_rng(seed)
     dim, width, shares = 6, 2, (0.2, 0.3, 0.5)
     rows = rng.standard_normal((40, dim)) * [5, 4, 3, 1, 1, 1]
-    blocks = tuple(basis(dim, width, seed + turn) for turn in range(2))
+    blocks = tuple(basis(dim, width, seed + round_) for round_ in range(2))
     products = tuple(rows.T @ (rows @ block) + rng.standard_normal(block.shape) for block in blocks)
     relative = np.array(shares[:2]) / shares[0]
     noise, signal = _variances(blocks, products, relative, 2)

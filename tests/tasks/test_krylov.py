@@ -23,12 +23,12 @@ def start(dim: int, width: int, seed: int = 0) -> Array:
     return orthonormal(np.random.default_rng(seed).standard_normal((dim, width)))
 
 
-def krylov(dim: int, width: int, rank: int, *, turns: int = 100, tolerance: float = 0.0, seed: int = 0) -> KrylovSum:
-    return KrylovSum(Domain(dim, math.inf), NEAR, start(dim, width, seed), turns, rank, tolerance)
+def krylov(dim: int, width: int, rank: int, *, rounds: int = 100, tolerance: float = 0.0, seed: int = 0) -> KrylovSum:
+    return KrylovSum(Domain(dim, math.inf), NEAR, start(dim, width, seed), rounds, rank, tolerance)
 
 
 def ran(task: KrylovSum, gram: Array) -> tuple[KrylovState, Subspace]:
-    """The last state and the result on a Gram matrix, checking at every turn what must hold of a state."""
+    """The last state and the result on a Gram matrix, checking at every round what must hold of a state."""
     state = task.start()
     while (result := task.result(state)) is None:
         question = task.ask(state)
@@ -72,13 +72,13 @@ def test_reaches_the_exact_space_on_hard_spectra(name: str, dim: int, width: int
     assert not task.tied(state)
 
 
-def test_needs_far_fewer_turns_than_the_power_method() -> None:
+def test_needs_far_fewer_rounds_than_the_power_method() -> None:
     values = 1.0 / np.arange(1.0, 301)
     gram, vectors = spectrum(values)
     state, found = ran(krylov(300, 15, 10, tolerance=1e-6), gram)
-    assert state.turn <= 15
+    assert state.round <= 15
     assert sines(found.basis, vectors[:, :10]).max() < 1e-6
-    power = PowerIteration(Domain(300, math.inf), NEAR, start(300, 15), (1 / state.turn,) * state.turn, rank=10)
+    power = PowerIteration(Domain(300, math.inf), NEAR, start(300, 15), (1 / state.round,) * state.round, rank=10)
     other = power.start()
     while (slow := power.result(other)) is None:
         other = power.update(other, gram @ other.basis)
@@ -91,7 +91,7 @@ def test_stops_at_the_tolerance_and_not_long_before(tolerance: float) -> None:
     task = krylov(200, 8, 5, tolerance=tolerance)
     state, found = ran(task, gram)
     assert sines(found.basis, vectors[:, :5]).max() <= tolerance
-    assert state.turn < ran(krylov(200, 8, 5), gram)[0].turn
+    assert state.round < ran(krylov(200, 8, 5), gram)[0].round
 
 
 @settings(max_examples=60)
@@ -150,7 +150,7 @@ def test_ties_end_and_are_reported(values: Array, width: int, rank: int, tied: b
         assert captured == pytest.approx(values[:rank].sum(), abs=1e-9)
     else:
         assert sines(found.basis, vectors[:, :rank]).max() < 1e-6
-    assert state.turn <= len(values) // width + 2
+    assert state.round <= len(values) // width + 2
 
 
 def test_a_value_more_often_there_than_the_block_is_wide() -> None:
@@ -182,11 +182,11 @@ def test_rows_of_any_size_give_the_same_answer() -> None:
         np.testing.assert_allclose(found.values, np.sqrt(size / np.arange(1.0, 5)), rtol=1e-9)
 
 
-def test_turns_are_an_end_too_and_say_nothing_of_ties() -> None:
+def test_rounds_are_an_end_too_and_say_nothing_of_ties() -> None:
     gram, _ = spectrum(1.0 / np.arange(1.0, 101))
-    task = krylov(100, 4, 3, turns=2)
+    task = krylov(100, 4, 3, rounds=2)
     state, found = ran(task, gram)
-    assert state.turn == 2
+    assert state.round == 2
     assert found.rank == 3
     assert not task.converged(state)
     assert not task.tied(state)
@@ -219,7 +219,7 @@ def test_restarts_without_the_sites_that_left() -> None:
     for _ in range(3):
         state = task.update(state, gram @ state.basis)
     again = task.without(state)
-    assert again.turn == 0
+    assert again.round == 0
     assert again.basis.shape == (40, 6)
     assert defect(again.basis) < 1e-12
     # The leading directions leave with their sites; whatever they spanned, the others are found.
@@ -232,11 +232,11 @@ def test_restarts_without_the_sites_that_left() -> None:
 def test_noise_spends_the_shares_in_order() -> None:
     rng = np.random.default_rng(0)
     ledger = Ledger(epsilon=math.inf, delta=1e-6)
-    task = KrylovSum(Domain(20, 1.0), NEAR, start(20, 3), turns=3, rank=2, shares=(0.2, 0.3, 0.5))
+    task = KrylovSum(Domain(20, 1.0), NEAR, start(20, 3), rounds=3, rank=2, shares=(0.2, 0.3, 0.5))
     run_pooled(task, DenseRows(rng.standard_normal((50, 20))), Gaussian(2.0, ledger, Noise.seeded(1)))
-    assert [charge.label for charge in ledger.charges] == [f"krylov product {turn} of 3" for turn in (1, 2, 3)]
+    assert [charge.label for charge in ledger.charges] == [f"krylov product {round_} of 3" for round_ in (1, 2, 3)]
     np.testing.assert_allclose([charge.mu**2 * 4 for charge in ledger.charges], (0.2, 0.3, 0.5))
-    equal = krylov(20, 3, 2, turns=4)
+    equal = krylov(20, 3, 2, rounds=4)
     assert equal.share(Question(3, (equal.begin,))) == 0.25
 
 
@@ -245,7 +245,7 @@ def test_bad_settings_are_refused() -> None:
     for more, message in (
         ({"rank": 3}, "rank must lie in 1..2"),
         ({"rank": 0}, "rank must lie in 1..2"),
-        ({"turns": 0}, "turns must be at least 1"),
+        ({"turns": 0}, "rounds must be at least 1"),
         ({"tolerance": -1.0}, "tolerance"),
         ({"tolerance": math.nan}, "tolerance"),
         ({"begin": 0.5 * begin}, "begin must be orthonormal"),
@@ -260,7 +260,7 @@ def test_bad_settings_are_refused() -> None:
 
 
 def test_questions_and_parts_that_cannot_be_are_refused() -> None:
-    task = krylov(4, 2, 1, turns=3)
+    task = krylov(4, 2, 1, rounds=3)
     basis = task.begin
     for question in (
         Question(3, (basis,)),

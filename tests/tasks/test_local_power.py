@@ -21,8 +21,8 @@ def start(dim: int, width: int, seed: int = 0) -> Array:
     return orthonormal(np.random.default_rng(seed).standard_normal((dim, width)))
 
 
-def even(turns: int) -> tuple[float, ...]:
-    return (1.0 / turns,) * turns
+def even(rounds: int) -> tuple[float, ...]:
+    return (1.0 / rounds,) * rounds
 
 
 def fedpower(dim: int, width: int, steps: tuple[int, ...], **more: Any) -> LocalPower:
@@ -38,8 +38,8 @@ def unequal_sites(seed: int, dim: int, count: int) -> list[Array]:
     return [rng.standard_normal((size, dim)) * scale * rng.uniform(0.8, 1.2, dim) for size in sizes]
 
 
-def turn_of(task: LocalPower, state: LocalState, sites: list[Array]) -> LocalState:
-    """One turn over these sites, each part sent and received."""
+def round_of(task: LocalPower, state: LocalState, sites: list[Array]) -> LocalState:
+    """One round over these sites, each part sent and received."""
     question = task.ask(state)
     task.require_question(question)
     parts = [task.part(question, task.arrays(task.work(question, DenseRows(site), EXACT))) for site in sites]
@@ -58,7 +58,7 @@ def qr(matrix: Array) -> Array:
 def printed(sites: list[Array], begin: Array, steps: tuple[int, ...], align: Align) -> tuple[list[Array], list[float]]:
     """FedPower Alg. 2 without noise, line by line, with averages M_i and weights p_i; alignment to the last broadcast basis.
 
-    The basis after each turn of talking, and the largest distance of any site's from the one before.
+    The basis after each round of talking, and the largest distance of any site's from the one before.
     """
     rows = sum(len(site) for site in sites)
     weights = [len(site) / rows for site in sites]
@@ -69,19 +69,19 @@ def printed(sites: list[Array], begin: Array, steps: tuple[int, ...], align: Ali
     for time in range(1, sum(steps) + 1):
         products = [mean @ basis for mean, basis in zip(means, local, strict=True)]
         if time in synchronous:
-            turns = []
+            rounds = []
             for basis in local:
                 if align == "procrustes":
                     left, _, right = np.linalg.svd(basis.T @ broadcast)
-                    turns.append(left @ right)
+                    rounds.append(left @ right)
                 elif align == "sign":
-                    turns.append(np.diag(np.sign(np.sum(basis * broadcast, axis=0))))
+                    rounds.append(np.diag(np.sign(np.sum(basis * broadcast, axis=0))))
                 else:
-                    turns.append(np.eye(basis.shape[1]))
-            spreads.append(max(float(np.linalg.norm(z @ d - broadcast, 2)) for z, d in zip(local, turns, strict=True)))
+                    rounds.append(np.eye(basis.shape[1]))
+            spreads.append(max(float(np.linalg.norm(z @ d - broadcast, 2)) for z, d in zip(local, rounds, strict=True)))
             total: Array = np.zeros_like(begin)
-            for weight, product, turn in zip(weights, products, turns, strict=True):
-                total = total + weight * product @ turn
+            for weight, product, round_ in zip(weights, products, rounds, strict=True):
+                total = total + weight * product @ round_
             products = [total for _ in sites]
             broadcast = qr(total)
             bases.append(broadcast)
@@ -99,7 +99,7 @@ def test_is_the_printed_algorithm(align: Align, steps: tuple[int, ...], dim: int
     state = task.start()
     for basis, spread in zip(bases, spreads, strict=True):
         assert task.result(state) is None
-        state = turn_of(task, state, sites)
+        state = round_of(task, state, sites)
         assert sines(state.basis, basis).max() < 1e-8
         assert task.spread(state) == pytest.approx(spread, abs=1e-8)
     found = task.result(state)
@@ -114,7 +114,7 @@ def test_one_local_step_is_the_power_method() -> None:
     task = fedpower(20, 6, constant_steps(1, 300), rank=3)
     state = task.start()
     while (found := task.result(state)) is None:
-        state = turn_of(task, state, sites)
+        state = round_of(task, state, sites)
     values, vectors = top_eigen(gram, rank=3)
     assert sines(found.basis, vectors).max() < 1e-6
     np.testing.assert_allclose(found.values, np.sqrt(values), rtol=1e-9)
@@ -122,7 +122,7 @@ def test_one_local_step_is_the_power_method() -> None:
 
 
 def test_local_steps_converge_sooner_and_decay_removes_the_floor() -> None:
-    """Figures 3 and 6 in small: p = 4 is ahead after few turns, and stays off the answer; the decaying schedule does not."""
+    """Figures 3 and 6 in small: p = 4 is ahead after few rounds, and stays off the answer; the decaying schedule does not."""
     rng = np.random.default_rng(3)
     sites = [rng.standard_normal((count, 30)) * 0.9 ** np.arange(30) for count in (4000, 3000, 5000)]
     vectors = top_eigen(sum((site.T @ site for site in sites), np.zeros((30, 30))), rank=3)[1]
@@ -131,7 +131,7 @@ def test_local_steps_converge_sooner_and_decay_removes_the_floor() -> None:
         task = fedpower(30, 6, steps, rank=3)
         state = task.start()
         while (found := task.result(state)) is None:
-            state = turn_of(task, state, sites)
+            state = round_of(task, state, sites)
         return float(sines(found.basis, vectors).max())
 
     assert error(constant_steps(4, 4)) < error(constant_steps(1, 4)) / 2
@@ -145,11 +145,11 @@ def test_tolerance_ends_the_run_when_the_estimate_rests() -> None:
     state = task.start()
     while task.result(state) is None:
         before = task.estimate(state)
-        state = turn_of(task, state, sites)
+        state = round_of(task, state, sites)
     now = task.estimate(state)
     assert before is not None
     assert now is not None
-    assert state.turn < 500
+    assert state.round < 500
     assert sines(before.basis, now.basis).max() == pytest.approx(state.movement)
     assert state.movement <= 1e-4
 
@@ -158,18 +158,18 @@ def test_schedules_by_hand() -> None:
     """(3.15): talk at t = 4, 4 + 3, 4 + 3 + 2, 4 + 3 + 2 + 1, and each step after."""
     assert np.cumsum(decaying_steps(4, 6)).tolist() == [4, 7, 9, 10, 11, 12]
     assert np.cumsum(constant_steps(4, 3)).tolist() == [4, 8, 12]
-    for steps, turns in ((0, 3), (3, 0)):
+    for steps, rounds in ((0, 3), (3, 0)):
         for schedule in (constant_steps, decaying_steps):
             with pytest.raises(ValueError, match="at least 1"):
-                schedule(steps, turns)
+                schedule(steps, rounds)
 
 
 def test_a_site_without_rows_changes_nothing() -> None:
     sites = unequal_sites(5, 15, 3)
     for align in ("procrustes", "sign", "none"):
         task = fedpower(15, 4, (3, 3), align=align)
-        one = turn_of(task, task.start(), sites)
-        other = turn_of(task, task.start(), [np.zeros((0, 15)), *sites, np.zeros((2, 15))])
+        one = round_of(task, task.start(), sites)
+        other = round_of(task, task.start(), [np.zeros((0, 15)), *sites, np.zeros((2, 15))])
         assert sines(one.basis, other.basis).max() < 1e-12
         assert one.spread == pytest.approx(other.spread)
 
@@ -204,10 +204,10 @@ def test_every_local_step_is_released_and_paid_for() -> None:
         assert 0 <= part.spread <= 2
         state = task.advance(state, part, EXACT)
     assert [charge.label for charge in ledger.charges] == [
-        "fedpower turn 1 of 2, local step 1 of 3",
-        "fedpower turn 1 of 2, local step 2 of 3",
-        "fedpower turn 1 of 2, local step 3 of 3",
-        "fedpower turn 2 of 2",
+        "fedpower round 1 of 2, local step 1 of 3",
+        "fedpower round 1 of 2, local step 2 of 3",
+        "fedpower round 1 of 2, local step 3 of 3",
+        "fedpower round 2 of 2",
     ]
     np.testing.assert_allclose([charge.mu**2 * 4 for charge in ledger.charges], [0.4 / 3] * 3 + [0.6])
     assert math.isclose(ledger.spent_mu, 0.5, rel_tol=1e-12)
@@ -237,7 +237,7 @@ def test_everything_sent_is_a_function_of_what_was_released() -> None:
     assert one.spread == two.spread
 
 
-def test_the_published_form_draws_noise_once_a_turn_and_hides_its_spread() -> None:
+def test_the_published_form_draws_noise_once_a_round_and_hides_its_spread() -> None:
     rows = DenseRows(np.random.default_rng(0).standard_normal((50, 10)))
     settings: dict[str, Any] = {"steps": (4, 1), "shares": (0.5, 0.5), "rank": 2, "published": True}
     task = LocalPower(Domain(10, math.inf), Neighbours.ENTRY, start(10, 3), **settings)
@@ -250,8 +250,8 @@ def test_the_published_form_draws_noise_once_a_turn_and_hides_its_spread() -> No
     assert task.spread(state) is None
     state = task.advance(state, task.work(task.ask(state), rows, mechanism), mechanism)
     assert task.spread(state) == 0.0
-    assert [charge.label for charge in ledger.charges] == ["fedpower turn 1 of 2, as published"] * 2 + [
-        "fedpower turn 2 of 2, as published"
+    assert [charge.label for charge in ledger.charges] == ["fedpower round 1 of 2, as published"] * 2 + [
+        "fedpower round 2 of 2, as published"
     ] * 2
     basis = task.begin
     assert task.sensitivity(Question(0, (basis,))) == np.abs(basis).max()
@@ -271,7 +271,7 @@ def test_noise_at_the_hub_is_for_one_local_step_only() -> None:
         part = task.work(task.ask(task.start()), rows, EXACT)
         if covered:
             task.advance(task.start(), part, mechanism)
-            assert [charge.label for charge in ledger.charges] == ["fedpower turn 1 of 2"]
+            assert [charge.label for charge in ledger.charges] == ["fedpower round 1 of 2"]
             # A basis and scores on their grids may add a part in 2^18 to it.
             assert 1.0 <= task.sensitivity(task.ask(task.start())) <= 1.0 + 2.0**-17
         else:

@@ -49,9 +49,9 @@ def test_ritz_is_orthonormal_and_ordered_on_any_product(seed: int, width: int) -
     assert found.basis.shape == (6, rank)
 
 
-@given(turns=st.integers(1, 40), growth=st.floats(0.2, 5))
-def test_shares_sum_to_one_and_grow(turns: int, growth: float) -> None:
-    shares = np.array(geometric_shares(turns, growth=growth))
+@given(rounds=st.integers(1, 40), growth=st.floats(0.2, 5))
+def test_shares_sum_to_one_and_grow(rounds: int, growth: float) -> None:
+    shares = np.array(geometric_shares(rounds, growth=growth))
     assert shares.sum() == pytest.approx(1.0, rel=1e-12)
     np.testing.assert_allclose(shares[1:] / shares[:-1], growth, rtol=1e-9)
 
@@ -59,7 +59,7 @@ def test_shares_sum_to_one_and_grow(turns: int, growth: float) -> None:
 def test_bad_settings_are_refused() -> None:
     domain, near = Domain(3, 1.0), Neighbours.ADD_REMOVE
     begin = np.eye(3)[:, :1]
-    for shares, message in (((), "at least one turn"), ((0.5, 0.6), "sum to at most one"), ((1.0, 0.0), "positive")):
+    for shares, message in (((), "at least one round"), ((0.5, 0.6), "sum to at most one"), ((1.0, 0.0), "positive")):
         with pytest.raises(ValueError, match=message):
             PowerIteration(domain, near, begin, shares)
     with pytest.raises(ValueError, match="spectral norm"):

@@ -1,4 +1,4 @@
-"""Two turns of sums against FedPower's Alg. 6 as printed, with Y and Q of every row."""
+"""Two rounds of sums against FedPower's Alg. 6 as printed, with Y and Q of every row."""
 
 import math
 

@@ -21,15 +21,15 @@ EXACT = Exact(because="tests compare with the exact answer")
 
 def some_rows(count: int = 300, dim: int = 12, seed: int = 0) -> Array:
     rng = np.random.default_rng(seed)
-    turn = orthonormal(rng.standard_normal((dim, dim)))
-    return rng.standard_normal((count, dim)) * 0.6 ** np.arange(dim) @ turn
+    round_ = orthonormal(rng.standard_normal((dim, dim)))
+    return rng.standard_normal((count, dim)) * 0.6 ** np.arange(dim) @ round_
 
 
-def a_task(dim: int = 12, *, rank: int = 3, turns: int = 201, radius: float = math.inf, **more: Any) -> Segments:
+def a_task(dim: int = 12, *, rank: int = 3, rounds: int = 201, radius: float = math.inf, **more: Any) -> Segments:
     """Without a radius nothing is claimed, and rows stay as they are: what is compared with exact answers has none."""
-    shares = (1 / (rank * turns),) * (rank * turns)
+    shares = (1 / (rank * rounds),) * (rank * rounds)
     given: dict[str, Any] = {"noise": Noise.seeded(3), "deviation": 0.1, "clip": 0.2, "tolerance": 1e-9} | more
-    return Segments(Domain(dim, radius), Neighbours.ADD_REMOVE, rank, turns, shares, **given)
+    return Segments(Domain(dim, radius), Neighbours.ADD_REMOVE, rank, rounds, shares, **given)
 
 
 def run_peers(
@@ -122,13 +122,13 @@ def test_peers_whose_sums_differ_by_rounding_agree() -> None:
 
 @pytest.mark.parametrize("rows", [np.zeros((5, 4)), np.zeros((0, 4)), np.eye(4)[:1], 1e-180 * np.eye(4)])
 def test_where_nothing_is_left_some_direction_is_found(rows: Array) -> None:
-    found = run_pooled(a_task(4, rank=4, turns=5), DenseRows(rows), EXACT)
+    found = run_pooled(a_task(4, rank=4, rounds=5), DenseRows(rows), EXACT)
     assert np.abs(found.basis.T @ found.basis - np.eye(4)).max() < 1e-12
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_found_directions_are_orthonormal_under_any_noise(seed: int) -> None:
-    task = a_task(12, rank=12, turns=3, radius=1.0, tolerance=0.0)
+    task = a_task(12, rank=12, rounds=3, radius=1.0, tolerance=0.0)
     state, ledger = task.start(), Ledger(epsilon=math.inf, delta=1e-6)
     mechanism = Gaussian(1e6, ledger, Noise.seeded(seed))
     while task.result(state) is None:
@@ -146,12 +146,12 @@ def test_a_whole_run_spends_the_budget_and_finds_what_stands_out() -> None:
     rows = some_rows(20_000)
     rows /= np.linalg.norm(rows, axis=1).max()
     budget = Budget(2.0, 1e-6)
-    task = a_task(rank=2, turns=5, radius=1.0, tolerance=0.0)
+    task = a_task(rank=2, rounds=5, radius=1.0, tolerance=0.0)
     ledger = Ledger(epsilon=budget.epsilon, delta=budget.delta)
     found = run_pooled(task, DenseRows(rows), Gaussian(1 / budget.mu, ledger, Noise.seeded(5)))
     assert math.isclose(ledger.spent_mu, budget.mu, rel_tol=1e-12)
     assert ledger.epsilon() <= budget.epsilon
-    assert [charge.label for charge in ledger.charges][5] == "component 2, turn 1 of 5"
+    assert [charge.label for charge in ledger.charges][5] == "component 2, round 1 of 5"
     assert captured_variance(rows.T @ rows, found.basis) > 0.9
 
 
@@ -163,7 +163,7 @@ def test_a_component_at_rest_makes_way_for_the_next() -> None:
         state = task.advance(state, task.work(task.ask(state), DenseRows(some_rows()), EXACT), EXACT)
     assert steps.index(201) < 150
     assert task.at_rest(state) is True
-    few = a_task(rank=2, turns=4)
+    few = a_task(rank=2, rounds=4)
     state = few.start()
     while few.result(state) is None:
         state = few.advance(state, few.work(few.ask(state), DenseRows(some_rows()), EXACT), EXACT)
@@ -248,7 +248,7 @@ def test_questions_that_it_would_not_ask_are_refused(question: Question, message
     [
         ({"rank": 13}, "rank"),
         ({"turns": 1}, "turns"),
-        ({"shares": (1.0,)}, "one share for each turn"),
+        ({"shares": (1.0,)}, "one share for each round"),
         ({"shares": (0.1,) * 603}, "sum to at most one"),
         ({"deviation": 0.0}, "deviation"),
         ({"clip": math.inf}, "clip"),

@@ -60,7 +60,7 @@ HOSTILE: dict[str, Callable[[], Array]] = {
     "constant": lambda: np.tile(np.arange(8.0), (90, 1)),
     "one row that counts": lambda: np.eye(90, 8, 4) * 7.0,
     "rank one": lambda: np.outer(np.arange(90.0), np.arange(8.0)),
-    "two rows in turn": lambda: np.tile(falling(2, 8), (45, 1)),
+    "two rows in round": lambda: np.tile(falling(2, 8), (45, 1)),
     "zero, then rows": lambda: np.vstack([np.zeros((45, 8)), falling(45, 8)]),
     "rows, then zero": lambda: np.vstack([falling(45, 8), np.zeros((45, 8))]),
     "blocks that share no direction": lambda: np.repeat(np.eye(8), 12, axis=0)[:90],
@@ -217,8 +217,8 @@ def test_merges_are_exact_in_any_order_while_the_rank_holds_everything(center: b
 
 def test_merges_that_cut_keep_mean_weight_and_energy_and_the_directions_that_stand_out() -> None:
     rng = np.random.default_rng(4)
-    turn = orthonormal(rng.standard_normal((40, 40)))
-    parts = [(rng.standard_normal((200, 40)) * np.r_[9.0, 5.0, np.full(38, 0.05)]) @ turn for _ in range(4)]
+    round_ = orthonormal(rng.standard_normal((40, 40)))
+    parts = [(rng.standard_normal((200, 40)) * np.r_[9.0, 5.0, np.full(38, 0.05)]) @ round_ for _ in range(4)]
     sketches = [run(BlockTracker(2), part, cut=50).sketch for part in parts]
     scatter, mean, _ = offline(np.vstack(parts))
     truth = Subspace.of_gram(scatter, rank=2)

@@ -57,7 +57,7 @@ def mu_of(budget: Budget) -> float:
 class Claim:
     """What is said of a release: `words` for who says it, (epsilon, delta), and the mu that the curve is tested at.
 
-    `mu` is the promise's own where it is Gaussian: (epsilon, delta) holds exactly up to it.
+    `mu` is the guarantee's own where it is Gaussian: (epsilon, delta) holds exactly up to it.
 
     >>> round(Claim.of(Budget(1.0, 1e-5), "the guarantee").mu, 3)
     0.268

@@ -131,7 +131,7 @@ class BoundsFile:
         return None if self.guarantee.private else _PUBLIC.format(self.path)
 
     def together(self, budget: "Budget", neighbours: str) -> str | None:
-        """What the search and a fit on the same people cost together; None where their promises cannot be added up."""
+        """What the search and a fit on the same people cost together; None where their guarantees cannot be added up."""
         from eigenveil.privacy import Budget, epsilon_of
 
         epsilon, delta = self.guarantee.epsilon, self.guarantee.delta
@@ -139,7 +139,7 @@ class BoundsFile:
             return None
         both = epsilon_of(math.hypot(Budget(epsilon, delta).mu, budget.mu), budget.delta)
         digits = 3 - math.floor(math.log10(both))
-        # Rounded up: a promise is not to look better than it is.
+        # Rounded up: a guarantee is not to look better than it is.
         whole = math.ceil(both * 10**digits - 1e-9) / 10**digits
         return (
             f"finding the bounds in {self.path} cost ({epsilon:g}, {delta:g}); where they are of the same people, both together "

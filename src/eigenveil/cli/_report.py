@@ -193,7 +193,7 @@ def scores_warning() -> Text:
 
 
 def model_summary(model: Model, *, reason: str) -> Group:
-    """What a fit found: its spectrum above the noise, why this mechanism was taken, and what is promised."""
+    """What a fit found: its spectrum above the noise, why this mechanism was taken, and what is guaranteed."""
     why = Text.assemble(("why this mechanism: ", _LABEL), plain(reason))
     return Group(_spectrum(model), why, Text(""), guarantee_panel(model.guarantee))
 
@@ -320,7 +320,7 @@ def _sine(value: float | None) -> str:
 
 def _charged(charges: Sequence[Charge], *, hub: bool) -> str:
     """What a round cost: lines of one ledger add up in squares. Where there is a `hub`, a label that comes back is another
-    ledger's; between peers it is that of a turn that was begun again."""
+    ledger's; between peers it is that of a round that was begun again."""
     ledgers: list[list[Charge]] = []
     for charge in charges:
         if not ledgers or (hub and charge.label in {line.label for line in ledgers[-1]}):

@@ -140,7 +140,7 @@ def _show_noise(epsilon: float, delta: float, releases: int) -> None:
 
 
 def _up(number: float) -> str:
-    """Five significant digits, rounded up: less noise or a smaller epsilon than this would not keep the promise."""
+    """Five significant digits, rounded up: less noise or a smaller epsilon than this would not keep the guarantee."""
     if number == 0 or not math.isfinite(number):
         return f"{number:g}"
     unit = Decimal(1).scaleb(Decimal(number).adjusted() - 4)

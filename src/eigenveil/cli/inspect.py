@@ -36,7 +36,7 @@ def inspect(
         int, typer.Option(min=1, metavar="N", help="How many columns, or items, to show of each component.")
     ] = 5,
 ) -> None:
-    """Show a model or an item space: its components and what it promises.
+    """Show a model or an item space: its components and what it guarantees.
 
     Examples:
 

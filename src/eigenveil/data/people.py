@@ -55,7 +55,7 @@ def identifiers(person: Any, *, what: str = "person") -> Any:
     blank or one of `PLACEHOLDERS`, in capital or small letters; text with white space before or after it; and floats of 2^53
     or more, of which two whole numbers can be one. **White space is refused and not taken off**: "a" and "a " are one person
     in most tables and two in some. Taken for two, one person counts twice; taken for one, two people share an average. Either
-    breaks the promise, and only who made the table knows. "Ann" and "ann", or "7" and "007", are different people.
+    breaks the guarantee, and only who made the table knows. "Ann" and "ann", or "7" and "007", are different people.
 
     Numbers such as -1, 0 or 999 are people. `what` is the name of the argument or the column, for the error, which shows no
     identifier and does not tell how many are wrong.

@@ -264,7 +264,7 @@ def _kept(names: Sequence[str], drop: Sequence[str], path: Path) -> tuple[str, .
 
 @contextmanager
 def _reading(path: Path, place: str) -> Iterator[None]:
-    """Turn what pyarrow raises into a `ValueError` without its cause, whose message quotes the data."""
+    """Round what pyarrow raises into a `ValueError` without its cause, whose message quotes the data."""
     import pyarrow as pa
 
     try:

@@ -238,7 +238,7 @@ def as_written(person: str | None) -> Any:
 
 @contextmanager
 def _reading(path: Path) -> Iterator[None]:
-    """Turn what pyarrow raises into a `ValueError` without its cause, whose message quotes the data."""
+    """Round what pyarrow raises into a `ValueError` without its cause, whose message quotes the data."""
     import pyarrow as pa
 
     try:

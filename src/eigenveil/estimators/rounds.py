@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import final
 
 from eigenveil.privacy import Charge, Ledger
-from eigenveil.protocols import Turn
+from eigenveil.protocols import HubRound
 from eigenveil.runtimes import Refusal
 
 __all__ = ["Round", "Unfinished", "Watch", "round_of"]
@@ -14,7 +14,7 @@ __all__ = ["Round", "Unfinished", "Watch", "round_of"]
 @final
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One turn of a fit over sites or peers, in public terms: who answered, what it took, how far the answer moved, what was
+    """One round of a fit over sites or peers, in public terms: who answered, what it took, how far the answer moved, what was
     charged.
 
     Bytes are those of all links together; between peers there is no up or down, and all are `bytes_up`. `movement` is the
@@ -39,26 +39,26 @@ class Round:
 Watch = Callable[[Round], None]
 
 
-def round_of(turn: Turn, *, method: str, down: int, up: int, charges: tuple[Charge, ...]) -> Round:
-    """A hub's turn as it is written down, with the bytes it took and what was charged in it."""
+def round_of(round_: HubRound, *, method: str, down: int, up: int, charges: tuple[Charge, ...]) -> Round:
+    """A hub's round as it is written down, with the bytes it took and what was charged in it."""
     return Round(
-        number=turn.number,
-        stage=turn.stage if turn.stage != "components" else f"{method} {turn.step + 1}",
-        answered=turn.answered,
-        missing=turn.missing,
+        number=round_.number,
+        stage=round_.stage if round_.stage != "components" else f"{method} {round_.step + 1}",
+        answered=round_.answered,
+        missing=round_.missing,
         bytes_down=down,
         bytes_up=up,
-        movement=turn.movement,
-        residual=turn.spread,
+        movement=round_.movement,
+        residual=round_.spread,
         charges=charges,
-        restarted=turn.restarted,
+        restarted=round_.restarted,
     )
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Unfinished:
-    """A fit that did not end: its rounds, what each place was charged, and mail that was refused."""
+    """A fit that did not end: its rounds, what each place was charged, and messages that were refused."""
 
     transcript: tuple[Round, ...]
     ledgers: dict[str, Ledger]

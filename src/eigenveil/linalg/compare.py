@@ -1,4 +1,4 @@
-"""How close two subspaces are, and how to turn one basis towards another.
+"""How close two subspaces are, and how to round one basis towards another.
 
 Bases are only defined up to signs and rotations, so closeness is measured by projectors and angles, never by columns.
 """

@@ -417,13 +417,13 @@ def _swapped(edges: list[tuple[int, int]], rng: np.random.Generator) -> list[tup
     edges = list(edges)
     there = {frozenset(edge) for edge in edges}
     count = min(_SWAPS * len(edges), _MOST_SWAPS)
-    for first, second, turn in zip(
+    for first, second, round_ in zip(
         rng.integers(max(len(edges), 1), size=count).tolist(),
         rng.integers(max(len(edges), 1), size=count).tolist(),
         rng.integers(2, size=count).tolist(),
         strict=True,
     ):
-        (a, b), (c, d) = edges[first], edges[second] if turn else edges[second][::-1]
+        (a, b), (c, d) = edges[first], edges[second] if round_ else edges[second][::-1]
         one, other = frozenset((a, d)), frozenset((c, b))
         if len({a, b, c, d}) == 4 and one not in there and other not in there:
             there -= {frozenset((a, b)), frozenset((c, d))}

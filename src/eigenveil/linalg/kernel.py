@@ -244,8 +244,8 @@ def complement(matrix: Array, basis: Array) -> Array:
     )
     if fresh is None:
         frame = orthonormal(residual)
-        turn, sizes, _ = np.linalg.svd(frame.T @ residual)
-        fresh = frame @ turn[:, sizes > floor][:, :room]
+        round_, sizes, _ = np.linalg.svd(frame.T @ residual)
+        fresh = frame @ round_[:, sizes > floor][:, :room]
         del frame
     # Tall arrays are dropped as soon as they are used: this runs where memory is short.
     del residual

@@ -1,4 +1,4 @@
-"""`PublishedSegments`: D-DP-PM Alg. 1 as it is printed, to reproduce the paper. It promises nothing to anybody.
+"""`PublishedSegments`: D-DP-PM Alg. 1 as it is printed, to reproduce the paper. It guarantees nothing to anybody.
 
 What peers send carries no noise of its own: all that hides a row is the random start and the noise on scores, and a row that
 alone spans a direction is revealed all the same (`eigenveil.papers.leakage`). `Segments` is the form for use.
@@ -40,10 +40,10 @@ class PublishedState:
 class PublishedSegments(SumTask[PublishedState, Subspace]):
     """One peer's side of D-DP-PM Alg. 1. Changes in place: it keeps scores and deflated rows, so each peer has its own.
 
-    A component takes `turns` + 2 exchanges. In `turns` of them z_i = X_i^T q_i is summed, from q_i ~ N(0, sigma_q^2) at first,
-    and then q_i = alpha X_i z + p_i with p_i ~ N(0, sigma_p(t)^2), where sigma_p lists `turns` deviations. Then ||q||^2 is
+    A component takes `rounds` + 2 exchanges. In `rounds` of them z_i = X_i^T q_i is summed, from q_i ~ N(0, sigma_q^2) at first,
+    and then q_i = alpha X_i z + p_i with p_i ~ N(0, sigma_p(t)^2), where sigma_p lists `rounds` deviations. Then ||q||^2 is
     summed, so that step 9 can divide by it without anybody sending scores. In the last one z = X^T q is summed with the q
-    that now has length one. Step 3 prints X_i - q z_i^(T-1/2) with a z of another turn and of a q of another length; what is
+    that now has length one. Step 3 prints X_i - q z_i^(T-1/2) with a z of another round and of a q of another length; what is
     subtracted would be some multiple of something near the component. It is read here as X_i - q_i z^T with that last z,
     which is (I - q q^T) X and removes what it should. Step 8, in which all scores go to everybody, is left to the caller:
     `segments` are this peer's.
@@ -55,7 +55,7 @@ class PublishedSegments(SumTask[PublishedState, Subspace]):
     >>> from eigenveil.data.rows import DenseRows
     >>> exact, rows = Exact(because="doctest"), DenseRows(np.diag([3.0, 1.0]))
     >>> domain, noise = Domain(dim=2, radius=9.0), Noise.seeded(1)
-    >>> peer = PublishedSegments(domain, rank=1, turns=20, alpha=0.2, sigma_q=0.7, sigma_p=(0.0,) * 20, noise=noise)
+    >>> peer = PublishedSegments(domain, rank=1, rounds=20, alpha=0.2, sigma_q=0.7, sigma_p=(0.0,) * 20, noise=noise)
     >>> state = peer.start()
     >>> while peer.result(state) is None:
     ...     state = peer.advance(state, peer.work(peer.ask(state), rows, exact), exact)
@@ -65,7 +65,7 @@ class PublishedSegments(SumTask[PublishedState, Subspace]):
 
     domain: Domain
     rank: int
-    turns: int
+    rounds: int
     alpha: float
     sigma_q: float
     sigma_p: tuple[float, ...]
@@ -79,12 +79,12 @@ class PublishedSegments(SumTask[PublishedState, Subspace]):
 
     def __post_init__(self) -> None:
         require(1 <= self.rank <= self.domain.dim, f"rank must lie in 1..{self.domain.dim}, got {self.rank}")
-        require(self.turns >= 1, f"turns must be at least 1, got {self.turns}")
+        require(self.rounds >= 1, f"rounds must be at least 1, got {self.rounds}")
         require(0 < self.alpha < math.inf, f"alpha must be positive and finite, got {self.alpha}")
         require(0 < self.sigma_q < math.inf, f"sigma_q must be positive and finite, got {self.sigma_q}")
         require(
-            len(self.sigma_p) == self.turns and all(0 <= sigma < math.inf for sigma in self.sigma_p),
-            f"sigma_p must list {self.turns} deviations, finite and not negative, got {self.sigma_p}",
+            len(self.sigma_p) == self.rounds and all(0 <= sigma < math.inf for sigma in self.sigma_p),
+            f"sigma_p must list {self.rounds} deviations, finite and not negative, got {self.sigma_p}",
         )
 
     @classmethod
@@ -93,14 +93,14 @@ class PublishedSegments(SumTask[PublishedState, Subspace]):
         domain: Domain,
         *,
         rank: int,
-        turns: int,
+        rounds: int,
         alpha: float,
         sigma_q: float,
         sigma_p: tuple[float, ...],
         noise: Noise,
     ) -> Self:
         """The same for an `alpha` in units of 1 / radius^2: planned before the domain is known, it fits rows of any length."""
-        return cls(domain, rank, turns, alpha / domain.radius**2, sigma_q, sigma_p, noise)
+        return cls(domain, rank, rounds, alpha / domain.radius**2, sigma_q, sigma_p, noise)
 
     @property
     def segments(self) -> Array:
@@ -141,7 +141,7 @@ class PublishedSegments(SumTask[PublishedState, Subspace]):
             if component > 0:
                 self._rows -= np.outer(self._scores, total)
             self._scores = self._noisy(np.zeros(len(self._rows)), self.sigma_q)
-        elif exchange <= self.turns:
+        elif exchange <= self.rounds:
             self._scores = self._noisy(self.alpha * (self._rows @ total), self.sigma_p[exchange - 1])
         else:
             self._scores = self._scores / math.sqrt(total[0]) if total[0] > 0 else np.zeros(len(self._rows))
@@ -175,7 +175,7 @@ class PublishedSegments(SumTask[PublishedState, Subspace]):
     def update(self, state: PublishedState, released: Array) -> PublishedState:
         """The total comes with the next question; that of a component's last exchange is also its product."""
         products = state.products
-        if state.step % self._exchanges == self.turns + 1:
+        if state.step % self._exchanges == self.rounds + 1:
             products = np.hstack([products, released[:, None]])
         return PublishedState(state.step + 1, released, products)
 
@@ -198,18 +198,18 @@ class PublishedSegments(SumTask[PublishedState, Subspace]):
         if sigma == 0:
             return scores
         step = 2.0 ** (math.frexp(sigma)[1] - _STEP_BITS)
-        # Nothing is promised, so nothing is clipped: scores so large that steps are lost on them are no more hidden by sigma.
+        # Nothing is guaranteed, so nothing is clipped: scores so large that steps are lost on them are no more hidden by sigma.
         noisy = np.rint(scores / step)
         noisy += Rounded(sigma / step).draw(self.noise, len(scores))
         return np.multiply(noisy, step)
 
     @property
     def _exchanges(self) -> int:
-        return self.turns + 2
+        return self.rounds + 2
 
     def _stage(self, step: int) -> str:
         exchange = step % self._exchanges
-        return "turn" if exchange < self.turns else ("length" if exchange == self.turns else "deflation")
+        return "turn" if exchange < self.rounds else ("length" if exchange == self.rounds else "deflation")
 
     def _shape(self, step: int) -> tuple[int, ...]:
         return (1,) if self._stage(step) == "length" else (self.domain.dim,)

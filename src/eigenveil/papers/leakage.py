@@ -45,7 +45,7 @@ class ObservedLaw:
     """The Gaussian law of a view y, (k,), given what the observer drew, r: y ~ N(transfer r, root root^T). Private.
 
     r, (n_i (T + 1),), is q_i^(0) and then p_i^(1) to p_i^(T), each in units of its deviation: standard normal beforehand.
-    In y come the z of the first turn, of the second and so on, peer after peer, and then q^(T).
+    In y come the z of the first round, of the second and so on, peer after peer, and then q^(T).
     """
 
     transfer: Array
@@ -156,7 +156,7 @@ def instance_leakage(
 ) -> InstanceLeakage:
     """What one component of the published form shows `observer` of whether row `replaced`, (peer, row), is `by`, (d,), or zeros.
 
-    `peers` hold rows, (n_i, d); `weights`, (m, m), mix `steps` times per turn; T is the length of `sigma_p`. `own`, (T + 1,
+    `peers` hold rows, (n_i, d); `weights`, (m, m), mix `steps` times per round; T is the length of `sigma_p`. `own`, (T + 1,
     n_i), are the observer's q^(0) and p^(1) to p^(T), for the law (29) as it stands; by default they are counted as seen
     along with the rest, which is the same averaged over them. Memory is about n^2 (T + 1) numbers.
 
@@ -215,9 +215,9 @@ def observed_law(
 ) -> ObservedLaw:
     """The law of what `observer` sees of one component, given what it drew, (29) for either reading.
 
-    In turn t, z_j = X_j^T q_j at each peer, and then q_j = alpha X_j m sum_k (W^c)_jk z_k + p_j. What is seen of the z of a
-    turn is (a basis of) what the rows e_k^T W^s, s < c, of the neighbours k give, of which any other basis tells the same,
-    and at the end the other peers' q^(T). As printed it is the observer's own z_i of every turn, and its own q_i^(T).
+    In round t, z_j = X_j^T q_j at each peer, and then q_j = alpha X_j m sum_k (W^c)_jk z_k + p_j. What is seen of the z of a
+    round is (a basis of) what the rows e_k^T W^s, s < c, of the neighbours k give, of which any other basis tells the same,
+    and at the end the other peers' q^(T). As printed it is the observer's own z_i of every round, and its own q_i^(T).
 
     >>> few = dict(steps=1, alpha=0.5, sigma_q=1.0, sigma_p=(0.1,))
     >>> law = observed_law([np.eye(2), np.eye(2)], np.full((2, 2), 0.5), observer=0, **few)
@@ -225,32 +225,32 @@ def observed_law(
     ((4, 4), (4, 4))
     """
     _require_network(peers, weights, steps, observer)
-    turns, sizes = len(sigma_p), [len(rows) for rows in peers]
+    rounds, sizes = len(sigma_p), [len(rows) for rows in peers]
     count, dim, ends = sum(sizes), peers[0].shape[1], np.cumsum([0, *sizes])
     places = [slice(start, stop) for start, stop in pairwise(ends.tolist())]
     mixed = len(peers) * np.linalg.matrix_power(weights, steps)
     seen = np.eye(len(peers))[[observer]] if as_printed else _received(weights, steps, observer)
     # Everything is linear in the sources, all standard normal: columns are q^(0), then p^(1) and so on.
-    scores = np.zeros((count, count * (turns + 1)))
+    scores = np.zeros((count, count * (rounds + 1)))
     scores[:, :count] = sigma_q * np.eye(count)
     views = []
-    for turn, sigma in enumerate(sigma_p, start=1):
+    for round_, sigma in enumerate(sigma_p, start=1):
         sums = np.stack([rows.T @ scores[place] for rows, place in zip(peers, places, strict=True)])
         views.append(np.tensordot(seen, sums, axes=1).reshape(-1, sums.shape[-1]))
         agreed = np.tensordot(mixed, sums, axes=1)
         scores = np.vstack([alpha * (rows @ part) for rows, part in zip(peers, agreed, strict=True)])
-        drawn = scores[:, turn * count : (turn + 1) * count]
+        drawn = scores[:, round_ * count : (round_ + 1) * count]
         drawn[np.diag_indices(count)] += sigma
     mine = np.zeros(count, dtype=bool)
     mine[places[observer]] = True
     views.append(scores[mine if as_printed else ~mine])
-    view, own = np.vstack(views), np.tile(mine, turns + 1)
-    assert len(view) == turns * dim * len(seen) + len(views[-1])
+    view, own = np.vstack(views), np.tile(mine, rounds + 1)
+    assert len(view) == rounds * dim * len(seen) + len(views[-1])
     return ObservedLaw(view[:, own], view[:, ~own])
 
 
 def _received(weights: Array, steps: int, observer: int) -> Array:
-    """What of a turn's z the observer can work out, as orthonormal combinations of peers, (k, m).
+    """What of a round's z the observer can work out, as orthonormal combinations of peers, (k, m).
 
     Its own z it knows; subtracting it from a message tells no more and no less, so it is left out.
     """
@@ -284,8 +284,8 @@ def _told_apart(one: Array, other: Array, shifts: Array, *, drawn: bool, dropped
         return certain("the view varies in other directions for one table than for the other")
     if _leans(shifts, basis):
         return certain("the means differ in a direction in which the view does not vary")
-    turn, roots, _ = np.linalg.svd((basis.T @ other) / spread[:, None], full_matrices=False)
-    moved = turn.T @ ((basis.T @ shifts) / spread[:, None])
+    round_, roots, _ = np.linalg.svd((basis.T @ other) / spread[:, None], full_matrices=False)
+    moved = round_.T @ ((basis.T @ shifts) / spread[:, None])
     if drawn and moved.size > 0:
         # One row changes few combinations of what the observer drew; only those are kept.
         left, lengths, _ = np.linalg.svd(moved, full_matrices=False)

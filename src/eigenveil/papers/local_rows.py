@@ -28,7 +28,7 @@ _FINE = 2.0**-17
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class LocalRows:
-    """The directions of the noisy rows, what was promised, and the standard deviation of the noise on every entry."""
+    """The directions of the noisy rows, what was guaranteed, and the standard deviation of the noise on every entry."""
 
     subspace: Subspace
     guarantee: Guarantee
@@ -50,7 +50,7 @@ def local_rows_pca(
 
     Sensitivity. A person is one row of all that is shared: zeros in the place of x move it by ||x|| <= B, another row y by
     ||y - x|| <= 2B. "paper" has deviation sqrt(2 ln(1.25/delta)) / epsilon, as printed: proved for epsilon < 1 and for rows
-    that move by one, and used beyond both, so it comes with no promise. Either is added as `Gaussian` adds it, to rows in whole
+    that move by one, and used beyond both, so it comes with no guarantee. Either is added as `Gaussian` adds it, to rows in whole
     steps, with a part in 4096 more at most for the rounding.
 
     The Gram matrix of n noisy rows has n scale^2 on its diagonal in the mean. `debiased` takes that off, n being public. It
@@ -91,13 +91,13 @@ def local_rows_pca(
     guarantee = (
         Guarantee.none(_as_printed(budget))
         if printed
-        else _promise(budget, neighbours, row_bound, ledger, reproducible=noise.reproducible)
+        else _guarantee(budget, neighbours, row_bound, ledger, reproducible=noise.reproducible)
     )
     return LocalRows(Subspace(vectors, np.sqrt(np.maximum(values - floor, 0.0))), guarantee, scale)
 
 
 def _ledger(budget: Budget, *, printed: bool) -> Ledger:
-    """What a peer charges: the budget, or no limit where the noise is as printed and nothing is promised."""
+    """What a peer charges: the budget, or no limit where the noise is as printed and nothing is guaranteed."""
     return Ledger(epsilon=math.inf if printed else budget.epsilon, delta=budget.delta)
 
 
@@ -108,7 +108,7 @@ def _on_grid(rows: Array, domain: Domain) -> Array:
     return domain.whole(Block(rows), unit=unit) * unit
 
 
-def _promise(
+def _guarantee(
     budget: Budget, neighbours: Neighbours, row_bound: float, ledger: Ledger, *, reproducible: bool
 ) -> Guarantee:
     return GuaranteeFacts(

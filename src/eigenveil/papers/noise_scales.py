@@ -73,7 +73,7 @@ def ppm_multiplier(budget: Budget, *, iterations: int) -> float:
 
 
 def ppm_scale(budget: Budget, *, iterations: int, basis: Array) -> float:
-    """PPM Alg. 1 at its own entry-level promise: the multiplier times max_i ||X_i|| (PPM (8)).
+    """PPM Alg. 1 at its own entry-level guarantee: the multiplier times max_i ||X_i|| (PPM (8)).
 
     >>> round(ppm_scale(Budget(1.0, 1e-4), iterations=3, basis=np.eye(2)), 3)
     10.513

@@ -8,7 +8,7 @@ from eigenveil.plan.choose.sites import Method, SitesPlan, plan_sites
 from eigenveil.plan.choose.stream import STREAM_MEAN_SHARES, StreamPlan, first_block, plan_stream
 from eigenveil.plan.forecast.advice import Recommendation, Verdict, advise
 from eigenveil.plan.forecast.facts import METHODS, SETTINGS, Facts, Setting, methods_for, parts_of
-from eigenveil.plan.forecast.outlook import Forecast, Interval, curve, outlook
+from eigenveil.plan.forecast.forecast import Forecast, Interval, curve, forecast
 from eigenveil.plan.forecast.params import FitParams, choice_of, estimator_of
 from eigenveil.plan.spectrum import Spectrum, found_share
 
@@ -42,7 +42,7 @@ __all__ = [
     "guessed_eigenvalues",
     "iterates",
     "methods_for",
-    "outlook",
+    "forecast",
     "parts_of",
     "plan_masks",
     "plan_segments",

@@ -1,4 +1,4 @@
-"""Bounds, noise, accounts and promises. A private number travels as `Bounded` and leaves through `Mechanism.release`."""
+"""Bounds, noise, accounts and guarantees. A private number travels as `Bounded` and leaves through `Mechanism.release`."""
 
 from eigenveil.privacy.accounting import Budget, Loss, compose_mu, delta_of, epsilon_of, mu_for, price
 from eigenveil.privacy.facts import GuaranteeFacts

@@ -91,7 +91,7 @@ def _at_most(epsilon: float, mu: float) -> float:
 def mu_for(epsilon: float, delta: float) -> float:
     """The largest mu that is (epsilon, delta)-private: noise of standard deviation sensitivity / mu suffices.
 
-    Bisection from below: what is returned keeps the promise, rounding included and with a part in 2^41 of delta to spare. It is
+    Bisection from below: what is returned keeps the guarantee, rounding included and with a part in 2^41 of delta to spare. It is
     within 1e-11 of the best, relatively, at ordinary epsilons, and within 1e-6 at an epsilon of 1e-6.
 
     >>> round(1 / mu_for(1.0, 1e-5), 4)

@@ -1,4 +1,4 @@
-"""`Guarantee`: what a result promises, to whom and against whom, in words that can be signed.
+"""`Guarantee`: what a result guarantees, to whom and against whom, in words that can be signed.
 
 Every result carries one. A run without privacy says "none"; a published calibration says what it rests on; a run with a
 known seed says that it protects nobody. The sentences are composed from facts by `GuaranteeFacts`.
@@ -36,7 +36,7 @@ _OLD_RELATIONS: Final = {
 class Guarantee:
     """Who is protected (`unit`), between which tables (`neighbours`), how much, from whom, and on what it rests.
 
-    `epsilon` and `delta` are None where there is no promise. `released` lists what the promise covers. `relation` is the value of
+    `epsilon` and `delta` are None where there is no guarantee. `released` lists what the guarantee covers. `relation` is the value of
     the `Neighbours` that `neighbours` describes. `reproducible` says that the noise came from a known seed: nobody is protected.
 
     >>> print(Guarantee.none("exact PCA was asked for").words())
@@ -65,21 +65,21 @@ class Guarantee:
 
     @classmethod
     def none(cls, why: str) -> "Guarantee":
-        """No promise at all, and why."""
+        """No guarantee at all, and why."""
         return cls(None, None, caveats=(why,))
 
     @property
     def private(self) -> bool:
-        """Whether anybody is protected: a promise was made and no known seed undoes it."""
+        """Whether anybody is protected: a guarantee was made and no known seed undoes it."""
         return self.epsilon is not None and not self.reproducible
 
     @property
     def headline(self) -> str:
-        """One line: the promise, or that there is none."""
+        """One line: the guarantee, or that there is none."""
         if self.epsilon is None or self.delta is None:
             return f"No privacy: {'; '.join(self.caveats)}."
-        promise = f"({plain(self.epsilon)}, {plain(self.delta)})-differential privacy for {self.unit}"
-        return promise if self.private else f"NOT PRIVATE (known seed). Would be {promise}"
+        guarantee = f"({plain(self.epsilon)}, {plain(self.delta)})-differential privacy for {self.unit}"
+        return guarantee if self.private else f"NOT PRIVATE (known seed). Would be {guarantee}"
 
     def words(self) -> str:
         """The whole guarantee as text."""
@@ -167,7 +167,7 @@ class Guarantee:
 
 
 def plain(number: float) -> str:
-    """Short where nothing is lost by it, and otherwise every digit: a promise is not rounded."""
+    """Short where nothing is lost by it, and otherwise every digit: a guarantee is not rounded."""
     short = f"{number:g}"
     return short if float(short) == number else repr(number)
 

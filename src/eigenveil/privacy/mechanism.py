@@ -29,7 +29,7 @@ _STRIP, _CHUNK = 256, 1 << 19
 
 
 class Mechanism(ABC):
-    """Turns a private array into a public one."""
+    """Rounds a private array into a public one."""
 
     @abstractmethod
     def release(self, private: Bounded, *, label: str, share: float = 1.0, slot: Slot | None = None) -> Array:

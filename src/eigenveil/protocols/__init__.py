@@ -4,21 +4,21 @@ from eigenveil.protocols.messages import (
     Again,
     Ask,
     Brief,
-    Card,
+    PeerKey,
     Decline,
     Done,
-    Envelope,
+    Message,
     Give,
     Here,
     Leave,
     Masked,
-    Message,
+    Body,
     Pass,
     Return,
 )
 from eigenveil.protocols.party import Party, Wait
 from eigenveil.protocols.pooled import run_pooled
-from eigenveil.protocols.star.hub import Hub, Terms, Turn
+from eigenveil.protocols.star.hub import Hub, Terms, HubRound
 from eigenveil.protocols.star.layout import Layout
 from eigenveil.protocols.star.node import Node
 from eigenveil.protocols.star.participation import Sampling
@@ -28,10 +28,10 @@ __all__ = [
     "Again",
     "Ask",
     "Brief",
-    "Card",
+    "PeerKey",
     "Decline",
     "Done",
-    "Envelope",
+    "Message",
     "Give",
     "Here",
     "Hub",
@@ -39,14 +39,14 @@ __all__ = [
     "Leave",
     "Masked",
     "Member",
-    "Message",
+    "Body",
     "Node",
     "Party",
     "Pass",
     "Return",
     "Sampling",
     "Terms",
-    "Turn",
+    "HubRound",
     "Wait",
     "run_pooled",
 ]

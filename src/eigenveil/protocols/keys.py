@@ -1,4 +1,4 @@
-"""Keys, signatures and sealed letters: X25519, Ed25519, HKDF and ChaCha20-Poly1305, all from `cryptography`.
+"""Keys, signatures and sealed bundles: X25519, Ed25519, HKDF and ChaCha20-Poly1305, all from `cryptography`.
 
 A site's `Identity` is for years and only signs. Everything that hides numbers is made anew for a study.
 """
@@ -25,17 +25,17 @@ __all__ = [
     "agree",
     "digest",
     "is_public_key",
-    "open_letter",
+    "open_bundle",
     "private_key",
     "public_of",
-    "seal_letter",
+    "seal_bundle",
     "signed_by",
     "stream",
 ]
 
 KEY = 32
 SIGNATURE = 64
-# By how many bytes a sealed letter is longer than the letter.
+# By how many bytes a sealed bundle is longer than the bundle.
 SEAL = 16
 _PURPOSE = b"eigenveil masked sums 1"
 _FIELD = 2**255 - 19
@@ -144,16 +144,16 @@ def stream(key: bytes) -> Callable[[int], bytes]:
     return lambda count: source.update(bytes(count))
 
 
-def seal_letter(key: bytes, letter: bytes, *, about: bytes) -> bytes:
-    """A letter that only who has `key` can read, and nobody can change. A key seals one letter."""
-    return ChaCha20Poly1305(key).encrypt(bytes(12), letter, about)
+def seal_bundle(key: bytes, bundle: bytes, *, about: bytes) -> bytes:
+    """A bundle that only who has `key` can read, and nobody can change. A key seals one bundle."""
+    return ChaCha20Poly1305(key).encrypt(bytes(12), bundle, about)
 
 
-def open_letter(key: bytes, sealed: bytes, *, about: bytes) -> bytes | None:
-    """The letter, None if it was not sealed with this key or for this.
+def open_bundle(key: bytes, sealed: bytes, *, about: bytes) -> bytes | None:
+    """The bundle, None if it was not sealed with this key or for this.
 
     >>> key = bytes(32)
-    >>> open_letter(key, seal_letter(key, b"hello", about=b"a to b"), about=b"b to a") is None
+    >>> open_bundle(key, seal_bundle(key, b"hello", about=b"a to b"), about=b"b to a") is None
     True
     """
     try:

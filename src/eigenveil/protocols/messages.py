@@ -15,15 +15,15 @@ __all__ = [
     "Again",
     "Ask",
     "Brief",
-    "Card",
+    "PeerKey",
     "Decline",
     "Done",
-    "Envelope",
+    "Message",
     "Give",
     "Here",
     "Leave",
     "Masked",
-    "Message",
+    "Body",
     "Pass",
     "Return",
     "Table",
@@ -38,54 +38,54 @@ LONGEST_NAME: Final = 200
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Ask:
-    """Hub to sites: the question of a turn. `without` names the sites that no longer count."""
+    """Hub to sites: the question of a round. `without` names the sites that no longer count."""
 
-    turn: int
+    round: int
     question: Question
     without: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        require(self.turn >= 0 and self.question.step >= 0, "turn and step count from zero")
+        require(self.round >= 0 and self.question.step >= 0, "round and step count from zero")
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Give:
-    """Site to hub: its part of a turn. An inner node of a tree says which sites below it are `missing` from it.
+    """Site to hub: its part of a round. An inner node of a tree says which sites below it are `missing` from it.
 
     `symmetric` says that the arrays are symmetric matrices, of which half is sent.
     """
 
-    turn: int
+    round: int
     arrays: tuple[Array, ...]
     missing: tuple[str, ...] = ()
     symmetric: bool = False
 
     def __post_init__(self) -> None:
-        require(self.turn >= 0, "turn counts from zero")
+        require(self.round >= 0, "round counts from zero")
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Decline:
-    """Site to hub: there will be no part of mine in this turn. Why is the site's own business."""
+    """Site to hub: there will be no part of mine in this round. Why is the site's own business."""
 
-    turn: int
+    round: int
 
     def __post_init__(self) -> None:
-        require(self.turn >= 0, "turn counts from zero")
+        require(self.round >= 0, "round counts from zero")
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Done:
-    """Hub to sites: the answer, and no more turns."""
+    """Hub to sites: the answer, and no more rounds."""
 
-    turn: int
+    round: int
     arrays: tuple[Array, ...]
 
     def __post_init__(self) -> None:
-        require(self.turn >= 0, "turn counts from zero")
+        require(self.round >= 0, "round counts from zero")
 
 
 @final
@@ -93,13 +93,13 @@ class Done:
 class Brief:
     """Hub to site, where sums are masked: a `step` between two questions, with what it is about, and what is from each site."""
 
-    turn: int
+    round: int
     step: str
     data: bytes = b""
     table: Table = ()
 
     def __post_init__(self) -> None:
-        require(self.turn >= 0, "turn counts from zero")
+        require(self.round >= 0, "round counts from zero")
 
 
 @final
@@ -107,40 +107,40 @@ class Brief:
 class Return:
     """Site to hub: its answer to a `Brief`, what is for each site, and the site's signature."""
 
-    turn: int
+    round: int
     step: str
     data: bytes
     table: Table
     signature: bytes
 
     def __post_init__(self) -> None:
-        require(self.turn >= 0, "turn counts from zero")
+        require(self.round >= 0, "round counts from zero")
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Masked:
-    """Site to hub: its part of a turn as integers modulo 2^64, under masks, signed."""
+    """Site to hub: its part of a round as integers modulo 2^64, under masks, signed."""
 
-    turn: int
+    round: int
     words: NDArray[np.uint64]
     signature: bytes
 
     def __post_init__(self) -> None:
-        require(self.turn >= 0, "turn counts from zero")
+        require(self.round >= 0, "round counts from zero")
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Pass:
-    """Peer to neighbour: its numbers, (n,), in one `step` of adding up a turn.
+    """Peer to neighbour: its numbers, (n,), in one `step` of adding up a round.
 
-    `stage` says what the turn is about, `without` which peers no longer count, `base` the turn that was begun again when they
+    `stage` says what the round is about, `without` which peers no longer count, `base` the round that was begun again when they
     were left behind, and `terms` is a digest of what all peers have agreed on: whoever adds up something else, or otherwise, is
     not one of them.
     """
 
-    turn: int
+    round: int
     step: int
     values: Array
     stage: str
@@ -149,7 +149,7 @@ class Pass:
     base: int = 0
 
     def __post_init__(self) -> None:
-        require(min(self.turn, self.step, self.base) >= 0, "turn, step and base count from zero")
+        require(min(self.round, self.step, self.base) >= 0, "round, step and base count from zero")
 
 
 @final
@@ -157,46 +157,46 @@ class Pass:
 class Again:
     """Peer to neighbour: your numbers of this step have not come."""
 
-    turn: int
+    round: int
     step: int
     without: tuple[str, ...]
     terms: bytes
     base: int = 0
 
     def __post_init__(self) -> None:
-        require(min(self.turn, self.step, self.base) >= 0, "turn, step and base count from zero")
+        require(min(self.round, self.step, self.base) >= 0, "round, step and base count from zero")
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Here:
-    """Peer to neighbour: I have nothing to send in this turn yet, and wait for others myself."""
+    """Peer to neighbour: I have nothing to send in this round yet, and wait for others myself."""
 
-    turn: int
+    round: int
 
     def __post_init__(self) -> None:
-        require(self.turn >= 0, "turn counts from zero")
+        require(self.round >= 0, "round counts from zero")
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Leave:
-    """Peer to neighbour: the `gone` no longer count, and turn `turn` begins again without them."""
+    """Peer to neighbour: the `gone` no longer count, and round `round_` begins again without them."""
 
-    turn: int
+    round: int
     gone: tuple[str, ...]
     terms: bytes
 
     def __post_init__(self) -> None:
-        require(self.turn >= 0, "turn counts from zero")
+        require(self.round >= 0, "round counts from zero")
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Card:
+class PeerKey:
     """From peer `origin` to peer `target`, passed on by those between: a public key, signed. `again` asks for the target's."""
 
-    turn: int
+    round: int
     origin: str
     target: str
     key: bytes
@@ -205,17 +205,17 @@ class Card:
     again: bool = False
 
     def __post_init__(self) -> None:
-        require(self.turn >= 0, "turn counts from zero")
+        require(self.round >= 0, "round counts from zero")
 
 
-Message: TypeAlias = Ask | Give | Decline | Done | Brief | Return | Masked | Pass | Again | Here | Leave | Card
+Body: TypeAlias = Ask | Give | Decline | Done | Brief | Return | Masked | Pass | Again | Here | Leave | PeerKey
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Envelope:
+class Message:
     """A message on its way. Whoever carries it vouches for the sender: a forged name must not get as far as a party."""
 
     sender: str
     receiver: str
-    body: Message
+    body: Body

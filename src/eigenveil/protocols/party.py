@@ -1,6 +1,6 @@
-"""`Party`: one participant as a machine without sockets, clocks or threads. Mail in, mail out, and time is an input.
+"""`Party`: one participant as a machine without sockets, clocks or threads. Messages in, messages out, and time is an input.
 
-Whoever runs it delivers mail, one envelope at a time, and calls `timeout` when the party has waited as long as it
+Whoever runs it delivers messages, one message at a time, and calls `timeout` when the party has waited as long as it
 says. So every order of events can be tried in a test, and the same machine runs over a network.
 """
 
@@ -11,7 +11,7 @@ from typing import Any, final
 import numpy as np
 
 from eigenveil.errors import PeerError, require
-from eigenveil.protocols.messages import Envelope
+from eigenveil.protocols.messages import Message
 from eigenveil.tasks import Question, Task
 
 __all__ = ["Party", "Wait", "require_asked", "require_plain"]
@@ -35,11 +35,11 @@ class Party(ABC):
         """Who this is."""
 
     @abstractmethod
-    def start(self) -> list[Envelope]:
+    def start(self) -> list[Message]:
         """What this party says first."""
 
     @abstractmethod
-    def receive(self, mail: Envelope) -> list[Envelope]:
+    def receive(self, message: Message) -> list[Message]:
         """What it says in answer to this."""
 
     @property
@@ -47,20 +47,20 @@ class Party(ABC):
         """What it is waiting for now, None if for nothing in particular."""
         return None
 
-    def timeout(self) -> list[Envelope]:
+    def timeout(self) -> list[Message]:
         """What it says when it has waited long enough."""
         return []
 
-    def rejoined(self, other: str) -> list[Envelope]:
-        """What it says to one who can be reached again after a while: mail between the two may have been lost both ways."""
+    def rejoined(self, other: str) -> list[Message]:
+        """What it says to one who can be reached again after a while: messages between the two may have been lost both ways."""
         return []
 
-    def recall(self, mail: Envelope, said: list[Envelope]) -> None:
-        """Be again as after `receive(mail)`, which was answered by `said` before this party was stopped.
+    def recall(self, message: Message, said: list[Message]) -> None:
+        """Be again as after `receive(message)`, which was answered by `said` before this party was stopped.
 
         What was let out is taken from `said` and not made anew: there is no second noise on the same numbers.
         """
-        self.receive(mail)
+        self.receive(message)
 
 
 def require_plain(arrays: tuple[Any, ...]) -> None:

@@ -14,7 +14,7 @@ Result = TypeVar("Result")
 
 
 def run_pooled(task: Task[State, Part, Result], rows: Rows, mechanism: Mechanism) -> Result:
-    """The result of `task` on `rows`; each turn's total leaves through `mechanism`.
+    """The result of `task` on `rows`; each round's total leaves through `mechanism`.
 
     >>> import numpy as np
     >>> from eigenveil.privacy import Domain, Neighbours

@@ -18,15 +18,15 @@ from eigenveil.protocols.messages import (
     Again,
     Ask,
     Brief,
-    Card,
+    PeerKey,
     Decline,
     Done,
-    Envelope,
+    Message,
     Give,
     Here,
     Leave,
     Masked,
-    Message,
+    Body,
     Pass,
     Return,
     Table,
@@ -44,38 +44,38 @@ _LARGEST_HEAD: Final = 1 << 20
 _MOST_ARRAYS: Final = 64
 
 
-def encode(mail: Envelope) -> bytes:
-    """The bytes of an envelope.
+def encode(message: Message) -> bytes:
+    """The bytes of an message.
 
-    >>> decode(encode(Envelope("a", "hub", Decline(3)))).body.turn
+    >>> decode(encode(Message("a", "hub", Decline(3)))).body.round_
     3
     """
-    head, arrays = _head(mail)
+    head, arrays = _head(message)
     text = _text(head)
-    half = isinstance(mail.body, Give) and mail.body.symmetric
+    half = isinstance(message.body, Give) and message.body.symmetric
     numbers = [_triangle(array) if half else array for array in arrays]
-    kind = _NUMBERS[isinstance(mail.body, Masked)]
+    kind = _NUMBERS[isinstance(message.body, Masked)]
     raw = (np.ascontiguousarray(array, dtype=kind).reshape(-1).view(np.uint8).data for array in numbers)
-    return b"".join([_FRAME.pack(_MAGIC, VERSION, len(text)), text, *_pieces(mail.body), *raw])
+    return b"".join([_FRAME.pack(_MAGIC, VERSION, len(text)), text, *_pieces(message.body), *raw])
 
 
-def size(mail: Envelope) -> int:
+def size(message: Message) -> int:
     """How many bytes `encode` would make, without making them."""
-    head, arrays = _head(mail)
-    half = isinstance(mail.body, Give) and mail.body.symmetric
+    head, arrays = _head(message)
+    half = isinstance(message.body, Give) and message.body.symmetric
     numbers = sum(8 * (_half(len(a)) if half else a.size) for a in arrays)
-    return _FRAME.size + len(_text(head)) + sum(map(len, _pieces(mail.body))) + numbers
+    return _FRAME.size + len(_text(head)) + sum(map(len, _pieces(message.body))) + numbers
 
 
-def decode(data: bytes, *, limit: int = LIMIT) -> Envelope:
-    """The envelope in `data`, or a `ProtocolError` that says what is wrong with it."""
+def decode(data: bytes, *, limit: int = LIMIT) -> Message:
+    """The message in `data`, or a `ProtocolError` that says what is wrong with it."""
     try:
         return _decode(data, limit)
     except (ValueError, TypeError, KeyError, RecursionError, OverflowError, struct.error) as error:
         raise ProtocolError(f"not a message of version {VERSION}: {error}") from error
 
 
-def _decode(data: bytes, limit: int) -> Envelope:
+def _decode(data: bytes, limit: int) -> Message:
     if len(data) > limit:
         raise ValueError(f"{len(data)} bytes, and {limit} are allowed")
     magic, version, length = _FRAME.unpack_from(data)
@@ -98,7 +98,7 @@ def _decode(data: bytes, limit: int) -> Envelope:
     start += sum(map(len, pieces))
     kind = _NUMBERS[head["kind"] == "masked"]
     arrays = _arrays(data, start, head["shapes"], half=bool(head.get("half", False)), kind=kind)
-    return Envelope(sender, receiver, _body(head, arrays, pieces))
+    return Message(sender, receiver, _body(head, arrays, pieces))
 
 
 _MORE: Final = {
@@ -123,7 +123,7 @@ def _text(head: Any) -> bytes:
     return json.dumps(head, separators=(",", ":")).encode()
 
 
-def _pieces(body: Message) -> list[bytes]:
+def _pieces(body: Body) -> list[bytes]:
     """What is bytes already, in the order in which it is sent."""
     match body:
         case Masked():
@@ -134,19 +134,19 @@ def _pieces(body: Message) -> list[bytes]:
             return [body.signature, body.data, *(piece for _, piece in body.table)]
         case Pass() | Again() | Leave():
             return [body.terms]
-        case Card():
+        case PeerKey():
             return [body.key, body.signature, body.terms]
         case _:
             return []
 
 
-def _head(mail: Envelope) -> tuple[dict[str, Any], tuple[NDArray[Any], ...]]:
-    body = mail.body
+def _head(message: Message) -> tuple[dict[str, Any], tuple[NDArray[Any], ...]]:
+    body = message.body
     head: dict[str, Any] = {
         "kind": type(body).__name__.lower(),
-        "from": mail.sender,
-        "to": mail.receiver,
-        "turn": body.turn,
+        "from": message.sender,
+        "to": message.receiver,
+        "turn": body.round,
     }
     arrays: tuple[NDArray[Any], ...] = ()
     match body:
@@ -169,7 +169,7 @@ def _head(mail: Envelope) -> tuple[dict[str, Any], tuple[NDArray[Any], ...]]:
             head |= {"step": body.step, "without": body.without, "base": body.base}
         case Leave():
             head |= {"gone": body.gone}
-        case Card():
+        case PeerKey():
             head |= {"origin": body.origin, "target": body.target, "again": body.again}
     pieces = _pieces(body)
     if pieces:
@@ -177,60 +177,60 @@ def _head(mail: Envelope) -> tuple[dict[str, Any], tuple[NDArray[Any], ...]]:
     return head | {"shapes": [array.shape for array in arrays]}, arrays
 
 
-def _body(head: dict[str, Any], arrays: tuple[NDArray[Any], ...], pieces: list[bytes]) -> Message:
-    turn = _whole(head["turn"])
+def _body(head: dict[str, Any], arrays: tuple[NDArray[Any], ...], pieces: list[bytes]) -> Body:
+    round_ = _whole(head["turn"])
     match head["kind"]:
         case "pass" | "again" | "here" | "leave" | "card":
-            return _between_peers(head, turn, arrays, pieces)
+            return _between_peers(head, round_, arrays, pieces)
         case "masked":
             if len(arrays) != 1 or arrays[0].ndim != 1 or len(pieces) != 1:
                 raise ValueError("a masked part is one row of numbers and a signature")
-            return Masked(turn, arrays[0], pieces[0])
+            return Masked(round_, arrays[0], pieces[0])
         case "brief" | "return" if arrays:
             raise ValueError("a step between questions carries no numbers")
         case "brief":
             data, table = _table(head, pieces)
-            return Brief(turn, _name(head["step"]), data, table)
+            return Brief(round_, _name(head["step"]), data, table)
         case "return":
             data, table = _table(head, pieces[1:])
-            return Return(turn, _name(head["step"]), data, table, pieces[0])
+            return Return(round_, _name(head["step"]), data, table, pieces[0])
         case "ask":
-            return Ask(turn, Question(_whole(head["step"]), arrays, _stage(head)), _names(head["without"]))
+            return Ask(round_, Question(_whole(head["step"]), arrays, _stage(head)), _names(head["without"]))
         case "give":
             if not isinstance(head["half"], bool):
                 raise ValueError("half must be true or false")
-            return Give(turn, arrays, _names(head["missing"]), head["half"])
+            return Give(round_, arrays, _names(head["missing"]), head["half"])
         case "done":
-            return Done(turn, arrays)
+            return Done(round_, arrays)
         case _:
             if arrays:
                 raise ValueError("a decline carries no numbers")
-            return Decline(turn)
+            return Decline(round_)
 
 
 def _between_peers(
-    head: dict[str, Any], turn: int, arrays: tuple[NDArray[Any], ...], pieces: list[bytes]
-) -> Pass | Again | Here | Leave | Card:
+    head: dict[str, Any], round_: int, arrays: tuple[NDArray[Any], ...], pieces: list[bytes]
+) -> Pass | Again | Here | Leave | PeerKey:
     kind = head["kind"]
     if len(arrays) != (kind == "pass") or len(pieces) != {"here": 0, "card": 3}.get(kind, 1):
-        raise ValueError("it carries other things than mail of its kind does")
+        raise ValueError("it carries other things than messages of its kind does")
     match kind:
         case "pass":
             if arrays[0].ndim != 1:
                 raise ValueError("what is passed on is one row of numbers")
             step, without, base = _whole(head["step"]), _names(head["without"]), _whole(head["base"])
-            return Pass(turn, step, arrays[0], _stage(head), without, pieces[0], base)
+            return Pass(round_, step, arrays[0], _stage(head), without, pieces[0], base)
         case "again":
-            return Again(turn, _whole(head["step"]), _names(head["without"]), pieces[0], _whole(head["base"]))
+            return Again(round_, _whole(head["step"]), _names(head["without"]), pieces[0], _whole(head["base"]))
         case "leave":
-            return Leave(turn, _names(head["gone"]), pieces[0])
+            return Leave(round_, _names(head["gone"]), pieces[0])
         case "card":
             if not isinstance(head["again"], bool):
                 raise ValueError("again must be true or false")
             origin, target = _name(head["origin"]), _name(head["target"])
-            return Card(turn, origin, target, pieces[0], pieces[1], pieces[2], head["again"])
+            return PeerKey(round_, origin, target, pieces[0], pieces[1], pieces[2], head["again"])
         case _:
-            return Here(turn)
+            return Here(round_)
 
 
 def _stage(head: dict[str, Any]) -> str:

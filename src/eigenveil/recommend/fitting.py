@@ -43,7 +43,7 @@ def default_delta(protected: int) -> float:
 
 
 def _rounded_down(number: float) -> float:
-    """The first two digits of a positive number: a promise that can be read, and is no weaker.
+    """The first two digits of a positive number: a guarantee that can be read, and is no weaker.
 
     >>> _rounded_down(1 / 15), _rounded_down(1e-6)
     (0.066, 1e-06)
@@ -61,9 +61,9 @@ def directions(plan: ItemPlan, terms: ItemTerms, begin: Array) -> Callable[[Hist
         return partial(CovarianceSum, neighbours=near)
     start = orthonormal(begin)
     if plan.method == "krylov":
-        turns = plan.turns
+        rounds = plan.rounds
         return partial(
-            KrylovSum, neighbours=near, begin=start, turns=turns, rank=rank, tolerance=_TOLERANCE, shares=shares
+            KrylovSum, neighbours=near, begin=start, rounds=rounds, rank=rank, tolerance=_TOLERANCE, shares=shares
         )
     return partial(
         KeptProducts,

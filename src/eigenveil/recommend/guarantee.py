@@ -1,4 +1,4 @@
-"""What a private recommender promises, as facts."""
+"""What a private recommender guarantees, as facts."""
 
 from eigenveil.estimators.federated.guarantee import charged, seen_by_hub
 from eigenveil.estimators.federated.parties import Parties
@@ -6,10 +6,10 @@ from eigenveil.privacy import Guarantee, GuaranteeFacts, Neighbours
 from eigenveil.privacy.facts import NO_PRIVACY, OneHolder, User, UserHistories, items_released
 from eigenveil.recommend.item_fit import FoundItems, ItemStudy
 
-__all__ = ["recommender_promise"]
+__all__ = ["recommender_guarantee"]
 
 
-def recommender_promise(parties: Parties, found: FoundItems, *, given_degrees: bool) -> Guarantee:
+def recommender_guarantee(parties: Parties, found: FoundItems, *, given_degrees: bool) -> Guarantee:
     """The guarantee of a finished fit, from what its ledgers say. `given_degrees` says that the caller gave item degrees."""
     request, study = parties.request, parties.study
     assert isinstance(study, ItemStudy)

@@ -162,7 +162,7 @@ def checked_interactions(R: Any, *, name: str = "R") -> sp.csr_array:
             require(bool(np.isfinite(values).all()), f"{name} must have no NaN, infinite or missing entries")
             raise ValueError(
                 f"{name} must be binary: 1 where the user has the item and 0 elsewhere; "
-                "turn ratings into interactions with `Interactions.from_ratings(R, at_least=...)`"
+                "round ratings into interactions with `Interactions.from_ratings(R, at_least=...)`"
             )
         return ones
 

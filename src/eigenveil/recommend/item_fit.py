@@ -66,7 +66,7 @@ class ItemStudy(WholeFit[ItemState, Array, FoundItems]):
     makes them one over the root of the released degrees, rows are weighted (`Histories`). With `claimed` false nothing is
     claimed, as where there is no noise.
 
-    `releases` are the components' shares, turns and numbers in one turn; `multiplier`, `grid` and `rounding` are those of a
+    `releases` are the components' shares, rounds and numbers in one round; `multiplier`, `grid` and `rounding` are those of a
     `Setting`. Proof: each stage's own task says what it is sensitive to, for whatever columns and weights are asked for, and
     portions of mu^2 add up to one.
     """
@@ -194,7 +194,7 @@ class ItemStudy(WholeFit[ItemState, Array, FoundItems]):
         return self._directions(state.columns, state.weights).estimate(state.inner)
 
     def sampled(self, question: Question) -> bool:
-        """Never: every site's users count in every turn."""
+        """Never: every site's users count in every round."""
         return False
 
     def without(self, state: ItemState) -> ItemState | None:
@@ -203,10 +203,10 @@ class ItemStudy(WholeFit[ItemState, Array, FoundItems]):
 
     def extent(self) -> Extent:
         """The degrees and the components."""
-        shares, turns, size = self.releases
+        shares, rounds, size = self.releases
         asked = self.degrees_share > 0
         each = [(1 - self.degrees_share) * share for share in shares] + ([self.degrees_share] if asked else [])
-        return Extent(turns + asked, max(size, asked * self.dim), min(each))
+        return Extent(rounds + asked, max(size, asked * self.dim), min(each))
 
     def with_noise(self, multiplier: float) -> "ItemStudy":
         """The same fit, where the noise is known to be of this size."""

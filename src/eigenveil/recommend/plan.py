@@ -24,13 +24,13 @@ Mechanisms = Literal["auto", "covariance", "power"]
 # Of the budget, what item degrees get where they are released: more where they decide which items are used.
 _DEGREES_SHARE, _CHOICE_SHARE = 0.05, 0.1
 # Noisy products, all of which are kept: how many, and how their shares grow. Where rows are capped the block is narrow.
-_TURNS, _CAPPED_TURNS, _KEPT_GROWTH, _WIDER = 4, 8, 1.3, 2
+_ROUNDS, _CAPPED_ROUNDS, _KEPT_GROWTH, _WIDER = 4, 8, 1.3, 2
 # Rows of a basis are capped where there are so many items to a direction.
 _ENOUGH: Final = 20
 # Where all pairs would not do, capped products are taken if their noise is less than this part of that on pairs.
 _QUIETER: Final = 0.6
 # Without noise: the most products, of which few are needed.
-_EXACT_TURNS: Final = 60
+_EXACT_ROUNDS: Final = 60
 # How many items a user has, where the caller does not say, for the guess at what to expect alone.
 ASSUMED_HISTORY: Final = 40
 # The leading eigenvalue of the item-item matrix is about this many times users * history / items, and at most half of all.
@@ -79,7 +79,7 @@ class ItemTerms:
 class Outcome:
     """What to expect of the answer: the share of the filter that is found, if eigenvalues are as guessed and if they are twice
     that; the share of what lies beyond the first direction, which is little more than popularity; and how many directions stand
-    above the noise. A guess from public numbers, and no promise."""
+    above the noise. A guess from public numbers, and no guarantee."""
 
     share: float
     at_best: float
@@ -114,7 +114,7 @@ class Change:
 @final
 @dataclass(frozen=True, slots=True)
 class ItemPlan:
-    """What was decided and why: the method with its `width`, `shares` and `turns`, the share of the budget for item degrees, and
+    """What was decided and why: the method with its `width`, `shares` and `rounds`, the share of the budget for item degrees, and
     what to expect, None where nobody can say. Rows of bases are capped at `longest`."""
 
     method: Literal["covariance", "power", "krylov"]
@@ -127,7 +127,7 @@ class ItemPlan:
     advice: tuple[Change, ...] = ()
 
     @property
-    def turns(self) -> int:
+    def rounds(self) -> int:
         """How often the components ask."""
         return len(self.shares)
 
@@ -141,8 +141,8 @@ class ItemPlan:
 
     def for_sites(self) -> SitesPlan:
         """The plan as carriers of sites know it."""
-        steps = () if self.method == "covariance" else constant_steps(1, self.turns)
-        return SitesPlan(self.method, self.width, self.turns, self.shares, steps, 0.0, self.reason)
+        steps = () if self.method == "covariance" else constant_steps(1, self.rounds)
+        return SitesPlan(self.method, self.width, self.rounds, self.shares, steps, 0.0, self.reason)
 
 
 def plan_items(terms: ItemTerms) -> ItemPlan:
@@ -190,11 +190,11 @@ def _by(terms: ItemTerms, method: Literal["covariance", "power", "krylov"], reas
     width, shares, longest = terms.rank, geometric_shares(1, growth=1.0), math.inf
     if method == "krylov":
         width = min(terms.kept, terms.rank + 5)
-        shares = geometric_shares(_EXACT_TURNS, growth=1.0)
+        shares = geometric_shares(_EXACT_ROUNDS, growth=1.0)
     if method == "power":
         capped = terms.neighbours is Neighbours.INTERACTION and terms.kept >= _ENOUGH * terms.rank
         width = min(terms.kept, terms.rank if capped else _WIDER * terms.rank)
-        shares = geometric_shares(_CAPPED_TURNS if capped else _TURNS, growth=_KEPT_GROWTH)
+        shares = geometric_shares(_CAPPED_ROUNDS if capped else _ROUNDS, growth=_KEPT_GROWTH)
         longest = math.sqrt(width / terms.kept) if capped else math.inf
     part = (_CHOICE_SHARE if terms.chosen else _DEGREES_SHARE) if terms.degrees or terms.chosen else 0.0
     plan = ItemPlan(method, width, shares, part, None, reason, longest)
@@ -273,4 +273,4 @@ def _advice(terms: ItemTerms) -> Iterator[Change]:
         yield Change("{n_components=}", {"n_components": 8})
     other = replace(terms, neighbours=Neighbours.INTERACTION)
     if not terms.fixed and terms.neighbours is not other.neighbours and fair(other):
-        yield Change("{unit=}, a weaker promise: one interaction of a user and not all of them", {"unit": "item"})
+        yield Change("{unit=}, a weaker guarantee: one interaction of a user and not all of them", {"unit": "item"})

@@ -111,7 +111,7 @@ def _read_matrix(path: Path, at_least: float | None, items: tuple[str, ...] | No
 
 @contextmanager
 def _reading(path: Path, value: str | None) -> Iterator[None]:
-    """Turn what pyarrow raises into a `ValueError` without its cause, whose message quotes the data."""
+    """Round what pyarrow raises into a `ValueError` without its cause, whose message quotes the data."""
     import pyarrow as pa
 
     try:

@@ -29,7 +29,7 @@ from eigenveil.privacy import Budget, Neighbours
 from eigenveil.protocols import Terms
 from eigenveil.recommend.fitting import default_delta, directions, require_room
 from eigenveil.recommend.given import degrees_of, items_of, read_histories
-from eigenveil.recommend.guarantee import recommender_promise
+from eigenveil.recommend.guarantee import recommender_guarantee
 from eigenveil.recommend.item_fit import FoundItems, ItemStudy
 from eigenveil.recommend.item_space import ItemSpace
 from eigenveil.recommend.plan import ASSUMED_HISTORY, ItemPlan, ItemTerms, plan_items
@@ -98,7 +98,7 @@ class PrivateRecommender(RecommenderParams, BaseEstimator):
         Go on where the budget is expected to give little but noise, which is refused otherwise. raise refuses, before
         anything is spent, and warn goes on.
     faults : Faults or None, default None: everything is carried
-        What a simulated network does to mail.
+        What a simulated network does to messages.
 
     Attributes
     ----------
@@ -107,7 +107,7 @@ class PrivateRecommender(RecommenderParams, BaseEstimator):
     columns_, item_degrees_, items_ : arrays (c,), (c,) or None, tuple or None
         The numbers of the items in use; their degrees as public or released; the names of all d items.
     guarantee_, space_, plan_ : Guarantee, ItemSpace, ItemPlan
-        The promise; all that a device needs to recommend, with `save` and `load`; what was decided and what to expect.
+        The guarantee; all that a device needs to recommend, with `save` and `load`; what was decided and what to expect.
     transcript_, ledgers_, refused_, unfinished_
         As in `FederatedPCA`.
 
@@ -123,7 +123,7 @@ class PrivateRecommender(RecommenderParams, BaseEstimator):
     """
 
     faults: Faults | None = param(
-        "What a simulated network does to mail.",
+        "What a simulated network does to messages.",
         default=None,
         check=instance_of(Faults, "an eigenveil.runtimes.Faults"),
         unset="everything is carried",
@@ -145,7 +145,7 @@ class PrivateRecommender(RecommenderParams, BaseEstimator):
         except ProtocolError as error:
             federation.require_sound_sites()
             if isinstance(error, QuorumLost):
-                # It says that turns can be resumed, which a recommender's cannot.
+                # It says that rounds can be resumed, which a recommender's cannot.
                 error.args = (f"{error.happened}. A new fit pays anew; see unfinished_",)
             raise
         finally:
@@ -206,7 +206,7 @@ class PrivateRecommender(RecommenderParams, BaseEstimator):
                 rank=terms.rank,
                 releases=(
                     plan.shares,
-                    plan.turns,
+                    plan.rounds,
                     kept * (kept + 1) // 2 if plan.method == "covariance" else kept * plan.width,
                 ),
                 multiplier=setting.multiplier,
@@ -320,7 +320,7 @@ class PrivateRecommender(RecommenderParams, BaseEstimator):
         if isinstance(self.item_degrees, str):
             degrees = found.degrees
         self.plan_ = fit.plan
-        self.guarantee_ = recommender_promise(federation.parties, found, given_degrees=fit.degrees is not None)
+        self.guarantee_ = recommender_guarantee(federation.parties, found, given_degrees=fit.degrees is not None)
         self.space_ = ItemSpace(
             components=found.subspace.basis.T,
             values=found.subspace.values,

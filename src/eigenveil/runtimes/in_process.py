@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from eigenveil.errors import ProtocolError
-from eigenveil.protocols import Ask, Brief, Done, Envelope, Hub, Message, Party
+from eigenveil.protocols import Ask, Brief, Done, Message, Hub, Body, Party
 from eigenveil.protocols.wire import size
 from eigenveil.runtimes.post import Faults, Post, Refusal
 
@@ -17,7 +17,7 @@ __all__ = ["InProcess", "Traffic"]
 @final
 @dataclass(slots=True)
 class Traffic:
-    """Bytes of one turn on all links together: questions `down`, answers `up`. Changes in place."""
+    """Bytes of one round on all links together: questions `down`, answers `up`. Changes in place."""
 
     down: int = 0
     up: int = 0
@@ -46,12 +46,12 @@ class InProcess:
         self.hub = hub
         self.parties: dict[str, Party] = {hub.name: hub} | {party.name: party for party in others}
         self.traffic: defaultdict[int, Traffic] = defaultdict(Traffic)
-        self._measured: tuple[Message | None, int] = (None, 0)
+        self._measured: tuple[Body | None, int] = (None, 0)
         self.post = Post(self.parties, faults=faults, seed=seed, latest_first=True, counted=self._count_bytes)
 
     @property
     def refused(self) -> list[Refusal]:
-        """Mail that was refused so far."""
+        """Messages that were refused so far."""
         return self.post.refused
 
     def run(self, *, resume: bool = False, anew: bool = False) -> Any:
@@ -77,12 +77,12 @@ class InProcess:
             self.post.step()
         return self.hub.result
 
-    def _count_bytes(self, mail: Envelope) -> None:
-        turn = self.traffic[mail.body.turn]
-        if isinstance(mail.body, Ask | Done | Brief):
-            if self._measured[0] is not mail.body:
+    def _count_bytes(self, message: Message) -> None:
+        round_ = self.traffic[message.body.round]
+        if isinstance(message.body, Ask | Done | Brief):
+            if self._measured[0] is not message.body:
                 # One question goes to many, and only the names on it differ.
-                self._measured = (mail.body, size(Envelope("", "", mail.body)))
-            turn.down += self._measured[1] + len(json.dumps(mail.sender)) + len(json.dumps(mail.receiver)) - 4
+                self._measured = (message.body, size(Message("", "", message.body)))
+            round_.down += self._measured[1] + len(json.dumps(message.sender)) + len(json.dumps(message.receiver)) - 4
         else:
-            turn.up += size(mail)
+            round_.up += size(message)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import final
 
 from eigenveil.errors import PeersLost, ProtocolError, require
-from eigenveil.protocols import Envelope, Message, Party
+from eigenveil.protocols import Message, Body, Party
 from eigenveil.protocols.gossip import Peer
 from eigenveil.protocols.wire import size
 from eigenveil.runtimes.post import Faults, Post, Refusal
@@ -37,17 +37,17 @@ class Meeting:
             require(peer.name not in self.peers, f"two peers are called {peer.name!r}")
             self.peers[peer.name] = peer
         self.sent: defaultdict[str, int] = defaultdict(int)
-        self.by_turn: defaultdict[int, int] = defaultdict(int)
+        self.by_round: defaultdict[int, int] = defaultdict(int)
         # In the order in which they stopped.
         self.errors: dict[str, Exception] = {}
         self._at_work: set[str] = set()
-        self._measured: tuple[Message | None, int] = (None, 0)
+        self._measured: tuple[Body | None, int] = (None, 0)
         parties: dict[str, Party] = dict(self.peers)
         self.post = Post(parties, faults=faults, seed=seed, latest_first=False, counted=self._count_bytes)
 
     @property
     def refused(self) -> list[Refusal]:
-        """Mail that was refused so far."""
+        """Messages that were refused so far."""
         return self.post.refused
 
     def run(self) -> list[Peer]:
@@ -69,7 +69,7 @@ class Meeting:
         for error in self.errors.values():
             raise error
         stopped = tuple(name for name in self.peers if not self.post.alive(name))
-        raise PeersLost(stopped, turn=0, why="nobody is left")
+        raise PeersLost(stopped, round_=0, why="nobody is left")
 
     def _look(self, name: str) -> None:
         peer = self.peers[name]
@@ -80,10 +80,10 @@ class Meeting:
         else:
             self._at_work.add(name)
 
-    def _count_bytes(self, mail: Envelope) -> None:
-        if self._measured[0] is not mail.body:
+    def _count_bytes(self, message: Message) -> None:
+        if self._measured[0] is not message.body:
             # The same numbers go to all neighbours, and only the names on them differ.
-            self._measured = (mail.body, size(Envelope("", "", mail.body)))
-        length = self._measured[1] + len(json.dumps(mail.sender)) + len(json.dumps(mail.receiver)) - 4
-        self.sent[mail.sender] += length
-        self.by_turn[mail.body.turn] += length
+            self._measured = (message.body, size(Message("", "", message.body)))
+        length = self._measured[1] + len(json.dumps(message.sender)) + len(json.dumps(message.receiver)) - 4
+        self.sent[message.sender] += length
+        self.by_round[message.body.round] += length

@@ -1,6 +1,6 @@
-"""`Post`: carries mail between parties in one process, on a clock of its own, through whatever faults it is told of.
+"""`Post`: carries messages between parties in one process, on a clock of its own, through whatever faults it is told of.
 
-Without faults mail is carried at once. With faults a seed decides what is lost, repeated, late and out of order, and who stops;
+Without faults messages are carried at once. With faults a seed decides what is lost, repeated, late and out of order, and who stops;
 the same seed gives the same run. `InProcess` and `Meeting` run on it.
 """
 
@@ -13,7 +13,7 @@ from typing import final
 import numpy as np
 
 from eigenveil.errors import PeerError, require, require_param
-from eigenveil.protocols import Envelope, Party
+from eigenveil.protocols import Message, Party
 
 __all__ = ["Faults", "Post", "Refusal"]
 
@@ -21,16 +21,16 @@ __all__ = ["Faults", "Post", "Refusal"]
 @final
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """What the network does to each envelope: `loss` and `duplicate` are chances, `delay` the longest time on the way, so that
-    mail overtakes other mail. `dies` says after how many envelopes a party stops for good. `meddle` may change what a party
-    sends: it gets the envelope and returns what goes out in its place.
+    """What the network does to each message: `loss` and `duplicate` are chances, `delay` the longest time on the way, so that
+    messages overtake other messages. `dies` says after how many messages a party stops for good. `meddle` may change what a party
+    sends: it gets the message and returns what goes out in its place.
     """
 
     loss: float = 0.0
     duplicate: float = 0.0
     delay: float = 0.0
     dies: Mapping[str, int] = field(default_factory=dict)
-    meddle: Callable[[Envelope], Iterable[Envelope]] | None = None
+    meddle: Callable[[Message], Iterable[Message]] | None = None
 
     def __post_init__(self) -> None:
         for name in ("loss", "duplicate"):
@@ -42,7 +42,7 @@ class Faults:
 @final
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Mail that a party refused: who refused it, who had sent it, and why."""
+    """Messages that a party refused: who refused it, who had sent it, and why."""
 
     by: str
     peer: str
@@ -51,9 +51,9 @@ class Refusal:
 
 @final
 class Post:
-    """The mail between `parties`. Changes in place. `counted` is told of each envelope that a party sends.
+    """The messages between `parties`. Changes in place. `counted` is told of each message that a party sends.
 
-    Without faults the mail that was sent last is carried first if `latest_first`, otherwise in the order in which it was sent.
+    Without faults the messages that were sent last is carried first if `latest_first`, otherwise in the order in which it was sent.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Post:
         faults: Faults | None,
         seed: int | None,
         latest_first: bool,
-        counted: Callable[[Envelope], None],
+        counted: Callable[[Message], None],
     ) -> None:
         unknown = [] if faults is None else [name for name in faults.dies if name not in parties]
         require(not unknown, f"faults say when {', '.join(unknown)} dies, and there is no such party")
@@ -75,8 +75,8 @@ class Post:
         self._rng = np.random.default_rng(seed)
         self._got: defaultdict[str, int] = defaultdict(int)
         self._count = 0
-        self._bag: deque[Envelope] = deque()
-        self._heap: list[tuple[float, int, Envelope | tuple[str, int]]] = []
+        self._bag: deque[Message] = deque()
+        self._heap: list[tuple[float, int, Message | tuple[str, int]]] = []
         self._timers: dict[str, int] = {}
 
     def clear(self) -> None:
@@ -92,20 +92,20 @@ class Post:
         """Whether a party has not stopped."""
         return self._faults is None or self._got[name] < self._faults.dies.get(name, 1 << 60)
 
-    def send(self, sender: str, mails: list[Envelope]) -> None:
+    def send(self, sender: str, messages: list[Message]) -> None:
         """Put what a party says on its way."""
-        for mail in mails:
-            self._counted(mail)
+        for message in messages:
+            self._counted(message)
         faults = self._faults
         if faults is None:
             # Last in, first out: an answer is taken before the next question is carried, so that few are held at once.
-            self._bag.extend(reversed(mails) if self._latest_first else mails)
+            self._bag.extend(reversed(messages) if self._latest_first else messages)
             return
-        for mail in mails:
-            for changed in [mail] if faults.meddle is None else faults.meddle(mail):
+        for message in messages:
+            for changed in [message] if faults.meddle is None else faults.meddle(message):
                 if changed.sender != sender:
-                    # Whoever carries mail knows where it comes from.
-                    self.refused.append(Refusal("network", sender, f"sent mail in the name of {changed.sender}"))
+                    # Whoever carries messages knows where it comes from.
+                    self.refused.append(Refusal("network", sender, f"sent messages in the name of {changed.sender}"))
                     continue
                 copies = 1 + int(self._rng.random() < faults.duplicate)
                 for _ in range(copies):
@@ -122,14 +122,14 @@ class Post:
         heapq.heappush(self._heap, (self.now + waiting.seconds, self._next(), (party.name, waiting.number)))
 
     def step(self) -> bool:
-        """Carry one envelope, or let a clock run out. False: nothing is on its way, and nobody waits for anything."""
+        """Carry one message, or let a clock run out. False: nothing is on its way, and nobody waits for anything."""
         if self._bag:
             self._deliver(self._bag.pop() if self._latest_first else self._bag.popleft())
             return True
         if not self._heap:
             return self._wake()
         self.now, _, event = heapq.heappop(self._heap)
-        if isinstance(event, Envelope):
+        if isinstance(event, Message):
             self._deliver(event)
             return True
         name, number = event
@@ -149,18 +149,18 @@ class Post:
                 heapq.heappush(self._heap, (self.now + wait.seconds, self._next(), (name, wait.number)))
         return bool(self._heap)
 
-    def _deliver(self, mail: Envelope) -> None:
-        party = self.parties.get(mail.receiver)
-        if party is None or not self.alive(mail.receiver):
+    def _deliver(self, message: Message) -> None:
+        party = self.parties.get(message.receiver)
+        if party is None or not self.alive(message.receiver):
             return
-        self._got[mail.receiver] += 1
-        self.last = mail.receiver
+        self._got[message.receiver] += 1
+        self.last = message.receiver
         try:
-            answers = party.receive(mail)
+            answers = party.receive(message)
         except PeerError as error:
-            self.refused.append(Refusal(mail.receiver, error.peer, error.why))
+            self.refused.append(Refusal(message.receiver, error.peer, error.why))
             return
-        self.send(mail.receiver, answers)
+        self.send(message.receiver, answers)
         self.watch(party)
 
     def _next(self) -> int:

@@ -1,6 +1,6 @@
 """`Task`: what is computed, written once and carried by anything; and `SumTask`, whose parts are simply added.
 
-A task's state is the public transcript, and a `Question` what sites are told of it in one turn. Rows never leave `work`,
+A task's state is the public transcript, and a `Question` what sites are told of it in one round. Rows never leave `work`,
 and what leaves goes through the mechanism that the carrier hands in. A `SumTask` can also be carried under masks and by
 gossip, which know only how to add. Both sides check what comes from elsewhere: a site its question, a hub its parts.
 """
@@ -30,7 +30,7 @@ _LARGEST = 1e150
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Question:
-    """What every site is asked in one turn: which `step` of the task, counted from zero, of which `stage`, and public arrays."""
+    """What every site is asked in one round: which `step` of the task, counted from zero, of which `stage`, and public arrays."""
 
     step: int = 0
     arrays: tuple[Array, ...] = ()
@@ -44,15 +44,15 @@ class Question:
 
 
 class Task(ABC, Generic[State, Part, Result]):
-    """A computation in turns: each site works on a question, parts are combined, the state advances."""
+    """A computation in rounds: each site works on a question, parts are combined, the state advances."""
 
     @abstractmethod
     def start(self) -> State:
-        """The state before the first turn."""
+        """The state before the first round."""
 
     @abstractmethod
     def ask(self, state: State) -> Question:
-        """What sites are told this turn."""
+        """What sites are told this round."""
 
     @abstractmethod
     def require_question(self, question: Question) -> None:
@@ -60,7 +60,7 @@ class Task(ABC, Generic[State, Part, Result]):
 
     @abstractmethod
     def work(self, question: Question, rows: Rows, mechanism: Mechanism) -> Part:
-        """One site's part of this turn, released through `mechanism`."""
+        """One site's part of this round, released through `mechanism`."""
 
     @abstractmethod
     def combine(self, left: Part, right: Part) -> Part:
@@ -68,14 +68,14 @@ class Task(ABC, Generic[State, Part, Result]):
 
     @abstractmethod
     def advance(self, state: State, total: Part, mechanism: Mechanism, *, stretch: float = 1.0) -> State:
-        """The state after this turn, `total` having been released through `mechanism` (exact if the sites added noise).
+        """The state after this round, `total` having been released through `mechanism` (exact if the sites added noise).
 
         `stretch` says how many times as far as by one plain part the total can be moved by one person.
         """
 
     @abstractmethod
     def result(self, state: State) -> Result | None:
-        """The answer, or None while turns remain."""
+        """The answer, or None while rounds remain."""
 
     @abstractmethod
     def arrays(self, part: Part) -> tuple[Array, ...]:
@@ -96,7 +96,7 @@ class Task(ABC, Generic[State, Part, Result]):
     def weighted(self, part: Part, weight: float) -> Part:
         """A part that counts `weight` times."""
         raise ValueError(
-            f"parts of {type(self).__name__} cannot be weighted, so every site must take part in every turn"
+            f"parts of {type(self).__name__} cannot be weighted, so every site must take part in every round"
         )
 
     def estimate(self, state: State) -> Subspace | None:
@@ -104,7 +104,7 @@ class Task(ABC, Generic[State, Part, Result]):
         return None
 
     def spread(self, state: State) -> float | None:
-        """How far apart the sites were in the last turn, where that is public (FedPower's rho_t)."""
+        """How far apart the sites were in the last round, where that is public (FedPower's rho_t)."""
         return None
 
     def tied(self, state: State) -> bool | None:
@@ -112,15 +112,15 @@ class Task(ABC, Generic[State, Part, Result]):
         return None
 
     def at_rest(self, state: State) -> bool | None:
-        """Whether more turns would change the answer by no more than was asked for; None where nothing was asked."""
+        """Whether more rounds would change the answer by no more than was asked for; None where nothing was asked."""
         return None
 
     def counted(self, state: State, sites: tuple[str, ...]) -> State:
-        """The state of a turn for which these `sites` gave their parts, before it advances."""
+        """The state of a round for which these `sites` gave their parts, before it advances."""
         return state
 
     def sampled(self, question: Question) -> bool:
-        """Whether the turn may do with some of the sites, where only some are drawn."""
+        """Whether the round may do with some of the sites, where only some are drawn."""
         return True
 
     def without(self, state: State) -> State | None:
@@ -128,11 +128,11 @@ class Task(ABC, Generic[State, Part, Result]):
         return None
 
     def halved(self, question: Question) -> bool:
-        """Whether parts of this turn are symmetric matrices, so that half of each need not be sent."""
+        """Whether parts of this round are symmetric matrices, so that half of each need not be sent."""
         return False
 
     def as_sum(self, question: Question) -> "tuple[SumTask[Any, Any], Question, float]":
-        """The task whose parts are added up in this turn, what it is asked, and the fraction of mu^2 that it has.
+        """The task whose parts are added up in this round, what it is asked, and the fraction of mu^2 that it has.
 
         For carriers that can only add. A `ValueError` where parts are not sums.
         """
@@ -146,17 +146,17 @@ class Task(ABC, Generic[State, Part, Result]):
 class SumTask(Task[State, Array, Result]):
     """A task whose parts are arrays to be added, each with one sensitivity that depends on the question alone.
 
-    Subclasses say what a site's private array is (`private`), how one turn is labelled and paid for (`label`, `share`),
+    Subclasses say what a site's private array is (`private`), how one round is labelled and paid for (`label`, `share`),
     and how the released total moves the state on (`update`). Where the noise stands is then no concern of theirs.
     """
 
     @abstractmethod
     def private(self, question: Question, rows: Rows) -> Bounded:
-        """What the rows contribute this turn, with its sensitivity."""
+        """What the rows contribute this round, with its sensitivity."""
 
     @abstractmethod
     def sensitivity(self, question: Question) -> float:
-        """How far one person can move the sum of all parts this turn: the same as for one site, where each person is at one."""
+        """How far one person can move the sum of all parts this round: the same as for one site, where each person is at one."""
 
     @abstractmethod
     def shape(self, question: Question) -> tuple[int, ...]:
@@ -164,15 +164,15 @@ class SumTask(Task[State, Array, Result]):
 
     @abstractmethod
     def label(self, question: Question) -> str:
-        """What the ledger calls this turn's release."""
+        """What the ledger calls this round's release."""
 
     @abstractmethod
     def share(self, question: Question) -> float:
-        """This turn's share of the mechanism's mu^2."""
+        """This round's share of the mechanism's mu^2."""
 
     @abstractmethod
     def update(self, state: State, released: Array) -> State:
-        """The state after the released total of this turn."""
+        """The state after the released total of this round."""
 
     @property
     def symmetric(self) -> bool:
@@ -196,7 +196,7 @@ class SumTask(Task[State, Array, Result]):
         return np.add(left, right)
 
     def gridded(self, question: Question, part: Array, *, parts: int) -> Array:
-        """Entries rounded to the grid of this turn's sensitivity."""
+        """Entries rounded to the grid of this round's sensitivity."""
         return on_grid(part, self.sensitivity(question), parts=parts)
 
     def weighted(self, part: Array, weight: float) -> Array:

@@ -56,7 +56,7 @@ class CovarianceSum(SumTask[Array | None, Array]):
         return "covariance"
 
     def share(self, question: Question) -> float:
-        """The only turn takes it all."""
+        """The only round takes it all."""
         return 1.0
 
     @property
@@ -69,5 +69,5 @@ class CovarianceSum(SumTask[Array | None, Array]):
         return released
 
     def result(self, state: Array | None) -> Array | None:
-        """There after one turn."""
+        """There after one round."""
         return state

@@ -42,12 +42,12 @@ class KeptState:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class KeptProducts(ProductTask[KeptState]):
-    """Turns of Y = G X + noise, one per share, from the orthonormal `begin`, (d, p), for the `rank` leading directions.
+    """Rounds of Y = G X + noise, one per share, from the orthonormal `begin`, (d, p), for the `rank` leading directions.
 
     X becomes the Ritz vectors of the last product, and the answer those of `ritz_of_all`. With a `tolerance` it
-    stops when that has turned by no more than so much, as a sine, since the turn before: released numbers only.
+    stops when that has turned by no more than so much, as a sine, since the round before: released numbers only.
 
-    `name` is what the ledger calls a turn. `told` says that what the products say so far is wanted after every turn, and not in
+    `name` is what the ledger calls a round. `told` says that what the products say so far is wanted after every round, and not in
     the end alone, which is faster.
 
     Rows of X that are longer than `longest` are scaled down to it before X is asked about. X is public, and still no direction
@@ -74,7 +74,7 @@ class KeptProducts(ProductTask[KeptState]):
 
     def __post_init__(self) -> None:
         require(self.longest > 0, f"longest must be positive, got {self.longest}")
-        require(self.told or self.tolerance == 0, "tolerance needs what the products say after every turn")
+        require(self.told or self.tolerance == 0, "tolerance needs what the products say after every round")
         require_contraction(self.begin, dim=self.domain.dim)
         width = self.begin.shape[1]
         require(1 <= self.rank <= width, f"rank must lie in 1..{width}, the width, got {self.rank}")
@@ -94,11 +94,11 @@ class KeptProducts(ProductTask[KeptState]):
         self.require_product(question, steps=len(self.shares), least=width, most=width)
 
     def label(self, question: Question) -> str:
-        """One line per turn."""
+        """One line per round."""
         return f"{self.name} {question.step + 1} of {len(self.shares)}"
 
     def share(self, question: Question) -> float:
-        """This turn's."""
+        """This round's."""
         return self.shares[question.step]
 
     def update(self, state: KeptState, released: Array) -> KeptState:
@@ -113,7 +113,7 @@ class KeptProducts(ProductTask[KeptState]):
         return KeptState(bases, products, following, space, done)
 
     def result(self, state: KeptState) -> Subspace | None:
-        """What all products say, after the last turn."""
+        """What all products say, after the last round."""
         return state.space if state.done else None
 
     def at_rest(self, state: KeptState) -> bool | None:
@@ -152,8 +152,8 @@ def ritz_of_all(
 ) -> Subspace:
     """The `rank` leading directions of the symmetric G that best fits all products Y_t ~ G X_t, (d, p) each, all public.
 
-    G minimises sum_t r_t ||G X_t - Y_t||_F^2 + (c/2) ||G||_F^2, where r_t is the precision of turn t, one over the variance of
-    its noise, over that of the first; `shares` are precisions where all turns are equally sensitive. With
+    G minimises sum_t r_t ||G X_t - Y_t||_F^2 + (c/2) ||G||_F^2, where r_t is the precision of round t, one over the variance of
+    its noise, over that of the first; `shares` are precisions where all rounds are equally sensitive. With
     A = sum r_t X_t X_t^T = U diag(a) U^T and B = sum r_t Y_t X_t^T the gradient vanishes where
     G A + A G + c G = B + B^T: on U an entry is (U^T (B + B^T) U)_ij / (a_i + a_j + c), between U and the rest it is
     that of B over a_j + c, and on the rest, of which nothing is known, zero. For one product and c = 0 that is `ritz`.
@@ -168,10 +168,10 @@ def ritz_of_all(
     ridge = noise / signal if signal > 0 else 0.0
     stack = np.hstack([np.sqrt(r) * basis for r, basis in zip(relative, bases, strict=True)])
     # By way of the small matrix of products: much faster than a decomposition of the tall one, and as exact as need be.
-    weights, turns = np.linalg.eigh(stack.T @ stack)
+    weights, rounds = np.linalg.eigh(stack.T @ stack)
     kept = weights > _REPEATED**2 * weights[-1]
     weights = weights[kept]
-    span = orthonormal(stack @ (turns[:, kept] / np.sqrt(weights)))
+    span = orthonormal(stack @ (rounds[:, kept] / np.sqrt(weights)))
     del stack
     across = np.zeros(span.shape)
     for r, basis, product in zip(relative, bases, products, strict=True):

@@ -1,4 +1,4 @@
-"""`KrylovSum`: the same product per turn as the power method, but the hub forgets none of them.
+"""`KrylovSum`: the same product per round as the power method, but the hub forgets none of them.
 
 The blocks that were multiplied span a Krylov space, and the best directions in all of it (Ritz vectors) come far sooner, and
 without an error floor, than those of the last block. Traffic and sites' work are those of the power method.
@@ -20,7 +20,7 @@ __all__ = ["KrylovState", "KrylovSum", "tie_at"]
 # Relative to the largest Ritz value: below the first a direction of the residual is rounding noise, and below the second the
 # residual of the leading vectors, where values tie and there is no gap to hold it against.
 _DROPPED, _ROUNDING = 1e-12, 1e-13
-# Residuals this small that three turns have not halved will not become smaller.
+# Residuals this small that three rounds have not halved will not become smaller.
 _FLOOR, _IN_VAIN = 1e-11, 3
 # Two values are equal for all we can tell if they differ by no more than this, over themselves or over the largest.
 _TIED, _TOLD_APART = 1e-10, 1e-14
@@ -44,7 +44,7 @@ class KrylovState:
     vectors, in data scale.
     """
 
-    turn: int
+    round: int
     span: Array
     small: Array
     basis: Array
@@ -60,7 +60,7 @@ class KrylovSum(ProductTask[KrylovState]):
     """Block Lanczos with full reorthogonalisation from the orthonormal `begin`, (d, w), for the `rank` <= w leading directions.
 
     Golub and Van Loan (2013), section 10.3.6. `begin` must be random: a start inside an invariant space never leaves it. At most
-    `turns` products; fewer where the span is invariant, where the residual is rounding, and, with a `tolerance`, where residual
+    `rounds` products; fewer where the span is invariant, where the residual is rounding, and, with a `tolerance`, where residual
     over gap, which by Davis and Kahan (1970) estimates the largest sine to the true space, is no larger than that.
     `shares` of the budget are equal unless given.
 
@@ -68,7 +68,7 @@ class KrylovSum(ProductTask[KrylovState]):
     >>> from eigenveil.protocols import run_pooled
     >>> from eigenveil.data.rows import DenseRows
     >>> begin = orthonormal(np.random.default_rng(0).standard_normal((6, 2)))
-    >>> task = KrylovSum(Domain(dim=6, radius=np.inf), Neighbours.ADD_REMOVE, begin, turns=6, rank=1)
+    >>> task = KrylovSum(Domain(dim=6, radius=np.inf), Neighbours.ADD_REMOVE, begin, rounds=6, rank=1)
     >>> run_pooled(task, DenseRows(np.diag([6.0, 5.0, 4.0, 3.0, 2.0, 1.0])), Exact(because="doctest")).values.round(9).tolist()
     [6.0]
     """
@@ -76,7 +76,7 @@ class KrylovSum(ProductTask[KrylovState]):
     domain: Region
     neighbours: Neighbours
     begin: Array
-    turns: int
+    rounds: int
     rank: int
     tolerance: float = 0.0
     shares: tuple[float, ...] = ()
@@ -87,10 +87,10 @@ class KrylovSum(ProductTask[KrylovState]):
         gap = float(np.abs(self.begin.T @ self.begin - np.eye(width)).max())
         require(gap < _ORTHONORMAL, f"begin must be orthonormal, but begin.T @ begin is {gap:.1e} off the identity")
         require(1 <= self.rank <= width, f"rank must lie in 1..{width}, the width, got {self.rank}")
-        require(self.turns >= 1, f"turns must be at least 1, got {self.turns}")
+        require(self.rounds >= 1, f"rounds must be at least 1, got {self.rounds}")
         require(0 <= self.tolerance < 1, f"tolerance must lie in [0, 1), got {self.tolerance}")
         if self.shares:
-            require(len(self.shares) == self.turns, f"{self.turns} turns need as many shares, got {len(self.shares)}")
+            require(len(self.shares) == self.rounds, f"{self.rounds} rounds need as many shares, got {len(self.shares)}")
             require_shares(self.shares)
 
     def start(self) -> KrylovState:
@@ -99,20 +99,20 @@ class KrylovSum(ProductTask[KrylovState]):
 
     def ask(self, state: KrylovState) -> Question:
         """For the product with the next block."""
-        return Question(state.turn, (state.basis,))
+        return Question(state.round, (state.basis,))
 
     def require_question(self, question: Question) -> None:
         """A product with a basis no wider than the first: dependent directions are dropped."""
         width = self.begin.shape[1]
-        self.require_product(question, steps=self.turns, least=1, most=width)
+        self.require_product(question, steps=self.rounds, least=1, most=width)
 
     def label(self, question: Question) -> str:
-        """One line per turn."""
-        return f"krylov product {question.step + 1} of {self.turns}"
+        """One line per round."""
+        return f"krylov product {question.step + 1} of {self.rounds}"
 
     def share(self, question: Question) -> float:
-        """This turn's."""
-        return self.shares[question.step] if self.shares else 1.0 / self.turns
+        """This round's."""
+        return self.shares[question.step] if self.shares else 1.0 / self.rounds
 
     def update(self, state: KrylovState, released: Array) -> KrylovState:
         """One block step: H grows by Q^T Y, what of Y leaves the span becomes the next block, Ritz vectors are taken anew."""
@@ -122,28 +122,28 @@ class KrylovSum(ProductTask[KrylovState]):
         corner = (inner[done:] + inner[done:].T) / 2
         small = np.block([[state.small, inner[:done]], [inner[:done].T, corner]])
         with blas_threads(1):
-            values, turns = np.linalg.eigh(small)
-        values, turns = values[::-1], turns[:, ::-1]
+            values, rounds = np.linalg.eigh(small)
+        values, rounds = values[::-1], rounds[:, ::-1]
         rest: Array = span @ inner
         np.subtract(released, rest, out=rest)
         basis, link = _next_block(span, rest, floor=_DROPPED * float(np.abs(values).max()))
-        leaving = link @ turns[done:, : self.rank]
+        leaving = link @ rounds[done:, : self.rank]
         residual = float(np.linalg.norm(leaving, 2)) if leaving.size else 0.0
         stuck = 2 * residual > state.residual and residual <= _FLOOR * float(values[0])
         return KrylovState(
-            state.turn + 1,
+            state.round + 1,
             span,
             small,
             basis,
             values,
             residual,
-            _data_scale(span, values, turns, rank=self.rank),
+            _data_scale(span, values, rounds, rank=self.rank),
             state.in_vain + 1 if stuck else 0,
         )
 
     def result(self, state: KrylovState) -> Subspace | None:
-        """The leading Ritz vectors once turns are used up or nothing is to be gained from more of them."""
-        over = state.turn == self.turns or state.in_vain >= _IN_VAIN
+        """The leading Ritz vectors once rounds are used up or nothing is to be gained from more of them."""
+        over = state.round == self.rounds or state.in_vain >= _IN_VAIN
         return state.space if over or self.converged(state) else None
 
     def estimate(self, state: KrylovState) -> Subspace | None:
@@ -186,15 +186,15 @@ class KrylovSum(ProductTask[KrylovState]):
         return tie_at(state.values, rank=self.rank)
 
     def without(self, state: KrylovState) -> KrylovState:
-        """A new start, turns counted anew, from the Ritz vectors: H holds products with rows that are no longer there.
+        """A new start, rounds counted anew, from the Ritz vectors: H holds products with rows that are no longer there.
 
         A little of `begin` is mixed in, lest the start lie in what only the lost rows spanned.
         """
         if state.space is None:
             return state
         width = self.begin.shape[1]
-        _, turns = np.linalg.eigh(state.small)
-        return self._starting(orthonormal(state.span @ turns[:, ::-1][:, :width] + _FRESH * self.begin))
+        _, rounds = np.linalg.eigh(state.small)
+        return self._starting(orthonormal(state.span @ rounds[:, ::-1][:, :width] + _FRESH * self.begin))
 
     def _starting(self, basis: Array) -> KrylovState:
         return KrylovState(0, np.empty((self.domain.dim, 0)), np.empty((0, 0)), basis, np.empty(0), np.inf, None)
@@ -221,16 +221,16 @@ def _next_block(span: Array, rest: Array, *, floor: float) -> tuple[Array, Array
         return np.empty((span.shape[0], 0)), np.empty((0, rest.shape[1]))
     frame = orthonormal(rest)
     link: Array = frame.T @ rest
-    turn, sizes, across = np.linalg.svd(link)
+    round_, sizes, across = np.linalg.svd(link)
     kept = min(room, int((sizes > floor).sum()))
     if kept < len(sizes):
-        frame, link = frame @ turn[:, :kept], sizes[:kept, None] * across[:kept]
+        frame, link = frame @ round_[:, :kept], sizes[:kept, None] * across[:kept]
     lean = span.T @ frame
     if np.abs(lean).max(initial=0.0) > _LEAN:
         frame = orthonormal(frame - span @ lean)
     return frame, link
 
 
-def _data_scale(span: Array, values: Array, turns: Array, *, rank: int) -> Subspace:
+def _data_scale(span: Array, values: Array, rounds: Array, *, rank: int) -> Subspace:
     """The leading Ritz vectors, with the roots of their values; zero where noise or rounding made a value negative."""
-    return Subspace(signed(span @ turns[:, :rank]), np.sqrt(np.maximum(values[:rank], 0.0)))
+    return Subspace(signed(span @ rounds[:, :rank]), np.sqrt(np.maximum(values[:rank], 0.0)))

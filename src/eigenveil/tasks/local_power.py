@@ -1,6 +1,6 @@
-"""`LocalPower`: FedPower, several power steps at each site between two turns of talking.
+"""`LocalPower`: FedPower, several power steps at each site between two rounds of talking.
 
-Saves turns where the sites are alike, and stays some way off the answer where they are not. It saves no budget: each local
+Saves rounds where the sites are alike, and stays some way off the answer where they are not. It saves no budget: each local
 step reads the rows, so each is released with noise of its own and charged; all that follows it is post-processing.
 """
 
@@ -49,12 +49,12 @@ class LocalPart:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class LocalState:
-    """The public transcript: turns done, the basis to broadcast, (d, r), and what the last turn gave.
+    """The public transcript: rounds done, the basis to broadcast, (d, r), and what the last round gave.
 
     `movement` is the largest sine between the last two estimates, `spread` the farthest that a site was from the basis.
     """
 
-    turn: int
+    round: int
     basis: Array
     space: Subspace | None = None
     movement: float = math.inf
@@ -66,8 +66,8 @@ class LocalState:
 class LocalPower(Task[LocalState, LocalPart, Subspace]):
     """FedPower with full participation (Guo, Li, Chang, Wang and Zhang, Alg. 2) from the orthonormal `begin`, (d, r).
 
-    Turn t takes `steps`[t] power steps at each site and `shares`[t] of the budget, which its local steps divide equally. Sites
-    turn their last product to the broadcast basis by the orthogonal Procrustes solution (3.2), by signs (3.16) or not at all:
+    Round t takes `steps`[t] power steps at each site and `shares`[t] of the budget, which its local steps divide equally. Sites
+    round their last product to the broadcast basis by the orthogonal Procrustes solution (3.2), by signs (3.16) or not at all:
     to that basis, and not to another site's iterate as printed, because it is public. Products are not averages: sum_i p_i M_i
     is the Gram matrix over the number of rows, and the factor changes no direction.
 
@@ -75,7 +75,7 @@ class LocalPower(Task[LocalState, LocalPart, Subspace]):
     local basis. With more than one local step that is NOT differentially private (the basis has read the rows, and so
     has the noise scale), and never at the level of a person; it exists for comparison.
 
-    Noise at the hub covers one local step per turn (or the published form). With more, what a site sends depends on its rows in
+    Noise at the hub covers one local step per round (or the published form). With more, what a site sends depends on its rows in
     ways that have no useful bound, so a hub whose mechanism adds noise is refused.
 
     >>> from eigenveil.privacy import Exact
@@ -103,10 +103,10 @@ class LocalPower(Task[LocalState, LocalPart, Subspace]):
         require(1 <= self.rank <= width, f"rank must lie in 1..{width}, the width, got {self.rank}")
         require(
             len(self.steps) > 0 and min(self.steps) >= 1,
-            f"every turn needs at least one local step, got {self.steps}",
+            f"every round needs at least one local step, got {self.steps}",
         )
         require(
-            len(self.shares) == len(self.steps), f"{len(self.steps)} turns need as many shares, got {len(self.shares)}"
+            len(self.shares) == len(self.steps), f"{len(self.steps)} rounds need as many shares, got {len(self.shares)}"
         )
         require_shares(self.shares)
         require(self.align in _ALIGNED, f"align must be one of {', '.join(_ALIGNED)}, got {self.align!r}")
@@ -118,7 +118,7 @@ class LocalPower(Task[LocalState, LocalPart, Subspace]):
 
     def ask(self, state: LocalState) -> Question:
         """For local steps from the basis."""
-        return Question(state.turn, (state.basis,))
+        return Question(state.round, (state.basis,))
 
     def require_question(self, question: Question) -> None:
         """A basis of the right shape that does not stretch."""
@@ -142,23 +142,23 @@ class LocalPower(Task[LocalState, LocalPart, Subspace]):
                 product = mechanism.release(private, label=self.label(question, step), share=share / steps)
             # A site without rows has no opinion.
             basis = _orth(product) if product.any() else basis
-        turn = np.eye(basis.shape[1]) if steps == 1 else basis.T @ _ALIGNED[self.align](basis, broadcast)
+        round_ = np.eye(basis.shape[1]) if steps == 1 else basis.T @ _ALIGNED[self.align](basis, broadcast)
         private = self._product(rows, basis)
         if self.published:
-            printed = Bounded(private.value @ turn, float(np.abs(basis).max()))
+            printed = Bounded(private.value @ round_, float(np.abs(basis).max()))
             product = mechanism.release(printed, label=self.label(question), share=share)
         else:
             product = mechanism.release(private, label=self.label(question, steps), share=share / steps)
-            product = product if steps == 1 else product @ turn
+            product = product if steps == 1 else product @ round_
         hidden = self.published and steps > 1
-        return LocalPart(product, math.nan if hidden else float(np.linalg.norm(basis @ turn - broadcast, 2)))
+        return LocalPart(product, math.nan if hidden else float(np.linalg.norm(basis @ round_ - broadcast, 2)))
 
     def combine(self, left: LocalPart, right: LocalPart) -> LocalPart:
         """Products are added; of the spreads the larger counts (3.3)."""
         return LocalPart(np.add(left.product, right.product), float(np.maximum(left.spread, right.spread)))
 
     def gridded(self, question: Question, part: LocalPart, *, parts: int) -> LocalPart:
-        """The product rounded to the grid of this turn's sensitivity."""
+        """The product rounded to the grid of this round's sensitivity."""
         return LocalPart(on_grid(part.product, self.sensitivity(question), parts=parts), part.spread)
 
     def weighted(self, part: LocalPart, weight: float) -> LocalPart:
@@ -166,7 +166,7 @@ class LocalPower(Task[LocalState, LocalPart, Subspace]):
         return LocalPart(np.multiply(part.product, weight), part.spread)
 
     def sensitivity(self, question: Question) -> float:
-        """Of the sum of all products, where each turn is one local step, or by the paper's rule where `published`.
+        """Of the sum of all products, where each round is one local step, or by the paper's rule where `published`.
 
         The paper takes the largest entry of any local basis, which the hub does not know; here it is that of the broadcast one.
         """
@@ -187,23 +187,23 @@ class LocalPower(Task[LocalState, LocalPart, Subspace]):
             private = Bounded(product, stretch * self.sensitivity(question))
             product = mechanism.release(private, label=self.label(question), share=self.share(question))
         basis = _orth(product)
-        turn, values, _ = np.linalg.svd(basis.T @ product)
-        space = Subspace(signed(basis @ turn[:, : self.rank]), np.sqrt(values[: self.rank]))
+        round_, values, _ = np.linalg.svd(basis.T @ product)
+        space = Subspace(signed(basis @ round_[:, : self.rank]), np.sqrt(values[: self.rank]))
         movement = math.inf if state.space is None else float(sines(space.basis, state.space.basis)[0])
         spread = None if math.isnan(total.spread) else total.spread
-        return LocalState(state.turn + 1, basis, space, movement, spread)
+        return LocalState(state.round + 1, basis, space, movement, spread)
 
     def result(self, state: LocalState) -> Subspace | None:
-        """The estimate after the last turn, or once it moves no more than the tolerance."""
+        """The estimate after the last round, or once it moves no more than the tolerance."""
         still = self.tolerance > 0 and state.movement <= self.tolerance
-        return state.space if state.turn == len(self.steps) or still else None
+        return state.space if state.round == len(self.steps) or still else None
 
     def estimate(self, state: LocalState) -> Subspace | None:
         """The leading left singular vectors of the last total, whose singular values stand for eigenvalues."""
         return state.space
 
     def at_rest(self, state: LocalState) -> bool | None:
-        """Whether the last turn moved the estimate by no more than the tolerance."""
+        """Whether the last round moved the estimate by no more than the tolerance."""
         return state.movement <= self.tolerance if self.tolerance > 0 else None
 
     def spread(self, state: LocalState) -> float | None:
@@ -227,43 +227,43 @@ class LocalPower(Task[LocalState, LocalPart, Subspace]):
         return LocalPart(product, spread)
 
     def share(self, question: Question) -> float:
-        """This turn's share of the mechanism's mu^2."""
+        """This round's share of the mechanism's mu^2."""
         return self.shares[question.step]
 
     def label(self, question: Question, step: int | None = None) -> str:
-        """One line per local step; per turn at the hub and as published."""
-        turn, steps = f"fedpower turn {question.step + 1} of {len(self.steps)}", self.steps[question.step]
+        """One line per local step; per round at the hub and as published."""
+        round_, steps = f"fedpower round {question.step + 1} of {len(self.steps)}", self.steps[question.step]
         if self.published:
-            return f"{turn}, as published"
-        return turn if step is None or steps == 1 else f"{turn}, local step {step} of {steps}"
+            return f"{round_}, as published"
+        return round_ if step is None or steps == 1 else f"{round_}, local step {step} of {steps}"
 
     def _product(self, rows: Rows, basis: Array) -> Bounded:
         return bounded_gram_times(rows, basis=basis, domain=self.domain, neighbours=self.neighbours)
 
 
-def constant_steps(steps: int, turns: int) -> tuple[int, ...]:
-    """The same number of local steps in each turn: the synchronous set I_T^p.
+def constant_steps(steps: int, rounds: int) -> tuple[int, ...]:
+    """The same number of local steps in each round: the synchronous set I_T^p.
 
     >>> constant_steps(4, 3)
     (4, 4, 4)
     """
-    _require_schedule(steps, turns)
-    return (steps,) * turns
+    _require_schedule(steps, rounds)
+    return (steps,) * rounds
 
 
-def decaying_steps(steps: int, turns: int) -> tuple[int, ...]:
-    """One local step fewer from turn to turn, down to one: FedPower (3.15).
+def decaying_steps(steps: int, rounds: int) -> tuple[int, ...]:
+    """One local step fewer from round to round, down to one: FedPower (3.15).
 
     >>> decaying_steps(4, 6)
     (4, 3, 2, 1, 1, 1)
     """
-    _require_schedule(steps, turns)
-    return tuple(max(steps - turn, 1) for turn in range(turns))
+    _require_schedule(steps, rounds)
+    return tuple(max(steps - round_, 1) for round_ in range(rounds))
 
 
-def _require_schedule(steps: int, turns: int) -> None:
+def _require_schedule(steps: int, rounds: int) -> None:
     require(steps >= 1, f"steps must be at least 1, got {steps}")
-    require(turns >= 1, f"turns must be at least 1, got {turns}")
+    require(rounds >= 1, f"rounds must be at least 1, got {rounds}")
 
 
 def _orth(product: Array) -> Array:

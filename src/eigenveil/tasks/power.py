@@ -1,7 +1,7 @@
-"""`PowerIteration`: PPM Alg. 1, a noisy product with the Gram matrix per turn, never the Gram matrix itself.
+"""`PowerIteration`: PPM Alg. 1, a noisy product with the Gram matrix per round, never the Gram matrix itself.
 
 Three things differ from the paper, each measured in benchmarks/power_shares.py: the block is wider than the rank asked
-for, later turns get more of the budget than earlier ones, and the answer is read off the last product by Ritz vectors.
+for, later rounds get more of the budget than earlier ones, and the answer is read off the last product by Ritz vectors.
 """
 
 from dataclasses import dataclass
@@ -21,12 +21,12 @@ __all__ = ["PowerIteration", "PowerState", "geometric_shares", "ritz"]
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class PowerState:
-    """The public transcript: how many turns are done, the basis to multiply next, and the last product, all (d, p).
+    """The public transcript: how many rounds are done, the basis to multiply next, and the last product, all (d, p).
 
     When it is `done` the basis is the one that was multiplied last.
     """
 
-    turn: int
+    round: int
     basis: Array
     product: Array | None = None
     done: bool = False
@@ -36,10 +36,10 @@ class PowerState:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class PowerIteration(ProductTask[PowerState]):
-    """Turns of Y = G X + noise and X = orthonormal(Y) from the public orthonormal `begin`, (d, p), one turn per share.
+    """Rounds of Y = G X + noise and X = orthonormal(Y) from the public orthonormal `begin`, (d, p), one round per share.
 
     FedPower Alg. 1 where the rows are at many sites. With a `tolerance` it stops when the leading directions of the product
-    have turned by no more than that, as a sine, since the turn before: released numbers only.
+    have turned by no more than that, as a sine, since the round before: released numbers only.
 
     >>> from eigenveil.privacy import Domain, Exact
     >>> from eigenveil.data.rows import DenseRows
@@ -70,7 +70,7 @@ class PowerIteration(ProductTask[PowerState]):
 
     def ask(self, state: PowerState) -> Question:
         """For the product with the basis."""
-        return Question(state.turn, (state.basis,))
+        return Question(state.round, (state.basis,))
 
     def require_question(self, question: Question) -> None:
         """A product with a basis as wide as the first."""
@@ -78,36 +78,36 @@ class PowerIteration(ProductTask[PowerState]):
         self.require_product(question, steps=len(self.shares), least=width, most=width)
 
     def label(self, question: Question) -> str:
-        """One line per turn."""
+        """One line per round."""
         return f"power product {question.step + 1} of {len(self.shares)}"
 
     def share(self, question: Question) -> float:
-        """This turn's."""
+        """This round's."""
         return self.shares[question.step]
 
     def update(self, state: PowerState, released: Array) -> PowerState:
-        """The next basis; after the last turn the basis stays beside its product."""
-        turn = state.turn + 1
-        last = turn == len(self.shares)
+        """The next basis; after the last round the basis stays beside its product."""
+        round_ = state.round + 1
+        last = round_ == len(self.shares)
         if last and self.tolerance == 0:
-            return PowerState(turn, state.basis, released, done=True)
-        following = PowerState(turn, orthonormal(released), released)
+            return PowerState(round_, state.basis, released, done=True)
+        following = PowerState(round_, orthonormal(released), released)
         if self.tolerance == 0:
             return following
         before, after = self.estimate(state), self.estimate(following)
         assert after is not None
         moved = None if before is None else float(sines(before.basis, after.basis)[0])
         still = moved is not None and moved <= self.tolerance
-        return PowerState(turn, state.basis, released, True, moved) if last or still else following
+        return PowerState(round_, state.basis, released, True, moved) if last or still else following
 
     def result(self, state: PowerState) -> Subspace | None:
-        """The `rank` leading directions, all that the block is wide unless given, after the last turn."""
+        """The `rank` leading directions, all that the block is wide unless given, after the last round."""
         if not state.done or state.product is None:
             return None
         return ritz(state.basis, state.product, rank=self.rank or self.begin.shape[1])
 
     def at_rest(self, state: PowerState) -> bool | None:
-        """Whether the last turn moved the directions by no more than the tolerance."""
+        """Whether the last round moved the directions by no more than the tolerance."""
         return state.movement is not None and state.movement <= self.tolerance if self.tolerance > 0 else None
 
     def estimate(self, state: PowerState) -> Subspace | None:
@@ -115,20 +115,20 @@ class PowerIteration(ProductTask[PowerState]):
         if state.product is None or state.done:
             return self.result(state)
         rank = self.rank or self.begin.shape[1]
-        turn, values, _ = np.linalg.svd(state.basis.T @ state.product)
-        return Subspace(signed(state.basis @ turn[:, :rank]), np.sqrt(values[:rank]))
+        round_, values, _ = np.linalg.svd(state.basis.T @ state.product)
+        return Subspace(signed(state.basis @ round_[:, :rank]), np.sqrt(values[:rank]))
 
 
-def geometric_shares(turns: int, *, growth: float) -> tuple[float, ...]:
-    """Shares of a budget over `turns`, each `growth` times the one before, summing to one.
+def geometric_shares(rounds: int, *, growth: float) -> tuple[float, ...]:
+    """Shares of a budget over `rounds`, each `growth` times the one before, summing to one.
 
     >>> [round(share, 3) for share in geometric_shares(3, growth=2.0)]
     [0.143, 0.286, 0.571]
     """
-    require(turns >= 1, f"turns must be at least 1, got {turns}")
+    require(rounds >= 1, f"rounds must be at least 1, got {rounds}")
     require(growth > 0, f"growth must be positive, got {growth}")
-    # Counted from the turn with the largest share, no power overflows.
-    raw = growth ** (np.arange(float(turns)) - (turns - 1 if growth > 1 else 0))
+    # Counted from the round with the largest share, no power overflows.
+    raw = growth ** (np.arange(float(rounds)) - (rounds - 1 if growth > 1 else 0))
     return tuple((raw / raw.sum()).tolist())
 
 

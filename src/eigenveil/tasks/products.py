@@ -53,7 +53,7 @@ def require_shares(shares: tuple[float, ...]) -> None:
 
     >>> require_shares((0.25, 0.75))
     """
-    require(len(shares) > 0, "there must be at least one turn, got no shares")
+    require(len(shares) > 0, "there must be at least one round, got no shares")
     require(
         min(shares) > 0 and sum(shares) <= 1 + 1e-12,
         f"shares must be positive and sum to at most one, got {len(shares)} from {min(shares):g} that sum to {sum(shares):g}",

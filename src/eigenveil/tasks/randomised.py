@@ -1,4 +1,4 @@
-"""`RandomisedSvd`: FedPower's DR-SVD in two turns of sums, so that no row's coordinates ever reach the hub."""
+"""`RandomisedSvd`: FedPower's DR-SVD in two rounds of sums, so that no row's coordinates ever reach the hub."""
 
 from dataclasses import dataclass
 from typing import Final, final
@@ -13,7 +13,7 @@ from eigenveil.tasks.products import ProductTask
 
 __all__ = ["RandomisedState", "RandomisedSvd", "randomised_width"]
 
-_TURNS: Final = 2
+_ROUNDS: Final = 2
 # Eigenvalues of C below this part of the largest are rounding.
 _NOTHING = 1e-13
 
@@ -21,9 +21,9 @@ _NOTHING = 1e-13
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class RandomisedState:
-    """The public transcript: turns done, the basis to multiply next, (d, r), and the answer after the second."""
+    """The public transcript: rounds done, the basis to multiply next, (d, r), and the answer after the second."""
 
-    turn: int
+    round: int
     basis: Array
     space: Subspace | None = None
 
@@ -66,29 +66,29 @@ class RandomisedSvd(ProductTask[RandomisedState]):
 
     def ask(self, state: RandomisedState) -> Question:
         """For the product with the basis."""
-        return Question(state.turn, (state.basis,))
+        return Question(state.round, (state.basis,))
 
     def require_question(self, question: Question) -> None:
         """A product with a basis as wide as the first."""
         width = self.begin.shape[1]
-        self.require_product(question, steps=_TURNS, least=width, most=width)
+        self.require_product(question, steps=_ROUNDS, least=width, most=width)
 
     def label(self, question: Question) -> str:
-        """One line per turn."""
-        return f"randomised product {question.step + 1} of {_TURNS}"
+        """One line per round."""
+        return f"randomised product {question.step + 1} of {_ROUNDS}"
 
     def share(self, question: Question) -> float:
         """Equal ones."""
-        return 1.0 / _TURNS
+        return 1.0 / _ROUNDS
 
     def update(self, state: RandomisedState, released: Array) -> RandomisedState:
         """The range of the first product, then the answer from the second."""
-        if state.turn == 0:
+        if state.round == 0:
             return RandomisedState(1, orthonormal(released))
-        return RandomisedState(_TURNS, state.basis, _whitened(state.basis, released, rank=self.rank))
+        return RandomisedState(_ROUNDS, state.basis, _whitened(state.basis, released, rank=self.rank))
 
     def result(self, state: RandomisedState) -> Subspace | None:
-        """There after two turns."""
+        """There after two rounds."""
         return state.space
 
     def estimate(self, state: RandomisedState) -> Subspace | None:
@@ -115,5 +115,5 @@ def _whitened(basis: Array, product: Array, *, rank: int) -> Subspace:
     scales = np.where(real, 1.0 / np.sqrt(np.where(real, sizes, 1.0)), 0.0)
     factor = product @ (vectors * scales)
     frame = orthonormal(factor)
-    turn, values, _ = np.linalg.svd(frame.T @ factor)
-    return Subspace(signed(frame @ turn[:, :rank]), values[:rank])
+    round_, values, _ = np.linalg.svd(frame.T @ factor)
+    return Subspace(signed(frame @ round_[:, :rank]), values[:rank])

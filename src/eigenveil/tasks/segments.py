@@ -1,7 +1,7 @@
 """`Segments`: one component after another by power steps, each from a start that nobody but its holders knows.
 
 D-DP-PM Alg. 1 for peers without a hub, made private in the worst case. Each person has one number, their score, which stays
-with their peer, and what is added up between peers is d numbers per turn. What differs from the paper, and why: the sum
+with their peer, and what is added up between peers is d numbers per round. What differs from the paper, and why: the sum
 itself is released through a mechanism, because without noise on it a row that alone spans a direction is revealed; scores
 are bounded, at the start by clipping; and rows are projected off the directions released so far, because the published
 deflation divides by a private length and can take rows out of their ball.
@@ -51,7 +51,7 @@ class SegmentsState:
 
     `current` is (d, 0) before a component's start and (d, 1) after it, with `value` as far as it is known. `largest` is the
     length of the longest product so far, and `movement` the largest sine by which a finished component moved in its last
-    turn.
+    round.
     """
 
     step: int
@@ -66,11 +66,11 @@ class SegmentsState:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Segments(SumTask[SegmentsState, Subspace]):
-    """For each of `rank` components: a start z = sum_j x_j q_j from hidden scores q_j, then `turns` - 1 products, D-DP-PM Alg. 1.
+    """For each of `rank` components: a start z = sum_j x_j q_j from hidden scores q_j, then `rounds` - 1 products, D-DP-PM Alg. 1.
 
     Write V for the directions found, P = I - V V^T, and rows x_j in their ball of radius B. At the start
     q_j = clip(N(0, deviation^2), +-clip), drawn by the holder of the row from its own `noise`, as a whole number of public steps.
-    After that, with the released z of the turn before, v = P z / ||P z||, q_j = x_j . P v and z = sum_j x_j q_j = G P v. What
+    After that, with the released z of the round before, v = P z / ||P z||, q_j = x_j . P v and z = sum_j x_j q_j = G P v. What
     lies in the directions found is taken off z when it has been released (P z), and not off the rows: then z is a sum of whole
     numbers, exact, and P is applied to what is public. Dividing by the length of P z takes the place of a fixed alpha: z is
     public, so its length is, and a guess could only let scores drift. Scores after the start need no clipping, as
@@ -84,14 +84,14 @@ class Segments(SumTask[SegmentsState, Subspace]):
     B clip. With the others' scores known the release is a Gaussian mechanism of that sensitivity, and forgetting them is
     post-processing. Which law the scores have makes no difference to that.
 
-    With a `tolerance` a component is done when its direction has moved by no more than that, as a sine, since the turn
-    before. There is one share for each turn of each component, and those of turns that were not needed stay unspent.
+    With a `tolerance` a component is done when its direction has moved by no more than that, as a sine, since the round
+    before. There is one share for each round of each component, and those of rounds that were not needed stay unspent.
 
     >>> from eigenveil.privacy import Exact
     >>> from eigenveil.data.rows import DenseRows
     >>> exact, rows = Exact(because="doctest"), DenseRows(np.diag([3.0, 2.0, 1.0]))
     >>> domain, near, noise = Domain(dim=3, radius=9.0), Neighbours.ADD_REMOVE, Noise.seeded(1)
-    >>> task = Segments(domain, near, rank=1, turns=40, shares=(1 / 40,) * 40, noise=noise, deviation=0.5, clip=1.0)
+    >>> task = Segments(domain, near, rank=1, rounds=40, shares=(1 / 40,) * 40, noise=noise, deviation=0.5, clip=1.0)
     >>> state = task.start()
     >>> while task.result(state) is None:
     ...     state = task.advance(state, task.work(task.ask(state), rows, exact), exact)
@@ -102,7 +102,7 @@ class Segments(SumTask[SegmentsState, Subspace]):
     domain: Domain
     neighbours: Neighbours
     rank: int
-    turns: int
+    rounds: int
     shares: tuple[float, ...]
     noise: Noise
     deviation: float
@@ -111,11 +111,11 @@ class Segments(SumTask[SegmentsState, Subspace]):
 
     def __post_init__(self) -> None:
         require(1 <= self.rank <= self.domain.dim, f"rank must lie in 1..{self.domain.dim}, got {self.rank}")
-        require(self.turns >= 2, f"turns must be at least 2, a start and a product, got {self.turns}")
-        steps = self.rank * self.turns
+        require(self.rounds >= 2, f"rounds must be at least 2, a start and a product, got {self.rounds}")
+        steps = self.rank * self.rounds
         require(
             len(self.shares) == steps,
-            f"there must be one share for each turn of each component, {steps}, got {len(self.shares)}",
+            f"there must be one share for each round of each component, {steps}, got {len(self.shares)}",
         )
         require_shares(self.shares)
         for name in ("deviation", "clip"):
@@ -138,9 +138,9 @@ class Segments(SumTask[SegmentsState, Subspace]):
 
     def require_question(self, question: Question) -> None:
         """The directions that must have been found by this step, orthonormal, and one to multiply that does not stretch."""
-        require_step(question, steps=self.rank * self.turns, arrays=2)
-        component, turn = divmod(question.step, self.turns)
-        for name, array, width in zip(("found", "current"), question.arrays, (component, int(turn > 0)), strict=True):
+        require_step(question, steps=self.rank * self.rounds, arrays=2)
+        component, round_ = divmod(question.step, self.rounds)
+        for name, array, width in zip(("found", "current"), question.arrays, (component, int(round_ > 0)), strict=True):
             shape = (self.domain.dim, width)
             require(array.shape == shape, f"{name} must have shape {shape} in step {question.step}, got {array.shape}")
             if width > 0:
@@ -194,19 +194,19 @@ class Segments(SumTask[SegmentsState, Subspace]):
         return self.domain.dim, 1
 
     def label(self, question: Question) -> str:
-        """One line per turn."""
-        component, turn = divmod(question.step, self.turns)
-        return f"component {component + 1}, turn {turn + 1} of {self.turns}"
+        """One line per round."""
+        component, round_ = divmod(question.step, self.rounds)
+        return f"component {component + 1}, round {round_ + 1} of {self.rounds}"
 
     def share(self, question: Question) -> float:
-        """This turn's."""
+        """This round's."""
         return self.shares[question.step]
 
     def update(self, state: SegmentsState, released: Array) -> SegmentsState:
         """The direction of the released sum comes next; after its last turn it is found."""
-        component, turn = divmod(state.step, self.turns)
+        component, round_ = divmod(state.step, self.rounds)
         found, values, step = state.found, state.values, state.step + 1
-        if turn == 0:
+        if round_ == 0:
             direction = _direction(released, found, least=0.0)
             return SegmentsState(step, found, values, direction, 0.0, state.largest, state.movement)
         largest = max(state.largest, _length(_off(released, found)))
@@ -214,10 +214,10 @@ class Segments(SumTask[SegmentsState, Subspace]):
         value = math.sqrt(max(float(np.vdot(state.current, released)), 0.0))
         moved = _length(_off(direction, state.current))
         still = self.tolerance > 0 and moved <= self.tolerance
-        if turn < self.turns - 1 and not still:
+        if round_ < self.rounds - 1 and not still:
             return SegmentsState(step, found, values, direction, value, largest, state.movement)
         return SegmentsState(
-            (component + 1) * self.turns,
+            (component + 1) * self.rounds,
             np.hstack([found, direction]),
             np.append(values, value),
             np.zeros((self.domain.dim, 0)),
@@ -228,7 +228,7 @@ class Segments(SumTask[SegmentsState, Subspace]):
 
     def result(self, state: SegmentsState) -> Subspace | None:
         """All directions by falling value, after the last one was found."""
-        return _ordered(state.found, state.values) if state.step == self.rank * self.turns else None
+        return _ordered(state.found, state.values) if state.step == self.rank * self.rounds else None
 
     def estimate(self, state: SegmentsState) -> Subspace | None:
         """What was found so far and the current direction, whose value is zero until it has been multiplied."""
@@ -238,7 +238,7 @@ class Segments(SumTask[SegmentsState, Subspace]):
         return _ordered(known, np.append(state.values, [state.value] * state.current.shape[1]))
 
     def at_rest(self, state: SegmentsState) -> bool | None:
-        """Whether no finished component moved by more than the tolerance in its last turn."""
+        """Whether no finished component moved by more than the tolerance in its last round."""
         return state.movement is not None and state.movement <= self.tolerance if self.tolerance > 0 else None
 
 

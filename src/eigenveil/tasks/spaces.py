@@ -1,4 +1,4 @@
-"""`SiteSpaces`: one turn, in which each site sends the leading directions of its own rows and no matrix of all columns.
+"""`SiteSpaces`: one round, in which each site sends the leading directions of its own rows and no matrix of all columns.
 
 Three ways to put them together: FPCA's merge, which is exact while nothing was cut off, and the two averages of
 projectors that FedPower compares with. On private rows a site first releases its Gram matrix with noise, and all the rest
@@ -137,7 +137,7 @@ class SiteSpaces(Task[Subspace | None, tuple[SiteSpace, ...], Subspace]):
         return Subspace(sent.space.basis, values)
 
     def result(self, state: Subspace | None) -> Subspace | None:
-        """There after one turn."""
+        """There after one round."""
         return state
 
     def estimate(self, state: Subspace | None) -> Subspace | None:
@@ -184,8 +184,8 @@ def _as_in_sum(found: Subspace, spaces: Sequence[Subspace]) -> Subspace:
     if found.rank == 0:
         return found
     within = [space.values[:, None] * (space.basis.T @ found.basis) for space in spaces]
-    values, turn = top_eigen(np.sum([part.T @ part for part in within], axis=0), rank=found.rank)
-    return Subspace(signed(found.basis @ turn), np.sqrt(np.maximum(values, 0.0)))
+    values, round_ = top_eigen(np.sum([part.T @ part for part in within], axis=0), rank=found.rank)
+    return Subspace(signed(found.basis @ round_), np.sqrt(np.maximum(values, 0.0)))
 
 
 def _filled_up(space: Subspace, *, rank: int) -> Subspace:

@@ -131,7 +131,7 @@ class Totals(SumTask[TotalsResult | None, TotalsResult]):
         return self.name
 
     def share(self, question: Question) -> float:
-        """The only turn takes it all."""
+        """The only round takes it all."""
         return 1.0
 
     def update(self, state: TotalsResult | None, released: Array) -> TotalsResult:
@@ -146,7 +146,7 @@ class Totals(SumTask[TotalsResult | None, TotalsResult]):
         return TotalsResult(total, count, trace)
 
     def result(self, state: TotalsResult | None) -> TotalsResult | None:
-        """There after one turn."""
+        """There after one round."""
         return state
 
 

@@ -46,7 +46,7 @@ class BlockTracker(SketchTracker[BlockState]):
     With old scatter U S^2 U^T, a block Y around its mean and q q^T between the two means, C = U S^2 U^T + Y^T Y + q q^T is
     the scatter to decompose. Its leading space is sought in the span of [C U, Y^T Omega, q], Omega random, (b, 5): one step of
     subspace iteration from the old answer, widened by what the block brings (Halko, Martinsson and Tropp 2011). Q^T C Q is small
-    and its eigenvectors turn Q into the answer. The first block and blocks of no more rows than directions are decomposed whole.
+    and its eigenvectors round Q into the answer. The first block and blocks of no more rows than directions are decomposed whole.
 
     `forget` multiplies old singular values at every block, so that a row `j` blocks old counts forget^(2 j). `adapt` lets the
     rank follow the energy bounds (FPCA (4)). `center` follows the mean, too.
@@ -203,13 +203,13 @@ def _dense(product: Any) -> Array:
 
 def _svd_values(scores: Array) -> tuple[Array, Array]:
     """Singular values, (p,), and right singular vectors, (p, p), of tall scores, (b, p)."""
-    _, values, turn = np.linalg.svd(scores, full_matrices=False)
-    return values, turn.T
+    _, values, round_ = np.linalg.svd(scores, full_matrices=False)
+    return values, round_.T
 
 
 def _turned(basis: Array, found: tuple[Array, Array]) -> Subspace:
-    values, turn = found
-    return Subspace(basis @ turn, values)
+    values, round_ = found
+    return Subspace(basis @ round_, values)
 
 
 def _whole(basis: Array, squares: Array, block: _Block, pull: Array, width: int) -> Subspace:
@@ -220,9 +220,9 @@ def _whole(basis: Array, squares: Array, block: _Block, pull: Array, width: int)
         vectors, values = thin_svd(whole, rank=min(width, len(basis)))
         return Subspace(vectors, values)
     frame = np.hstack([basis, complement(more, basis)])
-    turn, values, _ = np.linalg.svd(frame.T @ whole, full_matrices=False)
+    round_, values, _ = np.linalg.svd(frame.T @ whole, full_matrices=False)
     rank = min(width, len(values))
-    return Subspace(frame @ turn[:, :rank], values[:rank])
+    return Subspace(frame @ round_[:, :rank], values[:rank])
 
 
 def _projected(basis: Array, squares: Array, block: _Block, pull: Array, fresh: Array, width: int) -> Subspace:
@@ -240,9 +240,9 @@ def _projected(basis: Array, squares: Array, block: _Block, pull: Array, fresh: 
     small = (across.T * squares) @ across
     small += scores.T @ scores
     small += np.outer(along, along)
-    values, turn = np.linalg.eigh(small)
+    values, round_ = np.linalg.eigh(small)
     rank = min(width, len(values))
-    return Subspace(frame @ turn[:, : -rank - 1 : -1], np.sqrt(np.maximum(values[: -rank - 1 : -1], 0.0)))
+    return Subspace(frame @ round_[:, : -rank - 1 : -1], np.sqrt(np.maximum(values[: -rank - 1 : -1], 0.0)))
 
 
 def _unit(columns: Array) -> Array:

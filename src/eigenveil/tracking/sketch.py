@@ -98,6 +98,6 @@ def without_shift(space: Subspace, shift: Array) -> Subspace:
     inside = space.basis.T @ shift
     # What points out of the span would only make a negative direction, which is cut at zero anyway.
     small = np.diag(np.square(space.values)) - np.outer(inside, inside)
-    values, turn = np.linalg.eigh(small)
-    basis: Array = space.basis @ turn[:, ::-1]
+    values, round_ = np.linalg.eigh(small)
+    basis: Array = space.basis @ round_[:, ::-1]
     return Subspace(basis, np.sqrt(np.maximum(values[::-1], 0.0)))

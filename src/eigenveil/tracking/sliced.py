@@ -163,13 +163,13 @@ def _leading(slices: Iterator[Array], dim: int, width: int, *, most: int) -> tup
         del left
         small = np.hstack([np.eye(frame.shape[1], held) * values, frame.T @ part])
         del part
-        turn, sizes, back = np.linalg.svd(small, full_matrices=False)
+        round_, sizes, back = np.linalg.svd(small, full_matrices=False)
         keep = min(most, len(sizes))
-        left, values = frame @ turn[:, :keep], sizes[:keep]
+        left, values = frame @ round_[:, :keep], sizes[:keep]
         del frame
         right = np.vstack([right @ back[:keep, :held].T, back[:keep, held:].T])
         start = stop
     inner = values[:, None] * (right.T @ left)
-    eigenvalues, turn = np.linalg.eigh((inner + inner.T) / 2)
-    space = Subspace(left @ turn[:, : -width - 1 : -1], np.sqrt(np.maximum(eigenvalues[: -width - 1 : -1], 0.0)))
+    eigenvalues, round_ = np.linalg.eigh((inner + inner.T) / 2)
+    space = Subspace(left @ round_[:, : -width - 1 : -1], np.sqrt(np.maximum(eigenvalues[: -width - 1 : -1], 0.0)))
     return space, trace

@@ -290,7 +290,7 @@ def _require_finite(rows: Any) -> None:
 def _inside(rows: Any, domain: Domain) -> Array:
     """Dense rows brought into the domain, (b, d)."""
     if math.isinf(domain.radius) and domain.scale is None and domain.low is None:
-        # No promise, so nothing to cut.
+        # No guarantee, so nothing to cut.
         return np.asarray(rows, dtype=np.float64) if domain.center is None else rows - domain.center
     return domain.dense(Block(rows))
 

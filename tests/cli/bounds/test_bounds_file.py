@@ -125,7 +125,7 @@ def test_a_stream_takes_a_bound_on_rows(tmp_path: Path, center: str) -> None:
     assert result.exit_code == 0, result.output
     model = Model.load(target)
     assert (np.linalg.norm(model.mean) == 0) == (center == "none")
-    # Its promise is of other neighbours than that of the search, so the two are not added up.
+    # Its guarantee is of other neighbours than that of the search, so the two are not added up.
     assert "together keep" not in result.stdout
     exact = PrivatePCA(1, epsilon=None, center="private" if center == "private" else None).fit(
         np.vstack([rows() + 3.0] * 3)

@@ -37,8 +37,8 @@ def nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(HubAgent, "run", alone)
 
 
-def lines_of(book: Path) -> list[tuple[str, dict[str, Any]]]:
-    with DurableLedger.reading(book) as opened:
+def lines_of(ledger: Path) -> list[tuple[str, dict[str, Any]]]:
+    with DurableLedger.reading(ledger) as opened:
         return [(line.kind, dict(line.body)) for line in opened.lines()]
 
 
@@ -151,7 +151,7 @@ def test_what_was_joined_is_gone_on_with_unasked_unless_the_rows_have_changed(
     assert "nobody is there to ask" in changed.stderr
 
 
-def test_a_refusing_policy_gives_all_reasons_in_the_book_too(folders: Folders) -> None:
+def test_a_refusing_policy_gives_all_reasons_in_the_ledger_too(folders: Folders) -> None:
     policy = folders.policy(ME, pins=False, more="[limits]\norganisations = 4\nrows = 5000\n")
     done = eigenveil(*folders.site(ME, "--policy", policy, "--yes", "--dataset", "patients"))
     assert (done.exit_code, done.stdout) == (2, "")
@@ -170,21 +170,21 @@ def test_a_refusing_policy_gives_all_reasons_in_the_book_too(folders: Folders) -
 
 def test_more_than_is_left_for_life_is_refused_before_anybody_is_asked(folders: Folders) -> None:
     path = folders.of(ME) / "ledger.db"
-    with DurableLedger.open(path) as book:
+    with DurableLedger.open(path) as ledger:
         account = StudyBudget("1" * 64, "earlier", "patients", "masked", 8.0, 1e-6, mu=1.7)
-        book.join(account, life=Budget(9.0, 1e-5))
+        ledger.join(account, life=Budget(9.0, 1e-5))
     done = eigenveil(*folders.site(ME, "--policy", folders.policy(ME), "--yes"))
     assert done.exit_code == 1
     assert "study 'heart' does not fit in the life of dataset 'patients'" in done.stderr
     # A second name of its own would have a budget of its own: that is for people to decide, not for a file name.
-    with DurableLedger.open(path) as book:
-        book.declare("staff", b"other rows")
+    with DurableLedger.open(path) as ledger:
+        ledger.declare("staff", b"other rows")
     line = refusal(*folders.site(ME, "--policy", folders.policy(ME), "--yes"))
     assert "--dataset is needed" in line
     assert f"{path} knows 'patients', 'staff'"[:60] in line
 
 
-def test_a_dataset_is_needed_at_first_and_no_book_is_made_without(folders: Folders) -> None:
+def test_a_dataset_is_needed_at_first_and_no_ledger_is_made_without(folders: Folders) -> None:
     line = refusal(*folders.site(ME))
     assert line.startswith("error: --dataset is needed: what this site calls the people in the table")
     assert "knows none yet" in line
@@ -199,7 +199,7 @@ def test_rehearsals_are_asked_for_aloud(tmp_path: Path, folders: Folders) -> Non
     done = eigenveil(*seeded.site(ME, "--dataset", "patients", "--rehearsal", "--dry-run"))
     assert done.exit_code == 0
     assert "WARNING: A REHEARSAL: whoever has the study file can subtract all noise. NOBODY" in done.stdout
-    assert "'patients' will have no promise for life from then on" in done.stdout
+    assert "'patients' will have no guarantee for life from then on" in done.stdout
     # Its policy must allow them as well.
     policy = seeded.policy(ME)
     refused = eigenveil(*seeded.site(ME, "--dataset", "patients", "--rehearsal", "--policy", policy, "--yes"))
@@ -208,16 +208,16 @@ def test_rehearsals_are_asked_for_aloud(tmp_path: Path, folders: Folders) -> Non
 
 
 def test_a_finished_study_is_not_run_again(folders: Folders) -> None:
-    with DurableLedger.open(folders.of(ME) / "ledger.db") as book:
+    with DurableLedger.open(folders.of(ME) / "ledger.db") as ledger:
         account = StudyBudget(folders.study.digest, "heart", "patients", "masked", 5.0, 1e-6, mu=1.0)
-        book.join(account, life=None)
-        book.finish(account.study)
+        ledger.join(account, life=None)
+        ledger.finish(account.study)
     assert "this site has finished the study 'heart'" in refusal(*folders.site(ME))
 
 
 def test_a_lost_quorum_is_one_line_and_exit_code_3(folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
     async def run(self: HubAgent, *_: object, **__: object) -> None:
-        raise QuorumLost(("site 1",), turn=1, stage="mean 1", answered=2, quorum=3)
+        raise QuorumLost(("site 1",), round_=1, stage="mean 1", answered=2, quorum=3)
 
     monkeypatch.setattr(HubAgent, "run", run)
     done = eigenveil(*folders.hub())
@@ -231,7 +231,7 @@ def test_a_lost_quorum_is_one_line_and_exit_code_3(folders: Folders, monkeypatch
 
 def test_a_second_process_on_the_same_study_is_turned_away(folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SiteAgent, "run", REAL_RUN)
-    with DurableLedger.open(folders.of(ME) / "ledger.db") as book, book.lock(folders.study.digest):
+    with DurableLedger.open(folders.of(ME) / "ledger.db") as ledger, ledger.lock(folders.study.digest):
         command = folders.site(ME, "--policy", folders.policy(ME), "--yes", "--dataset", "patients")
         done = eigenveil(*command)
     assert done.exit_code == 2

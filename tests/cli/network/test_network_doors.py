@@ -37,10 +37,10 @@ async def turned_away(folders: Folders, hub: Running) -> str:
 
 
 async def take_part(folders: Folders, name: str) -> None:
-    with DurableLedger.open(folders.of(name) / "ledger.db") as book:
+    with DurableLedger.open(folders.of(name) / "ledger.db") as ledger:
         keys = Keys.load(folders.of(name) / f"{folders.of(name).name}.key")
         holding = SiteData.of(DenseRows(folders.tables[name]), folders.study)
-        agent = SiteAgent(folders.study, keys=keys, holding=holding, book=book, dataset="patients", policy=None)
+        agent = SiteAgent(folders.study, keys=keys, holding=holding, ledger=ledger, dataset="patients", policy=None)
         await agent.run(lambda _: None)
 
 

@@ -95,7 +95,7 @@ def test_one_that_is_ended_is_told_whether_it_can_come_back(
 
     async def run(self: PeerAgent, *_: object, **__: object) -> None:
         self._book.join(self.account, life=None if self.policy is None else self.policy.life)
-        self._tell(Event("began"))
+        self._on_event(Event("began"))
         if released:
             self._book.commit(digest, 0, came=b"", said=[b"x"], charges=[Charge("mean", 0.1)])
         signal.raise_signal(signal.SIGTERM)
@@ -116,16 +116,16 @@ def test_one_that_is_ended_is_told_whether_it_can_come_back(
     assert close is not None
     closed = eigenveil(*close[1].split(), "--yes")
     assert closed.exit_code == 0
-    assert "was closed for good in the book of this peer" in refusal(*command(folders))
+    assert "was closed for good in the ledger of this peer" in refusal(*command(folders))
 
 
-def test_without_a_promise_what_was_sent_stays_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_guarantee_what_was_sent_stays_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     privacy = {"epsilon": None, "delta": None, "noise": None, "none": True}
     folders = Folders(tmp_path, peers=4, privacy=privacy)
 
     async def run(self: PeerAgent, *_: object, **__: object) -> None:
         self._book.join(self.account, life=None)
-        self._tell(Event("began"))
+        self._on_event(Event("began"))
         signal.raise_signal(signal.SIGINT)
         await asyncio.Event().wait()
 
@@ -143,8 +143,8 @@ def test_a_model_that_is_there_is_said_to_be(tmp_path: Path, monkeypatch: pytest
 
     async def run(self: PeerAgent, deliver: Callable[[Model], None], **_: object) -> None:
         values = np.array([2.0, 1.0])
-        promise, settings = Guarantee.none("a test"), {"study_digest": self.study.digest}
-        deliver(Model(np.eye(5)[:2], np.zeros(5), values, values, values / 4, promise, settings=settings))
+        guarantee, settings = Guarantee.none("a test"), {"study_digest": self.study.digest}
+        deliver(Model(np.eye(5)[:2], np.zeros(5), values, values, values / 4, guarantee, settings=settings))
         # Its neighbours are not done yet, and it is waiting for them.
         signal.raise_signal(signal.SIGTERM)
         await asyncio.Event().wait()
@@ -160,8 +160,8 @@ def test_peers_that_are_lost_before_anything_left_are_one_line(tmp_path: Path, m
 
     async def run(self: PeerAgent, *_: object, **__: object) -> None:
         self._book.join(self.account, life=None if self.policy is None else self.policy.life)
-        self._tell(Event("began"))
-        raise PeersLost(("peer 2", "peer 3"), turn=0, why="2 peers that can reach each other are left, and 3 must be")
+        self._on_event(Event("began"))
+        raise PeersLost(("peer 2", "peer 3"), round_=0, why="2 peers that can reach each other are left, and 3 must be")
 
     monkeypatch.setattr(PeerAgent, "run", run)
     done = eigenveil(*command(folders))
@@ -183,8 +183,8 @@ def test_peers_that_do_not_come_are_named_and_the_same_command_begins_again(tmp_
         )
         assert said in done.stdout
         assert f"listening at {folders.study.place(ME).address}" in done.stdout
-    with DurableLedger.reading(folders.of(ME) / "ledger.db") as book:
-        (study,) = book.studies()
+    with DurableLedger.reading(folders.of(ME) / "ledger.db") as ledger:
+        (study,) = ledger.studies()
         assert (study.entries, study.spent) == (0, 0)
 
 
@@ -220,18 +220,18 @@ def test_four_processes_on_a_ring_come_to_the_same_model_and_are_charged_once(tm
         assert scores.stat().st_mode & 0o777 == 0o600
         found = np.loadtxt(scores, delimiter=",", skiprows=1)
         np.testing.assert_allclose(found, model.transform(folders.tables[name]), rtol=1e-12, atol=1e-12)
-        with DurableLedger.reading(folder / "ledger.db") as book:
-            book.verify()
-            (study,) = book.studies()
+        with DurableLedger.reading(folder / "ledger.db") as ledger:
+            ledger.verify()
+            (study,) = ledger.studies()
             assert study.state == "finished"
             assert study.spent == pytest.approx(study.account.mu, rel=1e-3)
-            notes = [line.body["words"] for line in book.lines() if line.kind == "note"]
+            notes = [line.body["words"] for line in ledger.lines() if line.kind == "note"]
         assert len(notes) == 1
         assert notes[0].startswith("consent: --yes under the policy policy.toml")
     assert "this peer has finished the study 'heart': its model was written then" in refusal(*command(folders))
 
 
-# The command, killed when its second release is in the book and has not left; the first one has.
+# The command, killed when its second release is in the ledger and has not left; the first one has.
 KILLED = """
 import os, signal
 from eigenveil.cli import app
@@ -251,10 +251,10 @@ app()
 
 async def take_part(folders: Folders, name: str) -> None:
     """A peer in this process."""
-    with DurableLedger.open(folders.of(name) / "ledger.db") as book:
+    with DurableLedger.open(folders.of(name) / "ledger.db") as ledger:
         keys = Keys.load(folders.of(name) / f"{folders.of(name).name}.key")
         holding = SiteData.of(DenseRows(folders.tables[name]), folders.study)
-        agent = PeerAgent(folders.study, keys=keys, holding=holding, book=book, dataset="patients", policy=None)
+        agent = PeerAgent(folders.study, keys=keys, holding=holding, ledger=ledger, dataset="patients", policy=None)
         assert agent.place.address is not None
         model = folders.of(name) / "model.safetensors"
         await agent.run(lambda learned: learned.save(model), listen=agent.place.address)
@@ -291,9 +291,9 @@ def test_when_one_is_killed_the_others_stop_or_go_on_and_it_cannot_come_back(
         assert "2 peers, without 1" in said
         require_agreement(models_of(folders, folders.names[:2]))
     for name in folders.names:
-        with DurableLedger.reading(folders.of(name) / "ledger.db") as book:
-            book.verify()
-            (study,) = book.studies()
+        with DurableLedger.reading(folders.of(name) / "ledger.db") as ledger:
+            ledger.verify()
+            (study,) = ledger.studies()
             assert 0 < study.spent <= study.account.mu
             assert study.state == ("finished" if restarts and name != "peer 2" else "open")
     assert "was stopped in the middle of the study" in refusal(*command(folders, "peer 2", rules=rules))

@@ -88,11 +88,11 @@ def _require_results(folders: Folders, name: str, learned: Model) -> None:
     assert scores.stat().st_mode & 0o777 == 0o600
     found = np.loadtxt(scores, delimiter=",", skiprows=1)
     np.testing.assert_allclose(found, model.transform(folders.tables[name]), rtol=1e-12, atol=1e-12)
-    with DurableLedger.reading(folder / "ledger.db") as book:
-        book.verify()
-        (study,) = book.studies()
-        kinds = [line.kind for line in book.lines()]
-        notes = [line.body["words"] for line in book.lines() if line.kind == "note"]
+    with DurableLedger.reading(folder / "ledger.db") as ledger:
+        ledger.verify()
+        (study,) = ledger.studies()
+        kinds = [line.kind for line in ledger.lines()]
+        notes = [line.body["words"] for line in ledger.lines() if line.kind == "note"]
     assert study.state == "finished"
     # Once for the mean, once for the covariance, and no second time after the restart.
     assert study.spent == pytest.approx(study.account.mu, rel=1e-3)
@@ -174,10 +174,10 @@ def test_nodes_pass_on_what_a_tree_gathers(tmp_path: Path) -> None:
             return model
 
     async def run_site(name: str) -> None:
-        with DurableLedger.open(folders.of(name) / "ledger.db") as book:
+        with DurableLedger.open(folders.of(name) / "ledger.db") as ledger:
             keys = Keys.load(folders.of(name) / f"{folders.of(name).name}.key")
             holding = SiteData.of(DenseRows(folders.tables[name]), folders.study)
-            agent = SiteAgent(folders.study, keys=keys, holding=holding, book=book, dataset="patients", policy=None)
+            agent = SiteAgent(folders.study, keys=keys, holding=holding, ledger=ledger, dataset="patients", policy=None)
             await agent.run(lambda _: None)
 
     nodes = [place.name for place in folders.study.nodes]
@@ -215,9 +215,9 @@ def test_a_person_who_says_no_ends_it_and_a_policy_that_refuses_too(tmp_path: Pa
     # It is the site's own terminal.
     assert f"The table here has {COUNT:,} people." in said
     assert "NOT pinned: compare by telephone" in said
-    with DurableLedger.reading(folders.of("site 0") / "ledger.db") as book:
-        assert not {"join", "commit"} & {line.kind for line in book.lines()}
-        (dataset,) = book.datasets()
+    with DurableLedger.reading(folders.of("site 0") / "ledger.db") as ledger:
+        assert not {"join", "commit"} & {line.kind for line in ledger.lines()}
+        (dataset,) = ledger.datasets()
         assert (dataset.spent, dataset.counted) == (0, 0)
     code, said, error = refused.ended()
     assert (code, said) == (2, "")

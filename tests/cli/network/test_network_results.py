@@ -54,8 +54,8 @@ def test_the_model_of_this_very_study_may_be_written_again(folders: Folders) -> 
 def a_model(settings: dict[str, Any]) -> Model:
     values = np.array([2.0, 1.0])
     mean = np.full(5, 0.5)
-    promise = Guarantee.none("a test")
-    return Model(np.eye(5)[:2], mean, values, values, values / 4, promise, columns=COLUMNS, settings=settings)
+    guarantee = Guarantee.none("a test")
+    return Model(np.eye(5)[:2], mean, values, values, values / 4, guarantee, columns=COLUMNS, settings=settings)
 
 
 def test_results_are_named_by_study_and_site_and_scores_are_private(

@@ -31,34 +31,34 @@ def test_a_hub_shows_who_is_there_what_was_done_and_how_long_it_waits(
     view = HubView(Voice(), clock=lambda: now[0])
     keys = Keys.load(folders.of("hub") / "hub.key")
     with HubAgent.transcript_for(folders.of("hub") / "heart.transcript", folders.study) as transcript:
-        agent = HubAgent(folders.study, keys=keys, transcript=transcript, tell=view.tell)
+        agent = HubAgent(folders.study, keys=keys, transcript=transcript, on_event=view.on_event)
         view.of(agent)
-        for happening in (
+        for event in (
             Event("waiting", "", "for 3 to join"),
             Event("joined", "site 1"),
             Event("joined", "site 0"),
             Event("left", "site 1", "the connection was lost"),
-            Event("refused", "site 0", "sent mail that is for somebody else"),
+            Event("refused", "site 0", "sent messages that are for somebody else"),
         ):
-            view.tell(happening)
+            view.on_event(event)
         said = [line.partition(" ")[2] for line in capsys.readouterr().out.splitlines()]
         assert said == [
             "waiting for 3 to join, for at most 40 seconds",
             "site 1 has joined; missing: site 0, site 2",
             "site 0 has joined; missing: site 2",
             "site 1 is gone: the connection was lost; missing: site 1, site 2",
-            "refused mail from site 0: sent mail that is for somebody else",
+            "refused messages from site 0: sent messages that are for somebody else",
         ]
         now[0] += 13
         shown = drawn(view)
         assert re.search(r"here +1 of 3: site 0", shown)
         assert re.search(r"missing +site 1, site 2", shown)
         assert "for all to join, at most 27 seconds more" in shown
-        view.tell(Event("began"))
-        agent.desk.begin()
-        agent.desk.rounds.append(done_round(0))
-        agent.desk.traffic[0].up += 3400
-        view.tell(Event("round", "krylov 1", ""))
+        view.on_event(Event("began"))
+        agent.durable.begin()
+        agent.durable.rounds.append(done_round(0))
+        agent.durable.traffic[0].up += 3400
+        view.on_event(Event("round", "krylov 1", ""))
         said = [line.partition(" ")[2] for line in capsys.readouterr().out.splitlines()]
         assert said[-1] == ("round 1 (krylov 1): 2 answered, without site 2, 3.4 kB up, 1.2 kB down, moved by 3.1e-02")
         assert "for answers, at most 20 seconds more" in drawn(view)
@@ -99,18 +99,18 @@ def test_a_site_says_what_was_asked_and_said_and_when_the_hub_is_gone(
 ) -> None:
     view = PartyView(Voice())
     view.of(Held(a_board(Folders(tmp_path))), calls={"hub"})
-    for happening in (
+    for event in (
         Event("waiting", "hub", "for hub at 10.0.0.1:7443"),
         Event("joined", "hub"),
         Event("asked", "hub", "masks: keys"),
         Event("said", "hub", "mean 1: 204 bytes; mean at mu 0.27"),
         Event("left", "hub", "the connection was lost"),
         Event("waiting", "hub", "hub has stopped; when it is started again the study goes on from there"),
-        Event("refused", "hub", "bad \x1b[31m mail"),
-        Event("resumed", "site 0", "3 steps are in the book"),
+        Event("refused", "hub", "bad \x1b[31m messages"),
+        Event("resumed", "site 0", "3 steps are in the ledger"),
         Event("over", "hub", "the answer is here"),
     ):
-        view.tell(happening)
+        view.on_event(event)
     said = capsys.readouterr().out
     assert "\x1b" not in said
     assert [line.partition(" ")[2] for line in said.splitlines()] == [
@@ -120,8 +120,8 @@ def test_a_site_says_what_was_asked_and_said_and_when_the_hub_is_gone(
         "said to hub: mean 1: 204 bytes; mean at mu 0.27",
         "not connected to hub: the connection was lost; trying again",
         "hub has stopped; when it is started again the study goes on from there",
-        "refused mail from hub: bad ?[31m mail",
-        "going on where it was stopped: 3 steps are in the book",
+        "refused messages from hub: bad ?[31m messages",
+        "going on where it was stopped: 3 steps are in the ledger",
         "the answer is here",
     ]
     assert "the answer is here" in drawn(view)
@@ -172,14 +172,14 @@ def test_what_was_told_as_it_happened_is_not_told_again_until_it_happens_again(
     agent, view = Held(a_board(Folders(tmp_path))), PartyView(Voice())
     view.of(agent, calls={"hub"})
     for _ in range(2):
-        view.tell(Event("joined", "hub"))
+        view.on_event(Event("joined", "hub"))
         agent.board.trouble["hub"] = "the connection was lost"
-        view.tell(Event("left", "hub", "the connection was lost"))
+        view.on_event(Event("left", "hub", "the connection was lost"))
         view.look()
     # The other way round, when what happened waits behind a long computation.
-    view.tell(Event("joined", "hub"))
+    view.on_event(Event("joined", "hub"))
     view.look()
-    view.tell(Event("left", "hub", "the connection was lost"))
+    view.on_event(Event("left", "hub", "the connection was lost"))
     pair = ["connected to hub", "not connected to hub: the connection was lost; trying again"]
     assert told(capsys) == pair * 3
 
@@ -196,12 +196,12 @@ def test_a_hub_says_who_was_turned_away_and_who_could_not_be_talked_to(
         view.look()
         assert traffic_of(agent) == []
         agent.board = board
-        view.tell(Event("joined", "site 0"))
+        view.on_event(Event("joined", "site 0"))
         # That one has just been lost, and it is about to be told.
         board.trouble |= {"site 0": "the connection was lost", "site 1": "no answer within 20 s"}
         board.refused.append("a caller from 10.0.0.9")
         view.look()
-        view.tell(Event("left", "site 0", "the connection was lost"))
+        view.on_event(Event("left", "site 0", "the connection was lost"))
         view.look()
         board.received["site 0"] += 3400
         board.sent["site 0"] += 1200
@@ -216,5 +216,5 @@ def test_a_hub_says_who_was_turned_away_and_who_could_not_be_talked_to(
 
 def test_a_name_with_brackets_is_shown_as_it_is() -> None:
     view = PartyView(Voice())
-    view.tell(Event("joined", "[/red] ward"))
+    view.on_event(Event("joined", "[/red] ward"))
     assert "[/red] ward has joined" in drawn(view)

@@ -21,7 +21,7 @@ from eigenveil.privacy import Budget, Charge, epsilon_of
         ({"trust": "site"}, "They leave with noise that this site adds itself"),
         ({"trust": "curator"}, "THEY LEAVE AS THEY ARE, without noise: the hub reads them"),
         ({"trust": "both", "epsilon": [5.0, 2.0]}, "the hub adds more before it passes anything on"),
-        ({"trust": None, "epsilon": None, "delta": None, "none": True}, "nothing is promised to anybody"),
+        ({"trust": None, "epsilon": None, "delta": None, "none": True}, "nothing is guaranteed to anybody"),
         ({"epsilon": None, "delta": None, "none": True}, "the hub reads their exact sum over at least 3 sites"),
     ],
 )
@@ -48,7 +48,7 @@ def test_the_methods_say_what_they_sum(tmp_path: Path) -> None:
         ({"noise": "independent"}, "They leave with noise that this peer adds itself"),
         (
             {"noise": None, "epsilon": None, "delta": None, "none": True},
-            "for neighbours to read, and nothing is promised",
+            "for neighbours to read, and nothing is guaranteed",
         ),
     ],
 )
@@ -90,17 +90,17 @@ def test_a_peer_that_may_begin_again_says_so(tmp_path: Path) -> None:
 def test_costs_add_up_in_squares_and_are_rounded_against_the_reader(tmp_path: Path) -> None:
     account = StudyBudget("2" * 64, "heart", "patients", "masked", 5.0, 1e-6, mu=1.0, beyond=1e-9)
     life = Budget(9.0, 1e-5)
-    with DurableLedger.open(tmp_path / "ledger.db") as book:
-        book.join(StudyBudget("1" * 64, "earlier", "patients", "site", 2.0, 1e-6, mu=0.5), life=life)
-        book.commit("1" * 64, 0, came=b"", said=[b"x"], charges=[Charge("sum", 0.3)])
-        (state,) = book.datasets()
+    with DurableLedger.open(tmp_path / "ledger.db") as ledger:
+        ledger.join(StudyBudget("1" * 64, "earlier", "patients", "site", 2.0, 1e-6, mu=0.5), life=life)
+        ledger.commit("1" * 64, 0, came=b"", said=[b"x"], charges=[Charge("sum", 0.3)])
+        (state,) = ledger.datasets()
         lines = [words for words, _ in cost_words(account, state, life=life, joined=False)]
         spent, reserved = rounded(epsilon_of(0.3, 1e-5)), rounded(epsilon_of(0.5, 1e-5))
         assert f"{spent} spent, {reserved} reserved by open studies, {reserved} counted for life" in lines[1]
         most = epsilon_of(math.hypot(0.5, 1.0), 1e-5 - 1e-9)
         assert f"With this study it is at most {rounded(most)}, of 9 that the policy allows" in lines[2]
-        book.finish("1" * 64)
-        (state,) = book.datasets()
+        ledger.finish("1" * 64)
+        (state,) = ledger.datasets()
     left = left_words(state, life)
     found = re.search(r"another study of epsilon ([0-9.]+) at", left)
     assert found is not None

@@ -9,7 +9,7 @@ from typer.testing import CliRunner, Result
 
 from eigenveil.cli.plan.command import plan
 from eigenveil.plan import Facts, Forecast, Interval, Recommendation, Spectrum, Verdict, methods_for
-from eigenveil.plan.forecast.methods import way_of
+from eigenveil.plan.forecast.methods import method_plan
 from eigenveil.privacy import Budget
 
 ASKED = ("-n", "5000", "-k", "2", "--epsilon", "1", "--delta", "1e-6")
@@ -39,8 +39,8 @@ def refused(*arguments: object) -> str:
 
 
 def expected(method: str, captured: float, **other: Any) -> Forecast:
-    """An outlook of this name and captured variance, with figures that nothing else has."""
-    way = way_of(Facts(6, 2, 5000, Budget(1.0, 1e-6), Spectrum.guessed(6), sites=4), method)
+    """An forecast of this name and captured variance, with figures that nothing else has."""
+    candidate = method_plan(Facts(6, 2, 5000, Budget(1.0, 1e-6), Spectrum.guessed(6), sites=4), method)
     made = Forecast(
         method=method,
         captured=Interval(captured, captured - 0.03, captured + 0.02),
@@ -51,9 +51,9 @@ def expected(method: str, captured: float, **other: Any) -> Forecast:
         rounds=7,
         traffic=67_800,
         refused="",
-        promise=f"the promise of {method.partition('/')[0]}",
-        params=way.params,
-        unknown=way.unknown,
+        guarantee=f"the guarantee of {method.partition('/')[0]}",
+        params=candidate.params,
+        unknown=candidate.unknown,
     )
     return replace(made, **other)
 

@@ -93,7 +93,7 @@ def test_the_answer_comes_first_and_all_of_it_is_there(oracle: Oracle) -> None:
     )
     for part in (
         "masked/krylov 0.88 (0.85-0.90) 0.31 (0.21-0.41) 7 67.8 kB 2.35 MB",
-        "masked the promise of masked",
+        "masked the guarantee of masked",
         "- Because the oracle says so.",
         "- Ask for fewer components.",
         "0.53 (0.50 to 0.55)",
@@ -155,7 +155,7 @@ def test_where_all_is_refused_there_is_no_curve_and_no_plot(monkeypatch: pytest.
     assert json.loads(planned(*SMALL, "--json").stdout)["curve"] is None
 
 
-def test_json_has_every_outlook_as_the_planner_says(oracle: Oracle) -> None:
+def test_json_has_every_forecast_as_the_planner_says(oracle: Oracle) -> None:
     found = json.loads(planned(*SMALL, "--sites", 4, "--json").stdout)
     assert oracle.facts is not None
     assert [each["method"] for each in found["outlooks"]] == list(methods_for(oracle.facts))
@@ -264,9 +264,9 @@ def test_with_the_planner_itself_a_plan_is_what_it_advises() -> None:
     """No stand-in: what is shown is what `advise` says of the same facts, and more epsilon buys more."""
     found = json.loads(planned(*SMALL, "-n", 400, "--epsilons", "0.1,10", "--json").stdout)
     facts = Facts(6, 2, 400, Budget(1.0, 1e-6), Spectrum.guessed(6))
-    advice = advise(facts)
-    assert [each["method"] for each in found["outlooks"]] == [each.method for each in advice.outlooks]
-    for shown, told in zip(found["outlooks"], advice.outlooks, strict=True):
+    recommendation = advise(facts)
+    assert [each["method"] for each in found["outlooks"]] == [each.method for each in recommendation.forecasts]
+    for shown, told in zip(found["outlooks"], recommendation.forecasts, strict=True):
         assert shown["captured"]["value"] == told.captured.value
         assert shown["call"] == told.call
     assert set(METHODS) >= {each["method"] for each in found["outlooks"]}

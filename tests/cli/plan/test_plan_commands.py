@@ -14,7 +14,7 @@ from eigenveil import FederatedPCA, GossipPCA, Model, PrivatePCA, StreamingPCA
 from eigenveil.cli import app
 from eigenveil.cli.plan.commands import command_of, rehearsal_of
 from eigenveil.params import FederatedParams, GossipParams, PrivateParams, StreamingParams, declared
-from eigenveil.plan import METHODS, Facts, Forecast, Spectrum, choice_of, estimator_of, outlook, parts_of
+from eigenveil.plan import METHODS, Facts, Forecast, Spectrum, choice_of, estimator_of, forecast, parts_of
 from eigenveil.privacy import Budget, Neighbours
 
 ALONE = ("curator", "stream")
@@ -36,7 +36,7 @@ def facts_for(method: str, **other: Any) -> Facts:
 
 
 def chosen(facts: Facts, method: str) -> Forecast:
-    return outlook(facts, method, fits=1)
+    return forecast(facts, method, fits=1)
 
 
 def typed(line: str, **known: object) -> list[str]:

@@ -99,7 +99,7 @@ def test_a_long_table_shows_its_first_and_last_rounds(tmp_path: Path) -> None:
     [(PRIVATE, "charge, mu"), ((*PRIVATE, "--trust", "site"), "charge, mu"), (BOTH, "mu, hub / site")],
     ids=["curator", "site", "both"],
 )
-def test_every_trust_shows_its_charges_and_its_promise(tmp_path: Path, terms: tuple[Any, ...], columns: str) -> None:
+def test_every_trust_shows_its_charges_and_its_guarantee(tmp_path: Path, terms: tuple[Any, ...], columns: str) -> None:
     source = written(tmp_path, "npy")
     result = eigenveil("simulate", source, "-k", 2, "--sites", 5, *terms, "--guarantee")
     assert result.exit_code == 0, result.output
@@ -114,7 +114,7 @@ def test_every_trust_shows_its_charges_and_its_promise(tmp_path: Path, terms: tu
     assert files_in(tmp_path) == {source.name}
 
 
-def test_masks_show_charges_dropouts_and_their_promise(tmp_path: Path) -> None:
+def test_masks_show_charges_dropouts_and_their_guarantee(tmp_path: Path) -> None:
     source, target = written(tmp_path, "npy"), tmp_path / "model.safetensors"
     terms = (*PRIVATE, "--trust", "masked", "--survivors", 0.7, "--colluders", 2, "--dead", "any:2", "--seed", 3)
     result = eigenveil("simulate", source, "-k", 2, "--sites", 9, *terms, "--guarantee", "-o", target)
@@ -416,7 +416,7 @@ def test_rows_that_cannot_be_used_are_refused_without_showing_a_value(tmp_path: 
     assert "ward (string)" in refusal("simulate", source, *EXACT, "--sites", 3)
 
 
-def test_published_noise_promises_nothing_and_claims_no_floor(tmp_path: Path) -> None:
+def test_published_noise_guarantees_nothing_and_claims_no_floor(tmp_path: Path) -> None:
     arguments = ("--sites", 3, "--epsilon", 1, "--delta", 1e-6, "--calibration", "paper", "--center", "none")
     result = eigenveil("simulate", written(tmp_path, "npy"), "-k", 2, *arguments)
     assert "No privacy: noise as published in FedPower Alg. 2" in result.stdout

@@ -112,7 +112,7 @@ def test_the_table_has_one_column_of_bytes(tmp_path: Path) -> None:
     ],
     ids=["pairwise", "colluders", "independent"],
 )
-def test_every_noise_shows_its_charges_and_its_promise(
+def test_every_noise_shows_its_charges_and_its_guarantee(
     tmp_path: Path, noise: tuple[object, ...], kind: str, least: float, against: str
 ) -> None:
     source, target = written(tmp_path, "npy"), tmp_path / "model.safetensors"
@@ -143,12 +143,12 @@ def test_a_comparison_is_said_not_to_be_covered_and_a_seed_not_to_be_private(tmp
     assert "NOT PRIVATE: a seed was given" in said
 
 
-def test_published_noise_promises_nothing(tmp_path: Path) -> None:
+def test_published_noise_guarantees_nothing(tmp_path: Path) -> None:
     arguments = (*PUBLISHED, "--sites", 4, "--row-bound", 12, "--center", "none", "--rounds", 3)
     result = eigenveil("simulate", written(tmp_path, "npy"), *EXACT, *arguments)
     assert result.exit_code == 0, result.output
     said = flat(result.stdout)
-    assert "noise as published in D-DP-PM, with nothing promised" in said
+    assert "noise as published in D-DP-PM, with nothing guaranteed" in said
     assert "No privacy: noise as published in D-DP-PM Alg. 1. No guarantee is established" in said
     assert "noise floor" not in said
 
@@ -242,7 +242,7 @@ def test_no_private_number_is_in_what_a_private_run_says_or_writes(tmp_path: Pat
                 assert kind(number).tobytes() not in content
 
 
-def test_a_network_that_loses_mail_changes_nothing(tmp_path: Path) -> None:
+def test_a_network_that_loses_message_changes_nothing(tmp_path: Path) -> None:
     arguments = ("ring", "--sites", 5, "--seed", 1, "--duplicate", 0.3, "--delay", 3, "--loss", 0.05)
     result = eigenveil("simulate", written(tmp_path, "npy"), *EXACT, *arguments)
     assert result.exit_code == 0, result.output
@@ -335,7 +335,7 @@ MISTAKES: dict[str, tuple[object, ...]] = {
     "--noise pairwise is for a budget, and --no-privacy": (*RING, "--noise", "pairwise"),
     "--noise independent is for a budget, and --no-privacy": (*RING, "--noise", "independent"),
     "--noise-graph is for --noise pairwise and a budget": (*RING, "--noise-graph", "ring"),
-    "--noise published keeps no promise, so there is no --epsilon": (*SECRET_RING, "--noise", "published"),
+    "--noise published keeps no guarantee, so there is no --epsilon": (*SECRET_RING, "--noise", "published"),
     "--noise published needs --method segments, as it is D-DP-PM's Alg. 1": (*RING, "--noise", "published"),
     "--noise published needs --center none or public numbers": (*EXACT, *PUBLISHED, "--sites", 5),
     "--noise published needs a --row-bound": (*EXACT, *PUBLISHED, "--sites", 5, "--center", "none"),

@@ -1,4 +1,4 @@
-"""How one table becomes sites: every row at one of them, in the sizes and populations that --help promises."""
+"""How one table becomes sites: every row at one of them, in the sizes and populations that --help guarantees."""
 
 from pathlib import Path
 from typing import Any

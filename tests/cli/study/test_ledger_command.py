@@ -1,4 +1,4 @@
-"""`eigenveil ledger`: what it shows is what the book says, what it exports can be checked, and looking changes nothing."""
+"""`eigenveil ledger`: what it shows is what the ledger says, what it exports can be checked, and looking changes nothing."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 from eigenveil.cli.study.ledger import ledger
 from eigenveil.network.ledger.durable import DurableLedger
 from eigenveil.privacy import Charge, epsilon_of
-from network.ledger.book_children import LIFE, account, digits
+from network.ledger.ledger_children import LIFE, account, digits
 
 SAID = b"what was said, byte for byte"
 PRINT = b"digest of the rows"
@@ -78,7 +78,7 @@ def test_show_of_one_dataset_with_its_lines(path: Path) -> None:
     assert "--delta must lie" in refusal("show", path, "--delta", "2")
 
 
-def test_show_of_a_book_without_studies(tmp_path: Path) -> None:
+def test_show_of_a_ledger_without_studies(tmp_path: Path) -> None:
     DurableLedger.open(tmp_path / "new.db").close()
     assert "nothing was spent" in run("show", tmp_path / "new.db").stdout
 
@@ -184,7 +184,7 @@ def test_close_leaves_a_study_that_is_running_alone(path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", [("show",), ("verify",), ("export", "-o", "x.jsonl"), ("close", "heart")])
-def test_a_book_that_is_not_there_or_open_to_others(path: Path, command: tuple[str, ...]) -> None:
+def test_a_ledger_that_is_not_there_or_open_to_others(path: Path, command: tuple[str, ...]) -> None:
     verb, *more = command
     none = path.with_name("none.db")
     assert "does not exist" in refusal(verb, none, *more)
@@ -194,7 +194,7 @@ def test_a_book_that_is_not_there_or_open_to_others(path: Path, command: tuple[s
     assert not Path("x.jsonl").exists()
 
 
-# Everything is loaded before the process becomes somebody who may read the book and not write beside it.
+# Everything is loaded before the process becomes somebody who may read the ledger and not write beside it.
 AS_NOBODY = """
 import os, sys
 from pathlib import Path
@@ -209,7 +209,7 @@ except LedgerError as error:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may become somebody else")
-def test_a_book_in_a_folder_that_cannot_be_written_to() -> None:
+def test_a_ledger_in_a_folder_that_cannot_be_written_to() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder, path = Path(name), Path(name) / "ledger.db"
         with DurableLedger.open(path) as ledger_file:
@@ -224,7 +224,7 @@ def test_a_book_in_a_folder_that_cannot_be_written_to() -> None:
             return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
         assert seen() == "3"
-        # Read without its log, the book would be one without the charges in it.
+        # Read without its log, the ledger would be one without the charges in it.
         path.with_name("ledger.db-wal").write_bytes(log)
         for file in folder.iterdir():
             file.chmod(0o600)

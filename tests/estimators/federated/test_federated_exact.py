@@ -243,7 +243,7 @@ def test_local_steps_and_alignment(local_steps: Any, steps: tuple[int, ...], ali
     assert pca.plan_.steps == steps
     # Sites of a thousand rows that are alike: their own directions are off by a few hundredths, and so may this be.
     assert off(pca, pooled_answer(values, 2)[0]) < (0.1 if align != "none" else 0.5)
-    residuals = [turn.residual for turn in pca.transcript_ if turn.stage.startswith("fedpower")]
+    residuals = [round_.residual for round_ in pca.transcript_ if round_.stage.startswith("fedpower")]
     for residual, count in zip(residuals[:-1], steps[:-1], strict=True):
         assert residual is not None
         assert 0 <= residual <= 2 + 1e-9
@@ -252,7 +252,7 @@ def test_local_steps_and_alignment(local_steps: Any, steps: tuple[int, ...], ali
 
 def test_the_last_round_of_fedpower_has_its_residual_too() -> None:
     pca = federated(2, method="fedpower", local_steps=3, rounds=4, tolerance=0.0).fit(EVEN)
-    residuals = [turn.residual for turn in pca.transcript_ if turn.stage.startswith("fedpower")]
+    residuals = [round_.residual for round_ in pca.transcript_ if round_.stage.startswith("fedpower")]
     assert len(residuals) == 4
     assert all(residual is not None and residual > 0 for residual in residuals)
 
@@ -294,10 +294,10 @@ def test_a_few_drawn_sites_stand_for_all_of_them_on_average(scheme: str) -> None
 
 def test_only_some_sites_answer_where_only_some_are_drawn() -> None:
     pca = federated(method="power", rounds=4, tolerance=0.0, participation=("without-replacement", 2)).fit(EVEN)
-    for turn in pca.transcript_:
-        assert len(turn.answered) == (2 if turn.stage.startswith("power") else 5)
+    for round_ in pca.transcript_:
+        assert len(round_.answered) == (2 if round_.stage.startswith("power") else 5)
     pca = federated(method="fedpower", rounds=4, tolerance=0.0, participation=("with-replacement", 3)).fit(EVEN)
-    assert all(1 <= len(turn.answered) <= 3 for turn in pca.transcript_ if turn.stage.startswith("fedpower"))
+    assert all(1 <= len(round_.answered) <= 3 for round_ in pca.transcript_ if round_.stage.startswith("fedpower"))
     assert off(pca, pooled_answer(ROWS, 3)[0]) < 0.5
 
 
@@ -355,23 +355,23 @@ def test_the_transcript_says_what_happened(method: str) -> None:
     pca = federated(method=method).fit(EVEN, watch=seen.append)
     assert len(seen) == len(pca.transcript_)
     names = tuple(f"site {i}" for i in range(5))
-    for number, turn in enumerate(pca.transcript_):
-        assert turn.number == number
-        assert turn.answered == names
-        assert turn.missing == ()
-        assert turn.bytes_down > 0
-        assert turn.bytes_up > 0
-        assert turn.movement is None or 0 <= turn.movement <= 1
-        assert turn.residual is None or method == "fedpower"
-        assert turn.charges == ()
-        assert not turn.restarted
-    stages = [turn.stage for turn in pca.transcript_]
+    for number, round_ in enumerate(pca.transcript_):
+        assert round_.number == number
+        assert round_.answered == names
+        assert round_.missing == ()
+        assert round_.bytes_down > 0
+        assert round_.bytes_up > 0
+        assert round_.movement is None or 0 <= round_.movement <= 1
+        assert round_.residual is None or method == "fedpower"
+        assert round_.charges == ()
+        assert not round_.restarted
+    stages = [round_.stage for round_ in pca.transcript_]
     assert stages[0] == "mean"
     assert stages[1 : 1 + component_rounds(pca)] == [f"{method} {i + 1}" for i in range(component_rounds(pca))]
     assert stages[1 + component_rounds(pca) :] == ([] if method == "covariance" else ["totals"])
     settings = pca.model_.settings
     assert settings["rounds"] == len(pca.transcript_)
-    assert settings["bytes"] == sum(turn.bytes_down + turn.bytes_up for turn in pca.transcript_)
+    assert settings["bytes"] == sum(round_.bytes_down + round_.bytes_up for round_ in pca.transcript_)
     assert settings["sites"] == 5
     assert pca.refused_ == ()
     assert pca.ledgers_ == {}
@@ -381,11 +381,11 @@ def test_bytes_are_those_of_the_numbers_and_short_heads() -> None:
     pca = federated(center=None).fit(EVEN)
     wide = pca.plan_.width
     head = 200
-    for turn in pca.transcript_[:-1]:
+    for round_ in pca.transcript_[:-1]:
         # The span fills up in the end, and the last block may be narrower.
         most = 5 * DIM * wide * 8
-        assert 0 < turn.bytes_up <= most + 5 * head
-        assert 0 < turn.bytes_down <= most + 5 * (8 + head)
+        assert 0 < round_.bytes_up <= most + 5 * head
+        assert 0 < round_.bytes_down <= most + 5 * (8 + head)
     first = pca.transcript_[0]
     assert 5 * DIM * wide * 8 < first.bytes_up
     assert 5 * DIM * wide * 8 < first.bytes_down
@@ -396,7 +396,7 @@ def test_bytes_are_those_of_the_numbers_and_short_heads() -> None:
 
 def test_movement_is_the_sine_between_estimates() -> None:
     pca = federated(1, method="power", oversample=0, rounds=30, tolerance=1e-3).fit(EVEN)
-    moved = [turn.movement for turn in pca.transcript_ if turn.stage.startswith("power")]
+    moved = [round_.movement for round_ in pca.transcript_ if round_.stage.startswith("power")]
     assert moved[0] is None
     later = [m for m in moved[1:] if m is not None]
     assert len(later) == len(moved) - 1

@@ -14,7 +14,7 @@ from eigenveil.data.rows import DenseRows
 from eigenveil.errors import BudgetExceeded, ProtocolError, QuorumLost
 from eigenveil.linalg import sines
 from eigenveil.privacy import Budget, epsilon_of
-from eigenveil.protocols import Envelope, Return
+from eigenveil.protocols import Message, Return
 from eigenveil.protocols.masked.session import Session
 from eigenveil.runtimes import Faults
 from estimators.sites_of_rows import (
@@ -100,7 +100,7 @@ def test_many_sites_have_few_masks_and_the_right_answer() -> None:
     assert off(pca, pooled_answer(np.vstack([np.array_split(rows, 110)[i] for i in there]), 3)[0]) < 1e-6
 
 
-def test_the_promise_of_few_masks_is_within_delta() -> None:
+def test_the_guarantee_of_few_masks_is_within_delta() -> None:
     pca = private_masked(survivors=0.9, method="covariance", random_state=None)
     prepared = pca.prepare(np.array_split(pooled_rows(1100), 110))
     terms = prepared.masked
@@ -114,12 +114,12 @@ def test_the_promise_of_few_masks_is_within_delta() -> None:
 
 
 @pytest.mark.parametrize("method", PRIVATE)
-def test_the_promise_is_against_the_hub_and_colluding_sites(method: str) -> None:
+def test_the_guarantee_is_against_the_hub_and_colluding_sites(method: str) -> None:
     pca = private_masked(method=method, colluders=2, random_state=None).fit(SITES)
-    promise = pca.guarantee_
-    words = promise.words()
-    assert (promise.epsilon, promise.delta) == (1.0, 1e-6)
-    assert promise.private
+    guarantee = pca.guarantee_
+    words = guarantee.words()
+    assert (guarantee.epsilon, guarantee.delta) == (1.0, 1e-6)
+    assert guarantee.private
     assert "the hub, even if it breaks the protocol, together with up to 2 other sites" in words
     assert "noisy sums, each over at least 3 sites that do not collude with it" in words
     assert "X25519" in words
@@ -141,7 +141,7 @@ def test_every_site_is_charged_for_the_sum_within_the_budget(method: str, severa
 
 
 def gram_noise(pca: FederatedPCA, sites: Any) -> tuple[np.ndarray[Any, Any], float]:
-    """What was added to the Gram matrix, packed, and the noise on it that the promise is for, of a fit without a center."""
+    """What was added to the Gram matrix, packed, and the noise on it that the guarantee is for, of a fit without a center."""
     federation = pca.prepare(sites)
     federation.run(faults=pca.faults)
     terms = federation.masked
@@ -180,7 +180,7 @@ def test_noise_in_the_sum_is_what_was_paid_for_and_the_law_is_tight(survivors: i
         noise, promised = gram_noise(pca, sites)
         pieces.append(noise)
     noise = np.concatenate(pieces) / promised
-    # More survive than must, and each brings its share: (survivors - colluders) shares are what was promised.
+    # More survive than must, and each brings its share: (survivors - colluders) shares are what was guaranteed.
     expected = (7 - dead) / (survivors - colluders)
     statistic = float(np.square(noise).sum()) / expected
     low, high = chi2.ppf([LEVEL / 2, 1 - LEVEL / 2], len(noise))
@@ -242,14 +242,14 @@ def test_too_few_survivors_end_it_before_anything_is_unmasked_and_the_charge_sta
     spent = {name: len(ledger.charges) for name, ledger in federation.ledgers.items()}
     # The question is the fifth message.
     assert spent == {f"site {i}": int(after >= 5 or (i >= 5 and after == 4)) for i in range(7)}
-    # They come back: the turn goes on, and nobody pays twice for it.
+    # They come back: the round goes on, and nobody pays twice for it.
     pca.faults = None
     pca.resume()
     assert pca.guarantee_.epsilon == 1.0
     assert all(len(ledger.charges) == 2 for ledger in pca.ledgers_.values())
 
 
-def test_a_broken_site_is_put_right_and_the_turn_goes_on() -> None:
+def test_a_broken_site_is_put_right_and_the_round_goes_on() -> None:
     sites = dict(enumerate(SITES))
     named = {f"s{i}": rows for i, rows in sites.items()}
     broken = dict(named) | {"s3": DenseRows(np.where(SITES[3] > 0, np.nan, SITES[3]))}
@@ -260,7 +260,7 @@ def test_a_broken_site_is_put_right_and_the_turn_goes_on() -> None:
     assert off(pca, pooled_answer(ROWS, 3, center=np.zeros(DIM))[0]) < 1e-7
 
 
-def test_lost_repeated_and_late_mail_changes_no_bit() -> None:
+def test_lost_repeated_and_late_message_changes_no_bit() -> None:
     calm = private_masked().fit(SITES)
     rough = private_masked(faults=Faults(loss=0.1, duplicate=0.2, delay=20.0), retries=50).fit(SITES)
     assert same_bits(calm, rough)
@@ -426,7 +426,7 @@ def test_little_room_is_said_before_anything_is_charged() -> None:
 
 @pytest.mark.parametrize("budget", [{"epsilon": 60.0}, {"delta": 1e-30}])
 def test_any_ordinary_budget_can_be_kept(budget: dict[str, Any]) -> None:
-    """Whole numbers cost nothing: what a hub is promised is all of the budget, at any epsilon and delta."""
+    """Whole numbers cost nothing: what a hub is guaranteed is all of the budget, at any epsilon and delta."""
     pca = private_masked(method="covariance", **budget).fit(SITES)
     asked = {"epsilon": pca.epsilon, "delta": pca.delta}
     assert {name: getattr(pca.guarantee_, name) for name in asked} == asked
@@ -439,23 +439,23 @@ def test_keys_that_are_used_up_are_said_to_be() -> None:
     assert terms is not None
     assert masking is not None
     question = federation.study.ask(federation.study.start())
-    for turn in range(terms.sessions):
-        masking(turn, question, terms.names, set())
+    for round_ in range(terms.sessions):
+        masking(round_, question, terms.names, set())
     with pytest.raises(ProtocolError, match="exchanges of keys, and they are used up: begin another one"):
         masking(terms.sessions, question, terms.names, set())
-    with pytest.raises(ProtocolError, match="turns, and they are used up: begin another one"):
-        masking(terms.most_turns, question, terms.names, set())
+    with pytest.raises(ProtocolError, match="rounds, and they are used up: begin another one"):
+        masking(terms.most_rounds, question, terms.names, set())
 
 
 def test_a_site_that_was_late_for_the_keys_is_asked_again() -> None:
     """Two others answer once and then no more: with the late one there are enough."""
 
     def silent(late: bool) -> Faults:
-        def change(mail: Envelope) -> list[Envelope]:
-            first = isinstance(mail.body, Return) and mail.body.step == "keys"
-            if mail.sender in ("site 1", "site 2") and not first:
+        def change(message: Message) -> list[Message]:
+            first = isinstance(message.body, Return) and message.body.step == "keys"
+            if message.sender in ("site 1", "site 2") and not first:
                 return []
-            return [] if late and mail.sender == "site 0" else [mail]
+            return [] if late and message.sender == "site 0" else [message]
 
         return Faults(meddle=change)
 

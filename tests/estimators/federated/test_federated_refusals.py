@@ -372,7 +372,7 @@ PRIVATE: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("choices", "message"), PRIVATE.values(), ids=PRIVATE.keys())
-def test_promises_that_cannot_be_kept_are_refused(choices: dict[str, Any], message: str) -> None:
+def test_guarantees_that_cannot_be_kept_are_refused(choices: dict[str, Any], message: str) -> None:
     refused(private_federated(**choices), SITES, message)
 
 

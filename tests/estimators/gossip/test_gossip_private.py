@@ -1,4 +1,4 @@
-"""Peers with a budget: what they are charged, how much noise is in the answer, what is promised, what scores cost."""
+"""Peers with a budget: what they are charged, how much noise is in the answer, what is guaranteed, what scores cost."""
 
 import math
 import pickle
@@ -49,7 +49,7 @@ def test_every_peer_is_charged_the_budget_and_no_more(noise: str, method: str, c
 
 
 @pytest.mark.parametrize("noise", ["pairwise", "independent"])
-def test_the_noise_in_the_answer_is_what_the_promise_needs(noise: str) -> None:
+def test_the_noise_in_the_answer_is_what_the_guarantee_needs(noise: str) -> None:
     """The Gram matrix of rows that are all zero is noise and nothing else, as one release at the whole budget."""
     dim, budget = 40, Budget(1.0, 1e-5)
     empty = [np.zeros((3, dim))] * 4
@@ -90,7 +90,7 @@ def test_the_floor_says_how_much_noise_there_is() -> None:
     assert floors["independent"] / floors["pairwise"] == pytest.approx(math.sqrt(3), rel=0.3)
 
 
-def test_the_promise_says_against_whom_and_who_was_counted() -> None:
+def test_the_guarantee_says_against_whom_and_who_was_counted() -> None:
     pairwise, independent = (private(noise=noise).fit(PEERS).guarantee_ for noise in ("pairwise", "independent"))
     assert "together with one peer that tells them everything" in pairwise.against
     assert "X25519" in pairwise.words() and "X25519" not in independent.words()
@@ -112,7 +112,7 @@ def test_more_colluders_are_more_noise_or_a_refusal() -> None:
         private(colluders=3, noise_graph="complete").fit(PEERS)
 
 
-def test_published_noise_promises_nothing_whatever_was_asked() -> None:
+def test_published_noise_guarantees_nothing_whatever_was_asked() -> None:
     found = private(method="segments", noise="published", center=None).fit(PEERS)
     assert found.guarantee_.epsilon is None
     assert "No guarantee is established" in found.guarantee_.words()
@@ -121,7 +121,7 @@ def test_published_noise_promises_nothing_whatever_was_asked() -> None:
 
 
 @pytest.mark.parametrize("noise_graph", [None, "complete"])
-def test_a_vanished_peer_costs_its_turn_again_or_ends_the_fit_with_what_was_spent(noise_graph: str | None) -> None:
+def test_a_vanished_peer_costs_its_round_again_or_ends_the_fit_with_what_was_spent(noise_graph: str | None) -> None:
     faults = Faults(dies={"peer 1": 120})
     with pytest.raises(PeersLost, match="without peer 1"):
         (lost := private(noise_graph=noise_graph, faults=faults)).fit(PEERS)
@@ -140,7 +140,7 @@ def test_a_vanished_peer_costs_its_turn_again_or_ends_the_fit_with_what_was_spen
     assert found.guarantee_.mu <= Budget(BUDGET["epsilon"], BUDGET["delta"]).mu
 
 
-def test_published_scores_have_their_own_noise_and_the_promise_is_of_both() -> None:
+def test_published_scores_have_their_own_noise_and_the_guarantee_is_of_both() -> None:
     found = private(neighbours="zero-out", noise="independent").fit(np.array_split(pooled_rows(4000), 4))
     own: dict[str, Array] = {name: scores.copy() for name, scores in found.scores_.items()}
     given = found.publish_scores(epsilon=2.0, delta=BUDGET["delta"])
@@ -173,10 +173,10 @@ def test_no_row_is_so_large_that_its_score_is_no_number() -> None:
     assert all(np.isfinite(scores).all() for scores in given.scores.values())
 
 
-def test_scores_are_not_published_where_no_promise_could_be_kept() -> None:
+def test_scores_are_not_published_where_no_guarantee_could_be_kept() -> None:
     with pytest.raises(ValueError, match="says how many there are"):
         private().fit(PEERS).publish_scores(epsilon=1.0, delta=1e-5)
-    with pytest.raises(ValueError, match="the fit promised nothing"):
+    with pytest.raises(ValueError, match="the fit guaranteed nothing"):
         GossipPCA(2, graph="ring", epsilon=None, neighbours="zero-out").fit(PEERS).publish_scores(
             epsilon=1.0, delta=1e-5
         )
@@ -226,7 +226,7 @@ def test_scores_are_published_as_the_fit_was_whatever_is_set_afterwards() -> Non
 
 
 def test_a_public_number_of_people_goes_with_the_peers_that_variances_are_of() -> None:
-    """One of four peers dies before the last turn, which asks for the trace alone."""
+    """One of four peers dies before the last round, which asks for the trace alone."""
     plan: dict[str, Any] = {"noise": "independent", "graph": "complete", "consensus": "tree", "neighbours": "zero-out"}
     plan |= {"restarts": 2, "epsilon": 1e7, "delta": 1e-3}
     whole = private(**plan).fit(PEERS)
@@ -245,8 +245,8 @@ def test_a_public_number_of_people_goes_with_the_peers_that_variances_are_of() -
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_the_reserve_pays_for_whichever_turn_is_begun_again(method: str) -> None:
-    """Also for the mean and the count together, which cost more than a turn of many small ones."""
+def test_the_reserve_pays_for_whichever_round_is_begun_again(method: str) -> None:
+    """Also for the mean and the count together, which cost more than a round of many small ones."""
     plan: dict[str, Any] = {
         "noise": "independent",
         "graph": "complete",
@@ -262,5 +262,5 @@ def test_the_reserve_pays_for_whichever_turn_is_begun_again(method: str) -> None
         restarted |= {done.stage for done in found.transcript_ if done.restarted}
         assert found.guarantee_.mu <= budget.mu
     assert "mean" in restarted
-    # Of two turns a leaf of the tree can only be missing in the first: it sends the second before it stops.
+    # Of two rounds a leaf of the tree can only be missing in the first: it sends the second before it stops.
     assert len(restarted) > 1 or method == "covariance"

@@ -206,7 +206,7 @@ NOISE: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("what", NOISE)
-def test_noise_that_cannot_keep_its_promise_is_refused(what: str) -> None:
+def test_noise_that_cannot_keep_its_guarantee_is_refused(what: str) -> None:
     choices, message = NOISE[what]
     refused(PEERS, message, **choices)
 

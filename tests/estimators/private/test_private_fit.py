@@ -1,4 +1,4 @@
-"""A private fit: finite on hostile rows, as good as it says, charged line by line, and honest about what it promises."""
+"""A private fit: finite on hostile rows, as good as it says, charged line by line, and honest about what it guarantees."""
 
 import math
 import warnings
@@ -221,7 +221,7 @@ def test_a_shared_ledger_adds_fits_up(mechanism: str) -> None:
         assert len(ledger.charges) == fit * len(pca.guarantee_.charges)
         assert ledger.spent_mu == pytest.approx(MU * math.sqrt(fit), rel=1e-9)
         spent.append(ledger.epsilon())
-        # The promise of one fit is about that fit; the ledger tells the whole.
+        # The guarantee of one fit is about that fit; the ledger tells the whole.
         assert pca.guarantee_.epsilon == 1.0
     assert spent[1] == pytest.approx(1.0, abs=1e-6)
     assert spent == sorted(set(spent))
@@ -272,7 +272,7 @@ def test_people_with_several_rows_are_named_as_such() -> None:
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_a_seed_repeats_every_bit_and_takes_the_promise_away(mechanism: str) -> None:
+def test_a_seed_repeats_every_bit_and_takes_the_guarantee_away(mechanism: str) -> None:
     values = rows()
     one, again, other = (private(2, mechanism=mechanism, random_state=seed).fit(values) for seed in (7, 7, 8))
     assert distance(one, again) == 0.0

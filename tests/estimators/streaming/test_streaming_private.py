@@ -134,7 +134,7 @@ def test_a_known_seed_is_not_private_and_says_so(way: str) -> None:
     assert real(**WAYS[way]).fit(VALUES).mean_.tolist() != real(**WAYS[way]).fit(VALUES).mean_.tolist()
 
 
-def test_a_memory_limit_turns_products_into_slices_and_says_so() -> None:
+def test_a_memory_limit_rounds_products_into_slices_and_says_so() -> None:
     values = planted(300, 200)
     for limit, way in ((10**8, "products"), (1_500_000, "slices")):
         pca = private(block_size=10, row_bound=30.0, memory_limit=limit).fit(values)
@@ -191,15 +191,15 @@ MERGES: list[tuple[str, Callable[[], StreamingPCA], str]] = [
     ("exact", lambda: exact().partial_fit(VALUES), "a private stream and one without privacy cannot be merged"),
     ("unreleased", lambda: real().partial_fit(VALUES), "holds rows that have not been released; call its sync"),
     ("released once", lambda: real().fit(VALUES[:60]).partial_fit(VALUES[60:]), "rows that have not been released"),
-    ("other neighbours", lambda: real(neighbours="replace-one").fit(VALUES), "promise different things.*neighbours"),
-    ("other person_blocks", lambda: real(person_blocks=2).fit(VALUES), "promise different things.*person_blocks"),
+    ("other neighbours", lambda: real(neighbours="replace-one").fit(VALUES), "guarantee different things.*neighbours"),
+    ("other person_blocks", lambda: real(person_blocks=2).fit(VALUES), "guarantee different things.*person_blocks"),
     ("other columns", lambda: real(n_components=1).fit(planted(60, 4)), "streams of 6 and 4 columns"),
     ("not centered", lambda: real(center=False).fit(VALUES), "one of the streams is centered"),
 ]
 
 
 @pytest.mark.parametrize(("make", "message"), [case[1:] for case in MERGES], ids=[case[0] for case in MERGES])
-def test_merges_that_would_break_a_promise_are_refused(make: Callable[[], StreamingPCA], message: str) -> None:
+def test_merges_that_would_break_a_guarantee_are_refused(make: Callable[[], StreamingPCA], message: str) -> None:
     pca, other = real().fit(VALUES), make()
     before = shown(pca)
     with pytest.raises(ValueError, match=message):

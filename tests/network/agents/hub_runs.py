@@ -11,7 +11,7 @@ from unittest import mock
 
 import numpy as np
 
-from eigenveil.network.agents.durable import Letter
+from eigenveil.network.agents.durable import Outgoing
 from eigenveil.network.agents.hub import HubAgent
 from eigenveil.network.agents.site_desk import DurableSite
 from eigenveil.protocols.wire import decode
@@ -26,7 +26,7 @@ __all__ = ["HubKilling"]
 
 @final
 @dataclass(frozen=True, slots=True)
-class _Mail:
+class _Message:
     """What came to a site in one life of the hub, and what was said to it."""
 
     site: str
@@ -56,7 +56,7 @@ class HubKilling:
         self.company = Company(folder, sections={**STUDIES[name], **sections})
         self.counts = Counts(runs=1)
         self.codes: list[int] = []
-        self.mails: list[_Mail] = []
+        self.messages: list[_Message] = []
         self.expected = list(undisturbed(name)) if expected is None else expected
         # For each life that has ended, whose answers to what were in the transcript then.
         self.known: list[set[tuple[str, tuple[int, str]]]] = []
@@ -89,18 +89,18 @@ class HubKilling:
     async def run(self, *births: Callable[[], Child], leaves: tuple[str, int] | None = None) -> Counts:
         """The study with a hub that lives as `births` say and once more if it has not ended.
 
-        `leaves` is a site that goes away with the answer to so manieth mail, and comes back in the hub's next life.
+        `leaves` is a site that goes away with the answer to so manieth messages, and comes back in the hub's next life.
         """
         company, take, loop = self.company, DurableSite.take, asyncio.get_running_loop()
         tasks: dict[str, asyncio.Task[None]] = {}
 
-        def watched(desk: DurableSite, sender: str, data: bytes) -> list[Letter]:
-            letters = take(desk, sender, data)
-            name = desk.party.name
-            self.mails.append(_Mail(name, len(self.codes), data, [raw for _, raw in letters]))
-            if (name, sum(mail.site == name for mail in self.mails)) == leaves:
+        def watched(durable: DurableSite, sender: str, data: bytes) -> list[Outgoing]:
+            outgoing = take(durable, sender, data)
+            name = durable.party.name
+            self.messages.append(_Message(name, len(self.codes), data, [raw for _, raw in outgoing]))
+            if (name, sum(message.site == name for message in self.messages)) == leaves:
                 loop.call_soon_threadsafe(tasks[name].cancel)
-            return letters
+            return outgoing
 
         try:
             with mock.patch.object(DurableSite, "take", watched):
@@ -173,17 +173,17 @@ class HubKilling:
     def _count(self) -> None:
         counts, company = self.counts, self.company
         asked: defaultdict[tuple[str, tuple[int, str]], set[bytes]] = defaultdict(set)
-        for mail in self.mails:
-            what = (mail.site, about(mail.came))
-            asked[what].add(mail.came)
-            again = any(what in known for known in self.known[: mail.life])
-            counts.note("asked_again", int(again), f"{what} in life {mail.life}")
+        for message in self.messages:
+            what = (message.site, about(message.came))
+            asked[what].add(message.came)
+            again = any(what in known for known in self.known[: message.life])
+            counts.note("asked_again", int(again), f"{what} in life {message.life}")
         different = [what for what, found in asked.items() if len(found) > 1]
         counts.note("renoised", len(different), f"the hub asked {different} in two ways")
         for name in company.names:
-            lines = lines_at(company.book(name))
-            said = [raw for mail in self.mails if mail.site == name for raw in mail.said]
-            counts.note("unpaid", len(unpaid_in(said, company.book(name), once=self.name.startswith("curator"))), name)
+            lines = lines_at(company.ledger(name))
+            said = [raw for message in self.messages if message.site == name for raw in message.said]
+            counts.note("unpaid", len(unpaid_in(said, company.ledger(name), once=self.name.startswith("curator"))), name)
             counts.note("renoised", renoised_in(said), f"{name} answered one step in two ways")
             spent = charges_in(lines)
             counts.note("double", int(len(spent) > len(self.expected)), f"{name} spent {spent}")
@@ -195,9 +195,9 @@ class HubKilling:
             counts.note("failed", int(not same), "the parties have different models")
 
     def refused(self) -> list[str]:
-        """What sites refused of the hub's mail."""
+        """What sites refused of the hub's messages."""
         return [one.words for who, one in self.company.happened if who != "hub" and one.what == "refused"]
 
     def questions(self, life: int) -> list[Any]:
         """What the hub said in one of its lives."""
-        return [decode(mail.came).body for mail in self.mails if mail.life == life]
+        return [decode(message.came).body for message in self.messages if message.life == life]

@@ -63,21 +63,21 @@ def test_a_hub_that_is_killed_with_the_answer_in_hand_has_it_for_everybody(
     assert [type(body) for body in killing.questions(1)] == [Done] * 3
 
 
-# After so many mails to site 2 it goes away: in the first round, in a later one, and under masks in each step of a turn.
+# After so many messages to site 2 it goes away: in the first round, in a later one, and under masks in each step of a round.
 GOING = [("site krylov", (3,)), ("curator krylov", (1,)), ("masked covariance", (3, 6))]
 MORE_GOING = [("site krylov", (1,)), ("curator krylov", (3,)), ("masked covariance", (1, 5, 7, 8))]
 
 
 @pytest.mark.parametrize(
-    "name, mails",
-    [(name, mails) for name, places in GOING for mails in places]
-    + [pytest.param(name, mails, marks=pytest.mark.slow) for name, places in MORE_GOING for mails in places],
+    "name, messages",
+    [(name, messages) for name, places in GOING for messages in places]
+    + [pytest.param(name, messages, marks=pytest.mark.slow) for name, places in MORE_GOING for messages in places],
 )
 def test_a_hub_that_lost_its_quorum_goes_on_when_all_are_there(
-    tmp_path: Path, children: Nursery, name: str, mails: int
+    tmp_path: Path, children: Nursery, name: str, messages: int
 ) -> None:
     killing = HubKilling(children, name, tmp_path, network={"deadline": 0.7, "retries": 0})
-    counts = asyncio.run(killing.run(*[killing.start] * 5, leaves=("site 2", mails)))
+    counts = asyncio.run(killing.run(*[killing.start] * 5, leaves=("site 2", messages)))
     right(counts)
     assert killing.codes[0] == 1
     assert Child({"log": tmp_path / "log"}).said("failed")[0][0] == "QuorumLost"
@@ -111,5 +111,5 @@ def test_a_hub_that_lost_its_transcript_cannot_make_anybody_pay_again(
     assert killing.codes[0] == -9
     assert counts.double == counts.unpaid == 0
     for site in killing.company.names:
-        spent = charges_in(lines_at(killing.company.book(site)))
+        spent = charges_in(lines_at(killing.company.ledger(site)))
         assert spent == killing.expected[: len(spent)]

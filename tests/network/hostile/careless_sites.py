@@ -15,8 +15,8 @@ def sends_first() -> None:
     commit, send = DurableLedger.commit, Transport.send
     later: list[Callable[[], None]] = []
 
-    def put_off(book: DurableLedger, *given: Any, **named: Any) -> None:
-        later.append(lambda: commit(book, *given, **named))
+    def put_off(ledger: DurableLedger, *given: Any, **named: Any) -> None:
+        later.append(lambda: commit(ledger, *given, **named))
 
     async def hasty(board: Transport, *given: Any) -> bool:
         sent = await send(board, *given)
@@ -32,11 +32,11 @@ def forgets() -> None:
     """Keeps the charges and not the bytes, and makes new ones when asked again."""
     join, commit = DurableLedger.join, DurableLedger.commit
 
-    def empty(book: DurableLedger, *given: Any, **named: Any) -> Opened:
-        return replace(join(book, *given, **named), entries=())
+    def empty(ledger: DurableLedger, *given: Any, **named: Any) -> Opened:
+        return replace(join(ledger, *given, **named), entries=())
 
-    def whatever(book: DurableLedger, study: str, number: int, **named: Any) -> None:
-        commit(book, study, book.studies()[0].entries, **named)
+    def whatever(ledger: DurableLedger, study: str, number: int, **named: Any) -> None:
+        commit(ledger, study, ledger.studies()[0].entries, **named)
 
     _put(DurableLedger, join=empty, commit=whatever)
 

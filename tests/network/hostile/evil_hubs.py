@@ -7,88 +7,88 @@ import numpy as np
 
 from eigenveil.data.rows import DenseRows
 from eigenveil.linalg import orthonormal
-from eigenveil.network.agents.durable import DurableParty, Letter
+from eigenveil.network.agents.durable import DurableParty, Outgoing
 from eigenveil.network.agents.hub import HubAgent
 from eigenveil.network.agents.hub_desk import DurableHub
 from eigenveil.network.agents.hub_log import HubLog
-from eigenveil.network.agents.runner import MAIL
+from eigenveil.network.agents.runner import MESSAGE
 from eigenveil.network.agents.site_data import credentials_of
 from eigenveil.network.identity.certificates import recogniser
 from eigenveil.network.study.parties import parties_of
 from eigenveil.protocols import wire
-from eigenveil.protocols.messages import Ask, Brief, Done, Envelope, Masked, Message, Return
+from eigenveil.protocols.messages import Ask, Brief, Done, Message, Masked, Body, Return
 from eigenveil.protocols.wire import decode, encode
 from eigenveil.runtimes.grpc import Got, Joined, Left, Transport
 from eigenveil.tasks import Question
 from network.network_studies import Company, keys_of
 
-__all__ = ["EvilHub", "Puppets", "Twist", "WatchedDesk", "about", "watched_hub"]
+__all__ = ["EvilHub", "Puppets", "Twist", "WatchedParty", "about", "watched_hub"]
 
 # What leaves in the place of what was to leave.
-Twist = Callable[[list[Letter]], list[Letter]]
+Twist = Callable[[list[Outgoing]], list[Outgoing]]
 
 
 def about(data: bytes) -> tuple[int, str]:
-    """The turn and the step that a question or an answer is about; of all parts of a turn there is one step."""
+    """The round and the step that a question or an answer is about; of all parts of a round there is one step."""
     body = decode(data).body
     match body:
         case Brief(step=step) | Return(step=step):
-            return body.turn, "part" if step == "mask" else step
+            return body.round, "part" if step == "mask" else step
         case Done():
-            return body.turn, "answer"
+            return body.round, "answer"
         case _:
-            return body.turn, "part"
+            return body.round, "part"
 
 
 @final
-class WatchedDesk(DurableParty):
+class WatchedParty(DurableParty):
     """The desk of a hub, with everything that came and everything that left written down. Changes in place.
 
     `twist` may put something else in the place of what leaves.
     """
 
-    def __init__(self, desk: DurableHub, twist: Twist = lambda letters: letters) -> None:
-        self._desk, self._twist = desk, twist
-        self.party = desk.party
+    def __init__(self, durable: DurableHub, twist: Twist = lambda outgoing: outgoing) -> None:
+        self._durable, self._twist = durable, twist
+        self.party = durable.party
         self.came: list[tuple[str, bytes]] = []
-        self.left: list[Letter] = []
+        self.left: list[Outgoing] = []
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._desk, name)
+        return getattr(self._durable, name)
 
     @property
     def over(self) -> bool:
-        return self._desk.over
+        return self._durable.over
 
-    def begin(self) -> list[Letter]:
-        return self._out(self._desk.begin())
+    def begin(self) -> list[Outgoing]:
+        return self._out(self._durable.begin())
 
-    def take(self, sender: str, data: bytes) -> list[Letter]:
+    def take(self, sender: str, data: bytes) -> list[Outgoing]:
         self.came.append((sender, data))
-        return self._out(self._desk.take(sender, data))
+        return self._out(self._durable.take(sender, data))
 
-    def wait_over(self) -> list[Letter]:
-        return self._out(self._desk.wait_over())
+    def wait_over(self) -> list[Outgoing]:
+        return self._out(self._durable.wait_over())
 
-    def rejoined(self, other: str) -> list[Letter]:
-        return self._out(self._desk.rejoined(other))
+    def rejoined(self, other: str) -> list[Outgoing]:
+        return self._out(self._durable.rejoined(other))
 
-    def _out(self, letters: list[Letter]) -> list[Letter]:
-        letters = self._twist(letters)
-        self.left.extend(letters)
-        return letters
+    def _out(self, outgoing: list[Outgoing]) -> list[Outgoing]:
+        outgoing = self._twist(outgoing)
+        self.left.extend(outgoing)
+        return outgoing
 
 
 def watched_hub(
-    company: Company, twist: Twist = lambda letters: letters
-) -> Callable[[HubLog], tuple[HubAgent, WatchedDesk]]:
-    """From a transcript, the hub of a company and the desk that is watched."""
+    company: Company, twist: Twist = lambda outgoing: outgoing
+) -> Callable[[HubLog], tuple[HubAgent, WatchedParty]]:
+    """From a transcript, the hub of a company and the durable party that is watched."""
 
-    def made(transcript: HubLog) -> tuple[HubAgent, WatchedDesk]:
-        agent = HubAgent(company.study, keys=keys_of("hub", "hub"), transcript=transcript, tell=company.told("hub"))
-        desk = WatchedDesk(agent.desk, twist)
-        agent.desk = cast("DurableHub", desk)
-        return agent, desk
+    def made(transcript: HubLog) -> tuple[HubAgent, WatchedParty]:
+        agent = HubAgent(company.study, keys=keys_of("hub", "hub"), transcript=transcript, on_event=company.told("hub"))
+        durable = WatchedParty(agent.durable, twist)
+        agent.durable = cast("DurableHub", durable)
+        return agent, durable
 
     return made
 
@@ -127,22 +127,22 @@ class EvilHub:
         while not isinstance(await self.board.events.get(), Left):
             pass
 
-    async def say(self, body: Message | bytes, *, to: str = "site 0", kind: int = MAIL) -> None:
-        """Send mail, or any bytes."""
-        data = body if isinstance(body, bytes) else encode(Envelope("hub", to, body))
+    async def say(self, body: Body | bytes, *, to: str = "site 0", kind: int = MESSAGE) -> None:
+        """Send messages, or any bytes."""
+        data = body if isinstance(body, bytes) else encode(Message("hub", to, body))
         await self.board.send(to, kind, data)
 
-    async def heard(self) -> Envelope:
-        """The next mail from a site."""
+    async def heard(self) -> Message:
+        """The next messages from a site."""
         while True:
             match await self.board.events.get():
-                case Got(kind=kind, data=data) if kind == MAIL:
+                case Got(kind=kind, data=data) if kind == MESSAGE:
                     self.got.append(data)
                     return decode(data)
                 case Got(data=data):
                     self.notes.append(data)
 
-    async def ask(self, body: Message | bytes) -> Message:
+    async def ask(self, body: Body | bytes) -> Body:
         """Say something, and hear what comes back."""
         await self.say(body)
         return (await self.heard()).body
@@ -173,18 +173,18 @@ class Puppets:
             for name in hub.company.names[1:]
         }
 
-    async def turn(self, turn: int, question: Question) -> Message:
-        """Carry a turn through; what site 0 gave in it, or its refusal to."""
-        exchange = self.masking(turn, question, self.hub.company.names, set())
-        part: Message | None = None
+    async def round_(self, round_: int, question: Question) -> Body:
+        """Carry a round through; what site 0 gave in it, or its refusal to."""
+        exchange = self.masking(round_, question, self.hub.company.names, set())
+        part: Body | None = None
         while part is None or isinstance(part, Masked):
-            for mail in exchange.asks("hub"):
-                if mail.receiver in self.parties:
-                    (answer,) = self.parties[mail.receiver].receive(mail)
+            for message in exchange.asks("hub"):
+                if message.receiver in self.parties:
+                    (answer,) = self.parties[message.receiver].receive(message)
                 else:
-                    await self.hub.say(encode(mail), to=mail.receiver)
+                    await self.hub.say(encode(message), to=message.receiver)
                     answer = await self.hub.heard()
-                    if isinstance(mail.body, Ask):
+                    if isinstance(message.body, Ask):
                         part = answer.body
                 exchange.receive(answer.sender, answer.body)
             if not exchange.onward():

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from eigenveil.network.ledger.durable import DurableLedger, Entry
-from eigenveil.protocols.messages import Decline, Envelope, Give, Masked, Message, Return
+from eigenveil.protocols.messages import Decline, Message, Give, Masked, Body, Return
 from eigenveil.protocols.wire import decode, encode
 from network.hostile.evil_hubs import EvilHub
 from network.kills.kill_counts import charges_in, lines_at, numbers_in, unpaid_in
@@ -30,8 +30,8 @@ SECONDS: Final = 30.0
 
 
 def written(company: Company, name: str = "site 0") -> list[Entry]:
-    """The lines of a site's book, checked."""
-    return lines_at(company.book(name))
+    """The lines of a site's ledger, checked."""
+    return lines_at(company.ledger(name))
 
 
 def notes_in(lines: list[Entry]) -> list[str]:
@@ -46,16 +46,16 @@ def refusals(company: Company, name: str = "site 0") -> list[str]:
 
 def declined(company: Company, name: str = "site 0") -> list[str]:
     """What a site told those who look on of why there was no part of it."""
-    told = [happening.words for who, happening in company.happened if who == name and happening.what == "said"]
+    told = [event.words for who, event in company.happened if who == name and event.what == "said"]
     return [words for words in told if "there is no part" in words]
 
 
 def require_paid(company: Company, came: list[bytes], *, once: bool = False) -> None:
-    """Everything that came is in the book of site 0 and paid for, within the account, and is what answers are made of."""
+    """Everything that came is in the ledger of site 0 and paid for, within the account, and is what answers are made of."""
     lines = written(company)
-    assert unpaid_in(came, company.book("site 0"), once=once) == set()
-    with DurableLedger.open(company.book("site 0")) as book:
-        (study,) = book.studies()
+    assert unpaid_in(came, company.ledger("site 0"), once=once) == set()
+    with DurableLedger.open(company.ledger("site 0")) as ledger:
+        (study,) = ledger.studies()
     assert math.hypot(*(mu for _, mu in charges_in(lines))) <= study.account.mu * (1 + 1e-9)
     for data in came:
         assert isinstance(decode(data).body, Give | Decline | Masked | Return)
@@ -76,12 +76,12 @@ async def alone(company: Company) -> AsyncIterator[EvilHub]:
             await asyncio.gather(run, return_exceptions=True)
 
 
-async def nothing_comes(hub: EvilHub, lie: Message | bytes, known: Message, answer: Message) -> None:
+async def nothing_comes(hub: EvilHub, lie: Body | bytes, known: Body, answer: Body) -> None:
     """Of two letters the second is answered, with the numbers that it got before, and the first is not."""
     await hub.say(lie)
     again = await hub.ask(known)
     assert type(again) is type(answer)
-    assert numbers_in(hub.got[-1]) == numbers_in(encode(Envelope("site 0", "hub", answer)))
+    assert numbers_in(hub.got[-1]) == numbers_in(encode(Message("site 0", "hub", answer)))
 
 
 async def until(condition: Callable[[], bool]) -> None:

@@ -18,7 +18,7 @@ from eigenveil.network.identity.authority import new_request, write_new
 from eigenveil.network.identity.certificates import Keys, recogniser
 from eigenveil.network.policy import PolicyRefusal
 from eigenveil.network.study.file import StudyFile
-from eigenveil.protocols.messages import Ask, Envelope, Give
+from eigenveil.protocols.messages import Ask, Message, Give
 from eigenveil.protocols.wire import encode
 from eigenveil.runtimes.grpc import Transport
 from network.hostile.hostile_checks import (
@@ -37,8 +37,8 @@ from network.network_studies import Company, authority
 KRYLOV = {"method": "krylov", "rounds": 3}
 
 
-def test_a_flood_of_junk_fills_neither_the_book_nor_the_memory(tmp_path: Path) -> None:
-    # A site holds as much unread mail as one message may have.
+def test_a_flood_of_junk_fills_neither_the_ledger_nor_the_memory(tmp_path: Path) -> None:
+    # A site holds as much unread messages as one message may have.
     company = Company(tmp_path, sections={**STUDIES["site krylov"], "network": {"largest": 1 << 16}})
     count, size = 10_000, 8192
 
@@ -46,7 +46,7 @@ def test_a_flood_of_junk_fills_neither_the_book_nor_the_memory(tmp_path: Path) -
         async with alone(company) as hub:
             first = await hub.ask(Ask(0, hub.question()))
             before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-            junk = encode(Envelope("hub", "site 0", Give(0, (np.ones(size // 8),))))
+            junk = encode(Message("hub", "site 0", Give(0, (np.ones(size // 8),))))
             for number in range(count):
                 # Each another one, half of them well formed.
                 await hub.say(junk[:-8] + number.to_bytes(8, "little") if number % 2 else b"%d" % number + bytes(size))
@@ -62,14 +62,14 @@ def test_a_flood_of_junk_fills_neither_the_book_nor_the_memory(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("how", ["turns", "absentees"])
-def test_one_question_in_ever_new_words_does_not_fill_the_book(tmp_path: Path, how: str) -> None:
+def test_one_question_in_ever_new_words_does_not_fill_the_ledger(tmp_path: Path, how: str) -> None:
     company, count = Company(tmp_path, sections=STUDIES["site krylov"]), 300
 
     async def asking() -> None:
         async with alone(company) as hub:
             for number in range(count):
-                turn, without = (number, ()) if how == "turns" else (0, (f"site {number}",))
-                await hub.say(Ask(turn, hub.question(), without))
+                round_, without = (number, ()) if how == "turns" else (0, (f"site {number}",))
+                await hub.say(Ask(round_, hub.question(), without))
             await until(lambda: sum(told.what in ("said", "refused") for _, told in company.happened) >= count)
 
     asyncio.run(asking())

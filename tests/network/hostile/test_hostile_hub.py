@@ -1,4 +1,4 @@
-"""A hub that lies, with the real keys of the hub: nothing leaves a site but what its book has let, and no reason ever does."""
+"""A hub that lies, with the real keys of the hub: nothing leaves a site but what its ledger has let, and no reason ever does."""
 
 import asyncio
 import struct
@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from eigenveil.network.agents.durable import Letter
+from eigenveil.network.agents.durable import Outgoing
 from eigenveil.network.agents.hub import HubAgent
 from eigenveil.network.ledger.durable import DurableLedger
-from eigenveil.protocols.messages import Ask, Brief, Decline, Done, Envelope, Give, Masked, Message, Return
+from eigenveil.protocols.messages import Ask, Brief, Decline, Done, Message, Give, Masked, Body, Return
 from eigenveil.protocols.wire import decode, encode
 from eigenveil.tasks import Question
-from network.hostile.evil_hubs import EvilHub, Puppets, WatchedDesk, about, watched_hub
+from network.hostile.evil_hubs import EvilHub, Puppets, WatchedParty, about, watched_hub
 from network.hostile.hostile_checks import (
     SECONDS,
     alone,
@@ -31,13 +31,13 @@ from network.kills.kill_counts import STUDIES, charges_in, undisturbed
 from network.network_studies import Company
 
 # What a hub might say in the place of a question, and what a site says of it to its own people.
-Lie = Callable[[Envelope, bytes], bytes]
+Lie = Callable[[Message, bytes], bytes]
 
 
 def _asking(change: Callable[[Question], Question]) -> Lie:
-    def lie(mail: Envelope, data: bytes) -> bytes:
-        assert isinstance(mail.body, Ask)
-        return encode(replace(mail, body=replace(mail.body, question=change(mail.body.question))))
+    def lie(message: Message, data: bytes) -> bytes:
+        assert isinstance(message.body, Ask)
+        return encode(replace(message, body=replace(message.body, question=change(message.body.question))))
 
     return lie
 
@@ -55,30 +55,30 @@ def _arrays(change: Callable[[Any], Any], at: int) -> Lie:
 
 _FRAME = struct.Struct("<4sBI")
 ANYTIME: dict[str, tuple[Lie, str]] = {
-    "nothing": (lambda mail, data: b"", "not a message"),
-    "garbage": (lambda mail, data: bytes(range(256)) * 8, "not a message"),
-    "a piece": (lambda mail, data: data[:-1], "it ends too early|its head is too long|not a message"),
-    "a beginning": (lambda mail, data: data[:12], "its head is too long"),
-    "more than all": (lambda mail, data: data + b"x", "it goes on after its end|not a message"),
+    "nothing": (lambda message, data: b"", "not a message"),
+    "garbage": (lambda message, data: bytes(range(256)) * 8, "not a message"),
+    "a piece": (lambda message, data: data[:-1], "it ends too early|its head is too long|not a message"),
+    "a beginning": (lambda message, data: data[:12], "its head is too long"),
+    "more than all": (lambda message, data: data + b"x", "it goes on after its end|not a message"),
     "a long head": (
-        lambda mail, data: _FRAME.pack(b"EIGV", 1, 0xFFFFFFFF) + data[_FRAME.size :],
+        lambda message, data: _FRAME.pack(b"EIGV", 1, 0xFFFFFFFF) + data[_FRAME.size :],
         "its head is too long",
     ),
-    "another version": (lambda mail, data: b"EIGV\x02" + data[5:], "it opens with other bytes"),
-    "in another name": (lambda mail, data: encode(replace(mail, sender="site 1")), "in the name of somebody else"),
-    "for another": (lambda mail, data: encode(replace(mail, receiver="site 1")), "for somebody else"),
-    "a part": (lambda mail, data: encode(replace(mail, body=Give(0, (np.zeros(3),)))), "sent Give to a site"),
-    "a step of no kind": (lambda mail, data: encode(replace(mail, body=Brief(0, "tell all"))), "sent Brief to a site"),
-    "no answer": (lambda mail, data: encode(replace(mail, body=Done(99, ()))), "an answer that cannot be one"),
+    "another version": (lambda message, data: b"EIGV\x02" + data[5:], "it opens with other bytes"),
+    "in another name": (lambda message, data: encode(replace(message, sender="site 1")), "in the name of somebody else"),
+    "for another": (lambda message, data: encode(replace(message, receiver="site 1")), "for somebody else"),
+    "a part": (lambda message, data: encode(replace(message, body=Give(0, (np.zeros(3),)))), "sent Give to a site"),
+    "a step of no kind": (lambda message, data: encode(replace(message, body=Brief(0, "tell all"))), "sent Brief to a site"),
+    "no answer": (lambda message, data: encode(replace(message, body=Done(99, ()))), "an answer that cannot be one"),
     "NaN for an answer": (
-        lambda mail, data: encode(
-            replace(mail, body=Done(99, (np.full((5, 2), np.nan), np.ones(2), np.zeros(5), np.zeros(5))))
+        lambda message, data: encode(
+            replace(message, body=Done(99, (np.full((5, 2), np.nan), np.ones(2), np.zeros(5), np.zeros(5))))
         ),
         "an answer that cannot be one",
     ),
     "a skew answer": (
-        lambda mail, data: encode(
-            replace(mail, body=Done(99, (np.ones((5, 2)), np.ones(2), np.zeros(5), np.array([1.0, 9, 1, -1, -1]))))
+        lambda message, data: encode(
+            replace(message, body=Done(99, (np.ones((5, 2)), np.ones(2), np.zeros(5), np.array([1.0, 9, 1, -1, -1]))))
         ),
         "an answer that cannot be one",
     ),
@@ -101,48 +101,48 @@ IN_PLACE_OF_A_PRODUCT: dict[str, tuple[Lie, str]] = {
 }
 
 
-def lying(company: Company, lies: dict[str, tuple[Lie, str]], turn: int) -> Callable[[list[Letter]], list[Letter]]:
-    """Put all lies before the first question for a part of this turn to site 0."""
+def lying(company: Company, lies: dict[str, tuple[Lie, str]], round_: int) -> Callable[[list[Outgoing]], list[Outgoing]]:
+    """Put all lies before the first question for a part of this round to site 0."""
     told: list[str] = []
 
-    def twist(letters: list[Letter]) -> list[Letter]:
-        found: list[Letter] = []
-        for name, data in letters:
-            mail = decode(data)
-            if name == "site 0" and not told and isinstance(mail.body, Ask) and mail.body.turn == turn:
+    def twist(outgoing: list[Outgoing]) -> list[Outgoing]:
+        found: list[Outgoing] = []
+        for name, data in outgoing:
+            message = decode(data)
+            if name == "site 0" and not told and isinstance(message.body, Ask) and message.body.round == round_:
                 told.extend(lies)
-                found += [(name, lie(mail, data)) for lie, _ in lies.values()]
+                found += [(name, lie(message, data)) for lie, _ in lies.values()]
             found.append((name, data))
         return found
 
     return twist
 
 
-def carried(company: Company, twist: Callable[[list[Letter]], list[Letter]]) -> WatchedDesk:
+def carried(company: Company, twist: Callable[[list[Outgoing]], list[Outgoing]]) -> WatchedParty:
     """The whole study with three real sites and a hub that lies to site 0."""
 
-    async def all_of_them() -> WatchedDesk:
+    async def all_of_them() -> WatchedParty:
         async with asyncio.timeout(SECONDS):
             with HubAgent.transcript_for(company.folder / "hub.transcript", company.study) as transcript:
-                agent, desk = watched_hub(company, twist)(transcript)
+                agent, durable = watched_hub(company, twist)(transcript)
                 hub = agent.run(
                     lambda model: company.models.__setitem__("hub", model), listen=f"127.0.0.1:{company.port}"
                 )
                 await asyncio.gather(hub, *map(company.run_site, company.names))
-                return desk
+                return durable
 
     return asyncio.run(all_of_them())
 
 
 @pytest.mark.parametrize("name", ["site krylov", "curator krylov", "masked krylov"])
-@pytest.mark.parametrize("turn, lies", [(0, ANYTIME), (2, ANYTIME | IN_PLACE_OF_A_PRODUCT)], ids=["mean", "products"])
+@pytest.mark.parametrize("round, lies", [(0, ANYTIME), (2, ANYTIME | IN_PLACE_OF_A_PRODUCT)], ids=["mean", "products"])
 def test_what_a_hub_makes_up_is_refused_one_by_one_and_the_study_goes_on(
-    tmp_path: Path, name: str, turn: int, lies: dict[str, tuple[Lie, str]]
+    tmp_path: Path, name: str, round_: int, lies: dict[str, tuple[Lie, str]]
 ) -> None:
     company = Company(tmp_path, sections=STUDIES[name])
-    desk = carried(company, lying(company, lies, turn))
-    came = [data for sender, data in desk.came if sender == "site 0"]
-    others = [data for sender, data in desk.came if sender == "site 1"]
+    durable = carried(company, lying(company, lies, round_))
+    came = [data for sender, data in durable.came if sender == "site 0"]
+    others = [data for sender, data in durable.came if sender == "site 1"]
     # As many answers as from those who were not lied to: none of the lies got one, not even a refusal.
     assert [about(data) for data in came] == [about(data) for data in others]
     require_paid(company, came, once=name.startswith("curator"))
@@ -151,7 +151,7 @@ def test_what_a_hub_makes_up_is_refused_one_by_one_and_the_study_goes_on(
     assert len(reasons) == len(lies)
     for (what, (_, expected)), reason in zip(lies.items(), reasons, strict=True):
         assert any(words in reason for words in expected.split("|")), (what, reason)
-    assert notes_in(written(company)) == [f"refused mail from hub: {reason}" for reason in reasons]
+    assert notes_in(written(company)) == [f"refused messages from hub: {reason}" for reason in reasons]
     for party in company.names:
         np.testing.assert_array_equal(company.models[party].components, company.models["hub"].components)
 
@@ -159,11 +159,11 @@ def test_what_a_hub_makes_up_is_refused_one_by_one_and_the_study_goes_on(
 def test_the_same_step_with_other_directions_is_paid_for_each_time_until_nothing_is_left(tmp_path: Path) -> None:
     company = Company(tmp_path, sections=STUDIES["site krylov"])
 
-    async def greedy() -> list[Message]:
+    async def greedy() -> list[Body]:
         async with alone(company) as hub:
             said = [await hub.ask(Ask(0, hub.question()))]
-            for turn in range(1, 4):
-                last = Ask(turn, hub.question(product=2, seed=turn))
+            for round_ in range(1, 4):
+                last = Ask(round_, hub.question(product=2, seed=round_))
                 said.append(await hub.ask(last))
             await nothing_comes(hub, Ask(3, hub.question(product=1)), last, said[-1])
             await nothing_comes(hub, Ask(1, hub.question(product=1)), last, said[-1])
@@ -179,18 +179,18 @@ def test_the_same_step_with_other_directions_is_paid_for_each_time_until_nothing
     assert isinstance(said[-1], Decline)
     assert any("the ledger has mu" in words for words in declined(company))
     two, old = refusals(company)
-    assert "asked two different questions in turn 3" in two
-    assert "asked for turn 1 in turn 3" in old
+    assert "asked two different questions in round 3" in two
+    assert "asked for round 1 in round 3" in old
 
 
 def test_there_are_no_more_questions_than_the_study_has_however_cheap_they_are(tmp_path: Path) -> None:
     company = Company(tmp_path, sections=STUDIES["site krylov"])
 
-    async def greedy() -> list[Message]:
+    async def greedy() -> list[Body]:
         async with alone(company) as hub:
             most, said = hub.parties.most_questions, []
-            for turn in range(most):
-                last = Ask(turn, hub.question(product=3, seed=turn))
+            for round_ in range(most):
+                last = Ask(round_, hub.question(product=3, seed=round_))
                 said.append(await hub.ask(last))
             await nothing_comes(hub, Ask(most, hub.question(product=3, seed=most)), last, said[-1])
             require_paid(company, hub.got)
@@ -206,12 +206,12 @@ def test_there_are_no_more_questions_than_the_study_has_however_cheap_they_are(t
 def test_under_masks_the_same_step_with_other_directions_is_paid_for_until_nothing_is_left(tmp_path: Path) -> None:
     company = Company(tmp_path, sections=STUDIES["masked krylov"])
 
-    async def greedy() -> list[Message]:
+    async def greedy() -> list[Body]:
         async with alone(company) as hub:
             puppets, said = Puppets(hub), []
-            for turn in range(4):
-                question = hub.question() if turn == 0 else hub.question(product=2, seed=turn)
-                said.append(await puppets.turn(turn, question))
+            for round_ in range(4):
+                question = hub.question() if round_ == 0 else hub.question(product=2, seed=round_)
+                said.append(await puppets.round(round_, question))
                 if not isinstance(said[-1], Masked):
                     break
             require_paid(company, hub.got)
@@ -224,13 +224,13 @@ def test_under_masks_the_same_step_with_other_directions_is_paid_for_until_nothi
     assert any("the ledger has mu" in words for words in declined(company))
 
 
-def test_why_there_was_no_part_is_in_the_book(tmp_path: Path) -> None:
+def test_why_there_was_no_part_is_in_the_ledger(tmp_path: Path) -> None:
     company = Company(tmp_path, sections=STUDIES["site krylov"])
 
-    async def asking() -> Message:
+    async def asking() -> Body:
         async with alone(company) as hub:
-            for turn in range(3):
-                answer = await hub.ask(Ask(turn, hub.question(product=2, seed=turn)))
+            for round_ in range(3):
+                answer = await hub.ask(Ask(round_, hub.question(product=2, seed=round_)))
             return answer
 
     assert isinstance(asyncio.run(asking()), Decline)
@@ -251,13 +251,13 @@ def test_an_answer_before_any_question_ends_the_study_and_costs_nothing(tmp_path
 
     asyncio.run(asking())
     assert charges_in(written(company)) == []
-    with DurableLedger.open(company.book("site 0")) as book:
-        (study,) = book.studies()
-        (dataset,) = book.datasets()
+    with DurableLedger.open(company.ledger("site 0")) as ledger:
+        (study,) = ledger.studies()
+        (dataset,) = ledger.datasets()
     assert study.state == "finished" and dataset.spent == 0
 
 
-def test_a_turn_that_is_far_ahead_costs_what_it_gives_and_no_more(tmp_path: Path) -> None:
+def test_a_round_that_is_far_ahead_costs_what_it_gives_and_no_more(tmp_path: Path) -> None:
     company = Company(tmp_path, sections=STUDIES["site krylov"])
 
     async def asking() -> None:
@@ -271,14 +271,14 @@ def test_a_turn_that_is_far_ahead_costs_what_it_gives_and_no_more(tmp_path: Path
     assert len(charges_in(written(company))) == 1
 
 
-def test_under_masks_no_turn_is_answered_but_those_that_were_agreed_on(tmp_path: Path) -> None:
+def test_under_masks_no_round_is_answered_but_those_that_were_agreed_on(tmp_path: Path) -> None:
     company = Company(tmp_path, sections=STUDIES["masked krylov"])
 
     async def asking() -> None:
         async with alone(company) as hub:
             puppets = Puppets(hub)
-            most = puppets.masking.terms.most_turns
-            first = await puppets.turn(0, hub.question())
+            most = puppets.masking.terms.most_rounds
+            first = await puppets.round(0, hub.question())
             assert isinstance(first, Masked)
             known = Ask(0, hub.question())
             for lie in (

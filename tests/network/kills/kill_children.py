@@ -144,15 +144,15 @@ def site(life: Life) -> None:
     settings = life.settings
     study = StudyFile.parse(Path(settings["study"]).read_text())
     policy = settings.get("policy")
-    with DurableLedger.open(Path(settings["book"])) as book:
+    with DurableLedger.open(Path(settings["book"])) as ledger:
         agent = SiteAgent(
             study,
             keys=_keys_in(settings["keys"]),
             holding=SiteData.of(DenseRows(np.load(settings["table"])), study),
-            book=book,
+            ledger=ledger,
             dataset=settings.get("dataset", "patients"),
             policy=None if policy is None else Policy.parse(policy),
-            tell=lambda happening: _told(life, happening),
+            on_event=lambda event: _told(life, event),
         )
         asyncio.run(agent.run(lambda model: _deliver(life, model)))
 
@@ -166,13 +166,13 @@ def hub(life: Life) -> None:
             study,
             keys=_keys_in(settings["keys"]),
             transcript=transcript,
-            tell=lambda happening: _told(life, happening),
+            on_event=lambda event: _told(life, event),
         )
         asyncio.run(agent.run(lambda model: _deliver(life, model), listen=settings["listen"]))
 
 
-def _told(life: Life, happening: Event) -> None:
-    life.say("told", happening.what, happening.who, happening.words)
+def _told(life: Life, event: Event) -> None:
+    life.say("told", event.what, event.who, event.words)
 
 
 def _deliver(life: Life, model: Model) -> None:
@@ -269,16 +269,16 @@ class Nursery:
         child = Child({"task": task, **plain})
         with self._lock:
             self._waiting.append(child)
-            self._tell(child.settings)
+            self._on_event(child.settings)
         return child
 
     def kill(self, child: Child) -> None:
         """End a child, unless it has ended. The server does it, which knows whose id it still is."""
         pid = child.pid.result(10)
         with self._lock:
-            self._tell({"end": pid})
+            self._on_event({"end": pid})
 
-    def _tell(self, settings: dict[str, Any]) -> None:
+    def _on_event(self, settings: dict[str, Any]) -> None:
         assert self._server.stdin is not None
         self._server.stdin.write(json.dumps(settings).encode() + b"\n")
         self._server.stdin.flush()

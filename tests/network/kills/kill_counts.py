@@ -1,4 +1,4 @@
-"""Counts of what must not have happened when a party of a study was killed, from its book and from what reached the others."""
+"""Counts of what must not have happened when a party of a study was killed, from its ledger and from what reached the others."""
 
 import math
 import tempfile
@@ -78,12 +78,12 @@ class Counts:
 
 
 def charges_in(lines: Iterable[Entry]) -> list[tuple[str, float]]:
-    """The charges in the lines of a book, in order."""
+    """The charges in the lines of a ledger, in order."""
     return [(label, mu) for line in lines if line.kind == "commit" for label, mu in line.body["charges"]]
 
 
 def numbers_in(data: bytes) -> bytes | None:
-    """The numbers of a part, whatever turn it says it is of; None for mail that is no part."""
+    """The numbers of a part, whatever turn it says it is of; None for messages that are no part."""
     match decode(data).body:
         case Give(arrays=arrays):
             return b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)
@@ -94,16 +94,16 @@ def numbers_in(data: bytes) -> bytes | None:
 
 
 def unpaid_in(came: Iterable[bytes], path: Path, *, once: bool) -> set[bytes]:
-    """The byte strings that came and of which the book at `path` does not know, or that are not paid for.
+    """The byte strings that came and of which the ledger at `path` does not know, or that are not paid for.
 
     `once`: the first part pays for all.
     """
     found = set(came)
     if not path.exists():
         return found
-    with DurableLedger.reading(path) as book:
-        lines = [line for line in book.lines() if line.kind == "commit"]
-        marks = {data: canonical(book.mark(data)) for data in found}
+    with DurableLedger.reading(path) as ledger:
+        lines = [line for line in ledger.lines() if line.kind == "commit"]
+        marks = {data: canonical(ledger.mark(data)) for data in found}
     said = {canonical(mark): line.number for line in reversed(lines) for mark in line.body["said"]}
     paying = {line.number for line in lines if line.body["charges"]}
     first = min(paying, default=math.inf)
@@ -114,13 +114,13 @@ def unpaid_in(came: Iterable[bytes], path: Path, *, once: bool) -> set[bytes]:
         if number is not None and (number in paying or (once and number > first)):
             paid |= set() if numbers is None else {numbers}
         elif number is None or (numbers is not None and numbers not in paid):
-            # A part that is said again in a later turn costs nothing; anything else does.
+            # A part that is said again in a later round costs nothing; anything else does.
             wrong.add(data)
     return wrong
 
 
 def renoised_in(came: Iterable[bytes]) -> int:
-    """How many answers there were beyond the one that each step of each turn may have."""
+    """How many answers there were beyond the one that each step of each round may have."""
     answers: defaultdict[tuple[int, str], set[bytes]] = defaultdict(set)
     for data in came:
         answers[about(data)].add(data)
@@ -128,12 +128,12 @@ def renoised_in(came: Iterable[bytes]) -> int:
 
 
 def lines_at(path: Path) -> list[Entry]:
-    """The lines of a book that may have been left by a crash, checked; nothing is written."""
+    """The lines of a ledger that may have been left by a crash, checked; nothing is written."""
     if not path.exists():
         return []
-    with DurableLedger.reading(path) as book:
-        book.verify()
-        return list(book.lines())
+    with DurableLedger.reading(path) as ledger:
+        ledger.verify()
+        return list(ledger.lines())
 
 
 @cache
@@ -142,4 +142,4 @@ def undisturbed(name: str) -> tuple[tuple[str, float], ...]:
     with tempfile.TemporaryDirectory() as folder:
         company = Company(Path(folder), sections=STUDIES[name])
         company.run()
-        return tuple(charges_in(lines_at(company.book(VICTIM))))
+        return tuple(charges_in(lines_at(company.ledger(VICTIM))))

@@ -14,7 +14,7 @@ import numpy as np
 
 from eigenveil.network.agents.hub import HubAgent
 from eigenveil.network.ledger.durable import LedgerError
-from network.hostile.evil_hubs import WatchedDesk, watched_hub
+from network.hostile.evil_hubs import WatchedParty, watched_hub
 from network.kills.kill_children import Child, Nursery, as_text
 from network.kills.kill_counts import STUDIES, VICTIM, Counts, charges_in, lines_at, renoised_in, undisturbed, unpaid_in
 from network.network_studies import Company, keys_of
@@ -36,14 +36,14 @@ class Killing:
         folder: Path,
         *,
         seconds: float = SECONDS,
-        book: Path | None = None,
+        ledger: Path | None = None,
         **sections: dict[str, Any],
     ) -> None:
         self.nursery, self.name, self.seconds = nursery, name, seconds
         self.company = Company(folder, sections={**STUDIES[name], **sections})
-        self.book = self.company.book(VICTIM) if book is None else book
+        self.ledger = self.company.ledger(VICTIM) if ledger is None else ledger
         self.counts = Counts(runs=1)
-        self.hub: WatchedDesk | None = None
+        self.hub: WatchedParty | None = None
         self.codes: list[int] = []
         self._unpaid: set[bytes] = set()
         self.expected = list(undisturbed(name))
@@ -67,7 +67,7 @@ class Killing:
             study=folder / "study.toml",
             table=folder / "table.npy",
             keys=as_text(keys_of(VICTIM, "site")),
-            book=self.book,
+            ledger=self.ledger,
             model=self.model,
             log=folder / "log",
             **settings,
@@ -82,19 +82,19 @@ class Killing:
         return code
 
     async def settle(self) -> None:
-        """Everything that is here by now was in the book before."""
+        """Everything that is here by now was in the ledger before."""
         # What the dead had sent is in the buffers of this machine: a moment of the loop takes it in.
         await asyncio.sleep(0.02)
         try:
-            lines_at(self.book)
+            lines_at(self.ledger)
         except LedgerError as error:
             self.counts.note("chains", 1, str(error))
             return
         self._look()
 
     def _look(self) -> None:
-        found = unpaid_in(self.came(), self.book, once=self.name.startswith("curator"))
-        self.counts.note("unpaid", len(found - self._unpaid), f"{self.name}: not in the book, or not paid for")
+        found = unpaid_in(self.came(), self.ledger, once=self.name.startswith("curator"))
+        self.counts.note("unpaid", len(found - self._unpaid), f"{self.name}: not in the ledger, or not paid for")
         self._unpaid |= found
 
     async def run(self, first: Callable[[], Child], *more: Callable[[], Child]) -> Counts:
@@ -137,13 +137,13 @@ class Killing:
 
     def _finished(self) -> bool:
         with contextlib.suppress(LedgerError):
-            return self.model.exists() and any(line.kind == "finish" for line in lines_at(self.book))
+            return self.model.exists() and any(line.kind == "finish" for line in lines_at(self.ledger))
         return False
 
     def _count(self) -> None:
         counts, company = self.counts, self.company
         try:
-            lines = lines_at(self.book)
+            lines = lines_at(self.ledger)
         except LedgerError as error:
             counts.note("chains", 1, str(error))
             return

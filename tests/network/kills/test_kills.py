@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 
 from eigenveil.network.ledger.durable import DurableLedger, LedgerError
-from eigenveil.protocols.messages import Envelope, Give
+from eigenveil.protocols.messages import Message, Give
 from eigenveil.protocols.wire import encode
 from network.kills.kill_children import Child, Nursery, as_text, nursery
 from network.kills.kill_counts import STUDIES, VICTIM, Counts, charges_in, lines_at, renoised_in
 from network.kills.kill_runs import Killing, small_disk
-from network.ledger.book_children import LIFE, account
+from network.ledger.ledger_children import LIFE, account
 from network.network_studies import Company, keys_of
 
 
@@ -88,7 +88,7 @@ def test_a_site_that_makes_new_noise_is_found_out(tmp_path: Path, children: Nurs
     counts = asyncio.run(killing.run(partial(careless, kill=4), careless))
     assert killing.codes[0] == -9
     assert counts.double > 0
-    first, second = (encode(Envelope(VICTIM, "hub", Give(3, (np.full(2, noise),)))) for noise in (0.1, 0.2))
+    first, second = (encode(Message(VICTIM, "hub", Give(3, (np.full(2, noise),)))) for noise in (0.1, 0.2))
     assert renoised_in([first, first]) == 0
     assert renoised_in([first, first, second]) == 1
 
@@ -107,8 +107,8 @@ def test_where_the_disk_is_full_nothing_leaves_and_with_room_the_study_goes_on(
     assert "no room" in words or "the disk refused" in words
 
 
-def test_a_book_for_which_there_is_no_room_is_not_made_and_with_room_it_is(tmp_path: Path) -> None:
-    # Places where the disk may be full while the book is made, joined, or written to.
+def test_a_ledger_for_which_there_is_no_room_is_not_made_and_with_room_it_is(tmp_path: Path) -> None:
+    # Places where the disk may be full while the ledger is made, joined, or written to.
     for room in range(0, 700_000, 16_384):
         folder = tmp_path / str(room)
         try:
@@ -117,13 +117,13 @@ def test_a_book_for_which_there_is_no_room_is_not_made_and_with_room_it_is(tmp_p
         except (OSError, subprocess.CalledProcessError):
             pytest.skip("no disk can be mounted here")
         try:
-            with contextlib.suppress(LedgerError), DurableLedger.open(folder / "book") as book:
-                book.join(account(), life=LIFE)
-                book.commit(account().study, 0, came=b"", said=[b"x" * 100_000], charges=[])
+            with contextlib.suppress(LedgerError), DurableLedger.open(folder / "book") as ledger:
+                ledger.join(account(), life=LIFE)
+                ledger.commit(account().study, 0, came=b"", said=[b"x" * 100_000], charges=[])
             more()
-            with DurableLedger.open(folder / "book") as book:
-                book.join(account(), life=LIFE)
-                book.verify()
+            with DurableLedger.open(folder / "book") as ledger:
+                ledger.join(account(), life=LIFE)
+                ledger.verify()
         finally:
             disk.__exit__(None, None, None)
 
@@ -136,7 +136,7 @@ def test_a_clock_that_jumps_changes_nothing(
 ) -> None:
     killing = Killing(children, name, tmp_path)
     right(asyncio.run(killing.run(partial(killing.start, clock=jumps, kill=17), partial(killing.start, clock=jumps))))
-    years = {int(line.time[:4]) for line in lines_at(killing.book)}
+    years = {int(line.time[:4]) for line in lines_at(killing.ledger)}
     assert len(years) > 1
 
 
@@ -150,7 +150,7 @@ def test_a_site_that_starts_with_a_wrong_clock_is_told_before_anything_is_spent(
     ((kind, why),) = child.said("failed")
     assert kind == "ValueError"
     assert "the certificate of" in why and words in why and "by this computer's clock" in why
-    assert [line.kind for line in lines_at(killing.book)] == ["book"]
+    assert [line.kind for line in lines_at(killing.ledger)] == ["book"]
     assert child.said("told") == []
 
 
@@ -193,7 +193,7 @@ def test_of_two_studies_that_start_at_once_on_a_life_for_one_exactly_one_joins(
                 study=folder / "study.toml",
                 table=folder / "table.npy",
                 keys=as_text(keys_of(VICTIM, "site")),
-                book=tmp_path / "book",
+                ledger=tmp_path / "book",
                 model=folder / "model.npy",
                 log=folder / "log",
                 policy=f'[pins]\nhub = ["{hub}"]\n[budget]\nstudy_epsilon = 5.0\nlife_epsilon = 6.0',

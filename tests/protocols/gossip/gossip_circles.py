@@ -13,26 +13,26 @@ from eigenveil.errors import EigenveilError, PeerError
 from eigenveil.linalg import Array
 from eigenveil.linalg.graphs import Graph
 from eigenveil.privacy import Budget, Exact, Gaussian, Ledger, Noise, PairedPart
-from eigenveil.protocols import Envelope
+from eigenveil.protocols import Message
 from eigenveil.protocols.gossip import GossipTerms, Outgoing, Paired, PairKeys, Peer, PeerNoise, Plain
 from eigenveil.protocols.gossip.averaging import _Agreed
 from eigenveil.protocols.keys import Identity
-from eigenveil.protocols.messages import Again, Card, Leave, Message, Pass
+from eigenveil.protocols.messages import Again, PeerKey, Leave, Body, Pass
 from eigenveil.runtimes import Faults, Meeting, Refusal
 from eigenveil.tasks import CovarianceSum, PowerIteration
 from protocols.star.companies import DOMAIN, NEAR, RANK, AnyTask, begin, picture, study, table
 
 BUDGET = Budget(2.0, 1e-6)
-TURNS = 3
+ROUNDS = 3
 CONSENSUS = ("metropolis", "chebyshev", "tree")
 NOISES: tuple[PeerNoise, ...] = ("none", "independent", "pairwise")
 TASKS: dict[str, Callable[[], AnyTask]] = {
     "covariance": lambda: CovarianceSum(DOMAIN, NEAR),
-    "power": lambda: PowerIteration(DOMAIN, NEAR, begin(), shares=(1 / TURNS,) * TURNS, rank=RANK),
+    "power": lambda: PowerIteration(DOMAIN, NEAR, begin(), shares=(1 / ROUNDS,) * ROUNDS, rank=RANK),
     "study": lambda: study("private"),
 }
-# What the dearest turn of each task takes of the budget.
-DEAREST = {"covariance": 1.0, "power": 1 / TURNS}
+# What the dearest round of each task takes of the budget.
+DEAREST = {"covariance": 1.0, "power": 1 / ROUNDS}
 
 
 def names_of(count: int) -> tuple[str, ...]:
@@ -77,7 +77,7 @@ class Ending:
     refused: Sequence[Refusal]
     steps: int
     raised: Exception | None = None
-    sent: list[Envelope] = field(default_factory=list)
+    sent: list[Message] = field(default_factory=list)
 
 
 class TooManySteps(AssertionError):
@@ -157,7 +157,7 @@ def run(these: Circle, faults: Faults | None = None, *, seed: int = 0, most: int
     return Ending(these, done, meeting.errors, meeting.refused, taken, raised)
 
 
-def spoil(body: Message, terms: GossipTerms) -> Iterator[tuple[str, Any]]:
+def spoil(body: Body, terms: GossipTerms) -> Iterator[tuple[str, Any]]:
     """The same message with one thing wrong with it, and what that is. Each must be refused and leave no trace."""
     if isinstance(body, Pass):
         values = body.values
@@ -174,28 +174,28 @@ def spoil(body: Message, terms: GossipTerms) -> Iterator[tuple[str, Any]]:
             "nothing": None,
         }
         for what, lie in lies.items():
-            yield what, Pass(body.turn, body.step, lie, body.stage, body.without, body.terms)
-        yield "a turn to come", Pass(body.turn + 2, 0, values, body.stage, body.without, body.terms)
-        yield "another step", Pass(body.turn, body.step + 1000, values, body.stage, body.without, body.terms)
-        yield "another stage", Pass(body.turn, body.step, values, "of another play", body.without, body.terms)
-        yield "other terms", Pass(body.turn, body.step, values, body.stage, body.without, bytes(16))
-        yield "nobody gone", Pass(body.turn, body.step, values, body.stage, ("nobody",), body.terms)
-    yield "a question for a turn to come", Again(body.turn + 7, 0, (), terms.digest)
-    yield "a question under other terms", Again(body.turn, 0, (), b"")
+            yield what, Pass(body.round, body.step, lie, body.stage, body.without, body.terms)
+        yield "a round to come", Pass(body.round + 2, 0, values, body.stage, body.without, body.terms)
+        yield "another step", Pass(body.round, body.step + 1000, values, body.stage, body.without, body.terms)
+        yield "another stage", Pass(body.round, body.step, values, "of another play", body.without, body.terms)
+        yield "other terms", Pass(body.round, body.step, values, body.stage, body.without, bytes(16))
+        yield "nobody gone", Pass(body.round, body.step, values, body.stage, ("nobody",), body.terms)
+    yield "a question for a round to come", Again(body.round + 7, 0, (), terms.digest)
+    yield "a question under other terms", Again(body.round, 0, (), b"")
     yield "farewell to nobody", Leave(0, ("nobody",), terms.digest)
     yield "farewell under other terms", Leave(0, (), bytes(16))
-    yield "a card for nobody", Card(0, "nobody", terms.graph.names[0], bytes(32), bytes(64), terms.digest)
+    yield "a card for nobody", PeerKey(0, "nobody", terms.graph.names[0], bytes(32), bytes(64), terms.digest)
 
 
-def require_refused(peer: Peer, mail: Envelope, what: str) -> None:
+def require_refused(peer: Peer, message: Message, what: str) -> None:
     """A `PeerError` that names who sent it, and no change in anything the peer holds."""
     before = look(peer)
     try:
-        answers = peer.receive(mail)
+        answers = peer.receive(message)
     except PeerError as error:
-        assert error.peer == mail.sender, what
+        assert error.peer == message.sender, what
     else:
-        raise AssertionError(f"{peer.name} took {what} from {mail.sender}, and answered {answers}")
+        raise AssertionError(f"{peer.name} took {what} from {message.sender}, and answered {answers}")
     assert look(peer) == before, f"{peer.name} was changed by {what}"
 
 
@@ -207,10 +207,10 @@ def look(peer: Peer) -> dict[str, Any]:
     """All that a peer holds, to the last bit."""
     seen = {what: picture(thing) for what, thing in vars(peer).items() if what not in _APART}
     seen["_among"] = peer.counted
-    for turn, now in peer._sums.items():
+    for round_, now in peer._sums.items():
         held = vars(now) | (vars(now._mixed) if isinstance(now, _Agreed) else {})
         kept = {what: thing for what, thing in held.items() if what not in ("_mixing", "_advance", "_mixed")}
-        seen[f"sum of turn {turn}"] = picture(kept)
+        seen[f"sum of round {round_}"] = picture(kept)
     outgoing = peer._outgoing
     if isinstance(outgoing, Paired):
         seen["_outgoing"] = (

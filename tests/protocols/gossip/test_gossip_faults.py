@@ -11,7 +11,7 @@ import pytest
 from eigenveil import GossipPCA
 from eigenveil.errors import BudgetExceeded, PeersLost
 from eigenveil.linalg.graphs import Graph
-from eigenveil.protocols import Envelope
+from eigenveil.protocols import Message
 from eigenveil.protocols.gossip import PeerNoise
 from eigenveil.runtimes import Faults
 from protocols.gossip.gossip_circles import BUDGET, CONSENSUS, Circle, Ending, circle, names_of, run
@@ -108,7 +108,7 @@ def test_with_noise_a_peer_that_vanishes_costs_another_charge_or_an_error_with_a
                 lines = ending.circle.ledgers[peer.name].charges
                 # Those who counted and were begun again have paid twice.
                 assert len(lines) <= 1 + restarts
-                assert peer.turns[-1].restarted == (len(peer.counted) < 5)
+                assert peer.rounds[-1].restarted == (len(peer.counted) < 5)
     assert all(ends) if restarts else not all(ends)
 
 
@@ -189,12 +189,12 @@ def test_a_slow_peer_that_was_given_up_is_told_so_and_stops_with_a_named_error()
     for consensus in CONSENSUS:
         silent = {"left": 60}
 
-        def slow(mail: Envelope, silent: dict[str, int] = silent) -> list[Envelope]:
+        def slow(message: Message, silent: dict[str, int] = silent) -> list[Message]:
             # What p3 says gets lost for long, and it hears all the others say.
-            if mail.sender == "p3" and silent["left"] > 0:
+            if message.sender == "p3" and silent["left"] > 0:
                 silent["left"] -= 1
                 return []
-            return [mail]
+            return [message]
 
         ending = run(circle("complete", 5, consensus=consensus), Faults(meddle=slow))
         require_right(ending, exact=True)
@@ -206,8 +206,8 @@ def test_a_slow_peer_that_was_given_up_is_told_so_and_stops_with_a_named_error()
 @pytest.mark.parametrize("kind", ["ring", "complete"])
 @pytest.mark.parametrize("delay", [0.0, 7.0])
 def test_a_broken_link_between_two_that_are_alive_ends_too(kind: str, consensus: str, delay: float) -> None:
-    def cut(mail: Envelope) -> list[Envelope]:
-        return [] if {mail.sender, mail.receiver} == {"p1", "p2"} else [mail]
+    def cut(message: Message) -> list[Message]:
+        return [] if {message.sender, message.receiver} == {"p1", "p2"} else [message]
 
     ending = run(circle(kind, 6, consensus=consensus), Faults(meddle=cut, delay=delay))
     require_right(ending, exact=True)

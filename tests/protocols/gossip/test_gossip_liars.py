@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from eigenveil.errors import PeerError, PeersLost
-from eigenveil.protocols import Ask, Decline, Done, Envelope, Give, Party
+from eigenveil.protocols import Ask, Decline, Done, Message, Give, Party
 from eigenveil.protocols.gossip import Peer, PeerNoise
 from eigenveil.protocols.gossip.averaging import _Agreed
-from eigenveil.protocols.messages import Again, Card, Here, Leave, Pass
+from eigenveil.protocols.messages import Again, PeerKey, Here, Leave, Pass
 from eigenveil.protocols.party import Wait
 from eigenveil.runtimes import Faults, Meeting, Post
 from eigenveil.tasks import Question
@@ -22,19 +22,19 @@ from protocols.gossip.test_gossip_faults import require_right
 LIAR = "p1"
 
 
-def deliveries(these: Circle) -> Iterator[tuple[Peer, Envelope]]:
-    """All mail of a run in the order it was sent, each as it is about to be delivered."""
-    mail = deque(letter for peer in these.peers.values() for letter in peer.start())
-    while mail:
-        letter = mail.popleft()
+def deliveries(these: Circle) -> Iterator[tuple[Peer, Message]]:
+    """All messages of a run in the order it was sent, each as it is about to be delivered."""
+    message = deque(letter for peer in these.peers.values() for letter in peer.start())
+    while message:
+        letter = message.popleft()
         peer = these.peers[letter.receiver]
         yield peer, letter
-        mail.extend(peer.receive(letter))
+        message.extend(peer.receive(letter))
 
 
 @pytest.mark.parametrize("consensus", CONSENSUS)
 @pytest.mark.parametrize(("noise", "task"), [("none", "study"), ("independent", "power"), ("pairwise", "power")])
-def test_bad_mail_names_its_sender_and_changes_nothing(noise: PeerNoise, task: str, consensus: str) -> None:
+def test_bad_message_names_its_sender_and_changes_nothing(noise: PeerNoise, task: str, consensus: str) -> None:
     steps: dict[str, Any] = {} if consensus == "tree" or noise == "pairwise" else {"steps": 6}
     disturbed, plain = (circle("complete", 4, noise=noise, task=task, consensus=consensus, **steps) for _ in range(2))
     places = 0
@@ -42,20 +42,20 @@ def test_bad_mail_names_its_sender_and_changes_nothing(noise: PeerNoise, task: s
         if not peer.over:
             places += 1
             for what, bad in spoil(letter.body, disturbed.terms):
-                early = isinstance(letter.body, Pass) and (peer._phase != "sum" or letter.body.turn != peer._turn)
+                early = isinstance(letter.body, Pass) and (peer._phase != "sum" or letter.body.round != peer._round)
                 if early and what in ("one number too many", "no numbers", "another step", "another stage"):
                     # What comes before its time is kept, and looked at when its time comes.
                     continue
-                if isinstance(letter.body, Card) and what == "a question for a turn to come":
+                if isinstance(letter.body, PeerKey) and what == "a question for a round to come":
                     continue
-                if what == "another step" and isinstance(peer._sums.get(peer._turn), _Agreed):
+                if what == "another step" and isinstance(peer._sums.get(peer._round), _Agreed):
                     # On a complete graph the step after the only one is the root's copy of the sum, which may overtake.
                     continue
                 require_refused(peer, replace(letter, body=bad), what)
             for stranger in ("nobody", peer.name):
-                require_refused(peer, replace(letter, sender=stranger), "mail of a stranger")
+                require_refused(peer, replace(letter, sender=stranger), "messages of a stranger")
             for body in (Ask(0, Question(0, ())), Give(0, ()), Decline(0), Done(0, ())):
-                require_refused(peer, replace(letter, body=body), "mail of another protocol")
+                require_refused(peer, replace(letter, body=body), "messages of another protocol")
     assert places > 15
     for _ in deliveries(plain):
         pass
@@ -70,20 +70,20 @@ LIES: dict[str, Callable[[Pass], Any]] = {
     "huge": lambda body: replace(body, values=np.full_like(body.values, 1e300)),
     "shape": lambda body: replace(body, values=body.values[:-1]),
     "precision": lambda body: replace(body, values=body.values.astype(np.float32)),
-    "another turn": lambda body: replace(body, turn=body.turn + 3),
-    "the turn after": lambda body: replace(body, turn=body.turn + 1),
+    "another round": lambda body: replace(body, round=body.round + 3),
+    "the round after": lambda body: replace(body, round=body.round + 1),
     "another step": lambda body: replace(body, step=body.step + 500),
     "another stage": lambda body: replace(body, stage="totals 77"),
     "other terms": lambda body: replace(body, terms=bytes(16)),
     "nobody is gone": lambda body: replace(body, without=("nobody",)),
     "a third is gone": lambda body: replace(body, without=("p3",)),
     "silence": lambda body: None,
-    "here": lambda body: Here(body.turn),
-    "a question": lambda body: Ask(body.turn, Question(0, (np.full((5, 3), 2.0),))),
-    "an answer": lambda body: Give(body.turn, (np.full((5, 3), 2.0),)),
-    "farewell to all": lambda body: Leave(body.turn, ("p0", "p1", "p2", "p3", "p4"), body.terms),
-    "farewell of itself": lambda body: Leave(body.turn, (LIAR,), body.terms),
-    "farewell to nobody": lambda body: Leave(body.turn, ("nobody",), body.terms),
+    "here": lambda body: Here(body.round),
+    "a question": lambda body: Ask(body.round, Question(0, (np.full((5, 3), 2.0),))),
+    "an answer": lambda body: Give(body.round, (np.full((5, 3), 2.0),)),
+    "farewell to all": lambda body: Leave(body.round, ("p0", "p1", "p2", "p3", "p4"), body.terms),
+    "farewell of itself": lambda body: Leave(body.round, (LIAR,), body.terms),
+    "farewell to nobody": lambda body: Leave(body.round, ("nobody",), body.terms),
     "back to the beginning": lambda body: Leave(0, (), body.terms),
 }
 
@@ -96,13 +96,13 @@ def test_with_a_liar_the_answer_is_that_of_those_who_count_or_there_is_a_named_e
 ) -> None:
     told = 0
 
-    def meddle(mail: Envelope) -> Iterable[Envelope]:
+    def meddle(message: Message) -> Iterable[Message]:
         nonlocal told
-        if mail.sender != LIAR or not isinstance(mail.body, Pass):
-            return [mail]
+        if message.sender != LIAR or not isinstance(message.body, Pass):
+            return [message]
         told += 1
-        lie = LIES[what](mail.body) if told % often == 0 else mail.body
-        return [] if lie is None else [replace(mail, body=lie)]
+        lie = LIES[what](message.body) if told % often == 0 else message.body
+        return [] if lie is None else [replace(message, body=lie)]
 
     for task in ("covariance", "study"):
         ending = run(circle("complete", 5, consensus=consensus, task=task), Faults(meddle=meddle), seed=often)
@@ -117,7 +117,7 @@ class Stubborn(Party):
     """Has said something once, and says it again whenever it is asked, without ever giving up."""
 
     def __init__(self, inner: Peer, *, ahead: bool) -> None:
-        self._inner, self._said, self._ahead = inner, dict[str, Envelope](), ahead
+        self._inner, self._said, self._ahead = inner, dict[str, Message](), ahead
 
     @property
     def name(self) -> str:
@@ -127,7 +127,7 @@ class Stubborn(Party):
     def waiting(self) -> Wait | None:
         return None
 
-    def start(self) -> list[Envelope]:
+    def start(self) -> list[Message]:
         first = self._inner.start()
         if self._ahead:
             bodies = [letter.body for letter in first]
@@ -139,8 +139,8 @@ class Stubborn(Party):
         self._said = {letter.receiver: letter for letter in first}
         return first
 
-    def receive(self, mail: Envelope) -> list[Envelope]:
-        return [self._said[mail.sender]] if isinstance(mail.body, Again) and mail.sender in self._said else []
+    def receive(self, message: Message) -> list[Message]:
+        return [self._said[message.sender]] if isinstance(message.body, Again) and message.sender in self._said else []
 
 
 @pytest.mark.parametrize("consensus", ["metropolis", "chebyshev"])
@@ -152,7 +152,7 @@ def test_who_says_the_same_old_numbers_for_ever_is_left_behind(kind: str, ahead:
     these = circle(kind, 6, consensus=consensus, steps=30)
     liar = Stubborn(these.peers[LIAR], ahead=ahead)
     parties: dict[str, Party] = {**these.peers, LIAR: liar}
-    post = Post(parties, faults=Faults(), seed=0, latest_first=False, counted=lambda mail: None)
+    post = Post(parties, faults=Faults(), seed=0, latest_first=False, counted=lambda message: None)
     for name, party in parties.items():
         post.send(name, party.start())
     for party in parties.values():
@@ -169,12 +169,12 @@ def test_who_says_the_same_old_numbers_for_ever_is_left_behind(kind: str, ahead:
 
 def test_here_for_ever_ends_too() -> None:
     class Waits(Stubborn):
-        def receive(self, mail: Envelope) -> list[Envelope]:
-            return [Envelope(LIAR, mail.sender, Here(0))] if isinstance(mail.body, Again) else []
+        def receive(self, message: Message) -> list[Message]:
+            return [Message(LIAR, message.sender, Here(0))] if isinstance(message.body, Again) else []
 
     these = circle("complete", 5, consensus="metropolis", task="study")
     parties: dict[str, Party] = {**these.peers, LIAR: Waits(these.peers[LIAR], ahead=False)}
-    post = Post(parties, faults=Faults(), seed=0, latest_first=False, counted=lambda mail: None)
+    post = Post(parties, faults=Faults(), seed=0, latest_first=False, counted=lambda message: None)
     for name, party in parties.items():
         post.send(name, party.start() if name != LIAR else [])
     for party in parties.values():
@@ -188,35 +188,35 @@ def test_here_for_ever_ends_too() -> None:
     assert all(peer.result is not None for peer in honest)
 
 
-def test_a_flood_of_early_mail_takes_no_more_room_than_two_letters_of_each_neighbour() -> None:
+def test_a_flood_of_early_message_takes_no_more_room_than_two_letters_of_each_neighbour() -> None:
     these = circle("complete", 4, consensus="metropolis", task="study")
     peer = these.peers["p0"]
     peer.start()
     stage, terms = "mean 1", these.terms.digest
     for step in range(2000):
-        peer.receive(Envelope("p1", "p0", Pass(1, step, np.zeros(4), stage, (), terms)))
-        peer.receive(Envelope("p2", "p0", Pass(1, 0, np.full(3, float(step)), stage, (), terms)))
-        with pytest.raises(PeerError, match="speaks of turn"):
-            peer.receive(Envelope("p3", "p0", Pass(2 + step, 0, np.zeros(3), stage, (), terms)))
+        peer.receive(Message("p1", "p0", Pass(1, step, np.zeros(4), stage, (), terms)))
+        peer.receive(Message("p2", "p0", Pass(1, 0, np.full(3, float(step)), stage, (), terms)))
+        with pytest.raises(PeerError, match="speaks of round"):
+            peer.receive(Message("p3", "p0", Pass(2 + step, 0, np.zeros(3), stage, (), terms)))
     assert {name: len(kept) for name, kept in peer._early.items()} == {"p1": 2, "p2": 1}
     # Numbers of steps to come are not kept at all.
     for step in range(2, 2000):
         with pytest.raises(PeerError):
-            peer.receive(Envelope("p3", "p0", Pass(0, step, np.zeros(peer._size()), peer._stages[0], (), terms)))
+            peer.receive(Message("p3", "p0", Pass(0, step, np.zeros(peer._size()), peer._stages[0], (), terms)))
     now = peer._sums[0]
     assert isinstance(now, _Agreed)
     assert not any(now._mixed._inbox.values())
 
 
-def test_nobody_is_made_to_go_back_more_often_than_there_are_turns() -> None:
-    """Each `Leave` with the same peers must name an earlier turn than the one before it; so a liar runs out of them."""
+def test_nobody_is_made_to_go_back_more_often_than_there_are_rounds() -> None:
+    """Each `Leave` with the same peers must name an earlier round than the one before it; so a liar runs out of them."""
     these = circle("complete", 5, consensus="metropolis", noise="independent", task="power", restarts=9)
     peer, terms = these.peers["p0"], these.terms.digest
     peer.start()
     before = len(these.ledgers["p0"].charges)
     for _ in range(50):
-        for turn in (5, 3, 1, 0):
-            peer.receive(Envelope(LIAR, "p0", Leave(turn, ("p4",), terms)))
+        for round_ in (5, 3, 1, 0):
+            peer.receive(Message(LIAR, "p0", Leave(round_, ("p4",), terms)))
             peer.timeout() if peer._phase == "settling" else None
     assert len(these.ledgers["p0"].charges) == before + 1
 
@@ -227,10 +227,10 @@ def test_the_liar_can_take_away_no_more_than_the_budget(noise: PeerNoise) -> Non
     these = circle("complete", 7, consensus="tree", noise=noise, restarts=1, quorum=2)
     told = iter(("p6", "p5", "p4", "p3", "p2") * 40)
 
-    def meddle(mail: Envelope) -> Iterable[Envelope]:
-        if mail.sender != LIAR:
-            return [mail]
-        return [mail, replace(mail, body=Leave(0, (next(told, "p6"),), these.terms.digest))]
+    def meddle(message: Message) -> Iterable[Message]:
+        if message.sender != LIAR:
+            return [message]
+        return [message, replace(message, body=Leave(0, (next(told, "p6"),), these.terms.digest))]
 
     ending = run(these, Faults(meddle=meddle))
     require_right(ending, exact=False)
@@ -256,17 +256,17 @@ def test_cards_that_are_not_their_owners_are_refused_and_change_nothing(what: st
         "other study": (elsewhere.card, elsewhere.signature),
     }[what]
     # Passed on by p1: who passes it on is to blame, as all that p2 signs is good.
-    mail = Envelope("p1", "p0", Card(0, "p2", "p0", card, signature, these.terms.digest))
-    require_refused(peer, mail, what)
+    message = Message("p1", "p0", PeerKey(0, "p2", "p0", card, signature, these.terms.digest))
+    require_refused(peer, message, what)
     assert not true.known("p0")
-    good = Envelope("p1", "p0", Card(0, "p2", "p0", true.card, true.signature, these.terms.digest))
+    good = Message("p1", "p0", PeerKey(0, "p2", "p0", true.card, true.signature, these.terms.digest))
     peer.receive(good)
     assert peer._outgoing.keys is not None
     assert peer._outgoing.keys.known("p2")
     # Once more changes nothing, and the first one counts.
     before = look(peer)
     peer.receive(good)
-    peer.receive(mail)
+    peer.receive(message)
     assert look(peer) == before
 
 
@@ -276,17 +276,17 @@ def test_a_signed_card_of_small_order_is_refused() -> None:
     assert keys is not None
     for small in (bytes(32), (1).to_bytes(32, "little"), (2**255 - 20).to_bytes(32, "little")):
         signature = identity_of("p2").sign(keys._statement("p2", small))
-        mail = Envelope("p2", "p0", Card(0, "p2", "p0", small, signature, these.terms.digest))
-        require_refused(these.peers["p0"], mail, "a key that everybody agrees with")
+        message = Message("p2", "p0", PeerKey(0, "p2", "p0", small, signature, these.terms.digest))
+        require_refused(these.peers["p0"], message, "a key that everybody agrees with")
 
 
 @pytest.mark.parametrize("consensus", CONSENSUS)
 def test_a_network_that_corrupts_all_cards_of_one_ends_with_a_name(consensus: str) -> None:
-    def meddle(mail: Envelope) -> Iterable[Envelope]:
-        body = mail.body
-        if isinstance(body, Card) and body.origin == LIAR:
-            return [replace(mail, body=replace(body, signature=bytes(64)))]
-        return [mail]
+    def meddle(message: Message) -> Iterable[Message]:
+        body = message.body
+        if isinstance(body, PeerKey) and body.origin == LIAR:
+            return [replace(message, body=replace(body, signature=bytes(64)))]
+        return [message]
 
     ending = run(circle("complete", 5, consensus=consensus, noise="pairwise", restarts=1), Faults(meddle=meddle))
     require_right(ending, exact=False)
@@ -294,15 +294,15 @@ def test_a_network_that_corrupts_all_cards_of_one_ends_with_a_name(consensus: st
     assert isinstance(ending.errors[LIAR], PeersLost)
 
 
-def test_no_number_of_anybody_is_in_what_is_said_about_refused_mail() -> None:
+def test_no_number_of_anybody_is_in_what_is_said_about_refused_message() -> None:
     secret = 8675309.125
 
-    def meddle(mail: Envelope) -> Iterable[Envelope]:
-        if mail.sender != LIAR or not isinstance(mail.body, Pass):
-            return [mail]
-        values = np.full(len(mail.body.values), secret)
+    def meddle(message: Message) -> Iterable[Message]:
+        if message.sender != LIAR or not isinstance(message.body, Pass):
+            return [message]
+        values = np.full(len(message.body.values), secret)
         values[0] = np.nan
-        return [replace(mail, body=replace(mail.body, values=values))]
+        return [replace(message, body=replace(message.body, values=values))]
 
     ending = run(circle("complete", 5, consensus="metropolis"), Faults(meddle=meddle))
     said = [str(error) for error in ending.errors.values()] + [refusal.why for refusal in ending.refused]
@@ -321,12 +321,12 @@ def test_a_root_that_passes_on_another_sum_is_left_behind(graph: str, consensus:
     assert mixing.tree is not None
     root, below = mixing.tree.root, mixing.tree.below[mixing.tree.root]
 
-    def lie(mail: Envelope) -> Iterable[Envelope]:
-        body = mail.body
-        told = to_all or mail.receiver == below[0]
-        if mail.sender != root or not told or not isinstance(body, Pass) or body.step != mixing.steps or body.without:
-            return [mail]
-        return [replace(mail, body=replace(body, values=body.values * 1.001 + 0.01))]
+    def lie(message: Message) -> Iterable[Message]:
+        body = message.body
+        told = to_all or message.receiver == below[0]
+        if message.sender != root or not told or not isinstance(body, Pass) or body.step != mixing.steps or body.without:
+            return [message]
+        return [replace(message, body=replace(body, values=body.values * 1.001 + 0.01))]
 
     meeting = Meeting(these.peers.values(), faults=Faults(meddle=lie), seed=0)
     done = meeting.run()

@@ -42,12 +42,12 @@ def lazy(graph: Graph, rng: np.random.Generator) -> Array:
 
 
 def summed(mixing: Mixing, parts: dict[str, Array]) -> dict[str, Array]:
-    """All totals, mail being carried in the order in which it was sent."""
+    """All totals, messages being carried in the order in which it was sent."""
     sums = {name: averaging(mixing, name, part) for name, part in parts.items()}
-    mail = [(name, *send) for name, now in sums.items() for send in now.start()]
-    while mail:
-        sender, receiver, step, values = mail.pop(0)
-        mail += [(receiver, *send) for send in sums[receiver].take(sender, step, values)]
+    message = [(name, *send) for name, now in sums.items() for send in now.start()]
+    while message:
+        sender, receiver, step, values = message.pop(0)
+        message += [(receiver, *send) for send in sums[receiver].take(sender, step, values)]
     totals: dict[str, Array] = {}
     for name, now in sums.items():
         assert now.total is not None
@@ -144,18 +144,18 @@ def test_the_steps_are_the_fewest_that_leave_no_more(graph: Graph, consensus: Co
 
 @settings(max_examples=40)
 @given(graphs(), st.sampled_from(CONSENSUS), st.integers(0, 2**32))
-def test_any_order_of_mail_gives_the_same_bits(graph: Graph, consensus: Consensus, seed: int) -> None:
+def test_any_order_of_message_gives_the_same_bits(graph: Graph, consensus: Consensus, seed: int) -> None:
     mixing = Mixing.over(graph, consensus, left=1e-3) if consensus != "tree" else Mixing.over(graph, consensus)
     parts = random_parts(graph, seed)
     plain = summed(mixing, parts)
     sums = {name: averaging(mixing, name, part) for name, part in parts.items()}
     order = np.random.default_rng(seed)
-    mail = [(name, *send) for name, now in sums.items() for send in now.start()]
+    message = [(name, *send) for name, now in sums.items() for send in now.start()]
     seen = []
-    while mail:
-        letter = mail.pop(int(order.integers(len(mail))))
+    while message:
+        letter = message.pop(int(order.integers(len(message))))
         sender, receiver, step, values = letter
-        mail += [(receiver, *send) for send in sums[receiver].take(sender, step, values)]
+        message += [(receiver, *send) for send in sums[receiver].take(sender, step, values)]
         seen.append(letter)
         late_sender, late_receiver, late_step, late = seen[int(order.integers(len(seen)))]
         assert sums[late_receiver].take(late_sender, late_step, late) == []
@@ -174,7 +174,7 @@ def test_the_network_makes_no_difference_to_the_last_bit(kind: str, consensus: s
         other = run(circle(kind, 6, consensus=consensus, task="study", retries=30), faults, seed=3, most=90_000)
         assert [peer.result.subspace.basis.tobytes() for peer in other.done] == bits
         assert not other.refused
-        assert all(not turn.restarted for peer in other.done for turn in peer.turns)
+        assert all(not round_.restarted for peer in other.done for round_ in peer.rounds)
 
 
 @pytest.mark.parametrize("consensus", CONSENSUS)

@@ -1,4 +1,4 @@
-"""Turns that are begun again: at a price, with new noise, from one and the same question at all peers, and to an end."""
+"""Rounds that are begun again: at a price, with new noise, from one and the same question at all peers, and to an end."""
 
 import math
 from collections import defaultdict
@@ -18,7 +18,7 @@ from eigenveil.estimators.gossip.pca import GossipPCA
 from eigenveil.linalg import Array, Subspace, orthonormal, sines
 from eigenveil.linalg.graphs import Graph
 from eigenveil.privacy import Domain, Exact, Noise
-from eigenveil.protocols import Envelope
+from eigenveil.protocols import Message
 from eigenveil.protocols.gossip import GossipTerms, PairKeys, Peer, PeerNoise, Plain
 from eigenveil.protocols.messages import Again, Leave, Pass
 from eigenveil.runtimes import Faults, Meeting
@@ -31,7 +31,7 @@ Key = tuple[frozenset[str], int]
 
 @dataclass
 class Seen:
-    """For each peer and turn the part that it let out last and what it was asked then, and where an old part was used again
+    """For each peer and round the part that it let out last and what it was asked then, and where an old part was used again
     for another question."""
 
     made: dict[tuple[str, Key], tuple[Array, list[Array]]] = field(default_factory=dict)
@@ -40,11 +40,11 @@ class Seen:
 
 @contextmanager
 def watched() -> Iterator[Seen]:
-    """See every question that a part was made for, and every turn that it was used in."""
+    """See every question that a part was made for, and every round that it was used in."""
     seen, before = Seen(), Peer._part
 
     def part(peer: Peer, summed: Any, asked: Any, fraction: float) -> Array:
-        key = (peer.name, (peer._gone, peer._turn))
+        key = (peer.name, (peer._gone, peer._round))
         sent = before(peer, summed, asked, fraction)
         known, question = seen.made.get(key, (None, []))
         if known is not sent:
@@ -59,9 +59,9 @@ def watched() -> Iterator[Seen]:
 
 
 def require_one_question(seen: Seen, done: list[Peer]) -> None:
-    """No part was used for another question, and whoever is done was asked the same in the last turn."""
+    """No part was used for another question, and whoever is done was asked the same in the last round."""
     assert not seen.stale, f"parts made for another question were added up: {seen.stale}"
-    asked = [seen.made[(peer.name, (peer._gone, peer._turn - 1))][1] for peer in done]
+    asked = [seen.made[(peer.name, (peer._gone, peer._round - 1))][1] for peer in done]
     for other in asked:
         for one, two in zip(asked[0], other, strict=True):
             assert np.abs(one - two).max(initial=0) < 1e-6
@@ -69,8 +69,8 @@ def require_one_question(seen: Seen, done: list[Peer]) -> None:
 
 @pytest.mark.parametrize("noise", ["independent", "pairwise"])
 @pytest.mark.parametrize("consensus", ["metropolis", "chebyshev", "tree"])
-def test_all_parts_of_a_turn_are_for_the_same_question(noise: PeerNoise, consensus: str) -> None:
-    # BUG: a peer that began turn t among G, and is then told to go back to t - 1 among the same G, keeps its part of turn t. When
+def test_all_parts_of_a_round_are_for_the_same_question(noise: PeerNoise, consensus: str) -> None:
+    # BUG: a peer that began round t among G, and is then told to go back to t - 1 among the same G, keeps its part of round t. When
     # it gets there again its question is another one, those who had no part yet use that, and the sum is of neither.
     complete = Graph.named("complete", names_of(5))
     for seed in (8, 21):
@@ -84,7 +84,7 @@ def test_all_parts_of_a_turn_are_for_the_same_question(noise: PeerNoise, consens
 
 
 def test_a_peer_that_goes_back_lets_out_no_part_for_a_question_that_it_no_longer_has() -> None:
-    """The same by hand: p0 begins turn 1 among the others, hears that one of them is still in turn 0, and both end turn 0."""
+    """The same by hand: p0 begins round 1 among the others, hears that one of them is still in round 0, and both end round 0."""
     # BUG: the smallest case of the above.
     these = circle("complete", 4, task="power", noise="independent", consensus="metropolis", restarts=9, quorum=2)
     peers, gone = these.peers, ("p3",)
@@ -93,21 +93,21 @@ def test_a_peer_that_goes_back_lets_out_no_part_for_a_question_that_it_no_longer
     size, terms = 15, these.terms.digest
     p0 = peers["p0"]
 
-    def give(turn: int, without: tuple[str, ...], scale: float) -> None:
+    def give(round_: int, without: tuple[str, ...], scale: float) -> None:
         for other in these.terms.graph.neighbours("p0"):
             if other not in without:
                 values = np.random.default_rng(len(other) + int(other[1])).standard_normal(size) * scale
-                p0.receive(Envelope(other, "p0", Pass(turn, 0, values, str(turn), without, terms)))
+                p0.receive(Message(other, "p0", Pass(round_, 0, values, str(round_), without, terms)))
 
     with watched() as seen:
         give(0, (), 100.0)
-        assert p0._turn == 1
-        p0.receive(Envelope("p1", "p0", Leave(1, gone, terms)))
+        assert p0._round == 1
+        p0.receive(Message("p1", "p0", Leave(1, gone, terms)))
         p0.timeout()
-        p0.receive(Envelope("p2", "p0", Leave(0, gone, terms)))
+        p0.receive(Message("p2", "p0", Leave(0, gone, terms)))
         p0.timeout()
         give(0, gone, 1000.0)
-        assert p0._turn == 1
+        assert p0._round == 1
     assert not seen.stale
 
 
@@ -119,29 +119,29 @@ def test_a_peer_that_goes_back_lets_out_no_part_for_a_question_that_it_no_longer
         (12, "complete", 27, {"delay": 10.0, "loss": 0.3}),
     ],
 )
-def test_who_has_a_result_begins_no_turn_after_the_last(
+def test_who_has_a_result_begins_no_round_after_the_last(
     seed: int, kind: str, dies: int, faults: dict[str, Any]
 ) -> None:
-    # BUG: a peer with a result that is told to stop says `Leave` of the turn after the last; another with a result then begins
-    # that turn, which is none: "the question is for step 3, and the task has steps 0 to 2".
+    # BUG: a peer with a result that is told to stop says `Leave` of the round after the last; another with a result then begins
+    # that round, which is none: "the question is for step 3, and the task has steps 0 to 2".
     these = circle(kind, task="power", noise="independent", consensus="tree", restarts=40, quorum=3)
     ending = run(these, Faults(dies={"p2": dies}, **faults), seed=seed, most=60_000)
     for error in ending.errors.values():
         assert isinstance(error, PeersLost | BudgetExceeded), repr(error)
 
 
-def test_the_smallest_case_of_a_turn_after_the_last() -> None:
+def test_the_smallest_case_of_a_round_after_the_last() -> None:
     # BUG: as above. p1, which has its result, stops and says so; p0, which has one too, need not begin anything.
     these = circle("complete", 4, task="power", noise="independent", consensus="tree", restarts=3)
     ending = run(these)
     p0 = ending.done[0]
-    p0.receive(Envelope("p1", "p0", Leave(p0._turn, ("p1",), these.terms.digest)))
+    p0.receive(Message("p1", "p0", Leave(p0._round, ("p1",), these.terms.digest)))
     p0.timeout()
     assert p0.error is None or isinstance(p0.error, PeersLost | BudgetExceeded)
 
 
 def test_krylov_without_a_study_starts_anew_from_one_start_at_all_peers() -> None:
-    """`KrylovSum.without` makes its new start from the state, and peers that are a turn apart have different ones."""
+    """`KrylovSum.without` makes its new start from the state, and peers that are a round apart have different ones."""
     names = names_of(5)
     rng = np.random.default_rng(0)
     rows = {name: table(rng, 9) for name in names}
@@ -153,7 +153,7 @@ def test_krylov_without_a_study_starts_anew_from_one_start_at_all_peers() -> Non
             Peer(
                 name,
                 terms=terms,
-                task=KrylovSum(Domain(DIM, math.inf), NEAR, begin, turns=40, rank=2, tolerance=1e-9),
+                task=KrylovSum(Domain(DIM, math.inf), NEAR, begin, rounds=40, rank=2, tolerance=1e-9),
                 rows=DenseRows(rows[name]),
                 outgoing=out,
             )
@@ -166,7 +166,7 @@ def test_krylov_without_a_study_starts_anew_from_one_start_at_all_peers() -> Non
             assert sines(peer.result.basis, exact.basis)[0] < 1e-6, (after, peer.name)
 
 
-def test_a_turn_that_is_begun_again_costs_again_and_ledgers_show_it() -> None:
+def test_a_round_that_is_begun_again_costs_again_and_ledgers_show_it() -> None:
     for noise in ("independent", "pairwise"):
         for task in ("covariance", "power"):
             these = circle("complete", 5, task=task, noise=noise, consensus="metropolis", restarts=2)
@@ -176,13 +176,13 @@ def test_a_turn_that_is_begun_again_costs_again_and_ledgers_show_it() -> None:
                 charges = these.ledgers[peer.name].charges
                 labels = [charge.label for charge in charges]
                 assert len(labels) > len(set(labels))
-                assert any(turn.restarted for turn in peer.turns)
+                assert any(round_.restarted for round_ in peer.rounds)
                 assert sum(charge.mu**2 for charge in charges) <= BUDGET.mu**2
 
 
-def mute(mail: Envelope) -> list[Envelope]:
+def mute(message: Message) -> list[Message]:
     """p4 gives its card, and no numbers."""
-    return [] if mail.sender == "p4" and isinstance(mail.body, Pass) else [mail]
+    return [] if message.sender == "p4" and isinstance(message.body, Pass) else [message]
 
 
 @pytest.mark.parametrize("noise", ["independent", "pairwise"])
@@ -215,10 +215,10 @@ def counted_streams() -> Iterator[Streams]:
 def attacks(these: Circle) -> dict[str, Callable[[int, tuple[str, ...]], Any]]:
     terms = these.terms.digest
     return {
-        "leave": lambda turn, names: Leave(turn, names, terms),
-        "again": lambda turn, names: Again(turn, 0, names, terms),
-        "pass": lambda turn, names: Pass(turn, 0, np.full(15, 0.5), str(turn), names, terms),
-        "step": lambda turn, names: Pass(turn, 1, np.full(15, 0.25), str(turn), names, terms),
+        "leave": lambda round_, names: Leave(round_, names, terms),
+        "again": lambda round_, names: Again(round_, 0, names, terms),
+        "pass": lambda round_, names: Pass(round_, 0, np.full(15, 0.5), str(round_), names, terms),
+        "step": lambda round_, names: Pass(round_, 1, np.full(15, 0.25), str(round_), names, terms),
     }
 
 
@@ -234,7 +234,7 @@ def attacks(these: Circle) -> dict[str, Callable[[int, tuple[str, ...]], Any]]:
         max_size=40,
     )
 )
-def test_no_mail_makes_a_peer_use_the_same_pair_noise_for_two_parts(
+def test_no_message_makes_a_peer_use_the_same_pair_noise_for_two_parts(
     letters: list[tuple[str, str, int, tuple[str, ...]]],
 ) -> None:
     with counted_streams() as streams:
@@ -250,19 +250,19 @@ def test_no_mail_makes_a_peer_use_the_same_pair_noise_for_two_parts(
             mine.take(name, card.card, card.signature, passed_on_by=name)
         p0._begin()
         sent: set[bytes] = set()
-        for what, sender, turn, names in letters:
+        for what, sender, round_, names in letters:
             bodies: list[tuple[str, Any]] = []
             if what == "sum":
-                # All that is missing in this turn, so that it gets on.
+                # All that is missing in this round, so that it gets on.
                 bodies = [
-                    (other, attacks(these)["pass"](p0._turn, p0._without)) for other in p0.counted if other != "p0"
+                    (other, attacks(these)["pass"](p0._round, p0._without)) for other in p0.counted if other != "p0"
                 ]
             elif what != "wait":
-                bodies = [(sender, attacks(these)[what](turn, names))]
+                bodies = [(sender, attacks(these)[what](round_, names))]
             answers = p0.timeout() if what == "wait" and not p0.over else []
             for other, body in bodies:
                 try:
-                    answers = [*answers, *p0.receive(Envelope(other, "p0", body))]
+                    answers = [*answers, *p0.receive(Message(other, "p0", body))]
                 except PeerError:
                     continue
             for answer in answers:
@@ -275,7 +275,7 @@ def test_no_mail_makes_a_peer_use_the_same_pair_noise_for_two_parts(
     assert sum(charge.mu**2 for charge in charges) <= BUDGET.mu**2 * (1 + 1e-9)
 
 
-def test_a_second_part_for_the_same_peers_and_turn_is_refused_by_what_makes_it() -> None:
+def test_a_second_part_for_the_same_peers_and_round_is_refused_by_what_makes_it() -> None:
     from eigenveil.errors import ProtocolError
     from eigenveil.privacy import Bounded
 
@@ -283,8 +283,8 @@ def test_a_second_part_for_the_same_peers_and_turn_is_refused_by_what_makes_it()
     ending = run(these)
     outgoing = ending.done[0]._outgoing
     before = len(these.ledgers["p0"].charges)
-    with pytest.raises(ProtocolError, match="a second part was asked for in turn 0"):
-        outgoing.part(Bounded(np.zeros(15), 1.0), label="again", share=0.1, turn=0)
+    with pytest.raises(ProtocolError, match="a second part was asked for in round 0"):
+        outgoing.part(Bounded(np.zeros(15), 1.0), label="again", share=0.1, round_=0)
     assert len(these.ledgers["p0"].charges) == before
 
 
@@ -296,11 +296,11 @@ def test_two_groups_that_end_apart_are_told_apart() -> None:
     rows = {name: rng.standard_normal((20, 4)) * [4, 2, 1, 1] for name in names}
     cut: list[bool] = []
 
-    def fails(mail: Envelope) -> list[Envelope]:
-        body, between = mail.body, (mail.sender, mail.receiver)
+    def fails(message: Message) -> list[Message]:
+        body, between = message.body, (message.sender, message.receiver)
         if isinstance(body, Pass) and body.stage.startswith("totals") and body.step == 1 and between == ("r", "l"):
             cut.append(True)
-        return [] if cut and {mail.sender, mail.receiver} == {"r", "l"} else [mail]
+        return [] if cut and {message.sender, message.receiver} == {"r", "l"} else [message]
 
     pca: Any = GossipPCA(
         2,

@@ -1,4 +1,4 @@
-"""Small companies whose sums are masked, and an evil hub: it holds all mail, says what it likes to whom, and takes masks off."""
+"""Small companies whose sums are masked, and an evil hub: it holds all messages, says what it likes to whom, and takes masks off."""
 
 import random
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -17,7 +17,7 @@ from eigenveil.data.rows import Block, DenseRows
 from eigenveil.errors import PeerError
 from eigenveil.linalg import Array
 from eigenveil.privacy import Budget, Lattice, Ledger, Noise, Share
-from eigenveil.protocols import Ask, Brief, Envelope, Hub, Masked, Message, Party, Return, Terms
+from eigenveil.protocols import Ask, Brief, Message, Hub, Masked, Body, Party, Return, Terms
 from eigenveil.protocols.keys import KEY, SIGNATURE, agree, digest, private_key, public_of
 from eigenveil.protocols.masked import Identity, MaskedMember, MaskedTerms, MaskGraph, Masking, mask_graph
 from eigenveil.protocols.masked.evidence import Tree, drawn
@@ -25,9 +25,9 @@ from eigenveil.protocols.masked.hub import MaskedExchange
 from eigenveil.protocols.masked.keyring import Keyring
 from eigenveil.protocols.masked.masks import add_masks
 from eigenveil.protocols.masked.secrets import Pool
-from eigenveil.protocols.masked.session import pair_purpose, roll_of
+from eigenveil.protocols.masked.session import pair_purpose, roster_of
 from eigenveil.protocols.masked.shamir import PRIME, SHARE_BYTES, join
-from eigenveil.protocols.masked.terms import DECLINED, Card, question_digest
+from eigenveil.protocols.masked.terms import DECLINED, KeyCard, question_digest
 from eigenveil.protocols.messages import Table
 from eigenveil.protocols.star.layout import star
 from eigenveil.tasks import CovarianceSum, PowerIteration, Question
@@ -46,8 +46,8 @@ def covariance() -> CovarianceSum:
     return CovarianceSum(DOMAIN, NEAR)
 
 
-def power(turns: int = 2) -> PowerIteration:
-    return PowerIteration(DOMAIN, NEAR, begin(), shares=(1 / turns,) * turns, rank=RANK)
+def power(rounds: int = 2) -> PowerIteration:
+    return PowerIteration(DOMAIN, NEAR, begin(), shares=(1 / rounds,) * rounds, rank=RANK)
 
 
 @dataclass(frozen=True)
@@ -110,8 +110,8 @@ def masked_terms(
     colluders: int = 1,
     graph: MaskGraph | None = None,
     private: bool = False,
-    turns: int = 4,
-    most_turns: int = 8,
+    rounds: int = 4,
+    most_rounds: int = 8,
     sessions: int = 4,
     bent: Mapping[str, Any] | None = None,
 ) -> MaskedTerms:
@@ -130,7 +130,7 @@ def masked_terms(
             failure=0.0 if graph.complete else 5e-8,
         )
         assert lattice.gaussian is not None
-        # Half of mu^2 for each of two turns of all of it.
+        # Half of mu^2 for each of two rounds of all of it.
         multiplier = 2.0 / lattice.gaussian.mu
     terms = MaskedTerms(
         study="a test",
@@ -138,8 +138,8 @@ def masked_terms(
         survivors=survivors,
         colluders=colluders,
         graph=graph,
-        turns=turns,
-        most_turns=most_turns,
+        rounds=rounds,
+        most_rounds=most_rounds,
         lattice=lattice,
         multiplier=multiplier,
         checks=0 if graph.complete else CHECKS,
@@ -206,9 +206,9 @@ class EvilHub:
     refused: dict[str, str] = field(default_factory=dict)
     cards: dict[str, bytes] = field(default_factory=dict)
     shown: dict[str, dict[str, bytes]] = field(default_factory=dict)
-    letters: dict[str, dict[str, bytes]] = field(default_factory=dict)
-    rolls: dict[str, bytes] = field(default_factory=dict)
-    under_roll: dict[bytes, dict[str, bytes]] = field(default_factory=dict)
+    bundles: dict[str, dict[str, bytes]] = field(default_factory=dict)
+    rosters: dict[str, bytes] = field(default_factory=dict)
+    under_roster: dict[bytes, dict[str, bytes]] = field(default_factory=dict)
     words: dict[tuple[str, int], Words] = field(default_factory=dict)
     asked: dict[tuple[str, int], bytes] = field(default_factory=dict)
     told: dict[tuple[str, int], bytes] = field(default_factory=dict)
@@ -226,15 +226,15 @@ class EvilHub:
         return self.terms.session(self.nonce, self.first)
 
     def bound(self, name: str) -> bytes:
-        """What everything that a site says and masks is bound to, once it has signed a roll."""
+        """What everything that a site says and masks is bound to, once it has signed a roster."""
         # As the sites have it, whatever a test has made of it.
         bind: Callable[[bytes, bytes], bytes] = vars(session_module)["bound_to"]
-        return bind(self.session, digest("roll", self.rolls[name]))
+        return bind(self.session, digest("roll", self.rosters[name]))
 
-    def say(self, name: str, body: Message) -> Message | None:
+    def say(self, name: str, body: Body) -> Body | None:
         """What a site answers; None if it refuses, or declines."""
         try:
-            (answer,) = self.them.members[name].receive(Envelope("hub", name, body))
+            (answer,) = self.them.members[name].receive(Message("hub", name, body))
         except PeerError as error:
             assert error.peer == "hub"
             self.refused[name] = "; ".join(filter(None, [self.refused.get(name), error.why]))
@@ -242,8 +242,8 @@ class EvilHub:
         body = answer.body
         return None if isinstance(body, Return) and body.data == DECLINED else body
 
-    def said(self, name: str, turn: int, step: str, data: bytes = b"", table: Table = ()) -> Return | None:
-        answer = self.say(name, Brief(turn, step, data, table))
+    def said(self, name: str, round_: int, step: str, data: bytes = b"", table: Table = ()) -> Return | None:
+        answer = self.say(name, Brief(round_, step, data, table))
         assert answer is None or isinstance(answer, Return)
         return answer
 
@@ -263,11 +263,11 @@ class EvilHub:
             if answer is not None:
                 self.cards[name] = answer.data + answer.signature
 
-    def card(self, name: str) -> Card:
+    def card(self, name: str) -> KeyCard:
         return self._read(name, self.cards[name])
 
-    def _read(self, name: str, signed: bytes) -> Card:
-        return Card.read(self.terms, self.terms.places[name], signed[:-SIGNATURE])
+    def _read(self, name: str, signed: bytes) -> KeyCard:
+        return KeyCard.read(self.terms, self.terms.places[name], signed[:-SIGNATURE])
 
     def near(self, name: str) -> dict[str, bytes]:
         """The cards that are a site's business."""
@@ -284,96 +284,96 @@ class EvilHub:
             show = self.near(name) if cards is None else cards(name)
             answer = self.said(name, self.first, "packets", b"", tuple(show.items()))
             if answer is not None:
-                self.shown[name], self.letters[name] = dict(show), dict(answer.table)
+                self.shown[name], self.bundles[name] = dict(show), dict(answer.table)
 
     def enrol(
         self,
-        roll: Callable[[str], Mapping[str, bytes]] | None = None,
-        letters: Callable[[str, Mapping[str, bytes]], Mapping[str, bytes]] | None = None,
+        roster: Callable[[str], Mapping[str, bytes]] | None = None,
+        bundles: Callable[[str, Mapping[str, bytes]], Mapping[str, bytes]] | None = None,
     ) -> None:
-        """Have each site sign the roll of all whose letters came, or of the cards that `roll` says."""
+        """Have each site sign the roster of all whose bundles came, or of the cards that `roster` says."""
         for name in self.shown:
-            listed = {other: self.cards[other] for other in self.letters} if roll is None else roll(name)
-            data = roll_of(self.terms, {other: signed[:-SIGNATURE] for other, signed in listed.items()})
+            listed = {other: self.cards[other] for other in self.bundles} if roster is None else roster(name)
+            data = roster_of(self.terms, {other: signed[:-SIGNATURE] for other, signed in listed.items()})
             place = self.terms.places[name]
             dealers = [o for o, raw in self.shown[name].items() if o in listed and place in self._read(o, raw).holders]
-            mail: Mapping[str, bytes] = {o: self.letters.get(o, {}).get(name, b"") for o in dealers}
-            if letters is not None:
-                mail = letters(name, mail)
-            answer = self.said(name, self.first, "roll", data, tuple(mail.items()))
+            message: Mapping[str, bytes] = {o: self.bundles.get(o, {}).get(name, b"") for o in dealers}
+            if bundles is not None:
+                message = bundles(name, message)
+            answer = self.said(name, self.first, "roll", data, tuple(message.items()))
             if answer is not None:
-                self.rolls[name] = data
-                self.under_roll.setdefault(data, {})[name] = answer.signature
+                self.rosters[name] = data
+                self.under_roster.setdefault(data, {})[name] = answer.signature
 
     def seal(self, names: Collection[str] | None = None) -> None:
-        for name in self.rolls if names is None else names:
-            signatures = self.under_roll[self.rolls[name]]
-            self.evidence(name, self.first, "roll claim", "seal", signatures, self._named(self.rolls[name]))
+        for name in self.rosters if names is None else names:
+            signatures = self.under_roster[self.rosters[name]]
+            self.evidence(name, self.first, "roll claim", "seal", signatures, self._named(self.rosters[name]))
 
-    def _named(self, roll: bytes) -> frozenset[str]:
-        return self.terms.named(roll[: self.terms.bytes_of_bits])
+    def _named(self, roster: bytes) -> frozenset[str]:
+        return self.terms.named(roster[: self.terms.bytes_of_bits])
 
     def evidence(
-        self, name: str, turn: int, claim: str, step: str, signatures: Mapping[str, bytes], among: Collection[str]
+        self, name: str, round_: int, claim: str, step: str, signatures: Mapping[str, bytes], among: Collection[str]
     ) -> Return | None:
         """Show that enough have signed; where a site looks at some only, claim as many signatures as it takes and hope."""
         if self.terms.checks == 0:
-            return self.said(name, turn, step, b"", tuple(signatures.items()))
+            return self.said(name, round_, step, b"", tuple(signatures.items()))
         padding = [other for other in self.terms.roster if other in among and other not in signatures]
         padded = {other: signature for other, signature in signatures.items() if other in among}
         for other in padding[: max(0, self.terms.survivors - len(padded))]:
             padded[other] = bytes(SIGNATURE)
         listed = tuple((other, padded[other]) for other in self.terms.roster if other in padded)
         tree = Tree(listed)
-        wish = self.said(name, turn, claim, self.terms.bits(padded) + tree.root)
+        wish = self.said(name, round_, claim, self.terms.bits(padded) + tree.root)
         if wish is None:
             return None
         places = drawn(wish.data, self.terms.checks, len(listed))
-        return self.said(name, turn, step, b"", tuple((listed[at][0], listed[at][1] + tree.path(at)) for at in places))
+        return self.said(name, round_, step, b"", tuple((listed[at][0], listed[at][1] + tree.path(at)) for at in places))
 
-    # A turn.
+    # A round.
 
     def ask(
-        self, turn: int = 0, names: Collection[str] | None = None, question: Question | None = None
+        self, round_: int = 0, names: Collection[str] | None = None, question: Question | None = None
     ) -> dict[str, Words]:
         question = self.them.task.ask(self.them.task.start()) if question is None else question
         got: dict[str, Words] = {}
         for name in self.them.names if names is None else names:
-            answer = self.say(name, Ask(turn, question))
+            answer = self.say(name, Ask(round_, question))
             if answer is not None:
                 assert isinstance(answer, Masked)
-                got[name] = self.words[name, turn] = answer.words
-                self.asked[name, turn] = question_digest(question)
+                got[name] = self.words[name, round_] = answer.words
+                self.asked[name, round_] = question_digest(question)
         return got
 
     def tell(
-        self, alive: Collection[str], dead: Collection[str] | None = None, *, to: Collection[str], turn: int = 0
+        self, alive: Collection[str], dead: Collection[str] | None = None, *, to: Collection[str], round_: int = 0
     ) -> None:
         """Tell some sites a list of survivors. What they sign is kept."""
-        everybody = set().union(*(self._named(roll) for roll in self.rolls.values()))
+        everybody = set().union(*(self._named(roster) for roster in self.rosters.values()))
         dead = everybody - set(alive) if dead is None else dead
         data = self.terms.bits(alive) + self.terms.bits(dead)
         for name in to:
-            answer = self.said(name, turn, "survivors", data)
+            answer = self.said(name, round_, "survivors", data)
             if answer is not None:
-                self.told[name, turn] = data
-                self.under_list.setdefault((turn, data), {})[name] = answer.signature
+                self.told[name, round_] = data
+                self.under_list.setdefault((round_, data), {})[name] = answer.signature
 
-    def open(self, names: Collection[str], turn: int = 0) -> None:
+    def open(self, names: Collection[str], round_: int = 0) -> None:
         """Have these sites reveal what they hold for the list they were last told."""
         for name in names:
-            data = self.told.get((name, turn))
+            data = self.told.get((name, round_))
             if data is None:
                 continue
             alive = self.terms.named(data[: self.terms.bytes_of_bits])
-            signatures = self.under_list[turn, data]
-            answer = self.evidence(name, turn, "list claim", "open", signatures, alive)
+            signatures = self.under_list[round_, data]
+            answer = self.evidence(name, round_, "list claim", "open", signatures, alive)
             if answer is not None:
-                self.learn(name, turn, alive, answer.data)
+                self.learn(name, round_, alive, answer.data)
 
     def dealers(self, name: str) -> list[str]:
         """Those of whose secrets a site holds shares, as far as the hub let it know."""
-        place, named = self.terms.places[name], self._named(self.rolls[name])
+        place, named = self.terms.places[name], self._named(self.rosters[name])
         return [
             other
             for other in self.terms.roster
@@ -384,82 +384,82 @@ class EvilHub:
             )
         ]
 
-    def learn(self, name: str, turn: int, alive: Collection[str], data: bytes) -> None:
+    def learn(self, name: str, round_: int, alive: Collection[str], data: bytes) -> None:
         point = 1 + self.terms.places[name]
         for at, dealer in enumerate(self.dealers(name)):
             share = data[SHARE_BYTES * at : SHARE_BYTES * (at + 1)]
             if int.from_bytes(share, "big") < PRIME:
-                self.shares.setdefault((dealer, "seed" if dealer in alive else "key", turn), {})[point] = share
+                self.shares.setdefault((dealer, "seed" if dealer in alive else "key", round_), {})[point] = share
 
     def collude(self, name: str) -> None:
-        """Take all that a site knows: its keys, and its shares of others' secrets for all turns."""
+        """Take all that a site knows: its keys, and its shares of others' secrets for all rounds."""
         session = self.them.members[name]._session
         assert session is not None
         self.private |= {public_of(key): key for key in session._keys}
-        turns = self.terms.turns
-        for dealer, letter in session._held.items():
-            pieces = [letter[at : at + SHARE_BYTES] for at in range(0, len(letter), SHARE_BYTES)]
+        rounds = self.terms.rounds
+        for dealer, bundle in session._held.items():
+            pieces = [bundle[at : at + SHARE_BYTES] for at in range(0, len(bundle), SHARE_BYTES)]
             for at, piece in enumerate(pieces):
-                kind = "seed" if at < turns else "key"
-                key = (dealer, kind, self.first + at % turns)
+                kind = "seed" if at < rounds else "key"
+                key = (dealer, kind, self.first + at % rounds)
                 self.shares.setdefault(key, {})[1 + self.terms.places[name]] = piece
 
     # What comes of it.
 
-    def seed(self, name: str, turn: int = 0) -> bytes | None:
+    def seed(self, name: str, round_: int = 0) -> bytes | None:
         """The seed of a site's own mask, if enough of it has been revealed."""
-        expected = self.card(name).seeds[turn - self.first]
-        return self._joined(name, "seed", turn, lambda found: digest("seed", found) == expected)
+        expected = self.card(name).seeds[round_ - self.first]
+        return self._joined(name, "seed", round_, lambda found: digest("seed", found) == expected)
 
-    def key(self, name: str, public: bytes, turn: int = 0) -> bytes | None:
+    def key(self, name: str, public: bytes, round_: int = 0) -> bytes | None:
         """A site's mask key, if it is known."""
         known = self.private.get(public)
-        return known or self._joined(name, "key", turn, lambda found: public_of(found) == public)
+        return known or self._joined(name, "key", round_, lambda found: public_of(found) == public)
 
-    def _joined(self, name: str, kind: str, turn: int, fits: Callable[[bytes], bool]) -> bytes | None:
-        held, threshold = self.shares.get((name, kind, turn), {}), self.terms.graph.threshold
+    def _joined(self, name: str, kind: str, round_: int, fits: Callable[[bytes], bool]) -> bytes | None:
+        held, threshold = self.shares.get((name, kind, round_), {}), self.terms.graph.threshold
         if len(held) < threshold:
             return None
         found = join(held, threshold=threshold)
         return found if fits(found) else None
 
-    def bare(self, *group: str, turn: int = 0) -> Words | None:
+    def bare(self, *group: str, round_: int = 0) -> Words | None:
         """The sum over a group with all masks off, None where a mask stays on."""
-        at = turn - self.first
-        total: Words = np.sum([self.words[name, turn] for name in group], axis=0, dtype=np.uint64)
+        at = round_ - self.first
+        total: Words = np.sum([self.words[name, round_] for name in group], axis=0, dtype=np.uint64)
         for name in group:
             masks: list[tuple[bytes, bool]] = []
-            seed = self.seed(name, turn)
+            seed = self.seed(name, round_)
             if seed is None:
                 return None
-            masks.append((digest("own mask", self.bound(name), turn, seed), False))
+            masks.append((digest("own mask", self.bound(name), round_, seed), False))
             mine, place = self.card(name).keys[at], self.terms.places[name]
-            named = self._named(self.rolls[name])
+            named = self._named(self.rosters[name])
             for other, signed in self.shown[name].items():
-                if other not in named or self._cancels(name, other, group, turn):
+                if other not in named or self._cancels(name, other, group, round_):
                     continue
                 theirs, there = self._read(other, signed).keys[at], self.terms.places[other]
-                purpose = pair_purpose(self.bound(name), turn, place, there)
-                if (private := self.key(name, mine, turn)) is not None:
+                purpose = pair_purpose(self.bound(name), round_, place, there)
+                if (private := self.key(name, mine, round_)) is not None:
                     masks.append((agree(private_key(private), theirs, purpose), not place < there))
-                elif (private := self.key(other, theirs, turn)) is not None:
+                elif (private := self.key(other, theirs, round_)) is not None:
                     masks.append((agree(private_key(private), mine, purpose), not place < there))
                 else:
                     return None
-            add_masks(total, masks, self.asked[name, turn])
+            add_masks(total, masks, self.asked[name, round_])
         return total
 
-    def _mask_for(self, name: str, turn: int) -> bytes:
+    def _mask_for(self, name: str, round_: int) -> bytes:
         """What a key that is all zeros makes of the question that a site was asked."""
         make: Callable[..., bytes] = vars(masks_module)["digest"]
-        return make("mask", bytes(KEY), self.asked[name, turn])
+        return make("mask", bytes(KEY), self.asked[name, round_])
 
-    def _cancels(self, name: str, other: str, group: Collection[str], turn: int) -> bool:
+    def _cancels(self, name: str, other: str, group: Collection[str], round_: int) -> bool:
         """Whether two of a group put on the mask between them both."""
         return (
             other in group
-            and self._mask_for(name, turn) == self._mask_for(other, turn)
-            and self.rolls[name] == self.rolls[other]
+            and self._mask_for(name, round_) == self._mask_for(other, round_)
+            and self.rosters[name] == self.rosters[other]
             and self.shown[name][other] == self.cards[other]
             and self.shown[other].get(name) == self.cards[name]
         )
@@ -509,9 +509,9 @@ def other_question(them: MaskedCompany) -> Question:
     return Question(question.step, (np.ascontiguousarray(question.arrays[0][:, ::-1]),), question.stage)
 
 
-def pieces_of(letter: bytes) -> list[bytes]:
-    """The shares in a letter, or in what a holder reveals."""
-    return [letter[at : at + SHARE_BYTES] for at in range(0, len(letter), SHARE_BYTES)]
+def pieces_of(bundle: bytes) -> list[bytes]:
+    """The shares in a bundle, or in what a holder reveals."""
+    return [bundle[at : at + SHARE_BYTES] for at in range(0, len(bundle), SHARE_BYTES)]
 
 
 def take_every_share(now: MaskedExchange, revealed: dict[str, bytes], alive: Any) -> Pool:
@@ -537,10 +537,10 @@ def join_anything(now: MaskedExchange, pool: Pool, name: str, expected: bytes, s
 def deep(thing: Any) -> Any:
     """`companies.picture` for masked members: keys, shares and all, but for what never changes."""
     if isinstance(thing, Hub):
-        if isinstance(thing._now, MaskedExchange) and thing._now._keys.roll:
-            # Found out when it is first wanted, from the roll alone: so that it has been.
-            thing._now._keys.dealers(thing._now._keys.roll[0])
-        # What makes its turns can be called, and a picture has nothing of what can be called.
+        if isinstance(thing._now, MaskedExchange) and thing._now._keys.roster:
+            # Found out when it is first wanted, from the roster alone: so that it has been.
+            thing._now._keys.dealers(thing._now._keys.roster[0])
+        # What makes its rounds can be called, and a picture has nothing of what can be called.
         return picture((thing, vars(thing._exchanges)))
     if isinstance(thing, MaskedMember):
         kept = {key: value for key, value in vars(thing).items() if key not in ("_terms", "_identity", "_share")}
@@ -549,10 +549,10 @@ def deep(thing: Any) -> Any:
         inner = None
         if session is not None:
             inner = {k: v for k, v in vars(session).items() if k not in ("_terms", "_identity", "_letters")}
-            inner["_letters"] = session._letters.private_bytes_raw()
+            inner["_letters"] = session._bundles.private_bytes_raw()
         charges = None if thing._share.ledger is None else thing._share.ledger.charges
-        turn = None if now is None else {slot: getattr(now, slot) for slot in now.__slots__}
-        return picture((seen, _open_doubt(inner), _open_doubt(turn), charges))
+        round_ = None if now is None else {slot: getattr(now, slot) for slot in now.__slots__}
+        return picture((seen, _open_doubt(inner), _open_doubt(round_), charges))
     return picture(thing)
 
 

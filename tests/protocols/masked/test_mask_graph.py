@@ -1,4 +1,4 @@
-"""Mask graphs: no choice of colluders, survivors and mail that is withheld gets a sum over too few, but for the stated chance."""
+"""Mask graphs: no choice of colluders, survivors and messages that are withheld gets a sum over too few, but for the stated chance."""
 
 import math
 from collections.abc import Iterator
@@ -232,7 +232,7 @@ def test_what_helps_the_hub_never_lowers_the_bound(given_: dict[str, int]) -> No
         assert other(colluders=-1, loss=1) <= bound
 
 
-def test_too_few_holders_promise_nothing() -> None:
+def test_too_few_holders_guarantee_nothing() -> None:
     terms = {"survivors": 900, "colluders": 1, "loss": 17}
     assert separation_bound(1000, holders=4, threshold=3, **terms) == 1.0
     assert separation_bound(1000, holders=14, threshold=8, **terms) > 0.5
@@ -244,7 +244,7 @@ def test_too_few_holders_promise_nothing() -> None:
 
 @pytest.mark.parametrize("survivors", [5, 6, 7])
 @pytest.mark.parametrize("threshold", [1, 2, 3, 4])
-def test_lost_turns_are_counted(survivors: int, threshold: int) -> None:
+def test_lost_rounds_are_counted(survivors: int, threshold: int) -> None:
     sites, holders = 7, 3
     graphs = some_graphs(sites, holders, 20_000, np.random.default_rng(1))
     alive = np.int64((1 << survivors) - 1)

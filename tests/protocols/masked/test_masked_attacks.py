@@ -13,7 +13,7 @@ import eigenveil.protocols.masked.member as member_module
 from eigenveil.protocols.keys import KEY, digest
 from eigenveil.protocols.masked import MaskedMember, MaskGraph
 from eigenveil.protocols.masked.masks import add_masks
-from eigenveil.protocols.masked.member import _Turn
+from eigenveil.protocols.masked.member import _Round
 from eigenveil.protocols.masked.session import Session
 from eigenveil.tasks import Question
 from protocols.masked.masked_companies import (
@@ -47,12 +47,12 @@ def _seeded(monkeypatch: Patch) -> None:
 LOW = MaskGraph(holders=6, threshold=3, loss=0, failure=0.0, abort=0.0, complete=True)
 
 
-# An honest turn, to begin with.
+# An honest round, to begin with.
 
 
 @pytest.mark.parametrize("make", [masked_company, sparse_company])
 @pytest.mark.parametrize("private", [False, True])
-def test_a_hub_that_keeps_all_mail_learns_the_sum_and_no_part(
+def test_a_hub_that_keeps_all_message_learns_the_sum_and_no_part(
     make: Callable[..., MaskedCompany], private: bool
 ) -> None:
     hub = began(make, private=private)
@@ -160,8 +160,8 @@ def on_both_sides(patch: Patch) -> EvilHub:
     reveal = Session.reveal
     names = hub.them.names
 
-    def both(session: Session, turn: int, alive: frozenset[str]) -> bytes:
-        return reveal(session, turn, alive) + reveal(session, turn, alive - {VICTIM})
+    def both(session: Session, round_: int, alive: frozenset[str]) -> bytes:
+        return reveal(session, round_, alive) + reveal(session, round_, alive - {VICTIM})
 
     hub.tell(names, [VICTIM], to=names)
     with patch.context() as obedient:
@@ -249,7 +249,7 @@ def test_who_is_named_dead_stays_hidden_by_a_mask_of_its_own(monkeypatch: Patch)
     with_pairs_off = hub.words[VICTIM, 0].copy()
     masks = Session.masks
     # Without that mask its key, which was revealed, is all it takes.
-    monkeypatch.setattr(Session, "masks", lambda session, turn: masks(session, turn)[1:])
+    monkeypatch.setattr(Session, "masks", lambda session, round_: masks(session, round_)[1:])
     hub = named_dead()
     monkeypatch.setattr(EvilHub, "seed", lambda *_: bytes(KEY))
     monkeypatch.setattr("protocols.masked.masked_companies.add_masks", _without_own(hub))
@@ -316,7 +316,7 @@ def two_questions() -> tuple[EvilHub, Words]:
     return hub, first[VICTIM] - second.get(VICTIM, first[VICTIM])
 
 
-def test_two_questions_in_one_turn_are_refused(monkeypatch: Patch) -> None:
+def test_two_questions_in_one_round_are_refused(monkeypatch: Patch) -> None:
     """Both answers would have the same masks: their difference would have none."""
     hub, difference = two_questions()
     assert "two different questions" in hub.refused[VICTIM]
@@ -328,7 +328,7 @@ def test_two_questions_in_one_turn_are_refused(monkeypatch: Patch) -> None:
         assert hub.refused == {}
         assert not difference.any()
 
-    def anew(_: MaskedMember, now: _Turn, question: Question) -> bool:
+    def anew(_: MaskedMember, now: _Round, question: Question) -> bool:
         now.question, now.masked = question, None
         return True
 
@@ -406,7 +406,7 @@ def test_colluders_and_hub_together_learn_the_sum_of_the_others_and_no_more() ->
         assert hub.bare(*honest[:size]) is None
     for name in honest:
         assert hub.key(name, hub.card(name).keys[0]) is None
-        # Of turns to come, shares of two: fewer than it takes.
+        # Of rounds to come, shares of two: fewer than it takes.
         assert len(hub.shares[name, "seed", 1]) == len(hub.shares[name, "key", 1]) == 2 < hub.terms.graph.threshold
 
 

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from eigenveil.data.rows import DenseRows
 from eigenveil.errors import ProtocolError, QuorumLost
-from eigenveil.protocols import Brief, Envelope, Masked, Return
+from eigenveil.protocols import Brief, Message, Masked, Return
 from eigenveil.protocols.masked import MaskedMember, MaskGraph
 from eigenveil.protocols.masked.keyring import Keyring
 from eigenveil.protocols.masked.session import Session
 from eigenveil.runtimes import Faults, InProcess
 from protocols.masked.masked_companies import MaskedCompany, drawn_from, masked_company, power, sparse_company
 
-# How many envelopes a site has got before each step, in a run where nothing else is lost.
+# How many messages a site has got before each step, in a run where nothing else is lost.
 COMPLETE = ("keys", "packets", "roll", "seal", "mask", "survivors", "open")
 SPARSE = ("keys", "packets", "roll", "roll claim", "seal", "mask", "survivors", "list claim", "open")
 KINDS: dict[str, tuple[Callable[..., MaskedCompany], tuple[str, ...], dict[str, Any]]] = {
@@ -42,19 +42,19 @@ def in_process(them: MaskedCompany, faults: Faults | None = None, seed: int = 0)
 
 
 def require_right(them: MaskedCompany, result: Any) -> None:
-    np.testing.assert_allclose(result, them.gram(them.hub.turns[-1].answered), atol=1e-5)
+    np.testing.assert_allclose(result, them.gram(them.hub.rounds[-1].answered), atol=1e-5)
 
 
 def revealed(them: MaskedCompany) -> list[str]:
     return [name for name, site in them.members.items() if site._now is not None and site._now.revealed is not None]
 
 
-def noted(sent: list[Envelope]) -> Callable[[Envelope], list[Envelope]]:
+def noted(sent: list[Message]) -> Callable[[Message], list[Message]]:
     """A network that keeps a copy of everything."""
 
-    def carry(mail: Envelope) -> list[Envelope]:
-        sent.append(mail)
-        return [mail]
+    def carry(message: Message) -> list[Message]:
+        sent.append(message)
+        return [message]
 
     return carry
 
@@ -71,7 +71,7 @@ def test_sites_that_drop_out_in_any_step_leave_the_right_sum_or_are_named(kind: 
     process = in_process(them, Faults(dies=dict.fromkeys(lost, at)))
     if gone <= len(them.names) - them.terms.survivors:
         require_right(them, process.run())
-        answered = them.hub.turns[-1].answered
+        answered = them.hub.rounds[-1].answered
         # Those whose parts had come are in the sum, whatever became of them.
         assert set(answered) == (set(them.names) if at > steps.index("mask") else set(them.names) - set(lost))
         assert process.refused == []
@@ -82,16 +82,16 @@ def test_sites_that_drop_out_in_any_step_leave_the_right_sum_or_are_named(kind: 
     assert them.hub.result is None
     if step != "open":
         assert revealed(them) == []
-    # They come back. While keys are exchanged everybody is asked anew; from the parts on the same turn is finished.
+    # They come back. While keys are exchanged everybody is asked anew; from the parts on the same round is finished.
     process.post._faults = None
     result = process.run(resume=True)
     require_right(them, result)
-    assert set(them.hub.turns[-1].answered) == set(them.names)
-    assert them.hub.turns[-1].number == int(at < steps.index("mask"))
+    assert set(them.hub.rounds[-1].answered) == set(them.names)
+    assert them.hub.rounds[-1].number == int(at < steps.index("mask"))
 
 
 @pytest.mark.parametrize(("kind", "step"), [(kind, s) for kind, (_, steps, _) in KINDS.items() for s in steps])
-def test_a_turn_that_is_resumed_is_paid_for_once(kind: str, step: str) -> None:
+def test_a_round_that_is_resumed_is_paid_for_once(kind: str, step: str) -> None:
     make, steps, more = KINDS[kind]
     them = make(**more, private=True, retries=0)
     lost = them.names[:3]
@@ -117,7 +117,7 @@ def test_when_two_thirds_drop_out_nothing_is_revealed_and_the_ledgers_show_the_c
 ) -> None:
     them = masked_company(sites, survivors, private=True, retries=0)
     lost = them.names[: 2 * sites // 3]
-    sent: list[Envelope] = []
+    sent: list[Message] = []
     dies = dict.fromkeys(lost, COMPLETE.index("mask"))
     process = in_process(them, Faults(dies=dies, meddle=noted(sent)))
     with pytest.raises(QuorumLost) as caught:
@@ -125,7 +125,7 @@ def test_when_two_thirds_drop_out_nothing_is_revealed_and_the_ledgers_show_the_c
     assert set(caught.value.missing) == set(lost)
     assert "masked parts" in caught.value.stage
     assert revealed(them) == []
-    assert not any(isinstance(mail.body, Brief) and mail.body.step in ("survivors", "open") for mail in sent)
+    assert not any(isinstance(message.body, Brief) and message.body.step in ("survivors", "open") for message in sent)
     assert {name for name, ledger in them.ledgers.items() if ledger.charges} == set(them.names) - set(lost)
 
 
@@ -148,7 +148,7 @@ def test_a_hub_that_goes_on_with_a_third_is_stopped_by_the_sites(monkeypatch: py
         attack(masked_company(9, 7))
     them = masked_company(9, 7, bent={"graph": MaskGraph(8, 3, 0, 0.0, 0.0, complete=True)})
     require_right(them, attack(them))
-    assert len(them.hub.turns[-1].answered) == 3
+    assert len(them.hub.rounds[-1].answered) == 3
 
 
 # Networks.
@@ -177,13 +177,13 @@ def test_random_networks_end_in_the_right_sum_or_a_named_error(
         assert lost.missing
         process.post._faults = None
         require_right(them, process.run(resume=True))
-    assert len(them.hub.turns[-1].answered) >= them.terms.survivors
+    assert len(them.hub.rounds[-1].answered) >= them.terms.survivors
     assert them.masking.liars == {}
 
 
 @settings(max_examples=10, deadline=None)
 @given(st.integers(0, 2**31), st.floats(0, 0.2), st.floats(0, 0.4), st.sampled_from([0.0, 20.0]))
-def test_bad_networks_cost_no_site_more_than_one_charge_a_turn(
+def test_bad_networks_cost_no_site_more_than_one_charge_a_round(
     seed: int, loss: float, duplicate: float, delay: float
 ) -> None:
     them = masked_company(7, 5, task=power(), private=True)
@@ -193,49 +193,49 @@ def test_bad_networks_cost_no_site_more_than_one_charge_a_turn(
     except QuorumLost:
         process.post._faults = None
         process.run(resume=True)
-    turns = [turn.number for turn in them.hub.turns]
+    rounds = [round_.number for round_ in them.hub.rounds]
     for name, ledger in them.ledgers.items():
-        gave = sum(name in turn.answered for turn in them.hub.turns)
-        assert gave <= len(ledger.charges) <= len(turns)
+        gave = sum(name in round_.answered for round_ in them.hub.rounds)
+        assert gave <= len(ledger.charges) <= len(rounds)
 
 
-# Keys and turns.
+# Keys and rounds.
 
 
-def test_one_exchange_of_keys_serves_all_turns_of_a_run() -> None:
+def test_one_exchange_of_keys_serves_all_rounds_of_a_run() -> None:
     them = masked_company(7, 5, task=power(4))
-    sent: list[Envelope] = []
+    sent: list[Message] = []
     in_process(them, Faults(meddle=noted(sent))).run()
-    steps = [(mail.body.turn, mail.body.step) for mail in sent if isinstance(mail.body, Return)]
+    steps = [(message.body.round, message.body.step) for message in sent if isinstance(message.body, Return)]
     for step in ("keys", "packets", "roll", "seal"):
         assert steps.count((0, step)) == 7
-        assert not any((turn, step) in steps for turn in (1, 2, 3))
-    for turn in range(4):
-        assert sum(isinstance(mail.body, Masked) and mail.body.turn == turn for mail in sent) == 7
-        assert steps.count((turn, "open")) == 7
+        assert not any((round_, step) in steps for round_ in (1, 2, 3))
+    for round_ in range(4):
+        assert sum(isinstance(message.body, Masked) and message.body.round == round_ for message in sent) == 7
+        assert steps.count((round_, "open")) == 7
     assert all(site._sessions == 1 for site in them.members.values())
 
 
-def test_keys_are_exchanged_anew_when_their_turns_are_used_up() -> None:
-    them = masked_company(7, 5, task=power(4), turns=2)
+def test_keys_are_exchanged_anew_when_their_rounds_are_used_up() -> None:
+    them = masked_company(7, 5, task=power(4), rounds=2)
     in_process(them).run()
     assert all(site._sessions == 2 for site in them.members.values())
-    them = masked_company(7, 5, task=power(4), turns=2, most_turns=3)
-    with pytest.raises(ProtocolError, match="agreed on for 3 turns"):
+    them = masked_company(7, 5, task=power(4), rounds=2, most_rounds=3)
+    with pytest.raises(ProtocolError, match="agreed on for 3 rounds"):
         in_process(them).run()
 
 
-def test_every_turn_has_masks_of_its_own() -> None:
+def test_every_round_has_masks_of_its_own() -> None:
     """Else the difference of two masked parts would be the difference of the parts."""
     them = masked_company(7, 5, task=power(3))
     in_process(them).run()
     session = them.members["site 0"]._session
     assert session is not None
-    keys = [key for turn in range(3) for key, _ in session.masks(turn)]
+    keys = [key for round_ in range(3) for key, _ in session.masks(round_)]
     assert len(set(keys)) == len(keys) == 3 * 7
 
 
-def test_a_site_that_breaks_can_be_mended_in_the_same_turn() -> None:
+def test_a_site_that_breaks_can_be_mended_in_the_same_round() -> None:
     them = masked_company(7, 7, private=True)
     site = them.members["site 3"]
     site.mend(DenseRows(np.zeros((4, 3))))
@@ -255,7 +255,7 @@ def test_a_site_whose_budget_is_spent_gives_no_part() -> None:
     ledger = them.ledgers["site 3"]
     ledger.spend(ledger.budget.mu * 0.99, label="before")
     in_process(them).run()
-    assert "site 3" not in them.hub.turns[-1].answered
+    assert "site 3" not in them.hub.rounds[-1].answered
     assert len(ledger.charges) == 1
 
 
@@ -264,7 +264,7 @@ def test_a_site_whose_budget_is_spent_gives_no_part() -> None:
 
 def test_wrong_masks_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     masks = Session.masks
-    monkeypatch.setattr(Session, "masks", lambda session, turn: masks(session, turn)[:-1])
+    monkeypatch.setattr(Session, "masks", lambda session, round_: masks(session, round_)[:-1])
     them = masked_company()
     with pytest.raises(AssertionError):
         require_right(them, in_process(them).run())
@@ -272,7 +272,7 @@ def test_wrong_masks_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_dead_sites_masks_that_stay_on_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        Keyring, "near", lambda keys, name: [o for o in keys.cards if o != name] if not keys.roll else []
+        Keyring, "near", lambda keys, name: [o for o in keys.cards if o != name] if not keys.roster else []
     )
     them = masked_company(8, 6)
     require_right(them, in_process(them).run())

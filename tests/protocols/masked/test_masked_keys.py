@@ -1,4 +1,4 @@
-"""A hub that lies about keys, sessions and turns: each attack fails, and succeeds once the check that stops it is taken away."""
+"""A hub that lies about keys, sessions and rounds: each attack fails, and succeeds once the check that stops it is taken away."""
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
@@ -8,12 +8,12 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 import eigenveil.protocols.masked.session as session_module
 import eigenveil.protocols.masked.terms as terms_module
 from eigenveil.protocols import Ask
-from eigenveil.protocols.keys import KEY, agree, digest, open_letter, private_key, public_of
+from eigenveil.protocols.keys import KEY, agree, digest, open_bundle, private_key, public_of
 from eigenveil.protocols.masked import Identity, MaskedMember, MaskGraph
 from eigenveil.protocols.masked.masks import add_masks
 from eigenveil.protocols.masked.session import Session
 from eigenveil.protocols.masked.shamir import SHARE_BYTES
-from eigenveil.protocols.masked.terms import Card, MaskedTerms, question_digest
+from eigenveil.protocols.masked.terms import KeyCard, MaskedTerms, question_digest
 from protocols.masked.masked_companies import (
     VICTIM,
     EvilHub,
@@ -44,26 +44,26 @@ def _seeded(monkeypatch: Patch) -> None:
 
 
 def in_the_middle() -> EvilHub:
-    """The hub shows the victim cards of its own making for everybody else, and reads the letters to them."""
+    """The hub shows the victim cards of its own making for everybody else, and reads the bundles to them."""
     hub = EvilHub(masked_company())
     hub.introduce()
     stranger = Identity.fresh()
-    letters, keys = bytes(range(KEY)), [bytes(range(1 + at, 1 + at + KEY)) for at in range(hub.terms.turns)]
+    bundles, keys = bytes(range(KEY)), [bytes(range(1 + at, 1 + at + KEY)) for at in range(hub.terms.rounds)]
     hub.private |= {public_of(key): key for key in keys}
 
     def forged(name: str) -> bytes:
-        card = Card(public_of(letters), tuple(map(public_of, keys)), hub.card(name).seeds, hub.card(name).holders)
+        card = KeyCard(public_of(bundles), tuple(map(public_of, keys)), hub.card(name).seeds, hub.card(name).holders)
         raw = card.encode(hub.terms)
         return raw + stranger.sign(raw)
 
     fakes = {name: forged(name) for name in others(hub, VICTIM)}
     hub.share_out(lambda name: fakes if name == VICTIM else hub.near(name))
     # What the victim sends to others is for keys of the hub's.
-    for name, sealed in hub.letters.get(VICTIM, {}).items():
-        shared = agree(private_key(letters), hub.card(VICTIM).letters, digest("letter", hub.session, VICTIM, name))
-        letter = open_letter(shared, sealed, about=digest("about", hub.session, VICTIM, name))
-        assert letter is not None
-        hub.shares.setdefault((VICTIM, "seed", 0), {})[1 + hub.terms.places[name]] = letter[:SHARE_BYTES]
+    for name, sealed in hub.bundles.get(VICTIM, {}).items():
+        shared = agree(private_key(bundles), hub.card(VICTIM).bundles, digest("letter", hub.session, VICTIM, name))
+        bundle = open_bundle(shared, sealed, about=digest("about", hub.session, VICTIM, name))
+        assert bundle is not None
+        hub.shares.setdefault((VICTIM, "seed", 0), {})[1 + hub.terms.places[name]] = bundle[:SHARE_BYTES]
     own = {VICTIM: hub.cards[VICTIM]}
     hub.enrol(lambda name: own | fakes if name == VICTIM else hub.cards)
     hub.seal()
@@ -77,7 +77,7 @@ def test_a_hub_in_the_middle_with_keys_of_its_own_gets_no_part(monkeypatch: Patc
     assert (VICTIM, 0) not in hub.words
     with monkeypatch.context() as one:
         one.setattr(Session, "_require_signed_card", nothing)
-        # The roll that the victim would go by has nobody else's signature.
+        # The roster that the victim would go by has nobody else's signature.
         hub = in_the_middle()
         assert (VICTIM, 0) not in hub.words
         one.setattr(Session, "_require_roll_signed", nothing)
@@ -86,7 +86,7 @@ def test_a_hub_in_the_middle_with_keys_of_its_own_gets_no_part(monkeypatch: Patc
 
 
 def cards_kept_back() -> EvilHub:
-    """Two camps of which neither hears of the other, on one roll."""
+    """Two camps of which neither hears of the other, on one roster."""
     # With the threshold of a complete graph neither camp could put anything back.
     low = MaskGraph(8, 4, 0, 0.0, 0.0, complete=True)
     hub = EvilHub(masked_company(sites=9, survivors=7, bent={"graph": low}))
@@ -138,31 +138,31 @@ def test_a_site_with_two_cards_gets_no_roll_signed(monkeypatch: Patch) -> None:
     assert not hub.words
     assert all(not ledger.charges for ledger in hub.them.ledgers.values())
     with monkeypatch.context() as one:
-        # All would give their parts, and pay for them, in a turn that cannot be ended: their lists are bound to two rolls.
+        # All would give their parts, and pay for them, in a round that cannot be ended: their lists are bound to two rosters.
         one.setattr(Session, "_require_roll_signed", nothing)
         hub = swapped_cards()
         assert len(hub.words) == 7
         assert all(len(ledger.charges) == 1 for ledger in hub.them.ledgers.values())
         assert hub.shares == {}
-    # The signer of two cards is none of those who compare them with the roll. One that has seen another card does not sign.
+    # The signer of two cards is none of those who compare them with the roster. One that has seen another card does not sign.
     hub = EvilHub(masked_company())
     hub.introduce()
     hub.share_out()
     hub.enrol(lambda name: hub.cards | {"site 6": second_card(hub)})
-    assert hub.under_roll == {}
+    assert hub.under_roster == {}
     assert all("other cards than this site has seen" in why for why in hub.refused.values())
     monkeypatch.setattr(Session, "_require_same_cards", nothing)
     hub = EvilHub(masked_company())
     hub.introduce()
     hub.share_out()
     hub.enrol(lambda name: hub.cards | {"site 6": second_card(hub)})
-    assert len(hub.rolls) == 7
+    assert len(hub.rosters) == 7
 
 
-def private_roll(patch: Patch) -> EvilHub:
-    """The victim alone is shown a roll on which no holder of its is honest: it makes masks with colluders only.
+def private_roster(patch: Patch) -> EvilHub:
+    """The victim alone is shown a roster on which no holder of its is honest: it makes masks with colluders only.
 
-    It has sent shares of its seed to its honest holders before, and they reveal them for what they take for the same roll.
+    It has sent shares of its seed to its honest holders before, and they reveal them for what they take for the same roster.
     """
     draw = Session._draw_holders
     patch.setattr(Session, "_draw_holders", lambda one: HOLDERS if one._name == VICTIM else draw(one))
@@ -189,14 +189,14 @@ HOLDERS = frozenset({8, 9, 10, 11})
 
 
 def test_a_roll_for_one_site_alone_is_not_sealed(monkeypatch: Patch) -> None:
-    hub = private_roll(monkeypatch)
+    hub = private_roster(monkeypatch)
     assert set(hub.refused) == {VICTIM}
     assert "asked to see are not there" in hub.refused[VICTIM]
     assert (VICTIM, 0) not in hub.words
     # Its seed is no secret any more, and masks nothing.
     assert hub.seed(VICTIM) is not None
     monkeypatch.setattr(Session, "_require_roll_signed", nothing)
-    hub = private_roll(monkeypatch)
+    hub = private_roster(monkeypatch)
     assert hub.refused == {}
     assert same(hub.bare(VICTIM), hub.them.part(VICTIM))
 
@@ -210,7 +210,7 @@ def low_order() -> EvilHub:
     hub.introduce()
     card = hub.card("site 6")
     ones = (1).to_bytes(KEY, "little")
-    raw = Card(card.letters, (ones,) * hub.terms.turns, card.seeds, card.holders).encode(hub.terms)
+    raw = KeyCard(card.bundles, (ones,) * hub.terms.rounds, card.seeds, card.holders).encode(hub.terms)
     session = hub.them.members["site 6"]._session
     assert session is not None
     hub.cards["site 6"] = raw + session.sign(0, "keys", digest("return", raw))
@@ -226,7 +226,7 @@ def test_keys_of_low_order_are_refused(monkeypatch: Patch) -> None:
         if answer is not None:
             session = hub.them.members[VICTIM]._session
             assert session is not None
-            session.roll = frozenset(hub.them.names)
+            session.roster = frozenset(hub.them.names)
             hub.shown[VICTIM] = cards | {"site 6": signed}
         return hub
 
@@ -253,10 +253,10 @@ def test_keys_of_low_order_are_refused(monkeypatch: Patch) -> None:
     assert (agree_on_anything(anybody, (1).to_bytes(KEY, "little"), purpose), True) in session.masks(0)
 
 
-# Sessions and turns.
+# Sessions and rounds.
 
 
-def test_a_session_and_a_turn_are_begun_once() -> None:
+def test_a_session_and_a_round_are_begun_once() -> None:
     hub = began(masked_company)
     card = hub.cards[VICTIM]
     again = hub.said(VICTIM, 0, "keys", hub.nonce)
@@ -264,16 +264,16 @@ def test_a_session_and_a_turn_are_begun_once() -> None:
     assert hub.said(VICTIM, 0, "keys", bytes([1]) * KEY) is None
     assert "begun with other keys" in hub.refused[VICTIM]
     assert hub.ask(3, [VICTIM]) != {}
-    for turn in (0, 1, 2):
-        assert hub.ask(turn, [VICTIM]) == {}
-        assert "in turn 3" in hub.refused[VICTIM]
-        assert hub.said(VICTIM, turn, "keys", hub.nonce) is None
+    for round_ in (0, 1, 2):
+        assert hub.ask(round_, [VICTIM]) == {}
+        assert "in round 3" in hub.refused[VICTIM]
+        assert hub.said(VICTIM, round_, "keys", hub.nonce) is None
     assert hub.ask(4, [VICTIM]) == {}
     assert "no keys are agreed on" in hub.refused[VICTIM]
 
 
 def test_what_was_signed_in_one_session_says_nothing_in_the_next() -> None:
-    """Cards, rolls and lists of an earlier session are not taken, even by sites that made them."""
+    """Cards, rosters and lists of an earlier session are not taken, even by sites that made them."""
     them = masked_company()
     old = EvilHub(them).exchange()
     old.ask()
@@ -285,9 +285,9 @@ def test_what_was_signed_in_one_session_says_nothing_in_the_next() -> None:
     assert all("is not signed by it" in why for why in new.refused.values())
     new = EvilHub(them, nonce=bytes([8]) * KEY, first=2).exchange()
     new.ask(2)
-    new.tell(them.names, to=them.names[:2], turn=2)
+    new.tell(them.names, to=them.names[:2], round_=2)
     new.under_list[2, new.told[VICTIM, 2]] = old.under_list[0, old.told[VICTIM, 0]]
-    new.open([VICTIM], turn=2)
+    new.open([VICTIM], round_=2)
     assert "0 sites have signed" in new.refused[VICTIM]
 
 
@@ -308,21 +308,21 @@ def test_there_are_no_more_sessions_than_were_agreed_on() -> None:
     assert len(drawn) == 5
 
 
-def test_there_are_no_more_turns_than_were_agreed_on() -> None:
-    them = masked_company(turns=4, most_turns=2)
+def test_there_are_no_more_rounds_than_were_agreed_on() -> None:
+    them = masked_company(rounds=4, most_rounds=2)
     hub = EvilHub(them).exchange()
     assert hub.ask(1, [VICTIM]) != {}
-    for turn in (2, 3):
-        assert hub.ask(turn, [VICTIM]) == {}
-        assert hub.said(VICTIM, turn, "keys", bytes(KEY)) is None
+    for round_ in (2, 3):
+        assert hub.ask(round_, [VICTIM]) == {}
+        assert hub.said(VICTIM, round_, "keys", bytes(KEY)) is None
     assert "the study has 2" in hub.refused[VICTIM]
     object.__setattr__(them.terms, "most_turns", 4)
-    for turn in (2, 3):
-        assert hub.ask(turn, [VICTIM]) != {}
+    for round_ in (2, 3):
+        assert hub.ask(round_, [VICTIM]) != {}
 
 
 def back_and_forth() -> tuple[EvilHub, Words]:
-    """Asked in turn 0, then in turn 1, then in turn 0 something else."""
+    """Asked in round 0, then in round 1, then in round 0 something else."""
     hub = EvilHub(masked_company(task=power())).exchange()
     first = hub.ask(0, [VICTIM])[VICTIM]
     hub.ask(1, [VICTIM])
@@ -330,10 +330,10 @@ def back_and_forth() -> tuple[EvilHub, Words]:
     return hub, first - second.get(VICTIM, first)
 
 
-def test_a_turn_that_is_over_is_not_gone_back_to(monkeypatch: Patch) -> None:
+def test_a_round_that_is_over_is_not_gone_back_to(monkeypatch: Patch) -> None:
     """Its masks have served: the difference of two parts under them is bare."""
     hub, difference = back_and_forth()
-    assert "spoke of turn 0 in turn 1" in hub.refused[VICTIM]
+    assert "spoke of round 0 in round 1" in hub.refused[VICTIM]
     assert not difference.any()
     monkeypatch.setattr(MaskedMember, "_require_round", nothing)
     for bare in (False, True):
@@ -345,7 +345,7 @@ def test_a_turn_that_is_over_is_not_gone_back_to(monkeypatch: Patch) -> None:
         assert same(difference + hub.them.part(VICTIM, other_question(hub.them)), hub.them.part(VICTIM)) == bare
 
 
-def test_asked_again_a_site_sends_the_same_bytes_and_in_a_new_turn_others() -> None:
+def test_asked_again_a_site_sends_the_same_bytes_and_in_a_new_round_others() -> None:
     hub = began(masked_company, private=True)
     member, ledger = hub.them.members[VICTIM], hub.them.ledgers[VICTIM]
     question = hub.them.task.ask(None)
@@ -360,9 +360,9 @@ def test_asked_again_a_site_sends_the_same_bytes_and_in_a_new_turn_others() -> N
     assert [charge.label for charge in ledger.charges] == ["covariance"] * 2
     assert not before & set(session.masks(1))
     bare = []
-    for turn in (0, 1):
-        words = hub.words[VICTIM, turn].copy()
-        add_masks(words, [(key, not plus) for key, plus in session.masks(turn)], question_digest(question))
+    for round_ in (0, 1):
+        words = hub.words[VICTIM, round_].copy()
+        add_masks(words, [(key, not plus) for key, plus in session.masks(round_)], question_digest(question))
         bare.append(words)
     assert same(bare[0], hub.them.part(VICTIM))
     # The rows are the same, so it is the noise that differs, in every number.
@@ -389,36 +389,36 @@ def second_study() -> EvilHub:
 
 
 def test_signatures_of_an_earlier_study_are_worth_nothing_in_the_next(monkeypatch: Patch) -> None:
-    """Identities, terms and the hub's name for the session are the same. The roll has everybody's fresh card."""
+    """Identities, terms and the hub's name for the session are the same. The roster has everybody's fresh card."""
     hub = second_study()
     assert set(hub.refused) == set(holders_of(hub, VICTIM)[:3])
     assert hub.bare(VICTIM) is None
-    monkeypatch.setattr(session_module, "bound_to", lambda session, roll: session)
+    monkeypatch.setattr(session_module, "bound_to", lambda session, roster: session)
     hub = second_study()
     assert hub.refused == {}
     assert same(hub.bare(VICTIM), hub.them.part(VICTIM))
 
 
 def old_cards() -> EvilHub:
-    """The cards, letters and signatures under the roll of an earlier study, and what was learned in it, used on the victim."""
+    """The cards, bundles and signatures under the roster of an earlier study, and what was learned in it, used on the victim."""
     ids = {f"site {at}": Identity.fresh() for at in range(7)}
     before = began(masked_company, identities=ids)
     hub = EvilHub(masked_company(identities=ids))
     hub.introduce([VICTIM])
     hub.cards = before.cards | hub.cards
     hub.share_out(lambda name: {other: card for other, card in before.cards.items() if other != name})
-    hub.letters |= {name: letters for name, letters in before.letters.items() if name != VICTIM}
+    hub.bundles |= {name: bundles for name, bundles in before.bundles.items() if name != VICTIM}
     hub.shown = {VICTIM: hub.shown[VICTIM]}
     hub.enrol(lambda name: before.cards)
     hub.enrol(lambda name: hub.cards)
-    hub.under_roll[hub.rolls[VICTIM]] |= before.under_roll[before.rolls[VICTIM]]
+    hub.under_roster[hub.rosters[VICTIM]] |= before.under_roster[before.rosters[VICTIM]]
     hub.seal([VICTIM])
     hub.ask(names=[VICTIM])
     return hub
 
 
 def test_cards_of_an_earlier_study_are_on_no_roll_that_is_sealed(monkeypatch: Patch) -> None:
-    """They are signed by those whose they are, for a session of this name. Yet a roll has the cards of all who sign it."""
+    """They are signed by those whose they are, for a session of this name. Yet a roster has the cards of all who sign it."""
     hub = old_cards()
     why = hub.refused[VICTIM]
     assert "other cards than this site has seen" in why and "0 sites have signed, and 5 must" in why

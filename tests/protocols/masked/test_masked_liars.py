@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import eigenveil.protocols.masked.session as session_module
 from eigenveil.errors import ProtocolError, QuorumLost
-from eigenveil.protocols import Brief, Envelope, Masked
+from eigenveil.protocols import Brief, Message, Masked
 from eigenveil.protocols.masked import MaskedMember, MaskGraph
 from eigenveil.protocols.masked.hub import MaskedExchange
 from eigenveil.protocols.masked.keyring import Keyring
@@ -37,7 +37,7 @@ from protocols.star.companies import krylov
 
 Patch = pytest.MonkeyPatch
 DEALER = "site 2"
-# How many envelopes a site of a complete graph has got before it is asked for its part, and before it is to reveal shares.
+# How many messages a site of a complete graph has got before it is asked for its part, and before it is to reveal shares.
 BEFORE_MASK, BEFORE_OPEN = 4, 6
 
 
@@ -51,12 +51,12 @@ def process_of(them: MaskedCompany, **faults: Any) -> InProcess:
 
 
 def require_right(them: MaskedCompany, result: Any) -> None:
-    np.testing.assert_allclose(result, them.gram(them.hub.turns[-1].answered), atol=1e-5)
+    np.testing.assert_allclose(result, them.gram(them.hub.rounds[-1].answered), atol=1e-5)
 
 
 def require_noisy(them: MaskedCompany, result: Any) -> None:
     """The sum with noise of the size that the terms say, and no mask."""
-    error = result - them.gram(them.hub.turns[-1].answered)
+    error = result - them.gram(them.hub.rounds[-1].answered)
     question = them.task.ask(None)
     sensitivity = them.task.as_sum(question)[0].sensitivity(question)
     lattice, release = them.terms.lattice, {"mu": 1 / them.terms.multiplier, "size": error.size}
@@ -79,8 +79,8 @@ def false_shares(patch: Patch, liars: Collection[str], *, of: Collection[str] | 
     """These holders reveal, properly signed, shares that are not what they were given, of everybody or of some."""
     reveal = Session.reveal
 
-    def false(session: Session, turn: int, alive: frozenset[str]) -> bytes:
-        raw = reveal(session, turn, alive)
+    def false(session: Session, round_: int, alive: frozenset[str]) -> bytes:
+        raw = reveal(session, round_, alive)
         if session._name not in liars:
             return raw
         return b"".join(
@@ -101,7 +101,7 @@ def false_receipts(patch: Patch, liars: Collection[str], *, of: Collection[str] 
             return raw
         kept = {session._name} if of is None else set(session._dealers()) - set(of)
         said = [raw[at : at + 2 * MARK] for at in range(0, len(raw), 2 * MARK)]
-        # Which letter it was is not denied: that would only say that somebody changed it on its way.
+        # Which bundle it was is not denied: that would only say that somebody changed it on its way.
         return b"".join(
             one if name in kept else bytes(MARK) + one[MARK:]
             for name, one in zip(session._dealers(), said, strict=True)
@@ -146,24 +146,24 @@ def crooked_shares(patch: Patch, liar: str, points: Collection[int]) -> None:
     patch.setattr(Session, "share_out", false)
 
 
-def other_letters(patch: Patch, liar: str, to: Collection[str]) -> None:
+def other_bundles(patch: Patch, liar: str, to: Collection[str]) -> None:
     """A dealer that sends some holders other shares than it says."""
-    letter = Session._letter
+    bundle = Session._bundle
 
     def false(session: Session, name: str, text: bytes, public: bytes) -> bytes:
         if session._name == liar and name in to:
             text = b"".join(add(piece, 1) for piece in pieces_of(text))
-        return letter(session, name, text, public)
+        return bundle(session, name, text, public)
 
     patch.setattr(Session, "_letter", false)
 
 
-def junk_letters(patch: Patch, liar: str, to: Collection[str]) -> None:
-    """A dealer that sends some holders letters, as long as they should be, that nobody can open."""
-    letter = Session._letter
+def junk_bundles(patch: Patch, liar: str, to: Collection[str]) -> None:
+    """A dealer that sends some holders bundles, as long as they should be, that nobody can open."""
+    bundle = Session._bundle
 
     def false(session: Session, name: str, text: bytes, public: bytes) -> bytes:
-        sealed = letter(session, name, text, public)
+        sealed = bundle(session, name, text, public)
         return bytes(len(sealed)) if session._name == liar and name in to else sealed
 
     patch.setattr(Session, "_letter", false)
@@ -185,7 +185,7 @@ def test_holders_that_lie_change_nothing_and_each_of_them_is_named(
     process = process_of(them, dies=dies)
     require_right(them, process.run())
     assert process.refused == []
-    assert set(them.hub.turns[-1].answered) == set(them.names) - set(dies)
+    assert set(them.hub.rounds[-1].answered) == set(them.names) - set(dies)
     assert set(them.masking.liars) == set(liars)
     assert them.masking.banned == set()
 
@@ -215,12 +215,12 @@ def test_a_holder_that_lied_is_asked_on_and_what_it_gives_counts(monkeypatch: Pa
     them = masked_company(9, 6, task=krylov())
     result = process_of(them).run()
     assert set(them.masking.liars) == {"site 0"}
-    assert all(turn.answered == tuple(them.names) and not turn.restarted for turn in them.hub.turns)
+    assert all(round_.answered == tuple(them.names) and not round_.restarted for round_ in them.hub.rounds)
     values = np.linalg.eigvalsh(them.gram(them.names))[::-1][:2]
     np.testing.assert_allclose(result.values**2, values, rtol=1e-6)
 
 
-def test_with_too_few_good_shares_the_liar_is_banned_and_a_new_turn_is_asked(monkeypatch: Patch) -> None:
+def test_with_too_few_good_shares_the_liar_is_banned_and_a_new_round_is_asked(monkeypatch: Patch) -> None:
     """With only just enough survivors one false share spoils every secret. No dealer is blamed for that."""
     false_shares(monkeypatch, ["site 3"])
     them = masked_company(7, 5, private=True, retries=0)
@@ -230,13 +230,13 @@ def test_with_too_few_good_shares_the_liar_is_banned_and_a_new_turn_is_asked(mon
     assert set(them.masking.liars) == them.masking.banned == {"site 3"}
     process.post._faults = None
     require_noisy(them, process.run(resume=True))
-    assert them.hub.turns[-1].number == 1
-    assert set(them.hub.turns[-1].answered) == set(them.names) - {"site 3"}
+    assert them.hub.rounds[-1].number == 1
+    assert set(them.hub.rounds[-1].answered) == set(them.names) - {"site 3"}
     assert charges(them) == {name: 1 + (name not in ("site 3", "site 5", "site 6")) for name in them.names}
 
 
-def test_where_good_shares_are_only_missing_the_turn_is_opened_again_once(monkeypatch: Patch) -> None:
-    """The holders that are missing may come back. If they do not, a new turn is asked."""
+def test_where_good_shares_are_only_missing_the_round_is_opened_again_once(monkeypatch: Patch) -> None:
+    """The holders that are missing may come back. If they do not, a new round is asked."""
     false_shares(monkeypatch, ["site 3"])
     gone = {"site 5": BEFORE_OPEN, "site 6": BEFORE_OPEN}
     them = masked_company(7, 5, private=True, retries=0)
@@ -247,7 +247,7 @@ def test_where_good_shares_are_only_missing_the_turn_is_opened_again_once(monkey
     assert them.masking.banned == set()
     process.post._faults = None
     require_noisy(them, process.run(resume=True))
-    assert them.hub.turns[-1].number == 0
+    assert them.hub.rounds[-1].number == 0
     assert set(charges(them).values()) == {1}
     assert set(them.masking.liars) == {"site 3"}
     # And where they do not come back.
@@ -259,8 +259,8 @@ def test_where_good_shares_are_only_missing_the_turn_is_opened_again_once(monkey
             process.run(resume=resume)
     process.post._faults = None
     require_noisy(them, process.run(resume=True))
-    assert them.hub.turns[-1].number == 0
-    # Where nothing is paid, a new turn is asked.
+    assert them.hub.rounds[-1].number == 0
+    # Where nothing is paid, a new round is asked.
     them = masked_company(7, 5, retries=0)
     process = process_of(them, dies=gone)
     with pytest.raises(QuorumLost, match="too few shares are left"):
@@ -270,7 +270,7 @@ def test_where_good_shares_are_only_missing_the_turn_is_opened_again_once(monkey
     assert them.masking.banned == {"site 3"}
     process.post._faults = None
     require_right(them, process.run(resume=True))
-    assert them.hub.turns[-1].number == 1
+    assert them.hub.rounds[-1].number == 1
 
 
 # Holders that would frame a dealer.
@@ -313,11 +313,11 @@ def test_as_many_holders_as_may_collude_can_not_frame_a_dealer_and_one_more_can(
         require_right(them, process_of(them).run())
         assert set(them.masking.liars) == {"site 3", "site 4"}
         assert them.masking.banned == set()
-        assert set(them.hub.turns[-1].answered) == set(them.names)
+        assert set(them.hub.rounds[-1].answered) == set(them.names)
     # The bound is what protects it: with more on one side than was agreed on, an honest dealer is out.
     with monkeypatch.context() as one:
         them = deniers(one, make, more, count=3)
-        with pytest.raises(ProtocolError, match=f"{DEALER} sent its holders letters that are not what it said"):
+        with pytest.raises(ProtocolError, match=f"{DEALER} sent its holders bundles that are not what it said"):
             process_of(them).run()
         assert them.masking.banned == {DEALER}
     # And so it would be if one word were enough.
@@ -336,7 +336,7 @@ def test_where_one_word_stands_against_another_nobody_is_called_a_liar_and_both_
         false_receipts(monkeypatch, ["site 3"], of=[DEALER])
         false_shares(monkeypatch, ["site 3"], of=[DEALER])
     else:
-        other_letters(monkeypatch, DEALER, ["site 3"])
+        other_bundles(monkeypatch, DEALER, ["site 3"])
     them = masked_company(7, 5, retries=0)
     process = process_of(them, dies={"site 5": BEFORE_MASK, "site 6": BEFORE_MASK})
     with pytest.raises(ProtocolError, match=f"site 3 and {DEALER} contradict each other"):
@@ -345,12 +345,12 @@ def test_where_one_word_stands_against_another_nobody_is_called_a_liar_and_both_
     assert them.masking.banned == {"site 3", DEALER}
     process.post._faults = None
     require_right(them, process.run(resume=True))
-    assert set(them.hub.turns[-1].answered) == set(them.names) - {"site 3", DEALER}
+    assert set(them.hub.rounds[-1].answered) == set(them.names) - {"site 3", DEALER}
     assert them.masking.liars == {}
 
 
 def test_the_word_of_a_proved_liar_counts_for_nothing(monkeypatch: Patch) -> None:
-    """It denies everybody's letters, and reveals a false share of its own as well: there is no doubt who lies."""
+    """It denies everybody's bundles, and reveals a false share of its own as well: there is no doubt who lies."""
     false_receipts(monkeypatch, ["site 3"])
     false_shares(monkeypatch, ["site 3"])
     them = masked_company(7, 5, retries=0)
@@ -361,33 +361,33 @@ def test_the_word_of_a_proved_liar_counts_for_nothing(monkeypatch: Patch) -> Non
     assert them.masking.banned == {"site 3"}
 
 
-def test_a_turn_opened_again_for_its_parts_is_opened_again_for_its_shares(monkeypatch: Patch) -> None:
+def test_a_round_opened_again_for_its_parts_is_opened_again_for_its_shares(monkeypatch: Patch) -> None:
     false_shares(monkeypatch, ["site 3"])
     them = masked_company(7, 5, private=True, retries=0)
     process = process_of(them, dies=dict.fromkeys(["site 4", "site 5", "site 6"], BEFORE_MASK))
     with pytest.raises(QuorumLost, match="masked parts"):
         process.run()
 
-    def drop(mail: Envelope) -> list[Envelope]:
-        lost = isinstance(mail.body, Brief) and mail.body.step == "open" and mail.receiver in ("site 5", "site 6")
-        return [] if lost else [mail]
+    def drop(message: Message) -> list[Message]:
+        lost = isinstance(message.body, Brief) and message.body.step == "open" and message.receiver in ("site 5", "site 6")
+        return [] if lost else [message]
 
     process.post._faults = Faults(meddle=drop)
     with pytest.raises(QuorumLost, match="too few shares are left"):
         process.run(resume=True)
     process.post._faults = None
     require_noisy(them, process.run(resume=True))
-    assert them.hub.turns[-1].number == 0
+    assert them.hub.rounds[-1].number == 0
     assert set(charges(them).values()) == {1}
 
 
 # Dealers that would frame a holder.
 
 
-@pytest.mark.parametrize("way", [other_letters, junk_letters])
+@pytest.mark.parametrize("way", [other_bundles, junk_bundles])
 @pytest.mark.parametrize("dies", [False, True])
 def test_a_dealer_can_not_make_a_holder_out_to_be_a_liar(way: Any, dies: bool, monkeypatch: Patch) -> None:
-    """The holder has said before what it got. As many letters as may be denied do no harm; one more, and the dealer is out."""
+    """The holder has said before what it got. As many bundles as may be denied do no harm; one more, and the dealer is out."""
     faults = {"dies": {DEALER: BEFORE_MASK} if dies else {}}
     with monkeypatch.context() as one:
         way(one, DEALER, ["site 0"])
@@ -402,12 +402,12 @@ def test_a_dealer_can_not_make_a_holder_out_to_be_a_liar(way: Any, dies: bool, m
     way(monkeypatch, DEALER, ["site 0", "site 8"])
     them = masked_company(9, 6, private=True, retries=0)
     process = process_of(them, **faults)
-    with pytest.raises(ProtocolError, match=f"{DEALER} sent its holders letters.*Nothing has been charged"):
+    with pytest.raises(ProtocolError, match=f"{DEALER} sent its holders bundles.*Nothing has been charged"):
         process.run()
     assert set(them.masking.liars) == them.masking.banned == {DEALER}
     assert set(charges(them).values()) == {0}
     require_noisy(them, process.run(resume=True))
-    assert set(them.hub.turns[-1].answered) == set(them.names) - {DEALER}
+    assert set(them.hub.rounds[-1].answered) == set(them.names) - {DEALER}
     assert charges(them) == {name: int(name != DEALER) for name in them.names}
     assert set(them.masking.liars) == {DEALER}
 
@@ -416,7 +416,7 @@ def test_letters_that_nobody_asks_after_cost_everybody_a_charge_and_honest_sites
     monkeypatch: Patch,
 ) -> None:
     names = [f"site {at}" for at in range(9)]
-    junk_letters(monkeypatch, DEALER, names)
+    junk_bundles(monkeypatch, DEALER, names)
     monkeypatch.setattr(MaskedExchange, "_require_letters", nothing)
     them = masked_company(9, 6, private=True, retries=0)
     with pytest.raises(ProtocolError, match=f"of the secret of {DEALER} 1 shares are good"):
@@ -445,10 +445,10 @@ def test_a_dealer_that_lies_is_named_and_the_run_goes_on_without_it(way: Any, di
     first = {name: masked.words for name, site in them.members.items() if (masked := _gave(site)) is not None}
     assert charges(them) == {name: int(name in first) for name in them.names}
     result = process.run(resume=True)
-    assert set(them.hub.turns[-1].answered) == set(them.names) - {DEALER}
-    assert them.hub.turns[-1].number == 1
+    assert set(them.hub.rounds[-1].answered) == set(them.names) - {DEALER}
+    assert them.hub.rounds[-1].number == 1
     assert set(them.masking.liars) == them.masking.banned == {DEALER}
-    for name in them.hub.turns[-1].answered:
+    for name in them.hub.rounds[-1].answered:
         assert len(them.ledgers[name].charges) == 2
         assert them.members[name]._sessions == 2
         now = them.members[name]._now
@@ -483,8 +483,8 @@ def test_crooked_shares_that_are_not_needed_do_no_harm(monkeypatch: Patch) -> No
     assert set(them.masking.liars) == {DEALER}
 
 
-def test_where_holders_are_gone_nobody_is_blamed_and_a_new_turn_is_asked(monkeypatch: Patch) -> None:
-    """Of a secret with too few holders left nothing more will come in this turn. In the next they may be back."""
+def test_where_holders_are_gone_nobody_is_blamed_and_a_new_round_is_asked(monkeypatch: Patch) -> None:
+    """Of a secret with too few holders left nothing more will come in this round. In the next they may be back."""
     graph = MaskGraph(3, 3, 0, 0.0, 0.0, complete=False)
     monkeypatch.setattr(
         Session, "_draw_holders", lambda session: frozenset({(session._place + k) % 9 for k in (1, 2, 3)})
@@ -495,7 +495,7 @@ def test_where_holders_are_gone_nobody_is_blamed_and_a_new_turn_is_asked(monkeyp
         process.run()
     process.post._faults = None
     require_right(them, process.run(resume=True))
-    assert them.hub.turns[-1].number == 1
+    assert them.hub.rounds[-1].number == 1
     assert them.masking.liars == {}
     assert them.masking.banned == set()
 
@@ -519,9 +519,9 @@ def lie(patch: Patch, name: str, way: int, names: list[str], some: list[int]) ->
         case 4:
             crooked_shares(patch, name, [1 + at % len(names) for at in some])
         case 5:
-            other_letters(patch, name, to)
+            other_bundles(patch, name, to)
         case _:
-            junk_letters(patch, name, to)
+            junk_bundles(patch, name, to)
 
 
 @settings(max_examples=30, deadline=None)
@@ -563,12 +563,12 @@ def test_whoever_lies_and_whoever_dies_nobody_honest_is_named_and_no_wrong_sum_c
 
 
 def test_a_network_that_changes_letters_of_one_site_to_as_many_as_may_collude_frames_nobody() -> None:
-    def meddle(mail: Envelope) -> Iterable[Envelope]:
-        body = mail.body
-        if isinstance(body, Brief) and body.step == "roll" and mail.receiver == "site 0":
+    def meddle(message: Message) -> Iterable[Message]:
+        body = message.body
+        if isinstance(body, Brief) and body.step == "roll" and message.receiver == "site 0":
             table = tuple((name, bytes(len(raw)) if name == DEALER else raw) for name, raw in body.table)
-            return [Envelope(mail.sender, mail.receiver, Brief(body.turn, body.step, body.data, table))]
-        return [mail]
+            return [Message(message.sender, message.receiver, Brief(body.round, body.step, body.data, table))]
+        return [message]
 
     them = masked_company(9, 6)
     require_right(them, process_of(them, meddle=meddle).run())
@@ -576,27 +576,27 @@ def test_a_network_that_changes_letters_of_one_site_to_as_many_as_may_collude_fr
 
 
 def test_letters_changed_on_the_way_from_the_hub_frame_nobody(monkeypatch: Patch) -> None:
-    """More holders than may collude get something else than the dealer sent, and say which letter they got."""
+    """More holders than may collude get something else than the dealer sent, and say which bundle they got."""
 
-    def change(mail: Envelope) -> list[Envelope]:
-        body = mail.body
-        if not isinstance(body, Brief) or body.step != "roll" or mail.receiver not in ("site 3", "site 4"):
-            return [mail]
+    def change(message: Message) -> list[Message]:
+        body = message.body
+        if not isinstance(body, Brief) or body.step != "roll" or message.receiver not in ("site 3", "site 4"):
+            return [message]
         table = tuple(
             (name, piece[:-1] + bytes([piece[-1] ^ 1]) if name == DEALER else piece) for name, piece in body.table
         )
-        return [Envelope(mail.sender, mail.receiver, Brief(body.turn, body.step, body.data, table))]
+        return [Message(message.sender, message.receiver, Brief(body.round, body.step, body.data, table))]
 
     them = masked_company(7, 5)
     process = InProcess(them.hub, them.members.values(), faults=Faults(meddle=change), seed=1)
     require_right(them, process.run())
     assert them.masking.liars == {}
     assert them.masking.banned == set()
-    # Where holders do not say which letter they got, or nobody compares it, the dealer is left out.
+    # Where holders do not say which bundle they got, or nobody compares it, the dealer is left out.
     monkeypatch.setattr("eigenveil.protocols.masked.keyring.letter_mark", lambda sealed: bytes(MARK))
     monkeypatch.setattr("eigenveil.protocols.masked.session.letter_mark", lambda sealed: bytes(MARK))
     them = masked_company(7, 5)
     process = InProcess(them.hub, them.members.values(), faults=Faults(meddle=change), seed=1)
-    with pytest.raises(ProtocolError, match=f"{DEALER} sent its holders letters that are not what it said"):
+    with pytest.raises(ProtocolError, match=f"{DEALER} sent its holders bundles that are not what it said"):
         process.run()
     assert set(them.masking.liars) == {DEALER}

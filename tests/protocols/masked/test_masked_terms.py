@@ -61,8 +61,8 @@ UNFIT: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "too few survivors": ({"survivors": 4}, "or a hub could have two lists"),
     "nobody may collude": ({"colluders": 0}, "colluders must be at least 1"),
-    "no turns": ({"turns": 0}, "turns must be at least 1"),
-    "no sessions": ({"sessions": 0}, "at least one turn and one exchange"),
+    "no rounds": ({"turns": 0}, "rounds must be at least 1"),
+    "no sessions": ({"sessions": 0}, "at least one round and one exchange"),
 }
 
 

@@ -35,7 +35,7 @@ def exchanged(them: MaskedCompany) -> MaskedCompany:
 
 
 def view(them: MaskedCompany, dead: Iterable[str] = ("site 6",)) -> EvilHub:
-    """All that a hub has seen after a turn: cards, letters, signatures, masked parts, and every share that was revealed."""
+    """All that a hub has seen after a round: cards, bundles, signatures, masked parts, and every share that was revealed."""
     hub = EvilHub(them).exchange()
     hub.ask()
     alive = [name for name in them.names if name not in set(dead)]
@@ -154,7 +154,7 @@ def test_what_is_left_of_a_part_is_uniform_and_without_pair_masks_it_is_not(monk
         assert p_uniform(nibbles(swapped, shift)) > LEVEL
         assert p_same(nibbles(plain, shift), nibbles(swapped, shift)) > LEVEL
     masks = Session.masks
-    monkeypatch.setattr(Session, "masks", lambda session, turn: masks(session, turn)[:1])
+    monkeypatch.setattr(Session, "masks", lambda session, round_: masks(session, round_)[:1])
     monkeypatch.setattr(EvilHub, "key", lambda *_: None)
     plain, swapped = samples(monkeypatch, range(20), swap=False), samples(monkeypatch, range(20, 40), swap=True)
     assert p_uniform(nibbles(plain, 60)) < LEVEL

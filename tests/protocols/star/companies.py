@@ -12,7 +12,7 @@ from numpy.random import Generator
 from eigenveil.data.rows import DenseRows
 from eigenveil.linalg import Array, orthonormal
 from eigenveil.privacy import Domain, Exact, Gaussian, Ledger, Mechanism, Neighbours, Noise
-from eigenveil.protocols import Envelope, Hub, Layout, Member, Node, Party, Sampling, Terms
+from eigenveil.protocols import Message, Hub, Layout, Member, Node, Party, Sampling, Terms
 from eigenveil.protocols.star.layout import star, tree
 from eigenveil.tasks import (
     CovarianceSum,
@@ -48,7 +48,7 @@ def begin(width: int = 3) -> Array:
 
 
 def krylov(domain: Domain = DOMAIN) -> KrylovSum:
-    return KrylovSum(domain, NEAR, begin(), turns=3, rank=RANK)
+    return KrylovSum(domain, NEAR, begin(), rounds=3, rank=RANK)
 
 
 def study(center: Any, components: Callable[[Domain], AnyTask] = krylov) -> Fit:
@@ -155,14 +155,14 @@ def company(
     return Company(hub, nodes, members, ledgers)
 
 
-def deliveries(them: Company) -> Iterator[tuple[Party, Envelope]]:
-    """All mail of a run in the order it was sent, each as it is about to be delivered."""
-    mail = deque(them.hub.start())
-    while mail:
-        envelope = mail.popleft()
+def deliveries(them: Company) -> Iterator[tuple[Party, Message]]:
+    """All messages of a run in the order it was sent, each as it is about to be delivered."""
+    message = deque(them.hub.start())
+    while message:
+        envelope = message.popleft()
         party = them.parties[envelope.receiver]
         yield party, envelope
-        mail.extend(party.receive(envelope))
+        message.extend(party.receive(envelope))
 
 
 def finish(them: Company) -> Any:

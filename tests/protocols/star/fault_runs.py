@@ -11,7 +11,7 @@ from sklearn.base import clone
 from eigenveil import FederatedPCA
 from eigenveil.errors import EigenveilError, QuorumLost
 from eigenveil.linalg import Array, sines
-from eigenveil.protocols import Envelope, Give
+from eigenveil.protocols import Message, Give
 from eigenveil.protocols.star.layout import tree
 from eigenveil.runtimes import Faults
 from protocols.star.companies import DIM, RANK, table
@@ -39,7 +39,7 @@ PLACES = [
 ]
 
 Lie = Literal[
-    "shape", "nan", "inf", "huge", "basis", "old turn", "turn to come", "forged", "count", "missing", "silence"
+    "shape", "nan", "inf", "huge", "basis", "old round", "round to come", "forged", "count", "missing", "silence"
 ]
 LIES: tuple[Lie, ...] = (
     "shape",
@@ -47,8 +47,8 @@ LIES: tuple[Lie, ...] = (
     "inf",
     "huge",
     "basis",
-    "old turn",
-    "turn to come",
+    "old round",
+    "round to come",
     "forged",
     "count",
     "missing",
@@ -66,17 +66,17 @@ class Liar:
     rng: np.random.Generator
     told: Counter[str] = field(default_factory=Counter)
 
-    def __call__(self, mail: Envelope) -> Iterator[Envelope]:
-        if mail.sender != self.name or not isinstance(mail.body, Give) or self.rng.random() >= self.often:
-            yield mail
+    def __call__(self, message: Message) -> Iterator[Message]:
+        if message.sender != self.name or not isinstance(message.body, Give) or self.rng.random() >= self.often:
+            yield message
             return
         lie = LIES[self.rng.integers(len(LIES))]
         self.told[lie] += 1
-        yield from self._lies(mail, mail.body, lie)
+        yield from self._lies(message, message.body, lie)
         if self.rng.random() < 0.2:
-            yield mail
+            yield message
 
-    def _lies(self, mail: Envelope, give: Give, lie: Lie) -> Iterator[Envelope]:
+    def _lies(self, message: Message, give: Give, lie: Lie) -> Iterator[Message]:
         first, *rest = give.arrays
         match lie:
             case "shape":
@@ -89,19 +89,19 @@ class Liar:
             case "count":
                 arrays = (*give.arrays, first)
             case "forged":
-                yield replace(mail, sender=self.victim, body=replace(give, arrays=(-first, *rest)))
+                yield replace(message, sender=self.victim, body=replace(give, arrays=(-first, *rest)))
                 return
             case "silence":
                 return
             case "missing":
-                yield replace(mail, body=replace(give, missing=(self.victim,)))
+                yield replace(message, body=replace(give, missing=(self.victim,)))
                 return
             case _:
-                # So far ahead that its time never comes: old numbers under a new turn would be a part like any other.
-                turn = give.turn - 1 if lie == "old turn" and give.turn > 0 else give.turn + 1000
-                yield replace(mail, body=replace(give, turn=turn))
+                # So far ahead that its time never comes: old numbers under a new round would be a part like any other.
+                round_ = give.round - 1 if lie == "old round" and give.round > 0 else give.round + 1000
+                yield replace(message, body=replace(give, round=round_))
                 return
-        yield replace(mail, body=replace(give, arrays=arrays))
+        yield replace(message, body=replace(give, arrays=arrays))
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Mail gone bad: for one good envelope, every kind of spoiled one that a party must refuse."""
+"""Messages gone bad: for one good message, every kind of spoiled one that a party must refuse."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -7,42 +7,42 @@ from typing import Any
 import numpy as np
 
 from eigenveil.linalg import Array
-from eigenveil.protocols import Ask, Decline, Done, Envelope, Give, Layout
+from eigenveil.protocols import Ask, Decline, Done, Message, Give, Layout
 from eigenveil.tasks import Question
 
-Spoiled = Iterator[tuple[str, Envelope]]
+Spoiled = Iterator[tuple[str, Message]]
 
 
-def spoiled(mail: Envelope, layout: Layout) -> Spoiled:
-    """What must be refused in place of `mail`, which is about to be delivered and good."""
-    yield "foreign sender", replace(mail, sender="stranger")
-    yield "from itself", replace(mail, sender=mail.receiver)
+def spoiled(message: Message, layout: Layout) -> Spoiled:
+    """What must be refused in place of `message`, which is about to be delivered and good."""
+    yield "foreign sender", replace(message, sender="stranger")
+    yield "from itself", replace(message, sender=message.receiver)
     for other in (*layout.nodes, *layout.above()):
-        if other not in layout.below.get(mail.receiver, {}) and other not in (mail.sender, mail.receiver):
-            yield "from somebody of another place", replace(mail, sender=other)
+        if other not in layout.below.get(message.receiver, {}) and other not in (message.sender, message.receiver):
+            yield "from somebody of another place", replace(message, sender=other)
             break
-    match mail.body:
+    match message.body:
         case Ask() as ask:
-            yield from _spoiled_ask(mail, ask)
+            yield from _spoiled_ask(message, ask)
         case Give() as give:
-            yield from _spoiled_give(mail, give, behind=layout.below[mail.receiver][mail.sender])
+            yield from _spoiled_give(message, give, behind=layout.below[message.receiver][message.sender])
         case Done() as done:
-            yield from _wrong_types(mail, (Give(done.turn, ()), Decline(done.turn)))
-            if done.turn > 0:
-                yield "old turn", replace(mail, body=replace(done, turn=done.turn - 1))
+            yield from _wrong_types(message, (Give(done.round, ()), Decline(done.round)))
+            if done.round > 0:
+                yield "old round", replace(message, body=replace(done, round=done.round - 1))
 
 
-def _wrong_types(mail: Envelope, bodies: tuple[Any, ...]) -> Spoiled:
+def _wrong_types(message: Message, bodies: tuple[Any, ...]) -> Spoiled:
     for body in bodies:
-        yield f"{type(body).__name__} out of place", replace(mail, body=body)
+        yield f"{type(body).__name__} out of place", replace(message, body=body)
 
 
-def _spoiled_ask(mail: Envelope, ask: Ask) -> Spoiled:
-    yield from _wrong_types(mail, (Give(ask.turn, ask.question.arrays), Decline(ask.turn)))
+def _spoiled_ask(message: Message, ask: Ask) -> Spoiled:
+    yield from _wrong_types(message, (Give(ask.round, ask.question.arrays), Decline(ask.round)))
     for name, question in spoiled_questions(ask.question):
-        yield f"question: {name}", replace(mail, body=replace(ask, question=question))
-    if ask.turn > 0:
-        yield "old turn", replace(mail, body=replace(ask, turn=ask.turn - 1))
+        yield f"question: {name}", replace(message, body=replace(ask, question=question))
+    if ask.round > 0:
+        yield "old round", replace(message, body=replace(ask, round=ask.round - 1))
 
 
 def spoiled_questions(question: Question) -> Iterator[tuple[str, Question]]:
@@ -78,23 +78,23 @@ def _never_a_question(array: Array) -> Iterator[tuple[str, Any]]:
         yield "turned on its side", array.T
 
 
-def _spoiled_give(mail: Envelope, give: Give, *, behind: tuple[str, ...]) -> Spoiled:
-    yield from _wrong_types(mail, (Ask(give.turn, Question()), Done(give.turn, give.arrays)))
-    for name, turn in (("next turn", give.turn + 1), ("old turn", give.turn - 1)):
-        if turn >= 0:
-            yield name, replace(mail, body=replace(give, turn=turn))
-            yield f"decline of the {name}", replace(mail, body=Decline(turn))
+def _spoiled_give(message: Message, give: Give, *, behind: tuple[str, ...]) -> Spoiled:
+    yield from _wrong_types(message, (Ask(give.round, Question()), Done(give.round, give.arrays)))
+    for name, round_ in (("next round", give.round + 1), ("old round", give.round - 1)):
+        if round_ >= 0:
+            yield name, replace(message, body=replace(give, round=round_))
+            yield f"decline of the {name}", replace(message, body=Decline(round_))
     missing = {
         "a stranger": ("stranger",),
-        "itself": (mail.sender,),
+        "itself": (message.sender,),
         "the hub": ("hub",),
         "all of them": behind,
         "one twice": behind[:1] * 2,
     }
     for name, names in missing.items():
-        yield f"missing: {name}", replace(mail, body=replace(give, missing=names))
+        yield f"missing: {name}", replace(message, body=replace(give, missing=names))
     for name, arrays in spoiled_parts(give.arrays):
-        yield f"part: {name}", replace(mail, body=replace(give, arrays=arrays))
+        yield f"part: {name}", replace(message, body=replace(give, arrays=arrays))
 
 
 def spoiled_parts(arrays: tuple[Array, ...]) -> Iterator[tuple[str, tuple[Any, ...]]]:

@@ -21,7 +21,7 @@ def tried(method: str, place: str, seeds: range) -> tuple[float, Counter[str], i
         outcome = random_run(method, place, seed)
         require_right(method, place, outcome)
         ended += outcome.fit is not None
-        again += outcome.fit is not None and any(turn.restarted for turn in outcome.fit.transcript_)
+        again += outcome.fit is not None and any(round_.restarted for round_ in outcome.fit.transcript_)
         lies += outcome.lies
     share = ended / len(seeds)
     print(
@@ -43,4 +43,4 @@ def test_without_faults_nothing_is_refused(method: str, place: str) -> None:
     fit = FederatedPCA(**settings_of(method, place, 2), random_state=1).fit(tables(7))
     assert fit.refused_ == ()
     assert len(fit.sites_) == 7
-    assert all(turn.missing == () and not turn.restarted for turn in fit.transcript_)
+    assert all(round_.missing == () and not round_.restarted for round_ in fit.transcript_)

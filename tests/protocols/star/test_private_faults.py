@@ -97,10 +97,10 @@ def test_private_fits_end_in_a_result_or_a_named_error_and_keep_the_budget(way: 
             ended += fit.quorum is not None
         require_paid_once(fit, fit.ledgers_)
         assert np.isfinite(fit.components_).all()
-        assert not any(turn.restarted for turn in fit.transcript_)
+        assert not any(round_.restarted for round_ in fit.transcript_)
         if fit.trust != "site":
-            # The hub releases once a turn, whoever was there.
-            assert all(turn.charges for turn in fit.transcript_)
+            # The hub releases once a round, whoever was there.
+            assert all(round_.charges for round_ in fit.transcript_)
     # Where all must answer, most networks here are too bad: those runs are there to be resumed.
     share = ended / (RUNS * 3 // 4)
     print(f"{place:5} {way:30} {share:6.1%} of {RUNS * 3 // 4} private runs with a quorum ended in a result")

@@ -9,7 +9,7 @@ import pytest
 from eigenveil import FederatedPCA
 from eigenveil.errors import ProtocolError, QuorumLost
 from eigenveil.linalg import Array
-from eigenveil.protocols import Envelope, Give, Sampling, Terms
+from eigenveil.protocols import Message, Give, Sampling, Terms
 from eigenveil.runtimes import Faults, InProcess
 from protocols.star.companies import PLACES as KINDS_IN_PLACES
 from protocols.star.companies import RANK, TASKS, Company, bits, company, finish, layouts, tables
@@ -46,7 +46,7 @@ def test_by_default_all_must_answer_and_exactly_the_missing_are_named(place: str
     with pytest.raises(QuorumLost, match="no answer from site 1, site 4") as lost:
         fit.fit(tables(6))
     assert lost.value.missing == ("site 1", "site 4")
-    assert lost.value.turn == after
+    assert lost.value.round == after
     assert lost.value.stage == f"components {after + 1}"
 
 
@@ -87,19 +87,19 @@ def test_a_quorum_is_a_number_or_a_share(place: str, quorum: float, needed: int)
 def test_an_exact_fit_that_loses_a_counted_site_begins_again_and_says_so(place: str, after: int) -> None:
     sites, faults = tables(6), dead("site 2", after=after)
     fit = model(quorum=4, center="private", faults=faults, **around(place)).fit(sites)
-    assert [turn.restarted for turn in fit.transcript_].count(True) == 1
+    assert [round_.restarted for round_ in fit.transcript_].count(True) == 1
     again = fit.transcript_[after]
     assert again.restarted
     assert again.missing == ("site 2",)
-    assert [turn.number for turn in fit.transcript_] == list(range(len(fit.transcript_)))
+    assert [round_.number for round_ in fit.transcript_] == list(range(len(fit.transcript_)))
     left = {name: sites[name] for name in sites if name != "site 2"}
     require_answer_of(fit, left)
-    assert all("site 2" not in turn.answered for turn in fit.transcript_[after:])
+    assert all("site 2" not in round_.answered for round_ in fit.transcript_[after:])
 
 
 def test_a_site_lost_before_anything_was_counted_is_no_reason_to_begin_again() -> None:
     fit = model(quorum=4, center="private", faults=dead("site 2")).fit(tables(6))
-    assert not any(turn.restarted for turn in fit.transcript_)
+    assert not any(round_.restarted for round_ in fit.transcript_)
 
 
 @PLACES
@@ -107,8 +107,8 @@ def test_a_site_lost_before_anything_was_counted_is_no_reason_to_begin_again() -
 def test_a_private_fit_goes_on_without_those_who_left(place: str, trust: str) -> None:
     budget = {"epsilon": (3.0, 2.0) if trust == "both" else 3.0, "delta": 1e-5, "row_bound": 50.0, "trust": trust}
     fit = model(quorum=3, method="power", faults=dead("site 2", after=2), **budget, **around(place)).fit(tables(6))
-    assert not any(turn.restarted for turn in fit.transcript_)
-    assert [turn.missing for turn in fit.transcript_].count(("site 2",)) == 1
+    assert not any(round_.restarted for round_ in fit.transcript_)
+    assert [round_.missing for round_ in fit.transcript_].count(("site 2",)) == 1
     assert fit.sites_ == tuple(f"site {i}" for i in range(6) if i != 2)
 
 
@@ -162,11 +162,11 @@ def test_a_hub_resumes_with_its_own_parties(kind: str, place: str) -> None:
 def test_there_is_nothing_to_resume_while_nothing_is_lost() -> None:
     them = company(TASKS["covariance"](), layouts(3)["star"], tables(3), terms=Terms(retries=0))
     them.hub.start()
-    with pytest.raises(ProtocolError, match="no turn to resume"):
+    with pytest.raises(ProtocolError, match="no round to resume"):
         them.hub.resume()
     with pytest.raises(QuorumLost):
         them.hub.timeout()
-    late = Envelope("site 0", "hub", Give(0, (np.eye(5),)))
+    late = Message("site 0", "hub", Give(0, (np.eye(5),)))
     with pytest.raises(Exception, match="after it had lost its quorum"):
         them.hub.receive(late)
     assert len(them.hub.resume()) == 3
@@ -184,7 +184,7 @@ def test_a_site_put_right_comes_back() -> None:
 
 @pytest.mark.parametrize("scheme", ["with-replacement", "without-replacement"])
 @pytest.mark.parametrize("trust", [None, "curator", "site"])
-def test_drawn_sites_that_are_missing_are_left_out_of_their_turn_alone(scheme: str, trust: str | None) -> None:
+def test_drawn_sites_that_are_missing_are_left_out_of_their_round_alone(scheme: str, trust: str | None) -> None:
     budget = {} if trust is None else {"epsilon": 3.0, "delta": 1e-5, "row_bound": 50.0, "trust": trust}
     more: dict[str, Any] = {"neighbours": "zero-out"} if trust is not None else {}
     settings: dict[str, Any] = {
@@ -196,9 +196,9 @@ def test_drawn_sites_that_are_missing_are_left_out_of_their_turn_alone(scheme: s
         **more,
     }
     fit = model(faults=dead("site 2"), **settings).fit(tables(6))
-    drawn = [turn for turn in fit.transcript_ if turn.stage.startswith("power")]
-    assert any(turn.missing == ("site 2",) for turn in drawn)
-    assert all(turn.missing in ((), ("site 2",)) and 1 <= len(turn.answered) <= 4 for turn in drawn)
+    drawn = [round_ for round_ in fit.transcript_ if round_.stage.startswith("power")]
+    assert any(round_.missing == ("site 2",) for round_ in drawn)
+    assert all(round_.missing in ((), ("site 2",)) and 1 <= len(round_.answered) <= 4 for round_ in drawn)
     with pytest.raises(QuorumLost) as lost:
         model(faults=dead("site 2"), **settings | {"quorum": None}).fit(tables(6))
     assert lost.value.missing == ("site 2",)

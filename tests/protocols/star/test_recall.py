@@ -10,7 +10,7 @@ from eigenveil.errors import BudgetExceeded, PeerError
 from eigenveil.estimators import FederatedPCA
 from eigenveil.estimators.federated.parties import Parties
 from eigenveil.privacy import Charge
-from eigenveil.protocols import Ask, Envelope, Hub, Member
+from eigenveil.protocols import Ask, Message, Hub, Member
 from eigenveil.protocols.masked import Identity, MaskedMember
 from eigenveil.protocols.wire import decode, encode
 
@@ -44,7 +44,7 @@ class Site:
             self.party.recall(decode(came), [decode(raw) for raw in said])
 
     def take(self, came: bytes) -> list[bytes]:
-        said = [encode(mail) for mail in self.party.receive(decode(came))]
+        said = [encode(message) for message in self.party.receive(decode(came))]
         self.journal.append((came, said))
         self.charges = [] if self.ledger is None else list(self.ledger.charges)
         return said
@@ -64,15 +64,15 @@ def carried(settings: dict[str, Any], *, stop_at: int | None) -> tuple[Hub[Any],
     sites = {name: Site(name, settings) for name in NAMES}
     bag, steps = hub.start(), 0
     while bag:
-        mail = bag.pop(0)
-        site = sites[mail.receiver]
-        said = site.take(encode(mail))
+        message = bag.pop(0)
+        site = sites[message.receiver]
+        said = site.take(encode(message))
         steps = max(steps, len(site.journal))
         if stop_at in (-1, len(site.journal) - 1):
             site.restart()
             # Asked again, it says what it said.
             if hub.result is None:
-                assert [encode(one) for one in site.party.receive(mail)] == said
+                assert [encode(one) for one in site.party.receive(message)] == said
         for raw in said:
             bag += hub.receive(decode(raw))
     return hub, sites, steps
@@ -136,13 +136,13 @@ def test_one_more_question_than_the_plan_has_is_refused_after_a_restart_as_well(
     most = parties.most_questions
     state = parties.study.start()
     rng = np.random.default_rng(0)
-    for turn in range(most):
+    for round_ in range(most):
         question = parties.study.ask(state)
         arrays = (*question.arrays[:2], np.linalg.qr(rng.standard_normal(question.arrays[2].shape))[0])
-        asked = Ask(turn, type(question)(question.step, arrays, question.stage))
-        site.take(encode(Envelope("hub", "a", asked)))
-        if turn == most // 2:
+        asked = Ask(round_, type(question)(question.step, arrays, question.stage))
+        site.take(encode(Message("hub", "a", asked)))
+        if round_ == most // 2:
             site.restart()
     late = type(question)(question.step, (*question.arrays[:2], np.eye(5)[:, : arrays[2].shape[1]]), question.stage)
     with pytest.raises(PeerError, match="one more question"):
-        site.party.receive(Envelope("hub", "a", Ask(most, late)))
+        site.party.receive(Message("hub", "a", Ask(most, late)))

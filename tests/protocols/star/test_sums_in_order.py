@@ -1,4 +1,4 @@
-"""Sums run in site order: the same to the last bit whatever order mail comes in, and in no more room than they need."""
+"""Sums run in site order: the same to the last bit whatever order messages come in, and in no more room than they need."""
 
 import gc
 import weakref
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from eigenveil.errors import PeerError
 from eigenveil.linalg import Array
-from eigenveil.protocols import Decline, Envelope, Give, Terms
+from eigenveil.protocols import Decline, Message, Give, Terms
 from eigenveil.protocols.star.gathering import Gathering
 from eigenveil.protocols.star.layout import star
 from protocols.star.companies import IN_TREES, TASKS, AnyTask, company, layouts, tables
@@ -78,7 +78,7 @@ def test_the_hub_of_a_star_adds_in_site_order(seed: int, order: list[str], count
     hub = company(TASKS["covariance"](), star(SITES), {}, terms=Terms(quorum=1, retries=0)).hub
     hub.start()
     for site in order[:count]:
-        hub.receive(Envelope(site, "hub", Give(0, (found[site],))))
+        hub.receive(Message(site, "hub", Give(0, (found[site],))))
     if count < len(SITES):
         hub.timeout()
     assert np.asarray(hub.result).tobytes() == folded(found, order[:count]).tobytes()
@@ -88,20 +88,20 @@ def test_the_hub_of_a_star_adds_in_site_order(seed: int, order: list[str], count
 @pytest.mark.parametrize("kind", IN_TREES)
 @settings(max_examples=10)
 @given(st.randoms(use_true_random=False))
-def test_whole_runs_do_not_depend_on_the_order_of_mail(kind: str, random: Random) -> None:
+def test_whole_runs_do_not_depend_on_the_order_of_message(kind: str, random: Random) -> None:
     results: list[Any] = []
     for shuffled in (False, True):
         them = company(TASKS[kind](), layouts(5)["tree of 2"], tables(5))
-        mail = them.hub.start()
-        while mail:
-            next_mail = mail.pop(random.randrange(len(mail)) if shuffled else 0)
+        message = them.hub.start()
+        while message:
+            next_message = message.pop(random.randrange(len(message)) if shuffled else 0)
             try:
-                mail += them.parties[next_mail.receiver].receive(next_mail)
+                message += them.parties[next_message.receiver].receive(next_message)
             except PeerError as error:  # pragma: no cover
-                raise AssertionError(f"mail was refused in a run without faults: {error}") from error
+                raise AssertionError(f"messages were refused in a run without faults: {error}") from error
         results.append([array.tobytes() for array in map(np.asarray, them.members["site 0"].result or ())])
-        answer = them.hub.turns
-        results.append([(turn.stage, turn.step, turn.answered, turn.movement, turn.spread) for turn in answer])
+        answer = them.hub.rounds
+        results.append([(round_.stage, round_.step, round_.answered, round_.movement, round_.spread) for round_ in answer])
     assert results[:2] == results[2:]
 
 

@@ -1,6 +1,6 @@
 """`Demonstration`: an attack as somebody who is told of it wants to see it, on runs without privacy and on private ones.
 
-It is a picture and no test: what one attack gets bounds nothing. What a promise is worth is for the audit to say.
+It is a picture and no test: what one attack gets bounds nothing. What a guarantee is worth is for the audit to say.
 """
 
 import math
@@ -19,7 +19,7 @@ class Shown:
 
     `value` is in the measure of the demonstration, `baseline` what somebody gets who guesses and has not seen the run, and
     `succeeded` says whether the attack is better than that by as much as the demonstration asks for. `interval` is where the
-    value lies but for a chance of 1%, where it is a rate over many tables, and `allowed` the most that the promise of the run
+    value lies but for a chance of 1%, where it is a rate over many tables, and `allowed` the most that the guarantee of the run
     allows.
 
     >>> Shown("no privacy", "a row", 1e-12, 0.9, True, "read off").succeeded

@@ -2,7 +2,7 @@
 
 Tables are small beside their number of columns, so that components fit the people in them better than others. The attacker knows
 the population, has the published model, and is asked about people of whom half were in it. A second attacker knows everybody else
-in the table and asks about one person who stands out. Private fits promise how often either can be right.
+in the table and asks about one person who stands out. Private fits guarantee how often either can be right.
 """
 
 import math
@@ -239,11 +239,11 @@ def _conclusion(shown: list[Shown]) -> str:
     ]
     if over:
         said.append(
-            f"That is MORE than the promise allows in: {', '.join(f'{row.run}, {row.target}' for row in over)}."
+            f"That is MORE than the guarantee allows in: {', '.join(f'{row.run}, {row.target}' for row in over)}."
         )
     else:
         most = "; ".join(
             f"{name} allows {allowed:.2f}" for name, allowed in {row.run: row.allowed for row in private}.items()
         )
-        said.append(f"As far as these tables can tell, no private run gives more than its promise allows: {most}.")
+        said.append(f"As far as these tables can tell, no private run gives more than its guarantee allows: {most}.")
     return " ".join(said)

@@ -1,7 +1,7 @@
 """Reconstruction by an outsider, FedPower's Example 2: from what a study publishes, and from what the outsider knows besides.
 
 The study is one fit of `PrivatePCA`. What columns have in common is what components are published for, and comes out of a private
-study as it does of any other, if enough people are in it. What a promise is about is the last target: one person.
+study as it does of any other, if enough people are in it. What a guarantee is about is the last target: one person.
 """
 
 from collections.abc import Mapping
@@ -133,5 +133,5 @@ def _conclusion(shown: Mapping[str, tuple[Shown, Shown, Shown]]) -> str:
         said.append(f"With {name} an outsider {has}, and {read}.")
     private = [rows for name, rows in shown.items() if name != "no privacy"]
     if any(first.succeeded and not row.succeeded for first, _, row in private):
-        said.append("What many people have in common is published on purpose; the promise is about each of them.")
+        said.append("What many people have in common is published on purpose; the guarantee is about each of them.")
     return " ".join(said)

@@ -1,4 +1,4 @@
-"""Reconstruction by a curious hub, FedPower's Example 1: a site's matrix and people's rows, from the mail of real studies.
+"""Reconstruction by a curious hub, FedPower's Example 1: a site's matrix and people's rows, from the messages of real studies.
 
 The studies are those of `FederatedPCA` and its parties. The hub replays the study's own code on a matrix that it guesses, until
 that gives the answers it was given; no method is written down here a second time.
@@ -19,7 +19,7 @@ from eigenveil.errors import require
 from eigenveil.estimators import FederatedPCA
 from eigenveil.linalg import Array, top_eigen
 from eigenveil.privacy import Bounded, Exact, Mechanism, Slot
-from eigenveil.protocols import Ask, Envelope, Give
+from eigenveil.protocols import Ask, Message, Give
 from eigenveil.runtimes import Faults, InProcess
 from eigenveil.tasks import Question
 from eigenveil.tasks.fit.task import WholeFit
@@ -37,8 +37,8 @@ _ATTACKED: Final = "east"
 _PAIR: Final = ("glucose", "insulin")
 # After how many people's rows the hub is: each was in one study and not in the next. Without noise all are alike.
 _LEAVERS: Final[dict[str, int]] = {"none": 2, "trusted": 2, "private": 6}
-# Four columns a turn for twelve, so that no turn by itself has the matrix.
-_TURNS: Final[dict[str, Any]] = {"method": "power", "oversample": 1, "rounds": 5}
+# Four columns a round for twelve, so that no round by itself has the matrix.
+_ROUNDS: Final[dict[str, Any]] = {"method": "power", "oversample": 1, "rounds": 5}
 # An attack that does not halve the error of a guess has not succeeded.
 HALF: Final = 0.5
 _MEANINGS: Final[tuple[tuple[Kind, str, str], ...]] = (
@@ -60,9 +60,9 @@ class _Run:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Heard:
-    """What a hub has of the components' turns of one `study`: the `parts` of one site and the `totals`, each with its question.
+    """What a hub has of the components' rounds of one `study`: the `parts` of one site and the `totals`, each with its question.
 
-    Under masks there are no parts. `shares` are what each turn had of the budget, which is public and says how noisy it is.
+    Under masks there are no parts. `shares` are what each round had of the budget, which is public and says how noisy it is.
     """
 
     study: WholeFit[Any, Any, Any]
@@ -116,17 +116,17 @@ def listened(pca: FederatedPCA, sites: Mapping[str, Array], *, site: str) -> Hea
     asked: dict[int, Question] = {}
     parts: list[tuple[Question, Array]] = []
 
-    def read(mail: Envelope) -> list[Envelope]:
-        match mail.body:
-            case Ask(turn=turn, question=question):
-                asked[turn] = question
-            case Give(turn=turn, arrays=arrays) if mail.sender == site and asked[turn].stage == "components":
-                parts.append((asked[turn], arrays[0]))
-        return [mail]
+    def read(message: Message) -> list[Message]:
+        match message.body:
+            case Ask(round=round_, question=question):
+                asked[round_] = question
+            case Give(round=round_, arrays=arrays) if message.sender == site and asked[round_].stage == "components":
+                parts.append((asked[round_], arrays[0]))
+        return [message]
 
     hub = parties.hub(masking=parties.masking(), watch=None, through=lambda mechanism: _Curious(mechanism, given))
     InProcess(hub, federation.members.values(), faults=Faults(meddle=read), seed=federation.request.seed).run()
-    # One total for each turn. FedPower's go by no mechanism where nothing is added to them.
+    # One total for each round. FedPower's go by no mechanism where nothing is added to them.
     totals = zip(asked.values(), given, strict=True) if len(given) == len(asked) else ()
     components = tuple((question, total) for question, total in totals if question.stage == "components")
     shares = federation.request.plan.shares if federation.request.private else ()
@@ -136,8 +136,8 @@ def listened(pca: FederatedPCA, sites: Mapping[str, Array], *, site: str) -> Hea
 def solved(heard: Heard, *, dim: int, start: Array | None = None) -> Array:
     """The symmetric matrix, (dim, dim), for which the study's own code comes closest to the answers that were heard.
 
-    FedPower Example 1. Where an answer is M Z this is linear, and d / w turns of w columns can be enough; after local steps it
-    is not, and is solved all the same, by steps of Gauss and Newton (Levenberg-Marquardt) from `start`. Turns with more noise
+    FedPower Example 1. Where an answer is M Z this is linear, and d / w rounds of w columns can be enough; after local steps it
+    is not, and is solved all the same, by steps of Gauss and Newton (Levenberg-Marquardt) from `start`. Rounds with more noise
     weigh less.
     """
     answers, exact = heard.answers, Exact(because="the hub works on a guess of its own")
@@ -187,7 +187,7 @@ def told(error: float) -> str:
 
 
 def curious_hub(*, seed: int = 0, epsilon: float = 1.0) -> Demonstration:
-    """FedPower Example 1: a hub that does what it should, keeps its mail, and computes a site's matrix and people's rows from it.
+    """FedPower Example 1: a hub that does what it should, keeps its messages, and computes a site's matrix and people's rows from it.
 
     Three sites of made-up people. The hub runs a study, and another one after somebody has left; the two matrices differ by that
     person. Private studies are at (`epsilon`, 1e-5) each.
@@ -220,12 +220,12 @@ def _runs(epsilon: float) -> tuple[_Run, ...]:
     said = f"epsilon = {epsilon:g}"
     return (
         _Run("no privacy, one covariance", "none", exact | {"method": "covariance"}),
-        _Run("no privacy, power iteration", "none", exact | _TURNS),
+        _Run("no privacy, power iteration", "none", exact | _ROUNDS),
         _Run(
-            "no privacy, FedPower with 2 local steps", "none", exact | _TURNS | {"method": "fedpower", "local_steps": 2}
+            "no privacy, FedPower with 2 local steps", "none", exact | _ROUNDS | {"method": "fedpower", "local_steps": 2}
         ),
-        _Run(f"{said} at a hub that is trusted", "trusted", private | _TURNS | {"trust": "curator"}),
-        _Run(f"{said} at the sites, power iteration", "private", private | _TURNS | {"trust": "site"}),
+        _Run(f"{said} at a hub that is trusted", "trusted", private | _ROUNDS | {"trust": "curator"}),
+        _Run(f"{said} at the sites, power iteration", "private", private | _ROUNDS | {"trust": "site"}),
         _Run(f"{said} at the sites, one covariance", "private", private | {"method": "covariance", "trust": "site"}),
         _Run(f"{said} under masks, one covariance", "private", private | {"method": "covariance", "trust": "masked"}),
     )

@@ -19,7 +19,7 @@ import scipy.sparse as sp
 from numpy.random import Generator
 
 from eigenveil.audit.case import Case, Claim, Trial, mu_of
-from eigenveil.audit.cases.canaries import enough_people, gram_of, require_promise, tossed
+from eigenveil.audit.cases.canaries import enough_people, gram_of, require_guarantee, tossed
 from eigenveil.audit.cases.crowd import Standing, announced, as_member, exact
 from eigenveil.audit.cases.curator_seen import BUDGET, fitted, unshrunk
 from eigenveil.audit.cases.masked import claim_under_masks
@@ -97,7 +97,7 @@ def site_parts(budget: Budget, rng: Generator, state: int | None, *, standing: S
         tap,
         standing=standing,
     )
-    require_promise(run.guarantee, budget)
+    require_guarantee(run.guarantee, budget)
     scores = []
     for name, one in tables.items():
         parts, charges = tap.parts(to="hub", by=name), run.parties.ledgers[name].charges
@@ -119,7 +119,7 @@ def _hub_release(budget: Budget, rng: Generator, state: int | None, *, trust: Li
     others = {name: _SPREAD * rng.standard_normal((60, _DIM)) for name in _SITES[:-1]}
     options = {"neighbours": "zero-out", "colluders": 1} if masked else {}
     run = announced(_federated(budget, state, trust=trust, **options), others | {_SITES[-1]: one.true}, tap)
-    require_promise(run.guarantee, budget)
+    require_guarantee(run.guarantee, budget)
     # A hub that adds noise has brought parts onto a grid, and counts that in what a person moves.
     extra = 1 + ROUNDING_COST
     if run.parties.masked is not None:
@@ -127,7 +127,7 @@ def _hub_release(budget: Budget, rng: Generator, state: int | None, *, trust: Li
         extra = math.sqrt(len(_SITES) / run.parties.masked.lattice.honest)
     charges = run.parties.ledgers[_SITES[-1] if masked else "hub"].charges
     seen = []
-    for (question, released), charge in zip(run.turns, charges, strict=True):
+    for (question, released), charge in zip(run.rounds, charges, strict=True):
         part = _counted(run.parties.study, question)
         rest = sum((part(rows) for rows in others.values()), np.zeros_like(released))
         without, given = one.sums(part)
@@ -188,7 +188,7 @@ def _item_degrees(budget: Budget, rng: Generator, state: int | None) -> Trial:
         on_noise="warn",
         random_state=state,
     ).fit(sp.csr_array(one.true))
-    require_promise(recommender.guarantee_, budget)
+    require_guarantee(recommender.guarantee_, budget)
     assert recommender.item_degrees_ is not None
     of_degrees, of_pairs = recommender.ledgers_["hub"].charges
     sums = one.sums(lambda rows: bounded_sum(_sparse(rows), domain=domain, neighbours=near).value)
@@ -234,7 +234,7 @@ def _stream(
         pca.partial_fit(rows)
         if any(end == number for _, end in stretches):
             views[number] = on_steps(gram_of(pca.sync().subspace_))
-    require_promise(pca.guarantee_, budget)
+    require_guarantee(pca.guarantee_, budget)
     domain, seen = Domain(dim, 1.0), list[Candidates]()
     for first, end in stretches:
 
@@ -266,10 +266,10 @@ def _peers(budget: Budget, rng: Generator, state: int | None, *, noise: Literal[
         faults=tap.faults(),
     )
     pca.fit(others | {_PEERS[-1]: one.true})
-    require_promise(pca.guarantee_, budget)
+    require_guarantee(pca.guarantee_, budget)
     study = pca.gossip.studies[_PEERS[-1]]
     summed, asked, _ = study.as_sum(study.ask(study.start()))
-    sent = {mail.sender: mail.body.values for mail in tap.mail if isinstance(mail.body, Pass) and mail.body.step == 0}
+    sent = {message.sender: message.body.values for message in tap.message if isinstance(message.body, Pass) and message.body.step == 0}
     parts = {name: unpack(values, (_DIM, _DIM), symmetric=True) for name, values in sent.items()}
 
     def part(rows: Array) -> Array:
@@ -391,7 +391,7 @@ CASES: Final = (
     *(
         _case(
             f"peers-{noise}",
-            f"GossipPCA(noise='{noise}', method='covariance'), the last places of all mail between peers, seen {_KNOWN}",
+            f"GossipPCA(noise='{noise}', method='covariance'), the last places of all messages between peers, seen {_KNOWN}",
             partial(_peers, noise=noise),
             _guarantee("GossipPCA"),
         )

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.linalg import solve_triangular, toeplitz
 
 from eigenveil.audit.case import Case, Claim, Trial, mu_of
-from eigenveil.audit.cases.canaries import moved_by_one, require_promise, tossed
+from eigenveil.audit.cases.canaries import moved_by_one, require_guarantee, tossed
 from eigenveil.audit.cases.curator_seen import BUDGET
 from eigenveil.errors import require
 from eigenveil.estimators.bounds.rows import find_bounds
@@ -53,7 +53,7 @@ def _lengths(budget: Budget, rng: Generator, state: int | None) -> Trial:
         neighbours="add-remove",
         random_state=state,
     )
-    require_promise(found.guarantee, budget)
+    require_guarantee(found.guarantee, budget)
     require(len(found.candidates) == 2, "two of the lengths were to be shown")
     near, far = found.candidates
     seen = np.array([far.cut * found.people, near.cut * found.people, found.people])
@@ -89,7 +89,7 @@ def _spectrum(budget: Budget, rng: Generator, state: int | None) -> Trial:
             neighbours="zero-out",
             random_state=seed,
         )
-        require_promise(found.guarantee, budget)
+        require_guarantee(found.guarantee, budget)
         require(found.spectrum is not None, "eigenvalues so large were to be told from noise")
         assert found.spectrum is not None
         return found.spectrum.values * found.people

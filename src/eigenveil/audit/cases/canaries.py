@@ -18,7 +18,7 @@ __all__ = [
     "gram_of",
     "lifted",
     "moved_by_one",
-    "require_promise",
+    "require_guarantee",
     "symmetric_noise",
     "tossed",
 ]
@@ -103,10 +103,10 @@ def moved_by_one(
     return (1 - _A_HAIR) * math.hypot(*(float(np.linalg.norm(one - two)) for one, two in pairs))
 
 
-def require_promise(guarantee: Guarantee, budget: Budget) -> None:
-    """Refuse to go on where the result does not promise just the budget it was given: another claim than the one tested.
+def require_guarantee(guarantee: Guarantee, budget: Budget) -> None:
+    """Refuse to go on where the result does not guarantee just the budget it was given: another claim than the one tested.
 
-    >>> require_promise(Guarantee.none("exact PCA was asked for"), Budget(1.0, 1e-6))
+    >>> require_guarantee(Guarantee.none("exact PCA was asked for"), Budget(1.0, 1e-6))
     Traceback (most recent call last):
     ...
     ValueError: the claim is (1.0, 1e-06), and the guarantee says (None, None)

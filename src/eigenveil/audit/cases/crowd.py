@@ -1,5 +1,5 @@
 """`Crowd`: canaries spread over sites, and what one who knows all but their tosses knows of each release. `announced` runs the
-parties of a federated fit and keeps what the hub makes public, where mail alone does not show it."""
+parties of a federated fit and keeps what the hub makes public, where messages alone does not show it."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,7 +14,7 @@ from eigenveil.audit.cases.canaries import enough_people, gram_of, lifted, tosse
 from eigenveil.audit.cases.messages import Look, Tap
 from eigenveil.data.rows import DenseRows
 from eigenveil.estimators import FederatedPCA
-from eigenveil.estimators.federated.guarantee import federated_promise
+from eigenveil.estimators.federated.guarantee import federated_guarantee
 from eigenveil.estimators.federated.parties import Parties
 from eigenveil.linalg import Array, Subspace
 from eigenveil.privacy import Bounded, Exact, Guarantee, Mechanism, Slot
@@ -118,7 +118,7 @@ class CrowdKnows:
 
 
 def exact(task: Task[Any, Any, Any], question: Question, rows: Array) -> Array:
-    """What `rows`, (n, d), contribute to this turn, without noise."""
+    """What `rows`, (n, d), contribute to this round, without noise."""
     return shown(task.arrays(task.work(question, DenseRows(rows), _KNOWN)))
 
 
@@ -159,10 +159,10 @@ class _Listened(Mechanism):
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Announced:
-    """A fit that was carried out: its `parties`, what the hub asked and released in each turn, and what is promised of it."""
+    """A fit that was carried out: its `parties`, what the hub asked and released in each round, and what is guaranteed of it."""
 
     parties: Parties
-    turns: tuple[tuple[Question, Array], ...]
+    rounds: tuple[tuple[Question, Array], ...]
     guarantee: Guarantee
 
 
@@ -203,5 +203,5 @@ def announced(
 
     hub = parties.hub(masking=parties.masking(), watch=None, through=through)
     found = InProcess(hub, members, faults=tap.faults(dies=dies), seed=pca.random_state).run()
-    turns = tuple(zip(tap.questions().values(), listened[0].released, strict=True))
-    return Announced(parties, turns, federated_promise(parties, found))
+    rounds = tuple(zip(tap.questions().values(), listened[0].released, strict=True))
+    return Announced(parties, rounds, federated_guarantee(parties, found))

@@ -1,4 +1,4 @@
-"""Cases of one holder of one table: everything that `PrivatePCA` shows, under each of its promises."""
+"""Cases of one holder of one table: everything that `PrivatePCA` shows, under each of its guarantees."""
 
 import math
 from collections.abc import Callable
@@ -56,7 +56,7 @@ def _power(budget: Budget, rng: Generator, state: int | None) -> Trial:
     """The end of a power method with a block as wide as the table: its last product, made symmetric."""
     dim = DIM // 2
     present = tossed(dim, rng)
-    # More than enough: the noise of the last product is not known before the fit has chosen its turns.
+    # More than enough: the noise of the last product is not known before the fit has chosen its rounds.
     base = lifted(dim, length=1.0, people=2 * enough_people(dim, deviation=1 / mu_of(budget)))
     table = np.vstack([base, np.where(present[:, None], np.eye(dim), 0.0)])
     pca = fitted(table, budget, state, components=dim, mechanism="power")
@@ -252,7 +252,7 @@ CASES = (
     ),
     _case(
         "published-noise",
-        f"PrivatePCA(calibration='paper'): {_ALL}; the promise is that of exact accounting",
+        f"PrivatePCA(calibration='paper'): {_ALL}; the guarantee is that of exact accounting",
         "a row along each axis, there or blank",
         _paper,
         budget=_PAPER,

@@ -18,7 +18,7 @@ from eigenveil.audit.cases.canaries import (
     gram_of,
     lifted,
     moved_by_one,
-    require_promise,
+    require_guarantee,
     symmetric_noise,
     tossed,
 )
@@ -57,7 +57,7 @@ def fitted(
     pca = estimator(
         components, epsilon=budget.epsilon, delta=budget.delta, random_state=state, **(usual | settings)
     ).fit(rows)
-    require_promise(pca.guarantee_, budget)
+    require_guarantee(pca.guarantee_, budget)
     return pca
 
 

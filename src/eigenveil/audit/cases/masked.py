@@ -1,4 +1,4 @@
-"""Cases of masked sums: the hub sees the sum over the survivors and nothing else, and one site is on its side. Mail of a site
+"""Cases of masked sums: the hub sees the sum over the survivors and nothing else, and one site is on its side. Messages of a site
 that is still under its masks is looked at too, as if there were none.
 
 The site that colludes tells the hub what noise it has added: it draws it from a seed that both know. The noise that is left is
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.random import Generator
 
 from eigenveil.audit.case import Case, Claim, Trial, mu_of
-from eigenveil.audit.cases.canaries import require_promise
+from eigenveil.audit.cases.canaries import require_guarantee
 from eigenveil.audit.cases.crowd import Crowd, announced
 from eigenveil.audit.cases.messages import Look, Tap, scored
 from eigenveil.data.rows import DenseRows
@@ -36,7 +36,7 @@ __all__ = ["BUDGET", "CASES", "claim_under_masks", "seen_by_hub_and_colluder"]
 _DIM: Final = 8
 # About mu = 1.2: noise a fifth too small moves the rate of right guesses from 73% to 77%.
 BUDGET: Final = Budget(4.0, 1e-3)
-# A site has taken so many letters when keys are agreed on and it is asked for its first part.
+# A site has taken so many bundles when keys are agreed on and it is asked for its first part.
 _KEYS_AGREED: Final = 4
 
 
@@ -51,7 +51,7 @@ def _names(count: int) -> tuple[str, ...]:
 
 
 def claim_under_masks(budget: Budget) -> Claim:
-    """What is promised against the hub and one site. Few sites share masks with all others, so that none is expected to fail."""
+    """What is guaranteed against the hub and one site. Few sites share masks with all others, so that none is expected to fail."""
     return Claim.of(budget, "FederatedPCA's guarantee under masks")
 
 
@@ -94,11 +94,11 @@ def seen_by_hub_and_colluder(
         )
 
     run = announced(_pca(budget, state, options), crowd.tables(), tap, dies=dies, standing=standing)
-    require_promise(run.guarantee, budget)
+    require_guarantee(run.guarantee, budget)
     there = [name for name in names if name not in (dies or {})]
     twin, looks = _share(_terms(run.parties), Noise.seeded(seed)), list[Look]()
     charges = run.parties.ledgers[names[1]].charges
-    for (question, released), charge in zip(run.turns, charges, strict=True):
+    for (question, released), charge in zip(run.rounds, charges, strict=True):
         known = crowd.known(run.parties.study, question)
         told = _part(run.parties, question, crowd.base, twin)
         looks.append(crowd.look(known, released - (told - known.base), sites=there, scale=1 / charge.mu))
@@ -122,16 +122,16 @@ def _seen_before_unmasking(budget: Budget, rng: Generator, state: int | None, *,
         return member
 
     run = announced(_pca(budget, state, options), crowd.tables(), tap, standing=standing)
-    require_promise(run.guarantee, budget)
-    sent = [mail.body for mail in tap.mail if mail.sender == names[-1] and isinstance(mail.body, Masked)]
+    require_guarantee(run.guarantee, budget)
+    sent = [message.body for message in tap.message if message.sender == names[-1] and isinstance(message.body, Masked)]
     terms, raw, less = _terms(run.parties), list[Look](), list[Look]()
-    for (question, _), body, charge in zip(run.turns, sent, run.parties.ledgers[names[-1]].charges, strict=True):
+    for (question, _), body, charge in zip(run.rounds, sent, run.parties.ledgers[names[-1]].charges, strict=True):
         task, asked, fraction = run.parties.study.as_sum(question)
         known = crowd.known(run.parties.study, question)
         # Of the noise that was charged for, this site adds its share.
         alone = 1 / (charge.mu * math.sqrt(terms.lattice.honest))
         told = body.words.copy()
-        add_masks(told, _told(members[names[-1]], members[names[0]], body.turn), question_digest(question))
+        add_masks(told, _told(members[names[-1]], members[names[0]], body.round), question_digest(question))
         for words, looks in ((body.words, raw), (told, less)):
             look = crowd.look(known, terms.read(words, task, asked, fraction), sites=names[-1:], scale=alone)
             looks.append(replace(look, charged=charge.mu))
@@ -141,11 +141,11 @@ def _seen_before_unmasking(budget: Budget, rng: Generator, state: int | None, *,
     return replace(second, noise=noise, parts=(*first.parts, *second.parts))
 
 
-def _told(site: MaskedMember, colluder: MaskedMember, turn: int) -> list[tuple[bytes, bool]]:
+def _told(site: MaskedMember, colluder: MaskedMember, round_: int) -> list[tuple[bytes, bool]]:
     """What takes off the masks of a site that others know: its own, and the one that it shares with the colluder."""
     assert site._session is not None and colluder._session is not None
-    own, *pairs = site._session.masks(turn)
-    shared = {key for key, _ in colluder._session.masks(turn)}
+    own, *pairs = site._session.masks(round_)
+    shared = {key for key, _ in colluder._session.masks(round_)}
     return [(key, not plus) for key, plus in (own, *(pair for pair in pairs if pair[0] in shared))]
 
 
@@ -222,7 +222,7 @@ CASES: Final = (
         neighbours="zero-out",
     ),
     Case(
-        "masked/mail",
+        "masked/messages",
         "shipped",
         "FederatedPCA(trust='masked', method='covariance', neighbours='zero-out') over 3 sites, what one of them sends before "
         "the sum is unmasked, seen by the hub and another of the sites, who know some of the masks",

@@ -1,4 +1,4 @@
-"""What others see of a run: mail on its way (`Tap`), numbers as they were released (`Look`); and the best score from them.
+"""What others see of a run: messages on its way (`Tap`), numbers as they were released (`Look`); and the best score from them.
 
 Of a Gaussian release nobody can tell more than the likelihood ratio does. `scored` computes it for each canary, as one who
 knows everything but whether that canary was there.
@@ -16,7 +16,7 @@ from eigenveil.audit.case import Trial
 from eigenveil.errors import require
 from eigenveil.linalg import Array
 from eigenveil.privacy.noise.steps import pack
-from eigenveil.protocols import Ask, Envelope, Give
+from eigenveil.protocols import Ask, Message, Give
 from eigenveil.runtimes import Faults
 from eigenveil.tasks import Question
 
@@ -29,16 +29,16 @@ class Part:
     """What `sender` answered to a `question`, as its receiver sees it."""
 
     sender: str
-    turn: int
+    round: int
     question: Question
     arrays: tuple[Array, ...]
 
 
 @final
 class Tap:
-    """Keeps every envelope as it is sent, and passes it on as it is. Changes in place.
+    """Keeps every message as it is sent, and passes it on as it is. Changes in place.
 
-    `mail` is in the order in which it was sent. Who sees which of it is for the case to say.
+    `message` is in the order in which it was sent. Who sees which of it is for the case to say.
 
     >>> from eigenveil import FederatedPCA
     >>> tap = Tap()
@@ -49,20 +49,20 @@ class Tap:
     """
 
     def __init__(self) -> None:
-        self.mail: list[Envelope] = []
+        self.message: list[Message] = []
 
-    def carry(self, mail: Envelope) -> Iterable[Envelope]:
+    def carry(self, message: Message) -> Iterable[Message]:
         """Keep it, and let it go on: what `Faults.meddle` asks for."""
-        self.mail.append(mail)
-        return (mail,)
+        self.message.append(message)
+        return (message,)
 
     def faults(self, *, dies: Mapping[str, int] | None = None) -> Faults:
         """A network that is listened to, in which some may stop."""
         return Faults(meddle=self.carry, dies=dict(dies or {}))
 
     def questions(self) -> dict[int, Question]:
-        """What was asked in each turn, by its number: everybody may know."""
-        return {mail.body.turn: mail.body.question for mail in self.mail if isinstance(mail.body, Ask)}
+        """What was asked in each round, by its number: everybody may know."""
+        return {message.body.round: message.body.question for message in self.message if isinstance(message.body, Ask)}
 
     def parts(self, *, to: str, by: str | None = None, stage: str | None = None) -> list[Part]:
         """The parts sent `to` somebody, of all senders or of one, in all stages of a fit or in one.
@@ -70,10 +70,10 @@ class Tap:
         The same numbers sent again, as to a question that was asked again, are no more than they were the first time.
         """
         asked, found = self.questions(), list[Part]()
-        for mail in self.mail:
-            if mail.receiver != to or by not in (None, mail.sender) or not isinstance(mail.body, Give):
+        for message in self.message:
+            if message.receiver != to or by not in (None, message.sender) or not isinstance(message.body, Give):
                 continue
-            part = Part(mail.sender, mail.body.turn, asked[mail.body.turn], mail.body.arrays)
+            part = Part(message.sender, message.body.round, asked[message.body.round], message.body.arrays)
             if stage in (None, part.question.stage) and not any(_same(part, other) for other in found):
                 found.append(part)
         return found

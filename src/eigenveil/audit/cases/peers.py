@@ -1,4 +1,4 @@
-"""Cases of peers without a hub: `GossipPCA`, whose promise is against whoever sees all mail, with peers on their side."""
+"""Cases of peers without a hub: `GossipPCA`, whose guarantee is against whoever sees all messages, with peers on their side."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.random import Generator
 
 from eigenveil.audit.case import Case, Claim, Trial, mu_of
-from eigenveil.audit.cases.canaries import gram_of, lifted, require_promise, tossed
+from eigenveil.audit.cases.canaries import gram_of, lifted, require_guarantee, tossed
 from eigenveil.audit.cases.messages import Look, Tap, scored
 from eigenveil.audit.cases.peers_seen import Canary, WatchedGossip, seen, tables_of
 from eigenveil.errors import require
@@ -27,7 +27,7 @@ BUDGET: Final = Budget(4.0, 1e-3)
 _DIM: Final = 6
 # Peers 1 and 3 share noise with two others only, and when peer 0 colludes, with one.
 _FEWEST, _NOISE_GRAPH = NAMES[1], ((0, 1), (1, 2), (2, 3), (3, 0), (0, 2))
-# A component by itself: so many people have it that every turn multiplies by it.
+# A component by itself: so many people have it that every round multiplies by it.
 _PEOPLE: Final = 400
 # Along each axis, at each peer: enough for eigenvalues of the released sum to show as they are.
 _LIFT: Final = 10
@@ -35,7 +35,7 @@ _HEAVY: Final = 1000.0
 
 
 def few_rows(names: Sequence[str] = NAMES) -> dict[str, Array]:
-    """A few rows at each peer, along all axes: in the mail, canaries are seen beside anything."""
+    """A few rows at each peer, along all axes: in the messages, canaries are seen beside anything."""
     return {name: 0.5 * np.eye(_DIM) for name in names}
 
 
@@ -55,7 +55,7 @@ def _fitted(
     before: Callable[[GossipSimulation], None] | None = None,
     **options: Any,
 ) -> tuple[WatchedGossip, Tap]:
-    """A fit at this budget, and its mail. Rows are no longer than one, around zero, unless it is said otherwise."""
+    """A fit at this budget, and its messages. Rows are no longer than one, around zero, unless it is said otherwise."""
     common: dict[str, Any] = {"graph": "complete", "row_bound": 1.0, "center": None, "neighbours": "zero-out"}
     tap = Tap()
     pca = WatchedGossip(
@@ -68,7 +68,7 @@ def _fitted(
     )
     pca.before = before
     pca.fit(tables)
-    require_promise(pca.guarantee_, budget)
+    require_guarantee(pca.guarantee_, budget)
     return pca, tap
 
 
@@ -83,11 +83,11 @@ def watched(
     dies: Mapping[str, int] | None = None,
     **options: Any,
 ) -> Trial:
-    """All mail of one fit, scored by who knows everything but the tosses, and with a `colluder` all its keys."""
+    """All messages of one fit, scored by who knows everything but the tosses, and with a `colluder` all its keys."""
     present = tossed(len(canaries), rng)
     pca, tap = _fitted(budget, state, tables_of(base, canaries, present), dies=dies, **options)
-    again = any(turn.restarted for turn in pca.transcript_)
-    require(again == bool(dies), "a turn is begun again where a peer is gone, and nowhere else")
+    again = any(round_.restarted for round_ in pca.transcript_)
+    require(again == bool(dies), "a round is begun again where a peer is gone, and nowhere else")
     return scored(seen(pca.gossip, tap, base, canaries, colluder=colluder), present)
 
 
@@ -116,7 +116,7 @@ def _outside(budget: Budget, rng: Generator, state: int | None) -> Trial:
 
 
 def _scores(budget: Budget, rng: Generator, state: int | None) -> Trial:
-    """The mail of a fit, and then scores of everybody for as much again: both tell of the same people."""
+    """The messages of a fit, and then scores of everybody for as much again: both tell of the same people."""
     base, canaries = few_rows(_THREE), along(_THREE[-1], instead=np.zeros(_DIM))
     present = tossed(_DIM, rng)
     tables = tables_of(base, canaries, present)
@@ -126,7 +126,7 @@ def _scores(budget: Budget, rng: Generator, state: int | None) -> Trial:
     claim = _with_scores(budget)
     require(
         math.isclose(given.guarantee.epsilon or 0.0, claim.epsilon, rel_tol=1e-9),
-        f"the scores promise {given.guarantee.epsilon}",
+        f"the scores guarantee {given.guarantee.epsilon}",
     )
     # Canaries are the last rows of their peer, each in its place whether it is there or blank.
     released = given.scores[_THREE[-1]][-_DIM:]
@@ -147,8 +147,8 @@ def _with_scores(budget: Budget) -> Claim:
 
 
 _AXES: Final = "a row along each axis, every other one a thousand times the bound, there or"
-_MAIL: Final = "all mail between peers"
-_AND_KEYS: Final = f"{_MAIL}, seen by whoever has all keys of one peer"
+_MESSAGES: Final = "all messages between peers"
+_AND_KEYS: Final = f"{_MESSAGES}, seen by whoever has all keys of one peer"
 
 
 def _case(
@@ -183,7 +183,7 @@ CASES: Final = (
     ),
     _case(
         "peers/listener",
-        f"GossipPCA(method='covariance', noise='pairwise'), {_MAIL}, seen by somebody who has no peer's keys",
+        f"GossipPCA(method='covariance', noise='pairwise'), {_MESSAGES}, seen by somebody who has no peer's keys",
         f"{_AXES} blank",
         partial(
             watched,
@@ -226,7 +226,7 @@ CASES: Final = (
     _case(
         "peers/independent",
         "GossipPCA(noise='independent', method='power', consensus='chebyshev', neighbours='replace-one', rounds=2), "
-        f"{_MAIL}, seen by all other peers",
+        f"{_MESSAGES}, seen by all other peers",
         "a row along each axis, or one along the next",
         partial(
             watched,
@@ -243,7 +243,7 @@ CASES: Final = (
     _case(
         "peers/replaced-mean",
         "GossipPCA(noise='independent', method='covariance', center='private', neighbours='replace-one'), "
-        f"{_MAIL}, seen by all other peers",
+        f"{_MESSAGES}, seen by all other peers",
         "a row along each axis a thousand times the bound, or its opposite, or one along the next",
         partial(
             watched,
@@ -278,7 +278,7 @@ CASES: Final = (
     ),
     _case(
         "peers/restarted",
-        "GossipPCA(method='covariance', restarts=1), in which a peer is gone and the turn begins again: "
+        "GossipPCA(method='covariance', restarts=1), in which a peer is gone and the round begins again: "
         f"{_AND_KEYS}, before and after",
         f"{_AXES} blank",
         partial(
@@ -304,7 +304,7 @@ CASES: Final = (
     ),
     _case(
         "peers/scores",
-        f"GossipPCA(noise='independent', method='covariance') and publish_scores, {_MAIL} and all scores, seen by all other "
+        f"GossipPCA(noise='independent', method='covariance') and publish_scores, {_MESSAGES} and all scores, seen by all other "
         "peers",
         f"{_AXES} blank, at the last peer",
         _scores,

@@ -1,7 +1,7 @@
-"""What somebody who sees all mail between peers, with one of the peers on their side, makes of a canary's presence.
+"""What somebody who sees all messages between peers, with one of the peers on their side, makes of a canary's presence.
 
-Whatever a peer lets out of a turn is a sum over its rows under noise of a known size, and what it is a sum of follows from the
-turns before. So the watcher repeats the fit from the mail, and works out what each canary would have moved in each turn.
+Whatever a peer lets out of a round is a sum over its rows under noise of a known size, and what it is a sum of follows from the
+rounds before. So the watcher repeats the fit from the messages, and works out what each canary would have moved in each round.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -79,7 +79,7 @@ def seen(
     *,
     colluder: str | None = None,
 ) -> list[Look]:
-    """What all mail of a fit on `tables_of(...)` shows to who knows everything but which canaries were there, turn by turn.
+    """What all messages of a fit on `tables_of(...)` shows to who knows everything but which canaries were there, round by turn.
 
     With a `colluder`, all noise that it shares with others is known too. What others add hangs together, so what they sent is
     brought to a form in which it does not: each look has noise of one size on all of its numbers.
@@ -92,39 +92,39 @@ def seen(
     rows = {name: DenseRows(table) for name, table in tables_of(base, canaries, nobody).items()}
     states: dict[int, Any] = {0: study.start()}
     looks = []
-    for place, (turn, passed) in enumerate(_turns(tap).items()):
-        among = gossip.terms.among(turn.gone)
+    for place, (round_, passed) in enumerate(_rounds(tap).items()):
+        among = gossip.terms.among(round_.gone)
         parts = _parts(among, passed)
-        summed, asked, _ = study.as_sum(study.ask(states[turn.number]))
+        summed, asked, _ = study.as_sum(study.ask(states[round_.number]))
         if not _hidden(summed, asked):
-            looks.append(_View(gossip, among, turn, place, summed, asked, colluder).look(parts, rows, canaries))
+            looks.append(_View(gossip, among, round_, place, summed, asked, colluder).look(parts, rows, canaries))
         if set(parts) == set(among.graph.names):
             total = np.sum([parts[name] for name in among.graph.names], axis=0)
             whole = unpack(total, summed.shape(asked), symmetric=summed.symmetric)
-            before = study.counted(states[turn.number], among.graph.names)
-            states[turn.number + 1] = study.advance(before, whole, _ADDED)
-    require(study.result(states[max(states)]) is not None, "the fit could not be repeated from its mail")
+            before = study.counted(states[round_.number], among.graph.names)
+            states[round_.number + 1] = study.advance(before, whole, _ADDED)
+    require(study.result(states[max(states)]) is not None, "the fit could not be repeated from its messages")
     return looks
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class _Turn:
-    """A turn of this `number`, as it was begun when these had `gone`, from turn `base` on."""
+class _Round:
+    """A round of this `number`, as it was begun when these had `gone`, from round `base` on."""
 
     number: int
     base: int
     gone: frozenset[str]
 
 
-def _turns(tap: Tap) -> dict[_Turn, dict[tuple[str, int], Array]]:
-    """The numbers that were passed on in each turn, by sender and step."""
-    found: dict[_Turn, dict[tuple[str, int], Array]] = {}
-    for mail in tap.mail:
-        body = mail.body
+def _rounds(tap: Tap) -> dict[_Round, dict[tuple[str, int], Array]]:
+    """The numbers that were passed on in each round, by sender and step."""
+    found: dict[_Round, dict[tuple[str, int], Array]] = {}
+    for message in tap.message:
+        body = message.body
         if isinstance(body, Pass):
-            turn = _Turn(body.turn, body.base, frozenset(body.without))
-            found.setdefault(turn, {}).setdefault((mail.sender, body.step), body.values)
+            round_ = _Round(body.round, body.base, frozenset(body.without))
+            found.setdefault(round_, {}).setdefault((message.sender, body.step), body.values)
     return found
 
 
@@ -140,18 +140,18 @@ def _parts(among: Among, passed: Mapping[tuple[str, int], Array]) -> dict[str, A
 
 
 def _hidden(summed: SumTask[Any, Any], asked: Question) -> bool:
-    """Whether this turn is a start from scores that nobody but their holders knows."""
+    """Whether this round is a start from scores that nobody but their holders knows."""
     return isinstance(summed, Segments) and asked.arrays[1].shape[1] == 0
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class _View:
-    """One turn of a fit, which has the `place`th charge: among whom it was, what it asked, and who colludes."""
+    """One round of a fit, which has the `place`th charge: among whom it was, what it asked, and who colludes."""
 
     gossip: GossipSimulation
     among: Among
-    turn: _Turn
+    round: _Round
     place: int
     summed: SumTask[Any, Any]
     asked: Question
@@ -184,7 +184,7 @@ class _View:
 
     def _known(self, name: str, mu: float) -> Array | float:
         """The noise that this peer shares with the colluder, (n,), with its sign."""
-        pairing, turn, colluder = self.among.pairing, self.turn, self.colluder
+        pairing, round_, colluder = self.among.pairing, self.round, self.colluder
         if pairing is None or colluder is None or colluder not in pairing.graph.names:
             return 0.0
         if name not in pairing.graph.neighbours(colluder):
@@ -193,7 +193,7 @@ class _View:
         keys = self.gossip.peers[colluder]._outgoing.keys
         assert keys is not None
         label, steps = self.summed.label(self.asked), self._steps(mu)
-        shared = keys.stream(name, gone=turn.gone, base=turn.base, turn=turn.number, label=label, steps=steps)
+        shared = keys.stream(name, gone=round_.gone, base=round_.base, round_=round_.number, label=label, steps=steps)
         order = pairing.graph.names
         sign = 1.0 if order.index(name) < order.index(colluder) else -1.0
         return sign * values_of(steps.draw_between(shared), steps.step)
@@ -213,7 +213,7 @@ class _View:
         return steps.own * steps.step, covariance[np.ix_(places, places)]
 
     def _steps(self, mu: float) -> PairedSteps:
-        """The noise of this turn, as whole steps: public."""
+        """The noise of this round, as whole steps: public."""
         assert self.among.pairing is not None
         shape, symmetric = self.summed.shape(self.asked), self.summed.symmetric
         return self.among.pairing.in_steps(self._sensitivity, mu, shape, symmetric=symmetric)
@@ -223,7 +223,7 @@ class _View:
         return self.summed.sensitivity(self.asked)
 
     def _charged(self, honest: tuple[str, ...]) -> float:
-        """The mu that each was charged for this turn."""
+        """The mu that each was charged for this round."""
         found = {self.gossip.ledgers[name].charges[self.place].mu for name in honest}
-        require(len(found) == 1, "peers were charged differently for one turn")
+        require(len(found) == 1, "peers were charged differently for one round")
         return found.pop()

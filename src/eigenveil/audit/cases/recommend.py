@@ -10,7 +10,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from eigenveil.audit.case import Case, Claim, Test, Trial
-from eigenveil.audit.cases.canaries import gram_of, require_promise, tossed
+from eigenveil.audit.cases.canaries import gram_of, require_guarantee, tossed
 from eigenveil.audit.cases.messages import Look, Tap, scored
 from eigenveil.data.rows import Block
 from eigenveil.linalg import Array, Subspace
@@ -41,7 +41,7 @@ Bools = NDArray[np.bool_]
 
 
 def _fitted(budget: Budget, state: int | None, given: Any, rank: int, **options: Any) -> tuple[PrivateRecommender, Tap]:
-    """A fit at this budget, and its mail."""
+    """A fit at this budget, and its messages."""
     tap = Tap()
     recommender = PrivateRecommender(
         rank,
@@ -52,7 +52,7 @@ def _fitted(budget: Budget, state: int | None, given: Any, rank: int, **options:
         faults=tap.faults(),
         **options,
     ).fit(given)
-    require_promise(recommender.guarantee_, budget)
+    require_guarantee(recommender.guarantee_, budget)
     return recommender, tap
 
 
@@ -81,7 +81,7 @@ def _released(recommender: PrivateRecommender) -> Array:
 def _look(
     recommender: PrivateRecommender,
     place: str,
-    turn: int,
+    round_: int,
     released: Array,
     base: Array,
     shifts: Array,
@@ -89,8 +89,8 @@ def _look(
     sensitivity: float,
     symmetric: bool = False,
 ) -> Look:
-    """What was released at this `place` in this `turn`, under noise as it was charged for numbers of this sensitivity."""
-    mu = recommender.ledgers_[place].charges[turn].mu
+    """What was released at this `place` in this `round_`, under noise as it was charged for numbers of this sensitivity."""
+    mu = recommender.ledgers_[place].charges[round_].mu
     return Look(released, base, shifts, sensitivity / mu, symmetric, charged=mu)
 
 
@@ -171,7 +171,7 @@ def _products(
         sensitivity = domain.gram_times_sensitivity(near, basis=basis, basis_norm=CONTRACTION)
         shifts = np.einsum("mi,mp->mip", counted, counted @ basis)
         known = first.T @ (first @ basis)
-        looks.append(_look(fitted, _LAST, part.turn, part.arrays[0], known, shifts, sensitivity=sensitivity))
+        looks.append(_look(fitted, _LAST, part.round, part.arrays[0], known, shifts, sensitivity=sensitivity))
     return scored(looks, present)
 
 

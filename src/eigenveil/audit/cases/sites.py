@@ -1,6 +1,6 @@
 """Cases of sites around a hub or in a tree: `FederatedPCA` with noise at the hub, at the sites, and in both places.
 
-What sites send is seen in their mail, by the hub or by an inner node of the tree. What the hub releases is seen by anybody, and
+What sites send is seen in their messages, by the hub or by an inner node of the tree. What the hub releases is seen by anybody, and
 by other sites, who know what they have sent themselves.
 """
 
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.random import Generator
 
 from eigenveil.audit.case import Case, Claim, Trial
-from eigenveil.audit.cases.canaries import enough_people, gram_of, require_promise, tossed
+from eigenveil.audit.cases.canaries import enough_people, gram_of, require_guarantee, tossed
 from eigenveil.audit.cases.crowd import Crowd, announced, shown
 from eigenveil.audit.cases.messages import Look, Tap, scored
 from eigenveil.errors import QuorumLost, require
@@ -30,7 +30,7 @@ _DIM: Final = 8
 _BUDGET: Final = Budget(4.0, 1e-3)
 _SITES: Final = ("site 0", "site 1", "site 2")
 _FOUR: Final = (*_SITES, "site 3")
-# How much weaker or stronger the second promise of trust="both" is, in epsilon.
+# How much weaker or stronger the second guarantee of trust="both" is, in epsilon.
 _OTHER: Final = 2.0
 # How many people are along the axes of each near-tied pair at a site, in units that no noise bridges: only the two of a pair can
 # be swapped.
@@ -72,11 +72,11 @@ def _seen_from_sites(
     (_fit_resumed if lost else _fit)(pca, crowd.tables(), tap)
     if both:
         promised = f"({plain(budget.epsilon)}, {plain(budget.delta)})"
-        require(promised in pca.guarantee_.against, f"the fit does not promise {promised} against the hub")
+        require(promised in pca.guarantee_.against, f"the fit does not guarantee {promised} against the hub")
     else:
-        require_promise(pca.guarantee_, budget)
+        require_guarantee(pca.guarantee_, budget)
     task = _task(names, tuple(sorted(options.items())))
-    known = {turn: crowd.known(task, question) for turn, question in tap.questions().items()}
+    known = {round_: crowd.known(task, question) for round_, question in tap.questions().items()}
     looks: list[Look] = []
     for name in names:
         charges, asked = _charges(pca, name), list[Question]()
@@ -85,7 +85,7 @@ def _seen_from_sites(
                 asked.append(part.question)
             # A second answer to one question is no better covered than the first.
             scale = 1 / charges[len(asked) - 1].mu
-            looks.append(crowd.look(known[part.turn], shown(part.arrays), sites=[name], scale=scale))
+            looks.append(crowd.look(known[part.round], shown(part.arrays), sites=[name], scale=scale))
     return scored(looks, crowd.present)
 
 
@@ -123,9 +123,9 @@ def _seen_from_hub(budget: Budget, rng: Generator, state: int | None, **options:
     both = options["trust"] == "both"
     pca = _pca((_OTHER * budget.epsilon, budget.epsilon) if both else budget.epsilon, budget.delta, state, options)
     run = announced(pca, crowd.tables(), tap)
-    require_promise(run.guarantee, budget)
+    require_guarantee(run.guarantee, budget)
     parts, looks = tap.parts(to="hub"), list[Look]()
-    for (question, released), charge in zip(run.turns, run.parties.ledgers["hub"].charges, strict=True):
+    for (question, released), charge in zip(run.rounds, run.parties.ledgers["hub"].charges, strict=True):
         known = crowd.known(run.parties.study, question)
         own = [shown(part.arrays) for part in parts if part.question is question and part.sender != home]
         theirs = sum((one - known.base for one in own), np.zeros_like(released))
@@ -139,7 +139,7 @@ def _seen_in_result(budget: Budget, rng: Generator, state: int | None) -> Trial:
     options = {"trust": "curator", "method": "covariance"}
     pca = _pca(budget.epsilon, budget.delta, state, options)
     _fit(pca, crowd.tables(), tap)
-    require_promise(pca.guarantee_, budget)
+    require_guarantee(pca.guarantee_, budget)
     people = pca.singular_values_[:1] ** 2 / pca.explained_variance_[:1] + 1
     task = _task(_SITES, tuple(sorted(options.items())))
     looks = [
@@ -160,7 +160,7 @@ def _swapped(budget: Budget, rng: Generator, state: int | None) -> Trial:
     last = np.vstack([base, math.sqrt(0.5) * np.eye(_DIM)[0::2], np.eye(_DIM)[1::2][present]])
     pca = _pca(budget.epsilon, budget.delta, state, {"trust": "curator", "method": "covariance"})
     pca.fit({_SITES[0]: base, _SITES[1]: base, _SITES[2]: last})
-    require_promise(pca.guarantee_, budget)
+    require_guarantee(pca.guarantee_, budget)
     first = np.square(pca.components_[0::2])
     pairs = np.arange(len(_PAIRS))
     return Trial(first[pairs, 2 * pairs + 1] - first[pairs, 2 * pairs], present)

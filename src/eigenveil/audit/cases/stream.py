@@ -21,7 +21,7 @@ from eigenveil.audit.cases.canaries import (
     gram_of,
     lifted,
     moved_by_one,
-    require_promise,
+    require_guarantee,
     symmetric_noise,
     tossed,
 )
@@ -106,7 +106,7 @@ def _followed(budget: Budget, rng: Generator, state: int | None, *, course: _Cou
             pca.partial_fit(np.vstack([base, canaries]))
             if any(end == block + 1 for _, end in course.stretches):
                 views[block + 1] = gram_of(pca.sync().subspace_)
-        require_promise(pca.guarantee_, budget)
+        require_guarantee(pca.guarantee_, budget)
         return [views[end] - views[first] for first, end in course.stretches]
 
     def in_units(there: NDArray[np.bool_], seed: int) -> list[Array]:
@@ -132,7 +132,7 @@ def _centered(budget: Budget, rng: Generator, state: int | None) -> Trial:
     base = np.vstack([arms, -arms])
     rows = np.vstack([base, np.where(present[:, None], _AXES, 0.0)])
     pca = _begun(budget, state, block_size=len(rows)).partial_fit(rows).sync()
-    require_promise(pca.guarantee_, budget)
+    require_guarantee(pca.guarantee_, budget)
     along = np.diag(gram_of(pca.subspace_) - base.T @ base)
     by_mean, by_products = (
         math.fsum(charge.mu**2 for charge in pca.guarantee_.charges if word in charge.label)

@@ -33,7 +33,7 @@ class FloatingGaussian:
         return self._exact.scale(sensitivity, share=share)
 
     def release(self, private: Bounded, *, label: str, share: float = 1.0, slot: Slot | None = None) -> Array:
-        """The value and its noise, added as floats: the charge is right, and the promise is not kept."""
+        """The value and its noise, added as floats: the charge is right, and the guarantee is not kept."""
         self._exact.ledger.spend(np.sqrt(share) / self._exact.multiplier, label=label, slot=slot)
         drawn = self._exact.noise.normal(np.shape(private.value))
         scale = self.scale(private.sensitivity, share=share)

@@ -60,9 +60,9 @@ def _lone(budget: Budget, rng: Generator, state: int | None) -> Trial:
     present, tap = tossed(1, rng), Tap()
     published(state, tap).fit(lone_tables(present=bool(present[0])))
     first = next(
-        mail.body.values
-        for mail in tap.mail
-        if isinstance(mail.body, Pass) and (mail.sender, mail.receiver) == (_HOME, _OBSERVER)
+        message.body.values
+        for message in tap.message
+        if isinstance(message.body, Pass) and (message.sender, message.receiver) == (_HOME, _OBSERVER)
     )
     return Trial(np.abs(first[-1:]), present)
 
@@ -111,7 +111,7 @@ CASES: Final = (
     Case(
         name="wrong/pairwise-star",
         kind="specimen",
-        about="GossipPCA(noise='pairwise') with noise shared along a star, which it refuses, seen by whoever has all mail and "
+        about="GossipPCA(noise='pairwise') with noise shared along a star, which it refuses, seen by whoever has all messages and "
         "the keys of the peer in the middle: to the others, nothing is left but their own noise",
         canary="a row along each axis at the last peer, every other one a thousand times the bound, there or blank",
         tests=("curve", "noise"),

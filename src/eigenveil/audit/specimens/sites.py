@@ -23,10 +23,10 @@ from eigenveil.tasks import Question, Task
 __all__ = ["CASES", "published_fedpower"]
 
 # FedPower's own neighbours: Gram matrices that differ by one in one entry, here on the diagonal of so many times the identity.
-# With this many columns and directions one local step, as published, keeps the promise for such an entry; four do not.
+# With this many columns and directions one local step, as published, keeps the guarantee for such an entry; four do not.
 _DIM, _RANK, _LEVEL, _ENTRIES = 32, 10, 400.0, 10
 _KNOWN: Final = Exact(because="the auditor knows all but the tosses")
-# One turn, in which the number of people is public.
+# One round, in which the number of people is public.
 _MASKED: Final[dict[str, Any]] = {"method": "covariance", "neighbours": "zero-out"}
 
 

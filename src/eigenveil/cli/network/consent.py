@@ -1,4 +1,4 @@
-"""Before a site or peer takes part: its book, the name of its dataset there, and a person, or a policy, that says yes."""
+"""Before a site or peer takes part: its ledger, the name of its dataset there, and a person, or a policy, that says yes."""
 
 import getpass
 import hashlib
@@ -25,7 +25,7 @@ __all__ = [
     "agreed",
     "dataset_named",
     "known_study",
-    "opened_book",
+    "opened_ledger",
     "require_rehearsal",
     "require_room",
     "study_in",
@@ -36,40 +36,40 @@ DECLINED: Final = 1
 
 
 @contextmanager
-def opened_book(path: Path, *, dry_run: bool) -> Iterator["DurableLedger"]:
-    """The book at `path`. In a dry run it is only looked at, and one that is not there is not made."""
+def opened_ledger(path: Path, *, dry_run: bool) -> Iterator["DurableLedger"]:
+    """The ledger at `path`. In a dry run it is only looked at, and one that is not there is not made."""
     from eigenveil.network.ledger.durable import DurableLedger
 
     if not dry_run:
-        with DurableLedger.open(path) as book:
-            yield book
+        with DurableLedger.open(path) as ledger:
+            yield ledger
     elif path.exists():
-        with DurableLedger.reading(path) as book:
-            yield book
+        with DurableLedger.reading(path) as ledger:
+            yield ledger
     else:
-        with tempfile.TemporaryDirectory() as folder, DurableLedger.open(Path(folder) / "ledger.db") as book:
-            yield book
+        with tempfile.TemporaryDirectory() as folder, DurableLedger.open(Path(folder) / "ledger.db") as ledger:
+            yield ledger
 
 
-def known_study(book: "DurableLedger", digest: str, *, role: str) -> "StudyReplay | None":
+def known_study(ledger: "DurableLedger", digest: str, *, role: str) -> "StudyReplay | None":
     """The study of this digest, if this `role` has joined it; a `ValueError` if it has finished, or was closed."""
-    known = study_in(book, digest)
+    known = study_in(ledger, digest)
     if known is not None:
         title = known.account.title
         require(known.state != "finished", f"this {role} has finished the study {title!r}: its model was written then")
-        require(known.state == "open", f"the study {title!r} was closed for good in the book of this {role}")
+        require(known.state == "open", f"the study {title!r} was closed for good in the ledger of this {role}")
     return known
 
 
-def study_in(book: "DurableLedger", digest: str) -> "StudyReplay | None":
-    """The study of this digest as the book has it now, if it was ever joined."""
-    return next((state for state in book.studies() if state.account.study == digest), None)
+def study_in(ledger: "DurableLedger", digest: str) -> "StudyReplay | None":
+    """The study of this digest as the ledger has it now, if it was ever joined."""
+    return next((state for state in ledger.studies() if state.account.study == digest), None)
 
 
 def dataset_named(
-    path: Path, book: "DurableLedger | None", given: str | None, known: "StudyReplay | None", *, role: str
+    path: Path, ledger: "DurableLedger | None", given: str | None, known: "StudyReplay | None", *, role: str
 ) -> str:
-    """The name that was given, or that the study was joined with, or the only one in the book at `path`, None if there is none.
+    """The name that was given, or that the study was joined with, or the only one in the ledger at `path`, None if there is none.
 
     It is never made from the name of a file: a copy under another name would then have a budget of its own.
     """
@@ -82,7 +82,7 @@ def dataset_named(
         return given
     if known is not None:
         return known.account.dataset
-    names = [] if book is None else [state.name for state in book.datasets()]
+    names = [] if ledger is None else [state.name for state in ledger.datasets()]
     there = f"{path} knows {', '.join(map(repr, names))}" if names else f"{path} knows none yet"
     require(
         len(names) == 1,
@@ -92,13 +92,13 @@ def dataset_named(
     return names[0]
 
 
-def require_room(book: "DurableLedger", account: "StudyBudget", *, life: "Budget | None") -> None:
-    """Refuse, before anybody is asked, what the book would refuse afterwards: more than the dataset has left for life."""
+def require_room(ledger: "DurableLedger", account: "StudyBudget", *, life: "Budget | None") -> None:
+    """Refuse, before anybody is asked, what the ledger would refuse afterwards: more than the dataset has left for life."""
     from eigenveil.network.ledger.budget import Standing, require_life
 
     others = [
         state.standing
-        for state in book.studies()
+        for state in ledger.studies()
         if state.account.dataset == account.dataset and state.account.study != account.study
     ]
     require_life(others, Standing(account.mu, account.beyond, life), dataset=account.dataset, title=account.title)
@@ -114,15 +114,15 @@ def require_rehearsal(study: "StudyFile", rehearsal: bool) -> None:
     require(not rehearsal or study.seed is not None, f"{study.name!r} is no rehearsal; leave --rehearsal out")
 
 
-def agreed(voice: "Voice", study: "StudyFile", book: "DurableLedger", *, rules: Path | None) -> str:
-    """The line for the book that says who consented, a person or the policy at `rules`; without consent this is the end."""
+def agreed(voice: "Voice", study: "StudyFile", ledger: "DurableLedger", *, rules: Path | None) -> str:
+    """The line for the ledger that says who consented, a person or the policy at `rules`; without consent this is the end."""
     if rules is not None:
         voice.say(f"Consent: --yes, under {rules}.")
         return _by_policy(rules)
     word = "yes" if study.private else "no privacy"
     if _ask(word):
         return _by_person(word)
-    book.note(study.digest, "consent was asked for and not given")
+    ledger.note(study.digest, "consent was asked for and not given")
     voice.say("Nothing was sent and nothing was charged.")
     raise typer.Exit(DECLINED)
 
@@ -157,7 +157,7 @@ def _forget_typed() -> None:
 
 
 def _by_person(word: str) -> str:
-    """The line for the book when a person consented."""
+    """The line for the ledger when a person consented."""
     try:
         who = getpass.getuser()
     except (OSError, KeyError):
@@ -167,5 +167,5 @@ def _by_person(word: str) -> str:
 
 
 def _by_policy(path: Path) -> str:
-    """The line for the book when a policy did, with a digest of it as it was."""
+    """The line for the ledger when a policy did, with a digest of it as it was."""
     return f"consent: --yes under the policy {path.name}, sha256 {hashlib.sha256(path.read_bytes()).hexdigest()}"

@@ -51,7 +51,7 @@ def disclose(
     voice.say("Who takes part, and the pin of each:")
     _show_parties(voice, agent)
     voice.gap()
-    voice.say(f"What it costs, by the book {ledger.absolute()}", style="bold")
+    voice.say(f"What it costs, by the ledger {ledger.absolute()}", style="bold")
     state = next((one for one in accounts.datasets() if one.name == account.dataset), None)
     life = None if agent.policy is None else agent.policy.life
     for sentence, style in words.cost_words(account, state, life=life, joined=joined is not None):

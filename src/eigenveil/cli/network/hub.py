@@ -67,9 +67,9 @@ def hub(
     voice = Voice()
     view = HubView(voice)
     with HubAgent.transcript_for(kept, found) as written:
-        agent = HubAgent(found, keys=mine, transcript=written, tell=view.tell)
+        agent = HubAgent(found, keys=mine, transcript=written, on_event=view.on_event)
         view.of(agent)
-        over = agent.desk.party.result is not None
+        over = agent.durable.party.result is not None
         _opening(voice, agent, kept)
         where = option.listening_address(listen, address)
 
@@ -112,13 +112,13 @@ def _opening(voice: Voice, agent: "HubAgent", transcript: Path) -> None:
     voice.say(f"The transcript is {transcript}.")
     if study.seed is not None:
         voice.say("THIS IS A REHEARSAL with a test seed: it protects nobody.", style="bold red")
-    if agent.desk.party.result is not None:
+    if agent.durable.party.result is not None:
         voice.say("The study has finished. Nobody is asked anything; those who lack the answer can fetch it.")
 
 
 def _left(agent: "HubAgent", model: Path) -> str:
     """What there is when the hub is interrupted."""
-    if agent.desk.party.result is not None and agent.unthanked:
+    if agent.durable.party.result is not None and agent.unthanked:
         there = f"the model is in {model}" if model.exists() else "the answer is in the transcript"
         lacking = shown_names(agent.unthanked)
         return f"{there}; {lacking} may not have fetched the answer yet, and the same command hands it out"
@@ -130,13 +130,13 @@ def _too_few(error: ProtocolError, agent: "HubAgent") -> NoReturn:
     again = "run the same command again and it goes on from the transcript"
     if isinstance(error, QuorumLost):
         refused(
-            f"error: no answer from {shown_names(error.missing)} in round {error.turn + 1} ({error.stage}): "
+            f"error: no answer from {shown_names(error.missing)} in round {error.round + 1} ({error.stage}): "
             f"{error.answered} answered and {error.quorum} must; {again}",
             TOO_FEW,
         )
-    if error is agent.desk.stopped:
+    if error is agent.durable.stopped:
         refused(f"error: {error}; {again}", TOO_FEW)
-    if not agent.desk.begun:
+    if not agent.durable.begun:
         refused(f"error: {error}; {words.WHEN_THERE}", TOO_FEW)
     raise error
 
@@ -146,14 +146,14 @@ def _show(voice: Voice, agent: "HubAgent", model: "Model") -> None:
 
     from eigenveil.cli._report import in_bytes, rounds_table
 
-    promise = model.guarantee
+    guarantee = model.guarantee
     voice.gap()
-    voice.show(rounds_table(agent.desk.rounds), [])
+    voice.show(rounds_table(agent.durable.rounds), [])
     for name, up, down in traffic_of(agent):
         voice.say(f"traffic of {name}: {in_bytes(up)} up, {in_bytes(down)} down")
-    if agent.desk.refused:
-        voice.say(f"refused: {agent.desk.refused} messages", style="yellow")
-    voice.show(Text(promise.headline, style=f"bold {'green' if promise.private else 'red'}"), [promise.headline])
+    if agent.durable.refused:
+        voice.say(f"refused: {agent.durable.refused} messages", style="yellow")
+    voice.show(Text(guarantee.headline, style=f"bold {'green' if guarantee.private else 'red'}"), [guarantee.headline])
 
 
 def _say_who_lacks(voice: Voice, agent: "HubAgent", *, over: bool) -> None:

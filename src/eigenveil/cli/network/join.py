@@ -1,7 +1,7 @@
 """Taking part in a study beside one's own data: the same steps for a site, which a hub asks, and for a peer among peers.
 
 What would be revealed is said before anything is written down; a person or a policy agrees before anything is sent; and results
-are on disk before the study is closed in the book.
+are on disk before the study is closed in the ledger.
 """
 
 from abc import ABC, abstractmethod
@@ -59,7 +59,7 @@ class Given:
 @final
 @dataclass(frozen=True, slots=True)
 class Joining:
-    """How things stand when a run ends early: what the book has of the study, the model if it was written, and whether all had
+    """How things stand when a run ends early: what the ledger has of the study, the model if it was written, and whether all had
     `begun`."""
 
     state: "StudyReplay | None"
@@ -119,36 +119,36 @@ def take_part(given: Given, kind: Kind[Agent]) -> None:
     rules = None if given.policy is None else Policy.read(given.policy)
     results = _results(given, study, place.name)
     if not given.ledger.exists():
-        # Before there is a book of no use to anybody.
+        # Before there is a ledger of no use to anybody.
         consent.dataset_named(given.ledger, None, given.dataset, None, role=role)
     holding = SiteData.read(given.data, study)
     view = PartyView(voice := Voice())
-    with consent.opened_book(given.ledger, dry_run=given.dry_run) as book:
-        known = consent.known_study(book, study.digest, role=role)
+    with consent.opened_ledger(given.ledger, dry_run=given.dry_run) as ledger:
+        known = consent.known_study(ledger, study.digest, role=role)
         joined = None if known is None else kind.joined(known)
-        dataset = consent.dataset_named(given.ledger, book, given.dataset, known, role=role)
-        settings = {"keys": keys, "holding": holding, "book": book, "dataset": dataset, "policy": rules}
-        agent = _allowed(lambda: kind.agent(study, tell=view.tell, **settings), None if given.dry_run else book, study)
+        dataset = consent.dataset_named(given.ledger, ledger, given.dataset, known, role=role)
+        settings = {"keys": keys, "holding": holding, "book": ledger, "dataset": dataset, "policy": rules}
+        agent = _allowed(lambda: kind.agent(study, on_event=view.on_event, **settings), None if given.dry_run else ledger, study)
         view.of(agent, calls=kind.calls(agent))
         life = None if rules is None else rules.life
-        consent.require_room(book, agent.account, life=life)
-        disclose(voice, agent, holding, book, revealed=kind.revealed(agent), ledger=given.ledger, joined=joined)
+        consent.require_room(ledger, agent.account, life=life)
+        disclose(voice, agent, holding, ledger, revealed=kind.revealed(agent), ledger=given.ledger, joined=joined)
         # Reads all rows, and so finds what is missing in them, in a dry run as well.
         mark = holding.fingerprint()
         if given.dry_run:
             voice.say("This was a dry run: nothing was written, and nobody was called.")
             return
         note = None
-        warnings = book.declare(dataset, mark)
+        warnings = ledger.declare(dataset, mark)
         for warning in warnings:
             voice.say(f"WARNING: {warning}", style="bold yellow")
         if known is None or warnings:
-            note = consent.agreed(voice, study, book, rules=given.policy if given.yes else None)
+            note = consent.agreed(voice, study, ledger, rules=given.policy if given.yes else None)
         learned = _carried(
-            kind, agent, view, voice, book, results, lambda model: results.write(model, holding.rows), note
+            kind, agent, view, voice, ledger, results, lambda model: results.write(model, holding.rows), note
         )
         results.show(voice, learned, role=role)
-        say_spent(voice, book, agent.account, life=life)
+        say_spent(voice, ledger, agent.account, life=life)
 
 
 def _results(given: Given, study: "StudyFile", name: str) -> Results:
@@ -162,7 +162,7 @@ def _results(given: Given, study: "StudyFile", name: str) -> Results:
 
 
 def _allowed(made: Callable[[], Agent], noted_in: "DurableLedger | None", study: "StudyFile") -> Agent:
-    """The agent, unless its policy refuses: then all reasons, in its book as well."""
+    """The agent, unless its policy refuses: then all reasons, in its ledger as well."""
     from eigenveil.network.policy import PolicyRefusal
 
     try:
@@ -185,7 +185,7 @@ def _carried(
     agent: Agent,
     view: PartyView,
     voice: Voice,
-    book: "DurableLedger",
+    ledger: "DurableLedger",
     results: Results,
     deliver: Callable[["Model"], None],
     note: str | None,
@@ -195,7 +195,7 @@ def _carried(
     def standing() -> Joining:
         digest = agent.study.digest
         model = results.model if option.of_this_study(results.model, digest) else None
-        return Joining(consent.study_in(book, digest), model, view.began)
+        return Joining(consent.study_in(ledger, digest), model, view.began)
 
     try:
         with voice.under(view):

@@ -39,7 +39,7 @@ def node(
     above = None if connect is None else address("--connect", connect)
     voice = Voice()
     view = PartyView(voice)
-    agent = NodeAgent(found, keys=option.keys_beside(study, found, keys, role="node"), tell=view.tell)
+    agent = NodeAgent(found, keys=option.keys_beside(study, found, keys, role="node"), on_event=view.on_event)
     view.of(agent, calls={agent.parties.above[agent.place.name]})
     assert agent.place.address is not None
     where = option.listening_address(listen, agent.place.address)

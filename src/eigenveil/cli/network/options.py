@@ -89,14 +89,14 @@ PolicyFile: TypeAlias = Annotated[
     ),
 ]
 Ledger: TypeAlias = Annotated[
-    Path, typer.Option(metavar="FILE", help="The book held here: what has been spent, for life.")
+    Path, typer.Option(metavar="FILE", help="The ledger held here: what has been spent, for life.")
 ]
 Dataset: TypeAlias = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
         help="What the people in the table are called here. Budgets attach to this name for life.",
-        show_default="the only name in the book",
+        show_default="the only name in the ledger",
     ),
 ]
 Yes: TypeAlias = Annotated[
@@ -126,7 +126,7 @@ Rehearsal: TypeAlias = Annotated[
 DryRun: TypeAlias = Annotated[
     bool, typer.Option("--dry-run", help="Say what would be revealed, and stop. Nothing is written or sent.")
 ]
-Force: TypeAlias = Annotated[bool, typer.Option("--force", help="Overwrite outputs that exist; never a book.")]
+Force: TypeAlias = Annotated[bool, typer.Option("--force", help="Overwrite outputs that exist; never a ledger.")]
 
 
 def require_listen(given: str | None) -> None:

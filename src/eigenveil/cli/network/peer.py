@@ -53,7 +53,7 @@ def peer(
     First it says what it is about to reveal, to whom and at what cost,
     and asks. --dry-run stops there. Then it waits until all peers are
     there, and adds up with its neighbours. Every sum and its charge are
-    in the book before the sum leaves.
+    in the ledger before the sum leaves.
 
     A peer that is stopped before it lets anything out begins again with
     the same command. AFTER THAT IT CANNOT COME BACK: its neighbours go on
@@ -134,7 +134,7 @@ class _Peer(Kind["PeerAgent"]):
             still = (
                 ""
                 if state is None or state.state != "open"
-                else f"; in the book the study is open: {self._charged(state)}"
+                else f"; in the ledger the study is open: {self._charged(state)}"
             )
             return f"the model is in {standing.model}; neighbours may have lacked this peer's last numbers{still}"
         if state is not None and state.entries > 0:

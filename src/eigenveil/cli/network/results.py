@@ -72,13 +72,13 @@ class Results:
         voice.show(scores_warning(), [scores_warning().plain])
 
 
-def say_spent(voice: Voice, book: "DurableLedger", account: "StudyBudget", *, life: "Budget | None") -> None:
+def say_spent(voice: Voice, ledger: "DurableLedger", account: "StudyBudget", *, life: "Budget | None") -> None:
     """What the study was charged, and what is left of the dataset's budget for life."""
-    study = next(state for state in book.studies() if state.account.study == account.study)
-    dataset = next(state for state in book.datasets() if state.name == account.dataset)
+    study = next(state for state in ledger.studies() if state.account.study == account.study)
+    dataset = next(state for state in ledger.datasets() if state.name == account.dataset)
     if account.epsilon is None:
         voice.say(
-            f"charged: no promise was made, and dataset {account.dataset!r} has none for life any more", style="red"
+            f"charged: no guarantee was made, and dataset {account.dataset!r} has none for life any more", style="red"
         )
         return
     delta = account.delta if life is None else life.delta
@@ -90,4 +90,4 @@ def say_spent(voice: Voice, book: "DurableLedger", account: "StudyBudget", *, li
     voice.say(
         f"dataset {account.dataset!r} has spent epsilon {spent} at delta = {delta:g} in all; {left_words(dataset, life)}"
     )
-    voice.say(f"head of the book, to be noted elsewhere: {book.head}", whole=True)
+    voice.say(f"head of the ledger, to be noted elsewhere: {ledger.head}", whole=True)

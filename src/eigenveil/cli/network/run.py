@@ -1,7 +1,7 @@
 """Running a party as a command: signals that tear no step in half, and what is said when it ends early.
 
 The first SIGINT or SIGTERM ends the waiting; a step that is being worked out is finished and put on disk first. The second one
-ends the process at once, which loses nothing either: what has left is in the book, and what is not in the book has not left.
+ends the process at once, which loses nothing either: what has left is in the ledger, and what is not in the ledger has not left.
 """
 
 import os

@@ -48,7 +48,7 @@ def site(
     First it says what it is about to reveal, to whom and at what cost,
     and asks. --dry-run stops there. Then it calls the hub and answers
     what the study asks, nothing else. Every answer and its charge are in
-    the book before the answer leaves; one that was stopped goes on with
+    the ledger before the answer leaves; one that was stopped goes on with
     the same command and is charged nothing twice.
 
     It ends with the model, its guarantee in a text file beside it, and

@@ -45,7 +45,7 @@ class Voice:
 
     def __init__(self) -> None:
         self._console, self._lock, self._heard = output(), threading.Lock(), True
-        # Asked of the system: what the environment says of colours must not turn a log into a terminal.
+        # Asked of the system: what the environment says of colours must not round a log into a terminal.
         self.terminal = sys.stdout.isatty()
 
     def say(self, words: str, *, style: str | None = None, whole: bool = False) -> None:
@@ -104,10 +104,10 @@ class Voice:
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def words_of(happening: "Event", *, calls: Collection[str] = ()) -> tuple[str, str | None]:
+def words_of(event: "Event", *, calls: Collection[str] = ()) -> tuple[str, str | None]:
     """A happening as a line, and its style. Whoever this party `calls` is called again; all others come by themselves."""
-    who, words = happening.who, happening.words
-    match happening.what:
+    who, words = event.who, event.words
+    match event.what:
         case "joined":
             return (f"connected to {who}" if who in calls else f"{who} has joined"), "green"
         case "left":
@@ -117,7 +117,7 @@ def words_of(happening: "Event", *, calls: Collection[str] = ()) -> tuple[str, s
         case "said":
             return f"said to {who}: {words}" if who else f"said: {words}", None
         case "refused":
-            return f"refused mail from {who}: {words}", "red"
+            return f"refused messages from {who}: {words}", "red"
         case "round":
             return f"round {who}: {words}", None
         case "resumed":
@@ -129,7 +129,7 @@ def words_of(happening: "Event", *, calls: Collection[str] = ()) -> tuple[str, s
         case "waiting":
             return words, "yellow"
         case _:
-            return words or happening.what, "green"
+            return words or event.what, "green"
 
 
 def _not_connected(name: str, why: str, calls: Collection[str]) -> str:
@@ -217,16 +217,16 @@ class PartyView:
         """It is this one, which `calls` these; others call it."""
         self._agent, self._calls = agent, calls
 
-    def tell(self, happening: "Event") -> None:
+    def on_event(self, event: "Event") -> None:
         """Say it."""
-        words, style = words_of(happening, calls=self._calls)
+        words, style = words_of(event, calls=self._calls)
         self._now = words
-        match happening.what:
+        match event.what:
             case "began":
                 self.began = True
             case "joined":
-                self._door.joined(happening.who)
-            case "left" if not self._door.note(happening.who, happening.words):
+                self._door.joined(event.who)
+            case "left" if not self._door.note(event.who, event.words):
                 return
         self._voice.happen(words, style=style)
 
@@ -262,20 +262,20 @@ class HubView:
         """It is this hub."""
         self._agent = agent
 
-    def tell(self, happening: "Event") -> None:
+    def on_event(self, event: "Event") -> None:
         """Take note, and say it."""
-        words, style = words_of(happening)
+        words, style = words_of(event)
         agent = self._agent
-        match happening.what:
+        match event.what:
             case "joined":
-                self._here |= {happening.who}
-                self._door.joined(happening.who)
+                self._here |= {event.who}
+                self._door.joined(event.who)
                 words += self._missing()
             case "left":
-                self._here -= {happening.who}
-                self._door.note(happening.who, happening.words)
-                over = agent is not None and agent.desk.party.result is not None
-                words = f"{happening.who} has left" if over else words + self._missing()
+                self._here -= {event.who}
+                self._door.note(event.who, event.words)
+                over = agent is not None and agent.durable.party.result is not None
+                words = f"{event.who} has left" if over else words + self._missing()
             case "waiting" if agent is not None:
                 seconds = agent.study.params.join
                 self._now, self._until = "for all to join", self._clock() + seconds
@@ -285,9 +285,9 @@ class HubView:
             case "resumed":
                 self._now = "for answers"
             case "round" if agent is not None:
-                words = round_words(agent.desk.rounds[-1])
+                words = round_words(agent.durable.rounds[-1])
             case "refused":
-                self._refused = f"{happening.who}: {happening.words}"
+                self._refused = f"{event.who}: {event.words}"
         self._voice.happen(words, style=style)
 
     def look(self) -> None:
@@ -309,7 +309,7 @@ class HubView:
     def _left(self) -> str:
         """How long it waits at most for what it waits for. The clock of a round begins anew with each question."""
         agent, now = self._agent, self._clock()
-        wait = None if agent is None else agent.desk.party.waiting
+        wait = None if agent is None else agent.durable.party.waiting
         if wait is not None and wait.number != self._wait:
             self._wait, self._until = wait.number, now + wait.seconds
         return "" if self._until is None else f", at most {max(0.0, self._until - now):.0f} seconds more"
@@ -319,7 +319,7 @@ class HubView:
 
         from eigenveil.cli._report import labelled, rounds_table
 
-        rounds = () if self._agent is None else tuple(self._agent.desk.rounds)
+        rounds = () if self._agent is None else tuple(self._agent.durable.rounds)
         return Group(labelled(self._facts()), *([rounds_table(rounds)] if rounds else []))
 
     def _facts(self) -> Iterator[tuple[str, str]]:
@@ -333,7 +333,7 @@ class HubView:
         yield "missing", shown_names([name for name in below if name not in here])
         yield "waiting", self._now + self._left()
         totals = [0, 0]
-        for traffic in tuple(agent.desk.traffic.values()):
+        for traffic in tuple(agent.durable.traffic.values()):
             totals = [totals[0] + traffic.up, totals[1] + traffic.down]
         yield "traffic", f"{in_bytes(totals[0])} up, {in_bytes(totals[1])} down"
         each = traffic_of(agent)
@@ -341,5 +341,5 @@ class HubView:
             yield f"  {name}", f"{in_bytes(up)} up, {in_bytes(down)} down"
         if len(each) > _NAMED:
             yield "", f"and {len(each) - _NAMED} more"
-        if agent.desk.refused:
-            yield "refused", f"{agent.desk.refused} messages; the last from {self._refused}"
+        if agent.durable.refused:
+            yield "refused", f"{agent.durable.refused} messages; the last from {self._refused}"

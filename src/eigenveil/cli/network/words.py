@@ -103,7 +103,7 @@ def _covered(study: "StudyFile") -> str:
                 f"only their sum over at least {_counted(study.fewest, 'site')}."
             )
         case "site":
-            return "They leave with noise that this site adds itself, all that the promise needs."
+            return "They leave with noise that this site adds itself, all that the guarantee needs."
         case "both":
             return "They leave with noise that this site adds itself; the hub adds more before it passes anything on."
         case "curator":
@@ -111,7 +111,7 @@ def _covered(study: "StudyFile") -> str:
         case _ if study.masked:
             return f"THEY LEAVE WITHOUT NOISE, under masks: the hub reads their exact sum over at least {study.fewest} sites."
         case _:
-            return "THEY LEAVE AS THEY ARE, without noise, for the hub to read, and nothing is promised to anybody."
+            return "THEY LEAVE AS THEY ARE, without noise, for the hub to read, and nothing is guaranteed to anybody."
 
 
 def _covered_between_peers(study: "StudyFile") -> str:
@@ -121,12 +121,12 @@ def _covered_between_peers(study: "StudyFile") -> str:
             told = "one peer that tells them" if few == 1 else f"{few} peers that tell them"
             return (
                 "They leave with noise of this peer's own, and with more that it shares in pairs with others, which cancels in "
-                f"sums over all peers alone: the promise holds against all who see them together with {told} everything."
+                f"sums over all peers alone: the guarantee holds against all who see them together with {told} everything."
             )
         case "independent":
-            return "They leave with noise that this peer adds itself, all that the promise needs, whoever sees them."
+            return "They leave with noise that this peer adds itself, all that the guarantee needs, whoever sees them."
         case _:
-            return "THEY LEAVE AS THEY ARE, without noise, for neighbours to read, and nothing is promised to anybody."
+            return "THEY LEAVE AS THEY ARE, without noise, for neighbours to read, and nothing is guaranteed to anybody."
 
 
 def party_words(study: "StudyFile", me: "Place", policy: "Policy | None") -> Iterator[tuple[str, str, str | None]]:
@@ -155,7 +155,7 @@ def cost_words(
     """What the study costs and what the dataset has cost so far, with styles. `joined`: the study is counted in `state`."""
     if account.epsilon is None or account.delta is None:
         yield "Cost: NO PROMISE IS MADE, and no budget pays for that.", "bold red"
-        void = f"In the book, {account.dataset!r} will have no promise for life from then on, whatever else is done with it."
+        void = f"In the ledger, {account.dataset!r} will have no guarantee for life from then on, whatever else is done with it."
         yield void, "bold red"
         return
     yield (

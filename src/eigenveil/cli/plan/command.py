@@ -125,15 +125,15 @@ def _answer(
 
     names = {method: parts_of(method)[1] for method in methods_for(facts)}
     asked = known.asked.methods
-    advice = advise(facts, methods=planning.methods_from(asked, names) if asked else None, watch=watch)
+    recommendation = advise(facts, methods=planning.methods_from(asked, names) if asked else None, watch=watch)
     points: list[tuple[float, Forecast]] = []
-    if advice.best is not None:
+    if recommendation.best is not None:
         for epsilon in epsilons:
-            watch(f"{advice.best.method} at epsilon = {epsilon:g}")
+            watch(f"{recommendation.best.method} at epsilon = {epsilon:g}")
             # What was compared at the epsilon that was asked for is what the curve shows there.
             same = epsilon == facts.budget.epsilon
-            points += [(epsilon, advice.best)] if same else curve(facts, advice.best.method, [epsilon])
-    return PlanAnswer(facts, advice, tuple(points), known)
+            points += [(epsilon, recommendation.best)] if same else curve(facts, recommendation.best.method, [epsilon])
+    return PlanAnswer(facts, recommendation, tuple(points), known)
 
 
 @contextmanager

@@ -46,14 +46,14 @@ class PlanAnswer:
     """What was `known` and asked, and what came of it. `points` is the curve of the best method, if any is left."""
 
     facts: "Facts"
-    advice: "Recommendation"
+    recommendation: "Recommendation"
     points: tuple[tuple[float, "Forecast"], ...]
     known: "KnownSpectrum"
 
     @property
     def plotted(self) -> str | None:
         """The method that the curve is of."""
-        return None if self.advice.best is None else self.advice.best.method
+        return None if self.recommendation.best is None else self.recommendation.best.method
 
     @property
     def curve(self) -> tuple[Point, ...]:
@@ -64,11 +64,11 @@ class PlanAnswer:
         """The answer in one or two sentences."""
         from eigenveil.plan import choice_of
 
-        facts, best, verdict = self.facts, self.advice.best, self.advice.verdict
+        facts, best, verdict = self.facts, self.recommendation.best, self.recommendation.verdict
         asked = f"epsilon = {facts.budget.epsilon:g}"
         if best is None:
             yield "No method is left within these limits, for the reasons below. What they would capture without the limits:"
-            first = max(self.advice.outlooks, key=lambda found: found.captured.value)
+            first = max(self.recommendation.forecasts, key=lambda found: found.captured.value)
             yield f"{first.method} {span(first.captured)}, and directions drawn at random {first.nothing:.2f}."
         elif verdict == "works":
             yield (
@@ -77,7 +77,7 @@ class PlanAnswer:
             )
             yield f"Directions drawn at random would have {best.nothing:.2f}."
         elif verdict == "needless":
-            yield self.advice.reasons[0]
+            yield self.recommendation.reasons[0]
         else:
             only = ", if the spectrum is as guessed" if self._doubtful() else ""
             yield f"Nothing can work here{only}: with {asked} and about {facts.people} people no method is worth its budget."
@@ -89,7 +89,7 @@ class PlanAnswer:
     def _doubtful(self) -> bool:
         """Whether something might work after all, were the spectrum another one that it could be."""
         best = max(
-            (found for found in self.advice.outlooks if not found.refused), key=lambda found: found.captured.high
+            (found for found in self.recommendation.forecasts if not found.refused), key=lambda found: found.captured.high
         )
         return self.known.guessed and best.captured.high > best.nothing + _HOPE * (1 - best.nothing)
 
@@ -103,11 +103,11 @@ class PlanAnswer:
         )
         if facts.budget.delta * facts.people > 1:
             yield (
-                f"a delta of more than one over the number of people, at which the promise may fail for somebody: "
+                f"a delta of more than one over the number of people, at which the guarantee may fail for somebody: "
                 f"{1 / facts.people:.2g} is the most that is usual"
             )
         if facts.budget.epsilon > _LAX:
-            yield f"an epsilon beyond {_LAX:g}, which promises hardly anything to anybody"
+            yield f"an epsilon beyond {_LAX:g}, which guarantees hardly anything to anybody"
         found = "found in steps" if facts.search else "found in one step"
         if facts.center == "known":
             yield "the mean is known, or rows are left where they are"
@@ -165,7 +165,7 @@ class PlanAnswer:
 
     def runs(self) -> Iterator[tuple[str, str]]:
         """How to do it: labels and lines to type."""
-        chosen = self.advice.chosen
+        chosen = self.recommendation.chosen
         if chosen is None:
             return
         yield "in Python", chosen.call
@@ -180,9 +180,9 @@ def _counted(rank: int) -> str:
 
 
 def as_values(answer: PlanAnswer) -> dict[str, Any]:
-    """Everything in plain values: what was asked, every outlook, the curve, and what it rests on."""
-    facts, advice = answer.facts, answer.advice
-    curve = [{"epsilon": at, **_outlook_values(found)} for at, found in answer.points]
+    """Everything in plain values: what was asked, every forecast, the curve, and what it rests on."""
+    facts, recommendation = answer.facts, answer.recommendation
+    curve = [{"epsilon": at, **_forecast_values(found)} for at, found in answer.points]
     return {
         "answer": list(answer.sentences()),
         "facts": {
@@ -205,11 +205,11 @@ def as_values(answer: PlanAnswer) -> dict[str, Any]:
             "memory": facts.memory,
         },
         "spectrum": facts.spectrum.to_json(),
-        "chosen": None if advice.chosen is None else _outlook_values(advice.chosen),
-        "outlooks": [_outlook_values(found) for found in advice.outlooks],
+        "chosen": None if recommendation.chosen is None else _forecast_values(recommendation.chosen),
+        "outlooks": [_forecast_values(found) for found in recommendation.forecasts],
         "curve": None if answer.plotted is None else {"method": answer.plotted, "points": curve},
-        "reasons": list(advice.reasons),
-        "instead": list(advice.instead),
+        "reasons": list(recommendation.reasons),
+        "instead": list(recommendation.instead),
         "assumed": list(answer.assumed()),
         "guessed": list(answer.guesses()),
         "not_predicted": list(answer.unpredicted()),
@@ -217,7 +217,7 @@ def as_values(answer: PlanAnswer) -> dict[str, Any]:
     }
 
 
-def _outlook_values(found: "Forecast") -> dict[str, Any]:
+def _forecast_values(found: "Forecast") -> dict[str, Any]:
     return {
         "method": found.method,
         "captured": _interval_values(found.captured),
@@ -228,7 +228,7 @@ def _outlook_values(found: "Forecast") -> dict[str, Any]:
         "rounds": found.rounds,
         "traffic": found.traffic,
         "refused": found.refused,
-        "promise": found.promise,
+        "promise": found.guarantee,
         "call": found.call,
         "parameters": vars(found.params),
         "unknown": list(found.unknown),
@@ -248,11 +248,11 @@ def show(console: "Console", answer: PlanAnswer) -> None:
     from eigenveil.cli._report import labelled
 
     first, *rest = answer.sentences()
-    chosen = answer.advice.chosen
+    chosen = answer.recommendation.chosen
     console.print(Text(first, style="bold green" if chosen is not None else "bold red"))
     for sentence in rest:
         console.print(sentence)
-    possible = [found for found in answer.advice.outlooks if not found.refused]
+    possible = [found for found in answer.recommendation.forecasts if not found.refused]
     if possible:
         _headed(
             console,
@@ -261,20 +261,20 @@ def show(console: "Console", answer: PlanAnswer) -> None:
         )
         console.print(_table(possible, chosen, sites=answer.facts.sites, roomy=console.width >= _ROOMY))
         _headed(console, "who is protected from whom")
-        console.print(labelled(_promises(possible)))
-    if len(possible) < len(answer.advice.outlooks):
+        console.print(labelled(_guarantees(possible)))
+    if len(possible) < len(answer.recommendation.forecasts):
         _headed(console, "out of the question")
-        console.print(labelled((found.method, found.refused) for found in answer.advice.outlooks if found.refused))
+        console.print(labelled((found.method, found.refused) for found in answer.recommendation.forecasts if found.refused))
     if chosen is not None:
-        _listed(console, "why this one", answer.advice.reasons)
+        _listed(console, "why this one", answer.recommendation.reasons)
     if answer.points:
         _headed(console, f"what an epsilon buys: captured variance with {answer.plotted}")
         console.print(CurveChart(answer.curve, answer.facts.budget.epsilon))
-    _listed(console, "what would work instead" if chosen is None else "what would do better", answer.advice.instead)
+    _listed(console, "what would work instead" if chosen is None else "what would do better", answer.recommendation.instead)
     if chosen is None:
         # The first reason is the verdict, which has been said, unless every method has a reason of its own.
-        reasons = answer.advice.reasons
-        _listed(console, "why not", reasons if answer.advice.verdict == "refused" else reasons[1:])
+        reasons = answer.recommendation.reasons
+        _listed(console, "why not", reasons if answer.recommendation.verdict == "refused" else reasons[1:])
     _listed(console, "taken at its word", answer.assumed())
     _listed(console, "guessed", answer.guesses(), style="yellow")
     _listed(console, "not predicted", answer.unpredicted())
@@ -309,16 +309,16 @@ def _runs(console: "Console", answer: PlanAnswer) -> None:
         console.print(f"  {line}", soft_wrap=True)
 
 
-def _promises(outlooks: "Sequence[Forecast]") -> list[tuple[str, str]]:
+def _guarantees(forecasts: "Sequence[Forecast]") -> list[tuple[str, str]]:
     """One line per setting, in the order of the table."""
-    return list({str(found.setting): found.promise for found in outlooks}.items())
+    return list({str(found.setting): found.guarantee for found in forecasts}.items())
 
 
 def _short(found: "Interval") -> str:
     return f"{found.value:.2f} ({found.low:.2f}-{found.high:.2f})"
 
 
-def _table(outlooks: "Sequence[Forecast]", chosen: "Forecast | None", *, sites: int, roomy: bool) -> "Table":
+def _table(forecasts: "Sequence[Forecast]", chosen: "Forecast | None", *, sites: int, roomy: bool) -> "Table":
     from rich import box
     from rich.table import Table
 
@@ -330,7 +330,7 @@ def _table(outlooks: "Sequence[Forecast]", chosen: "Forecast | None", *, sites: 
     names = ["captured", "largest sine", *["rounds", "sends"] * (sites > 1), "memory"]
     for name in names:
         table.add_column(name, justify="right", no_wrap=True)
-    for found in outlooks:
+    for found in forecasts:
         sent = [str(found.rounds), in_bytes(found.traffic)] if sites > 1 else []
         style = "bold green" if chosen is not None and found.method == chosen.method else ""
         name = found.method if roomy else found.method.replace("independent/", "independent/\n")

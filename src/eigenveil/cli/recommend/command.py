@@ -98,7 +98,7 @@ def fit(
     _show(console, sites, fitted, notes)
     for note in choice.unread(files, reading):
         console.print(note, style="yellow", soft_wrap=True)
-    _show_promise(console, space, items_read=items_read)
+    _show_guarantee(console, space, items_read=items_read)
     console.print(f"\nitem space written to {target}", soft_wrap=True)
     console.print(f"use it with: eigenveil recommend top {target} --have ITEM", style="dim", soft_wrap=True)
 
@@ -226,7 +226,7 @@ def _space(fitted: "PrivateRecommender", *, items_read: bool) -> "ItemSpace":
     return replace(space, guarantee=replace(space.guarantee, caveats=(*space.guarantee.caveats, *more)))
 
 
-def _show_promise(console: "Console", space: "ItemSpace", *, items_read: bool) -> None:
+def _show_guarantee(console: "Console", space: "ItemSpace", *, items_read: bool) -> None:
     from eigenveil.cli._report import guarantee_panel, warning_panel
 
     console.print()

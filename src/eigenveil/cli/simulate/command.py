@@ -106,7 +106,7 @@ def simulate(
         --trust masked --survivors 0.8 --dead any:2
 
     Example: FedPower with four local steps at sites that are not alike,
-    one of them dead and a tenth of the mail lost:
+    one of them dead and a tenth of the messages lost:
 
       eigenveil simulate people.npy -k 5 --sites 20 --split skewed \\
         --no-privacy --method fedpower --local-steps 4 \\
@@ -158,7 +158,7 @@ def _run(job: _Job) -> None:
         wrote(job.target)
     compared = _comparison(job, parted, pca) if job.compare else None
     _show(output(), job, pca, model, compared)
-    _show_promise(output(), job, model)
+    _show_guarantee(output(), job, model)
 
 
 def _fitted(job: _Job) -> tuple[Parted, "Estimator"]:
@@ -191,7 +191,7 @@ def _estimator(job: _Job, parted: Parted, dead: Mapping[str, int]) -> "Estimator
     from eigenveil.runtimes import Faults
 
     faults = Faults(loss=job.loss, delay=job.delay, duplicate=job.duplicate, dies=dead)
-    # Without faults, mail need not pass through the clock.
+    # Without faults, messages need not pass through the clock.
     network = None if faults == Faults() else faults
     if isinstance(job.asked, FederatedParams):
         return FederatedPCA(**vars(job.asked), faults=network)
@@ -239,7 +239,7 @@ def _fail(error: QuorumLost | PeersLost, asked: FederatedParams | GossipParams, 
         fewest = getattr(asked, name)
         needed = f"every site must answer unless --{name} says otherwise"
         needed = needed if fewest is None else f"--{name} is {fewest:g}"
-        words = f"quorum lost in round {error.turn + 1} ({error.stage}): no answer from {missing}; {needed}"
+        words = f"quorum lost in round {error.round + 1} ({error.stage}): no answer from {missing}; {needed}"
     line = f"error: {words}; {charged}" if charged else f"error: {words}"
     output(stderr=True).print(Text(plain(line), style="red"), soft_wrap=True)
     raise typer.Exit(_QUORUM_LOST) from None
@@ -248,11 +248,11 @@ def _fail(error: QuorumLost | PeersLost, asked: FederatedParams | GossipParams, 
 def _model(job: _Job, parted: Parted, pca: "Estimator") -> "Model":
     """The model, with what rows from a file do not tell the estimator, and what a simulation must not keep to itself."""
     extra: dict[str, Any] = {"split": job.rule.words} | ({"one_based": True} if job.reading["one_based"] else {})
-    promise = pca.model_.guarantee
-    if promise.epsilon is not None:
-        promise = replace(promise, caveats=(*promise.caveats, _SIMULATED))
+    guarantee = pca.model_.guarantee
+    if guarantee.epsilon is not None:
+        guarantee = replace(guarantee, caveats=(*guarantee.caveats, _SIMULATED))
     settings = {**pca.model_.settings, **extra}
-    return replace(pca.model_, columns=parted.columns, settings=settings, guarantee=promise)
+    return replace(pca.model_, columns=parted.columns, settings=settings, guarantee=guarantee)
 
 
 @contextmanager
@@ -371,18 +371,18 @@ def _comparison(job: _Job, parted: Parted, pca: "Estimator") -> str:
     return f"{share:.4%} of the variance that the exact components of the whole table hold; largest sine {sine:.1e}"
 
 
-def _show_promise(console: "Console", job: _Job, model: "Model") -> None:
+def _show_guarantee(console: "Console", job: _Job, model: "Model") -> None:
     from rich.text import Text
 
     from eigenveil.cli._report import guarantee_panel
 
-    promise = model.guarantee
+    guarantee = model.guarantee
     console.print()
     if job.guarantee:
-        console.print(guarantee_panel(promise))
+        console.print(guarantee_panel(guarantee))
     else:
-        console.print(Text(promise.headline, style=f"bold {'green' if promise.private else 'red'}"))
-        if promise.epsilon is not None:
+        console.print(Text(guarantee.headline, style=f"bold {'green' if guarantee.private else 'red'}"))
+        if guarantee.epsilon is not None:
             console.print("--guarantee shows against whom, and on what it rests", style="dim")
     if job.target is not None:
         console.print(f"\nmodel written to {job.target}", soft_wrap=True)

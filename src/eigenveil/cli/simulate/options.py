@@ -133,7 +133,7 @@ def _between_peers(settings: Mapping[str, Any], given: Collection[str]) -> Gossi
     )
     require_param(
         not private or noise != "published",
-        "{noise=published} keeps no promise, so there is no {epsilon} to it: say {epsilon=None}",
+        "{noise=published} keeps no guarantee, so there is no {epsilon} to it: say {epsilon=None}",
     )
     require_param(
         "colluders" not in given or (private and noise == "pairwise"),

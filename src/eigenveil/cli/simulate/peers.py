@@ -53,7 +53,7 @@ def facts(pca: "GossipPCA", *, split: str, asked: str) -> Iterator[tuple[str, st
     left = "exact" if mixing.left == 0 else f"{mixing.left:.1e} of the differences between peers is left"
     yield "consensus", f"{mixing.consensus}: {steps}; {left}"
     if pca.noise == "published":
-        yield "noise", "as published in D-DP-PM, with nothing promised"
+        yield "noise", "as published in D-DP-PM, with nothing guaranteed"
     elif now.pairing is not None:
         few = "one colluder" if pca.colluders == 1 else f"{pca.colluders} colluders"
         yield "noise", f"pairwise, against {few}: {now.pairing.excess:.4g} times that of a curator{among}"
@@ -75,7 +75,7 @@ def lost_words(error: PeersLost, *, missing: str, ended: int) -> str:
 
     >>> from eigenveil.errors import ParameterError
     >>> why = ParameterError("Give {restarts} to keep some")
-    >>> lost_words(PeersLost(("b",), turn=0, why=why), missing="b", ended=0)
+    >>> lost_words(PeersLost(("b",), round_=0, why=why), missing="b", ended=0)
     'peers lost in round 1: no way to b; Give --restarts to keep some'
     """
     return f"peers lost in round {ended + 1}: no way to {missing}; {error.reason(in_options(SimulateParams))}"

@@ -191,7 +191,7 @@ def sign(
 ) -> None:
     """Sign the request of a site, peer or node, after comparing its pin.
 
-    For the coordinator. The request came by mail, where anybody could
+    For the coordinator. The request came by messages, where anybody could
     have changed it, so call the sender and let them read their pin:
 
       eigenveil keys sign north.request --authority study
@@ -225,7 +225,7 @@ def sign(
     say(f"\nsigned: {target}")
     show_facts(dates_of(certificate.begins, certificate.ends))
     say_next(
-        f"send {target} back to {asked.name}, who puts it beside the .key file; it is public, mail will do",
+        f"send {target} back to {asked.name}, who puts it beside the .key file; it is public, messages will do",
         "keep your copy: the study file needs the certificates of all",
     )
 
@@ -298,7 +298,7 @@ def _new_party(
         return
     say_next(
         kept,
-        f"send {folder / f'{stem}.request'} to the coordinator; it is public, mail will do",
+        f"send {folder / f'{stem}.request'} to the coordinator; it is public, messages will do",
         "read the pin above to the coordinator by telephone, and ask for the pin of the hub",
         f"put the {stem}.crt that comes back beside {key}",
     )

@@ -1,4 +1,4 @@
-"""`eigenveil ledger`: what a site has spent, line by line, and whether its book is still what it was."""
+"""`eigenveil ledger`: what a site has spent, line by line, and whether its ledger is still what it was."""
 
 import math
 from collections.abc import Sequence
@@ -28,8 +28,8 @@ _USUAL_DELTA: Final = 1e-6
 _EXPORT: Final = ".jsonl"
 _SHOWN_DIGITS: Final = 16
 
-BookPath: TypeAlias = Annotated[
-    Path, typer.Argument(metavar="BOOK", help="The book of this site, such as ledger.db.", show_default=False)
+LedgerPath: TypeAlias = Annotated[
+    Path, typer.Argument(metavar="BOOK", help="The ledger of this site, such as ledger.db.", show_default=False)
 ]
 
 
@@ -37,7 +37,7 @@ BookPath: TypeAlias = Annotated[
 def group() -> None:
     """What this site has revealed about its data, and what it cost.
 
-    A site keeps a book. Every charge is in it before anything leaves, in
+    A site keeps a ledger. Every charge is in it before anything leaves, in
     lines that are sealed with the hash of all lines before:
 
       eigenveil ledger show ledger.db
@@ -51,13 +51,13 @@ def group() -> None:
 @ledger.command()
 @errors_as_lines
 def show(
-    path: BookPath,
+    path: LedgerPath,
     dataset: Annotated[str | None, typer.Option(metavar="NAME", help="This dataset only.", show_default=False)] = None,
     delta: Annotated[
         float | None,
         typer.Option(help="At which delta to count; the one of the policy unless given.", show_default=False),
     ] = None,
-    lines: Annotated[bool, typer.Option("--lines", help="Every line of the book as well.")] = False,
+    lines: Annotated[bool, typer.Option("--lines", help="Every line of the ledger as well.")] = False,
 ) -> None:
     """Show what was spent and what is reserved, dataset by dataset.
 
@@ -70,7 +70,7 @@ def show(
     come to, what they have spent included. counted: what the budget for life
     has to bear, the reserve of open studies and what the others spent.
 
-    The book is not written to, and a site may be running meanwhile.
+    The ledger is not written to, and a site may be running meanwhile.
     """
     from eigenveil.network.ledger.durable import DurableLedger
 
@@ -96,7 +96,7 @@ def show(
 @ledger.command()
 @errors_as_lines
 def export(
-    path: BookPath,
+    path: LedgerPath,
     target: Annotated[
         Path, typer.Option("--output", "-o", metavar="FILE", help="Where the lines go, a .jsonl file.")
     ] = Path("ledger.jsonl"),
@@ -111,7 +111,7 @@ def export(
 
     One JSON object for each line, and the head last. There are public facts
     in it only: studies, charges and digests of what was sent, but no secret,
-    no mail and no fingerprint of the data. The book is not written to.
+    no messages and no fingerprint of the data. The ledger is not written to.
     """
     from eigenveil.data.archive import whole_file
     from eigenveil.network.ledger.durable import DurableLedger
@@ -135,14 +135,14 @@ def export(
 @errors_as_lines
 def verify(
     path: Annotated[
-        Path, typer.Argument(metavar="BOOK", help="A book, or the .jsonl file of an export.", show_default=False)
+        Path, typer.Argument(metavar="BOOK", help="A ledger, or the .jsonl file of an export.", show_default=False)
     ],
     head: Annotated[
         str | None,
-        typer.Option(metavar="HASH", help="A head that was noted earlier: it must be in the book.", show_default=False),
+        typer.Option(metavar="HASH", help="A head that was noted earlier: it must be in the ledger.", show_default=False),
     ] = None,
 ) -> None:
-    """Check every hash, every balance and every stored byte of a book.
+    """Check every hash, every balance and every stored byte of a ledger.
 
     Examples:
 
@@ -150,7 +150,7 @@ def verify(
       eigenveil ledger verify ledger.db --head 3f0c...
 
     It prints the head, the hash of the last line: note it down elsewhere. An
-    old copy of a book that was put back is right in itself, but has forgotten
+    old copy of a ledger that was put back is right in itself, but has forgotten
     the charges since. Only a head kept elsewhere finds that out, and whoever
     checks with --head will.
 
@@ -182,7 +182,7 @@ def verify(
 @ledger.command()
 @errors_as_lines
 def close(
-    path: BookPath,
+    path: LedgerPath,
     study: Annotated[
         str,
         typer.Argument(
@@ -198,7 +198,7 @@ def close(
       eigenveil ledger close ledger.db "heart study"
 
     What is reserved for it and not spent becomes free for other studies. What
-    is spent stays spent. Its private randomness and the mail that was kept to
+    is spent stays spent. Its private randomness and the messages that were kept to
     be repeated are wiped, so it can never be joined or charged again.
     """
     from eigenveil.network.ledger.durable import DurableLedger
@@ -259,14 +259,14 @@ def _show_dataset(
     else:
         console.print(f"  for life  epsilon {state.life.epsilon:g} at delta {state.life.delta:g} is allowed")
     if state.void:
-        console.print("  VOID: a study without privacy was joined, so there is no promise for life", style="bold red")
+        console.print("  VOID: a study without privacy was joined, so there is no guarantee for life", style="bold red")
     if not studies:
         console.print("  no study yet\n")
         return
     table = _table("study", "title", "trust", "state", "steps", "promised", "spent")
     for study in studies:
         account = study.account
-        digits, promised = account.study[:_SHOWN_DIGITS], _promise(study)
+        digits, promised = account.study[:_SHOWN_DIGITS], _guarantee(study)
         spent = _study_epsilon(study, study.spent)
         table.add_row(digits, account.title, account.trust, study.state, str(study.entries), promised, spent)
     console.print(table)
@@ -302,7 +302,7 @@ def _what(line: "Entry") -> str:
             return ""
 
 
-def _promise(study: "StudyReplay") -> str:
+def _guarantee(study: "StudyReplay") -> str:
     account = study.account
     return f"({account.epsilon:g}, {account.delta:g})" if account.private else "no privacy"
 

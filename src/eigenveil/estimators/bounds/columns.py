@@ -234,7 +234,7 @@ def _ranges(tails: tuple[Tails, ...], most: float, domain: Domain, *, sparse: bo
     above = [column.edge_above(most) for column in tails]
     low = edges[[0 if edge is None else edge for edge in below]]
     high = edges[[-1 if edge is None else edge for edge in above]]
-    # Noise can turn the two around where nearly everything is in one cell.
+    # Noise can round the two around where nearly everything is in one cell.
     low, high = np.minimum(low, high), np.maximum(low, high)
     smallest = edges[edges > 0][0]
     flat = (low >= -smallest) & (high <= smallest)

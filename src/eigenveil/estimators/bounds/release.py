@@ -1,4 +1,4 @@
-"""`SmallRelease`: a table, a budget and a promise, for what is asked of a table before it is fitted: bounds, a spectrum."""
+"""`SmallRelease`: a table, a budget and a guarantee, for what is asked of a table before it is fitted: bounds, a spectrum."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -118,7 +118,7 @@ class SmallRelease:
         return float(round(float(bounded_count(self.rows, neighbours=Neighbours.ZERO_OUT).value)))
 
     def guarantee(self, released: Sequence[str], rows: TableRows) -> Guarantee:
-        """What is promised of all that was released here, and what is known of the rows."""
+        """What is guaranteed of all that was released here, and what is known of the rows."""
         if self.budget is None:
             return Guarantee.none(NO_PRIVACY["releases"])
         assert self.reserve is not None

@@ -1,4 +1,4 @@
-"""What a federated fit promises, as facts; and what of them is the same whatever sites fit together."""
+"""What a federated fit guarantees, as facts; and what of them is the same whatever sites fit together."""
 
 import math
 
@@ -8,10 +8,10 @@ from eigenveil.privacy import Charge, Guarantee, GuaranteeFacts
 from eigenveil.privacy.facts import COMPONENTS, NO_PRIVACY, HubAndSites, MaskedSites, Person, unproven
 from eigenveil.tasks.fit.task import Fit, FitResult
 
-__all__ = ["charged", "federated_promise", "seen_by_hub"]
+__all__ = ["charged", "federated_guarantee", "seen_by_hub"]
 
 
-def federated_promise(parties: Parties, found: FitResult) -> Guarantee:
+def federated_guarantee(parties: Parties, found: FitResult) -> Guarantee:
     """The guarantee of a finished fit, from what its ledgers say."""
     request, study = parties.request, parties.study
     assert isinstance(study, Fit)

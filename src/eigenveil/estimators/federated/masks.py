@@ -19,7 +19,7 @@ from eigenveil.tasks.fit.task import WholeFit
 
 __all__ = ["MASKED_METHODS", "DeclaredBounds", "masked_room", "masked_terms"]
 
-# Those whose every turn is a sum.
+# Those whose every round is a sum.
 MASKED_METHODS: Final = ("krylov", "power", "covariance", "dr-svd")
 
 
@@ -54,8 +54,8 @@ def masked_terms(
         survivors=survivors,
         colluders=colluders,
         graph=plan.graph,
-        turns=plan.turns,
-        most_turns=plan.most_turns,
+        rounds=plan.rounds,
+        most_rounds=plan.most_rounds,
         lattice=plan.lattice,
         multiplier=plan.multiplier,
         several=several,

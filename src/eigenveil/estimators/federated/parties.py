@@ -33,7 +33,7 @@ from eigenveil.privacy import (
 )
 from eigenveil.privacy.facts import NO_PRIVACY
 from eigenveil.privacy.noise.steps import ROUNDING_COST
-from eigenveil.protocols import Hub, Member, Node, Sampling, Terms, Turn
+from eigenveil.protocols import Hub, Member, Node, Sampling, Terms, HubRound
 from eigenveil.protocols.masked import Identity, MaskedMember, MaskedTerms, Masking
 from eigenveil.protocols.star.layout import star, tree
 from eigenveil.tasks import Question
@@ -124,8 +124,8 @@ class Parties:
     @property
     def most_questions(self) -> int:
         """How many different questions a site is asked at most. Without privacy a fit begins again when sites are gone."""
-        turns = self.study.extent().turns
-        return turns if self.request.private else turns * (1 + len(self.names))
+        rounds = self.study.extent().rounds
+        return rounds if self.request.private else rounds * (1 + len(self.names))
 
     def node(self, name: str) -> Node:
         """The inner node of this name."""
@@ -141,7 +141,7 @@ class Parties:
         self,
         *,
         masking: Masking | None,
-        watch: Callable[[Turn], None] | None,
+        watch: Callable[[HubRound], None] | None,
         through: Callable[[Mechanism], Mechanism] = lambda mechanism: mechanism,
         asking: Callable[[Question], Question] | None = None,
     ) -> Hub[Any]:
@@ -307,7 +307,7 @@ class Parties:
         return Gaussian(multiplier, self.ledgers[name], self._noise_for(name), carried)
 
     def _published(self, name: str, budget: Budget, *, sites: bool) -> Mechanism:
-        """Noise as FedPower prints it (Alg. 2), for sums instead of averages. Nothing is promised, and nothing accounted for."""
+        """Noise as FedPower prints it (Alg. 2), for sums instead of averages. Nothing is guaranteed, and nothing accounted for."""
         sizes = self.request.sizes
         assert sizes is not None
         least, most = min(sizes.values()), max(sizes.values())

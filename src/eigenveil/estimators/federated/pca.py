@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from eigenveil.data.rows import in_silence
 from eigenveil.errors import ProtocolError, require
 from eigenveil.estimators.federated.asking import budgets_of, request_of
-from eigenveil.estimators.federated.guarantee import federated_promise
+from eigenveil.estimators.federated.guarantee import federated_guarantee
 from eigenveil.estimators.federated.masks import masked_room
 from eigenveil.estimators.federated.parties import sites_settings
 from eigenveil.estimators.federated.request import FederatedSpec
@@ -101,7 +101,7 @@ class FederatedPCA(FederatedParams, FittedPCA):
         For fedpower: power steps at a site in each round. 4, or one number for each round (the last one is repeated),
         or a decay from a number (FedPower (3.15)). With epsilon each is charged, and sites must add the noise.
     align : "procrustes", "sign" or "none", default 'procrustes'
-        For fedpower: how sites turn their products towards the last basis: procrustes, sign or none.
+        For fedpower: how sites round their products towards the last basis: procrustes, sign or none.
     participation : "full", ("with-replacement", K) or ("without-replacement", K), default 'full'
         For power and fedpower: everybody in each round (full), or K sites drawn by size (with-replacement) or evenly
         (without-replacement).
@@ -112,7 +112,7 @@ class FederatedPCA(FederatedParams, FittedPCA):
     retries : int, default 4
         How often to ask again before going on without an answer.
     calibration : "exact" or "paper", default 'exact'
-        exact: noise by exact accounting. paper: as FedPower prints it, with nothing promised, for comparison.
+        exact: noise by exact accounting. paper: as FedPower prints it, with nothing guaranteed, for comparison.
     faults : Faults or None, default None
         What a simulated network does to messages. None carries everything.
 
@@ -125,7 +125,7 @@ class FederatedPCA(FederatedParams, FittedPCA):
     transcript_ : tuple of Round
         Each round: who answered, bytes up and down, how far the answer moved, FedPower's residual, charges.
     plan_, sites_, ledgers_, refused_
-        What was decided and why; the sites that count; what each place was charged; mail that was refused.
+        What was decided and why; the sites that count; what each place was charged; messages that were refused.
     unfinished_ : Unfinished
         After a fit that did not end, and until one does: its `transcript`, `ledgers` and `refused`. What was charged stays
         charged. The attributes of a fit before it are still that one's.
@@ -196,7 +196,7 @@ class FederatedPCA(FederatedParams, FittedPCA):
     def resume(self, sites: Mapping[str, Any] | None = None) -> "FederatedPCA":
         """Go on after a lost quorum. `sites` gives rows of sites that have been put right; nobody pays twice for an answer.
 
-        Under masks a turn goes on where it stopped. If it came to nothing after parts were charged, because a site lied, a fit
+        Under masks a round goes on where it stopped. If it came to nothing after parts were charged, because a site lied, a fit
         without a budget asks anew, and one with a budget is over: the rest would not pay for it.
         """
         federation: FederatedSimulation | None = getattr(self, "_federation", None)
@@ -253,7 +253,7 @@ class FederatedPCA(FederatedParams, FittedPCA):
             people=found.people,
             center=found.center,
             noise_floor=federation.noise_floor(found),
-            guarantee=federated_promise(federation.parties, found),
+            guarantee=federated_guarantee(federation.parties, found),
             scale=study.bounds.scale,
             settings=sites_settings(
                 federation.parties,

@@ -16,7 +16,7 @@ from eigenveil.privacy import (
     Charge,
     Ledger,
 )
-from eigenveil.protocols import Hub, Member, Party, Turn
+from eigenveil.protocols import Hub, Member, Party, HubRound
 from eigenveil.protocols.masked import Identity, MaskedMember, MaskedTerms
 from eigenveil.runtimes import Faults, InProcess, Refusal
 from eigenveil.tasks.fit.task import Fit, FitResult, WholeFit
@@ -161,26 +161,26 @@ class FederatedSimulation:
                     raise at_place(name, member.error) from None
                 raise type(member.error)(f"{name}: {member.error}") from None
 
-    def _note(self, turn: Turn) -> None:
+    def _note(self, round_: HubRound) -> None:
         assert self._runtime is not None
-        traffic = self._runtime.traffic[turn.number]
-        if turn.stage == "components":
+        traffic = self._runtime.traffic[round_.number]
+        if round_.stage == "components":
             self._weights = self.hub.weights
         done = round_of(
-            turn,
+            round_,
             method=self.request.plan.method,
             down=traffic.down,
             up=traffic.up,
-            charges=self._new_charges(turn),
+            charges=self._new_charges(round_),
         )
         self.rounds.append(done)
         if self.watch is not None:
             self.watch(done)
 
-    def _new_charges(self, turn: Turn) -> tuple[Charge, ...]:
-        """The lines that this turn added to the hub's ledger and to that of one site that answered."""
+    def _new_charges(self, round_: HubRound) -> tuple[Charge, ...]:
+        """The lines that this round added to the hub's ledger and to that of one site that answered."""
         found: list[Charge] = []
-        for name in (self.parties.layout.hub, *turn.answered[:1]):
+        for name in (self.parties.layout.hub, *round_.answered[:1]):
             if name in self.ledgers:
                 lines = self.ledgers[name].charges
                 found += lines[self._lines.get(name, 0) :]

@@ -1,4 +1,4 @@
-"""What a fit between peers promises, as facts."""
+"""What a fit between peers guarantees, as facts."""
 
 import math
 
@@ -7,7 +7,7 @@ from eigenveil.privacy import Guarantee, GuaranteeFacts
 from eigenveil.privacy.facts import COMPONENTS, NO_PRIVACY, PeersAlone, Person, unproven
 from eigenveil.tasks.fit.task import FitResult
 
-__all__ = ["gossip_promise"]
+__all__ = ["gossip_guarantee"]
 
 _UNPROVEN = (
     "its leakage is computed for the data at hand and one neighbour of it, not for all",
@@ -16,8 +16,8 @@ _UNPROVEN = (
 )
 
 
-def gossip_promise(parties: PeerParties, found: FitResult, *, counted: tuple[str, ...], since: int = 0) -> Guarantee:
-    """The guarantee of a finished fit, from what its ledgers say. It is of the peers `counted`, from turn `since` on."""
+def gossip_guarantee(parties: PeerParties, found: FitResult, *, counted: tuple[str, ...], since: int = 0) -> Guarantee:
+    """The guarantee of a finished fit, from what its ledgers say. It is of the peers `counted`, from round `since` on."""
     request = parties.request
     if request.published:
         return Guarantee.none(unproven("D-DP-PM Alg. 1", (), _UNPROVEN))

@@ -19,7 +19,7 @@ from eigenveil.estimators.settings import settings_of
 from eigenveil.linalg import Array, orthonormal
 from eigenveil.plan import SegmentsPlan, SitesPlan, iterates
 from eigenveil.privacy import Exact, Gaussian, Ledger, Noise, PairedPart
-from eigenveil.protocols.gossip import GossipTerms, Outgoing, Paired, PairKeys, Peer, PeerNoise, PeerTurn, Plain
+from eigenveil.protocols.gossip import GossipTerms, Outgoing, Paired, PairKeys, Peer, PeerNoise, PeerRound, Plain
 from eigenveil.protocols.keys import Identity, digest
 from eigenveil.tasks.fit.split import Split, split_budget
 from eigenveil.tasks.fit.task import Fit, FitResult
@@ -68,7 +68,7 @@ class PeerParties:
         multiplier = self._total_noise(len(counted), None if pairing is None else pairing.excess)
         found = replace(found, scale=found.scale * multiplier / self._planned_noise)
         if isinstance(plan, SegmentsPlan):
-            return noise_floor(found, "power", width=1, last=min(plan.shares[plan.turns - 1 :: plan.turns]))
+            return noise_floor(found, "power", width=1, last=min(plan.shares[plan.rounds - 1 :: plan.rounds]))
         return noise_floor(found, plan.method, width=plan.width, last=plan.shares[-1])
 
     @property
@@ -120,7 +120,7 @@ class PeerParties:
 
     @property
     def _reserve(self) -> float:
-        """Which part of mu^2 a fit may spend when no turn is begun again: the rest pays for the dearest turn so many times."""
+        """Which part of mu^2 a fit may spend when no round is begun again: the rest pays for the dearest round so many times."""
         if self.request.restarts == 0:
             return 1.0
         split = self._split
@@ -168,7 +168,7 @@ class PeerParties:
         name: str,
         rows: Rows,
         *,
-        watch: Callable[[Peer, PeerTurn], None] | None,
+        watch: Callable[[Peer, PeerRound], None] | None,
         identity: Identity | None = None,
         secret: bytes | None = None,
     ) -> Peer:
@@ -180,7 +180,7 @@ class PeerParties:
     def _outgoing(self, name: str, identity: Identity | None, secret: bytes) -> Outgoing:
         request = self.request
         if request.budget is None:
-            return Plain(Exact(because="nothing is promised"))
+            return Plain(Exact(because="nothing is guaranteed"))
         ledger = self.ledgers[name] = Ledger(epsilon=request.budget.epsilon, delta=request.budget.delta)
         own = self._noise(name, "own")
         if request.noise != "pairwise":

@@ -15,7 +15,7 @@ from eigenveil.estimators.checks import budget_of, center_of, rank_of, seed_of
 from eigenveil.estimators.federated.rules import require_enough, require_few_rounds
 from eigenveil.estimators.fitted import FittedPCA
 from eigenveil.estimators.gossip.graph import read_graph
-from eigenveil.estimators.gossip.guarantee import gossip_promise
+from eigenveil.estimators.gossip.guarantee import gossip_guarantee
 from eigenveil.estimators.gossip.parties import peers_settings
 from eigenveil.estimators.gossip.request import GossipSpec
 from eigenveil.estimators.gossip.rules import NoiseKind, noise_of, peers_plan, quorum_of, require_people
@@ -94,7 +94,7 @@ class GossipPCA(GossipParams, FittedPCA):
         What is added where there is a budget. pairwise: noise that cancels between pairs of peers, for little more
         than that of a curator in the sum, against colluders of them. independent: all the noise at every peer,
         against all others, for sqrt(M) times as much. published: D-DP-PM's own, with epsilon=None, because nothing is
-        promised. None is none, for epsilon=None.
+        guaranteed. None is none, for epsilon=None.
     noise_graph : as graph, or None, default None: those that talk
         For noise='pairwise': which pairs share noise, said as for graph. It must hold together without any colluders
         peers.
@@ -216,7 +216,7 @@ class GossipPCA(GossipParams, FittedPCA):
         """Scores of everybody, with noise, for all to see: an explicit choice with a budget of its own.
 
         Each person's scores, k numbers of a row cut to length row_bound, get noise against whoever sees them: local privacy of a
-        score, which costs far more accuracy than the components did. What was promised before is no longer all there is: the
+        score, which costs far more accuracy than the components did. What was guaranteed before is no longer all there is: the
         guarantee of both together is returned, and becomes `guarantee_`. A second call is a second charge. Only the estimator
         that was fitted can publish: its copies hold no scores.
         """
@@ -263,7 +263,7 @@ class GossipPCA(GossipParams, FittedPCA):
             people=found.people,
             center=found.center,
             noise_floor=gossip.noise_floor(found),
-            guarantee=gossip_promise(gossip.parties, found, counted=self.peers_, since=gossip.since),
+            guarantee=gossip_guarantee(gossip.parties, found, counted=self.peers_, since=gossip.since),
             scale=request.bounds.scale,
             settings=peers_settings(
                 gossip.parties,

@@ -20,10 +20,10 @@ __all__ = ["GossipSpec", "directions_of"]
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class GossipSpec:
-    """What is to be fitted. `budget` is None where nothing is promised, and `noise` what is added to what leaves a peer.
+    """What is to be fitted. `budget` is None where nothing is guaranteed, and `noise` what is added to what leaves a peer.
 
     `sizes` are the rows of each peer where those are public, `people` their sum where that is public. `restarts` is how many
-    turns the budget has room to begin again.
+    rounds the budget has room to begin again.
     """
 
     rank: int
@@ -50,7 +50,7 @@ class GossipSpec:
 
     @property
     def private(self) -> bool:
-        """Whether anything is promised."""
+        """Whether anything is guaranteed."""
         return self.budget is not None
 
     @property
@@ -84,7 +84,7 @@ def directions_of(request: GossipSpec, begin: Array | None, hidden: Noise) -> Ca
         return partial(
             PublishedSegments.in_ball,
             rank=request.rank,
-            turns=plan.turns,
+            rounds=plan.rounds,
             alpha=plan.alpha,
             sigma_q=plan.deviation,
             sigma_p=plan.schedule,
@@ -94,7 +94,7 @@ def directions_of(request: GossipSpec, begin: Array | None, hidden: Noise) -> Ca
         Segments,
         neighbours=request.neighbours,
         rank=request.rank,
-        turns=plan.turns,
+        rounds=plan.rounds,
         shares=plan.shares,
         noise=hidden,
         deviation=plan.deviation,

@@ -34,7 +34,7 @@ def noise_of(asked: GossipParams, budget: Budget | None) -> NoiseKind:
         return "published"
     if budget is None:
         require_param(
-            asked.restarts == 0, "{restarts} is for a budget; without one turns are begun again as often as needed"
+            asked.restarts == 0, "{restarts} is for a budget; without one rounds are begun again as often as needed"
         )
         require_param(asked.noise_graph is None, "{noise_graph} is for {noise=pairwise} and a budget")
         return "none"
@@ -119,7 +119,7 @@ def peers_plan(
         rounds = _PUBLISHED_ROUNDS if asked.noise == "published" and rounds is None else rounds
         plan = plan_segments(dim=dim, rank=rank, people=max(2, int(guess)), budget=budget, rounds=rounds)
         if asked.noise == "published":
-            return replace(plan, reason=f"{plan.turns} iterations for each component, as published, scaled by guesses")
+            return replace(plan, reason=f"{plan.rounds} iterations for each component, as published, scaled by guesses")
         return plan if tolerance is None else replace(plan, tolerance=tolerance)
     return plan_sites(
         dim=dim,

@@ -58,7 +58,7 @@ class ReadyScores:
         """The scores of these rows on the directions that were found, or why there are none to be published."""
         why_not = ""
         if request.budget is None:
-            why_not = "the fit promised nothing, so there is no guarantee to add to"
+            why_not = "the fit guaranteed nothing, so there is no guarantee to add to"
         elif not request.neighbours.count_is_public:
             why_not = (
                 "a score for each person says how many there are, which {neighbours=add-remove} protects: fit with "
@@ -85,7 +85,7 @@ class ReadyScores:
             yield
 
     def publish(self, budget: Budget, fitted: Guarantee) -> PublishedScores:
-        """Each peer's scores through a mechanism of its own, for all of `budget`, and what is promised after that."""
+        """Each peer's scores through a mechanism of its own, for all of `budget`, and what is guaranteed after that."""
         require_param(not self.why_not, self.why_not)
         assert fitted.epsilon is not None and fitted.delta is not None
         self._times += 1

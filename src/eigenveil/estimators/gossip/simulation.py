@@ -14,7 +14,7 @@ from eigenveil.estimators.rounds import Round, Watch
 from eigenveil.estimators.sites import Columns
 from eigenveil.linalg import sines
 from eigenveil.privacy import Charge, Ledger
-from eigenveil.protocols.gossip import GossipTerms, Peer, PeerTurn
+from eigenveil.protocols.gossip import GossipTerms, Peer, PeerRound
 from eigenveil.protocols.keys import Identity
 from eigenveil.runtimes import Faults, Meeting, Refusal
 from eigenveil.tasks.fit.task import Fit, FitResult
@@ -94,7 +94,7 @@ class GossipSimulation:
         return found
 
     def _take(self, done: list[Peer]) -> None:
-        """Keep the answer that most peers hold: where a link fails in the last turn, one of two groups may begin it again."""
+        """Keep the answer that most peers hold: where a link fails in the last round, one of two groups may begin it again."""
         groups: dict[tuple[str, ...], list[Peer]] = {}
         for peer in done:
             groups.setdefault(peer.counted, []).append(peer)
@@ -109,7 +109,7 @@ class GossipSimulation:
 
     @property
     def since(self) -> int:
-        """From which turn on those were counted whose answer it is."""
+        """From which round on those were counted whose answer it is."""
         counted = set(self.done[0].counted)
         return next((done.number for done in self.rounds if set(done.answered) <= counted), 0)
 
@@ -123,27 +123,27 @@ class GossipSimulation:
         """Gram eigenvalues below this cannot be told from noise."""
         return self.parties.noise_floor(found, counted=self.done[0].counted)
 
-    def _note(self, peer: Peer, turn: PeerTurn) -> None:
-        """Write down a turn, as the first peer that got to its end saw it."""
+    def _note(self, peer: Peer, round_: PeerRound) -> None:
+        """Write down a round, as the first peer that got to its end saw it."""
         charges = self._new_charges(peer.name)
-        if self._speaker is None or self._speaker not in turn.counted:
+        if self._speaker is None or self._speaker not in round_.counted:
             self._speaker = peer.name
         if peer.name != self._speaker:
             return
-        missing = tuple(name for name in self._counted if name not in turn.counted)
-        self._counted = turn.counted
-        stage = turn.stage if turn.stage != "components" else f"{self.request.method} {turn.step + 1}"
+        missing = tuple(name for name in self._counted if name not in round_.counted)
+        self._counted = round_.counted
+        stage = round_.stage if round_.stage != "components" else f"{self.request.method} {round_.step + 1}"
         done = Round(
             number=len(self.rounds),
             stage=stage,
-            answered=turn.counted,
+            answered=round_.counted,
             missing=missing,
             bytes_down=0,
             bytes_up=self._new_bytes(),
-            movement=turn.movement,
+            movement=round_.movement,
             residual=None,
             charges=charges,
-            restarted=turn.restarted,
+            restarted=round_.restarted,
         )
         self.rounds.append(done)
         if self.watch is not None:
@@ -156,7 +156,7 @@ class GossipSimulation:
         return total - before
 
     def _add_bytes(self) -> None:
-        """What was sent after the first peer had ended its last turn belongs to that turn."""
+        """What was sent after the first peer had ended its last round belongs to that round."""
         self.rounds[-1] = replace(self.rounds[-1], bytes_up=self.rounds[-1].bytes_up + self._new_bytes())
 
     def _new_charges(self, name: str) -> tuple[Charge, ...]:

@@ -33,14 +33,14 @@ def warnings_of(pca: Any, gossip: GossipSimulation, found: FitResult) -> Iterato
         yield text + (_KEPT if kept else ""), UserWarning
     if gossip.apart:
         text = (
-            f"{', '.join(gossip.apart[:5])} ended with another answer, of other peers: mail was lost in the last round, and they "
+            f"{', '.join(gossip.apart[:5])} ended with another answer, of other peers: messages were lost in the last round, and they "
             "did not hear that the others began it again"
         )
         yield text, UserWarning
     ended = [name for name in counted if name in gossip.stopped]
     if ended:
         yield (
-            f"{', '.join(ended[:5])} were counted and ended without an answer: mail was lost in the last round",
+            f"{', '.join(ended[:5])} were counted and ended without an answer: messages were lost in the last round",
             UserWarning,
         )
     if request.published:
@@ -52,7 +52,7 @@ def warnings_of(pca: Any, gossip: GossipSimulation, found: FitResult) -> Iterato
             )
             yield text, UserWarning
         if pca.epsilon is not None:
-            yield f"epsilon={pca.epsilon!r} has no meaning with noise='published', which keeps no promise", UserWarning
+            yield f"epsilon={pca.epsilon!r} has no meaning with noise='published', which keeps no guarantee", UserWarning
     if found.tied:
         text = (
             f"the variances of components {request.rank} and {request.rank + 1} are equal for all that can be told, so the "

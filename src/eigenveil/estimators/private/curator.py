@@ -60,7 +60,7 @@ class PrivateSpec:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class PrivateFit:
-    """What a fit released: directions, spectrum, center, the number of people it divided by, the plan and the promise."""
+    """What a fit released: directions, spectrum, center, the number of people it divided by, the plan and the guarantee."""
 
     subspace: Subspace
     trace: float
@@ -161,7 +161,7 @@ class Curator:
     def _shares(self, choice: Choice) -> tuple[float, ...]:
         if self.budget is None or self.request.calibration != "paper":
             return choice.shares
-        # The paper's noise is the same in every turn.
+        # The paper's noise is the same in every round.
         return (1.0 / len(choice.shares),) * len(choice.shares)
 
     def _published(self, choice: Choice) -> float | None:
@@ -170,8 +170,8 @@ class Curator:
             return None
         if choice.mechanism == "covariance":
             return fpca_scale(self.budget, dim=self.request.bounds.dim) / gram_sensitivity(1.0, self.request.neighbours)
-        turns = len(choice.shares)
-        return ppm_multiplier(self.budget, iterations=turns) / math.sqrt(turns)
+        rounds = len(choice.shares)
+        return ppm_multiplier(self.budget, iterations=rounds) / math.sqrt(rounds)
 
     def _at_most(self, choice: Choice) -> float:
         """The share of the budget that the components spend, where a published calibration adds more noise than it asks for."""

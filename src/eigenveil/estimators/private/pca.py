@@ -73,7 +73,7 @@ class PrivatePCA(SharedLedger, PrivateParams, FittedPCA):
     components_, mean_, explained_variance_, explained_variance_ratio_, singular_values_, n_components_, n_features_in_
         As in scikit-learn's PCA, from released numbers only.
     subspace_, guarantee_, ledger_, plan_, model_
-        The components as a `Subspace`, the promise, what was charged, why this mechanism, and what `save` writes.
+        The components as a `Subspace`, the guarantee, what was charged, why this mechanism, and what `save` writes.
     noise_floor_ : float
         Explained variances below this cannot be told from noise.
 

@@ -1,4 +1,4 @@
-"""`Merged`: what a stream has taken over from others: their sketch, the noise in it, and what was promised to their people."""
+"""`Merged`: what a stream has taken over from others: their sketch, the noise in it, and what was guaranteed to their people."""
 
 import math
 from dataclasses import dataclass, replace
@@ -19,7 +19,7 @@ class Merged:
 
     It is of `rows` rows.
     `fade` is what has been forgotten of it since, `shown` what had been when something was last released. `streams` names
-    all that are in it, and the largest `epsilon` and `delta` among them, and whether any was `seeded`, go into the promise.
+    all that are in it, and the largest `epsilon` and `delta` among them, and whether any was `seeded`, go into the guarantee.
     """
 
     sketch: Sketch

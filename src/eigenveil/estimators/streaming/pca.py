@@ -281,7 +281,7 @@ class StreamingPCA(StreamingParams, TransformerMixin, BaseEstimator):
 
     @property
     def model_(self) -> Model:
-        """The components, what is needed to apply them, and the promise."""
+        """The components, what is needed to apply them, and the guarantee."""
         view = self._view()
         stream = self._begun("")
         space = self._shown(view)
@@ -348,7 +348,7 @@ class StreamingPCA(StreamingParams, TransformerMixin, BaseEstimator):
 
     @property
     def guarantee_(self) -> Guarantee:
-        """What is promised."""
+        """What is guaranteed."""
         return self._begun("").guarantee()
 
     @property

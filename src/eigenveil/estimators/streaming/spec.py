@@ -1,4 +1,4 @@
-"""What a stream was asked for: the parameters of `StreamingPCA`, checked, and what is promised under them, in words."""
+"""What a stream was asked for: the parameters of `StreamingPCA`, checked, and what is guaranteed under them, in words."""
 
 from dataclasses import dataclass
 from typing import Final, Literal, final
@@ -13,7 +13,7 @@ from eigenveil.privacy.facts import COMPONENTS, NO_PRIVACY, OneDevice, Person, S
 from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tracking import EnergyBounds
 
-__all__ = ["StreamSpec", "stream_promise", "require_sense", "terms_of"]
+__all__ = ["StreamSpec", "stream_guarantee", "require_sense", "terms_of"]
 
 _ANEW: Final[dict[str, Literal["", "at every synchronisation", "after every block"]]] = {
     "sketch": "",
@@ -94,13 +94,13 @@ def terms_of(asked: StreamingParams, dim: int, *, sparse: bool, plan: StreamPlan
     )
 
 
-def stream_promise(terms: StreamSpec, charges: tuple[Charge, ...], merged: Merged | None) -> Guarantee:
-    """What is promised of all that a stream on these terms has released, and of what it took over from others."""
+def stream_guarantee(terms: StreamSpec, charges: tuple[Charge, ...], merged: Merged | None) -> Guarantee:
+    """What is guaranteed of all that a stream on these terms has released, and of what it took over from others."""
     if terms.budget is None:
         return Guarantee.none(NO_PRIVACY["stream"])
     epsilon, delta = terms.budget.epsilon, terms.budget.delta
     if merged is not None:
-        # Whoever is in another stream is promised what that one promised.
+        # Whoever is in another stream is guaranteed what that one guaranteed.
         epsilon, delta = max(epsilon, merged.epsilon), max(delta, merged.delta)
     plan = terms.plan
     return GuaranteeFacts(

@@ -20,7 +20,7 @@ from eigenveil.errors import EigenveilError, require, require_param
 from eigenveil.estimators.streaming.late_columns import placed, still_unseen
 from eigenveil.estimators.streaming.merged import Merged
 from eigenveil.estimators.streaming.open_block import OpenBlock
-from eigenveil.estimators.streaming.spec import StreamSpec, stream_promise
+from eigenveil.estimators.streaming.spec import StreamSpec, stream_guarantee
 from eigenveil.linalg import Array
 from eigenveil.model import Model
 from eigenveil.plan import STREAM_MEAN_SHARES
@@ -280,11 +280,11 @@ class Stream:
             f"streams of {mine.bounds.dim} and {theirs.bounds.dim} columns cannot be merged",
         )
         require(mine.center == theirs.center, "one of the streams is centered and the other is not")
-        # One promise is made to everybody in the result, so it must be the one that both streams kept.
+        # One guarantee is made to everybody in the result, so it must be the one that both streams kept.
         for name in ("neighbours", "person_blocks") if self.private else ():
             require_param(
                 getattr(mine, name) == getattr(theirs, name),
-                f"private streams that promise different things cannot be merged: {{{name}}} differ",
+                f"private streams that guarantee different things cannot be merged: {{{name}}} differ",
             )
         require(
             not other.private or other._shown is not None or other.covered == other.rows,
@@ -292,8 +292,8 @@ class Stream:
         )
 
     def guarantee(self) -> Guarantee:
-        """What is promised of all that was released so far."""
-        return stream_promise(self.terms, self.charges, self.merged)
+        """What is guaranteed of all that was released so far."""
+        return stream_guarantee(self.terms, self.charges, self.merged)
 
     def _cover(self, *, released: bool = False) -> None:
         """All rows up to here are in what was released: after a release, and after every block that is one on its own."""

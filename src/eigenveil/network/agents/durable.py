@@ -1,6 +1,6 @@
 """`DurableParty`: opens the messages of one party, and puts its answers on disk before they leave. No sockets, no clocks.
 
-Whoever carries the mail hands in bytes with the name of the one they came from, who has been recognised, and sends what is handed
+Whoever carries the messages hands in bytes with the name of the one they came from, who has been recognised, and sends what is handed
 out. What is handed out may leave: whatever must be written down first has been.
 """
 
@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import Literal, final
 
 from eigenveil.errors import PeerError, ProtocolError
-from eigenveil.protocols import Envelope, Party
+from eigenveil.protocols import Message, Party
 from eigenveil.protocols.wire import decode
 
-__all__ = ["DurableParty", "Event", "Letter", "Tell", "opened"]
+__all__ = ["DurableParty", "Event", "Outgoing", "OnEvent", "opened"]
 
 # To whom, and the bytes.
-Letter = tuple[str, bytes]
+Outgoing = tuple[str, bytes]
 
 
 @final
@@ -29,7 +29,7 @@ class Event:
     words: str = ""
 
 
-Tell = Callable[[Event], None]
+OnEvent = Callable[[Event], None]
 
 
 class DurableParty(ABC):
@@ -43,30 +43,30 @@ class DurableParty(ABC):
         """Whether there is a result, or there will be none."""
 
     @abstractmethod
-    def begin(self) -> list[Letter]:
+    def begin(self) -> list[Outgoing]:
         """What leaves first, when all who are waited for are there."""
 
     @abstractmethod
-    def take(self, sender: str, data: bytes) -> list[Letter]:
-        """Open mail. What is refused changes nothing and leaves nothing but a line in `refused`."""
+    def take(self, sender: str, data: bytes) -> list[Outgoing]:
+        """Open messages. What is refused changes nothing and leaves nothing but a line in `refused`."""
 
     @abstractmethod
-    def wait_over(self) -> list[Letter]:
+    def wait_over(self) -> list[Outgoing]:
         """The party has waited as long as it says."""
 
     @abstractmethod
-    def rejoined(self, other: str) -> list[Letter]:
+    def rejoined(self, other: str) -> list[Outgoing]:
         """Somebody can be reached again."""
 
 
-def opened(data: bytes, *, sender: str, me: str, limit: int) -> Envelope:
-    """The mail in `data`, or a `PeerError` that blames who sent it, for mail that is none or speaks for somebody else."""
+def opened(data: bytes, *, sender: str, me: str, limit: int) -> Message:
+    """The messages in `data`, or a `PeerError` that blames who sent it, for malformed message or speaks for somebody else."""
     try:
-        mail = decode(data, limit=limit)
+        message = decode(data, limit=limit)
     except ProtocolError as error:
         raise PeerError(sender, str(error)) from error
-    if mail.sender != sender:
-        raise PeerError(sender, "sent mail in the name of somebody else")
-    if mail.receiver != me:
-        raise PeerError(sender, "sent mail that is for somebody else")
-    return mail
+    if message.sender != sender:
+        raise PeerError(sender, "sent messages in the name of somebody else")
+    if message.receiver != me:
+        raise PeerError(sender, "sent messages that are for somebody else")
+    return message

@@ -7,7 +7,7 @@ from typing import Any, final
 
 from eigenveil.errors import require
 from eigenveil.model import Model
-from eigenveil.network.agents.durable import Event, Tell
+from eigenveil.network.agents.durable import Event, OnEvent
 from eigenveil.network.agents.hub_desk import DurableHub
 from eigenveil.network.agents.hub_log import HubLog
 from eigenveil.network.agents.runner import Runner
@@ -29,17 +29,17 @@ class HubAgent:
     """
 
     def __init__(
-        self, study: StudyFile, *, keys: Keys, transcript: HubLog, tell: Tell = lambda happening: None
+        self, study: StudyFile, *, keys: Keys, transcript: HubLog, on_event: OnEvent = lambda event: None
     ) -> None:
         require(study.carrier != "gossip", f"{study.name!r} is a study between peers, and has no hub")
         self.study, self.place = study, place_of(study, keys, role="hub")
         self.parties = parties_of(study)
-        self._keys, self._transcript, self._tell = keys, transcript, tell
+        self._keys, self._transcript, self._on_event = keys, transcript, on_event
         self._thanks: set[str] = set()
         self._ready: set[str] = set()
         # The connections, while there are any.
         self.board: Transport | None = None
-        self.desk = DurableHub(self.parties, transcript, limit=study.params.largest, tell=tell)
+        self.durable = DurableHub(self.parties, transcript, limit=study.params.largest, on_event=on_event)
 
     @classmethod
     def transcript_for(cls, path: Any, study: StudyFile) -> HubLog:
@@ -64,13 +64,13 @@ class HubAgent:
             greeting=self.study.greeting,
             limit=self.study.params.largest,
         )
-        runner = Runner(self.desk, board, tell=self._tell, notes=self._noted, there=self._there)
+        runner = Runner(self.durable, board, on_event=self._on_event, notes=self._noted, there=self._there)
         try:
             seen = [self.study.place(name).certificate for name in self.below]
             ready(await board.listen(listen, recognise=recogniser(seen)))
-            if self.desk.begun:
-                self._tell(Event("resumed", self.place.name, f"after {len(self.desk.rounds)} rounds"))
-            if self.desk.party.result is None:
+            if self.durable.begun:
+                self._on_event(Event("resumed", self.place.name, f"after {len(self.durable.rounds)} rounds"))
+            if self.durable.party.result is None:
                 await self._carry(runner)
             model = self.model()
             deliver(model)
@@ -83,16 +83,16 @@ class HubAgent:
 
     async def _carry(self, runner: Runner) -> None:
         enough = self._enough()
-        if not self.desk.begun:
-            self._tell(Event("waiting", "", f"for {len(self.below)} to join"))
+        if not self.durable.begun:
+            self._on_event(Event("waiting", "", f"for {len(self.below)} to join"))
             await runner.gather(self.below, seconds=self.study.params.join, enough=enough)
-            self._tell(Event("began"))
+            self._on_event(Event("began"))
         await runner.begin()
-        await runner.run(lambda: self.desk.over)
-        if self.desk.stopped is not None:
+        await runner.run(lambda: self.durable.over)
+        if self.durable.stopped is not None:
             for name in self.below:
                 await runner.note(name, STOPPED)
-            raise self.desk.stopped
+            raise self.durable.stopped
 
     def _enough(self) -> int | None:
         """How many must have joined, when not all have in time. In a tree nodes stand for several, and all of them must."""
@@ -119,10 +119,10 @@ class HubAgent:
 
     def model(self) -> Model:
         """Of the finished study."""
-        found = self.desk.party.result
+        found = self.durable.party.result
         assert found is not None
         return federated_model(
-            self.study, self.parties, found, sites=len(self.desk.party.sites), rounds=len(self.desk.rounds)
+            self.study, self.parties, found, sites=len(self.durable.party.sites), rounds=len(self.durable.rounds)
         )
 
     def report(self) -> str:
@@ -139,14 +139,14 @@ class HubAgent:
                 "charges": [{"label": charge.label, "mu": charge.mu} for charge in done.charges],
                 "restarted": done.restarted,
             }
-            for done in self.desk.rounds
+            for done in self.durable.rounds
         ]
         facts = {
             "study": self.study.name,
             "digest": self.study.digest,
             "eigenveil": _version(),
             "sites": [{"name": one.name, "pin": one.certificate.pin} for one in self.study.sites],
-            "refused": self.desk.refused,
+            "refused": self.durable.refused,
             "rounds": rounds,
         }
         return json.dumps(facts, indent=2) + "\n"

@@ -7,12 +7,12 @@ from typing import Any, final
 from eigenveil.errors import BudgetExceeded, PeerError, ProtocolError
 from eigenveil.estimators.federated.parties import Parties
 from eigenveil.estimators.rounds import Round, round_of
-from eigenveil.network.agents.durable import DurableParty, Event, Letter, Tell, opened
+from eigenveil.network.agents.durable import DurableParty, Event, Outgoing, OnEvent, opened
 from eigenveil.network.agents.hub_log import HubLog, LogEntry
 from eigenveil.network.agents.remembering import ReplayMechanism
 from eigenveil.network.study.parties import found_in
 from eigenveil.privacy import Exact, Mechanism
-from eigenveil.protocols import Ask, Done, Envelope, Hub, Turn
+from eigenveil.protocols import Ask, Done, Message, Hub, HubRound
 from eigenveil.protocols.wire import decode, encode
 from eigenveil.runtimes.in_process import Traffic
 from eigenveil.tasks import Question
@@ -22,9 +22,9 @@ __all__ = ["DurableHub"]
 
 @final
 class DurableHub(DurableParty):
-    """The mail of the hub of `parties`, made again from what the transcript says has happened. Changes in place."""
+    """The messages of the hub of `parties`, made again from what the transcript says has happened. Changes in place."""
 
-    def __init__(self, parties: Parties, transcript: HubLog, *, limit: int, tell: Tell) -> None:
+    def __init__(self, parties: Parties, transcript: HubLog, *, limit: int, on_event: OnEvent) -> None:
         self.party: Hub[Any] = parties.hub(
             masking=parties.masking(secret=transcript.secret),
             watch=self._note,
@@ -32,7 +32,7 @@ class DurableHub(DurableParty):
             asking=self._asked_before,
         )
         self._asked: Question | None = None
-        self._parties, self._transcript, self._limit, self._tell = parties, transcript, limit, tell
+        self._parties, self._transcript, self._limit, self._on_event = parties, transcript, limit, on_event
         self.rounds: list[Round] = []
         self.traffic: defaultdict[int, Traffic] = defaultdict(Traffic)
         self.stopped: ProtocolError | None = None
@@ -65,8 +65,8 @@ class DurableHub(DurableParty):
         """Whether the first question has been asked."""
         return not self._transcript.empty
 
-    def begin(self) -> list[Letter]:
-        """The first question; after a crash what is still awaited, or after a lost quorum the question of that turn again."""
+    def begin(self) -> list[Outgoing]:
+        """The first question; after a crash what is still awaited, or after a lost quorum the question of that round again."""
         if not self.begun:
             return self._moved(LogEntry("begin"), self.party.start)
         if self.stopped is not None:
@@ -78,30 +78,30 @@ class DurableHub(DurableParty):
             self.stopped = None
             return self._moved(LogEntry("resume"), self.party.resume)
         # Those who are connected already; others are told when they join.
-        return [letter for name in self._parties.layout.below[self.party.name] for letter in self.rejoined(name)]
+        return [one for name in self._parties.layout.below[self.party.name] for one in self.rejoined(name)]
 
-    def take(self, sender: str, data: bytes) -> list[Letter]:
+    def take(self, sender: str, data: bytes) -> list[Outgoing]:
         """What follows from a part."""
         try:
-            mail = opened(data, sender=sender, me=self.party.name, limit=self._limit)
-            self.traffic[mail.body.turn].up += len(data)
-            return self._moved(LogEntry("mail", sender, data), lambda: self.party.receive(mail))
+            message = opened(data, sender=sender, me=self.party.name, limit=self._limit)
+            self.traffic[message.body.round].up += len(data)
+            return self._moved(LogEntry("mail", sender, data), lambda: self.party.receive(message))
         except PeerError as error:
             self.refused += 1
-            self._tell(Event("refused", error.peer, error.why))
+            self._on_event(Event("refused", error.peer, error.why))
             return []
 
-    def wait_over(self) -> list[Letter]:
+    def wait_over(self) -> list[Outgoing]:
         """Ask those who are silent once more, or go on without them."""
         return self._moved(LogEntry("timeout"), self.party.timeout)
 
-    def rejoined(self, other: str) -> list[Letter]:
+    def rejoined(self, other: str) -> list[Outgoing]:
         """What is awaited from one who is back, or the answer."""
-        return self._letters(self.party.rejoined(other))
+        return self._outgoing(self.party.rejoined(other))
 
-    def _moved(self, event: LogEntry, move: Callable[[], list[Envelope]]) -> list[Letter]:
+    def _moved(self, event: LogEntry, move: Callable[[], list[Message]]) -> list[Outgoing]:
         """Let the hub move, write down why it did, and hand out what it says."""
-        said: list[Envelope] = []
+        said: list[Message] = []
         try:
             said = move()
         except ProtocolError as error:
@@ -109,7 +109,7 @@ class DurableHub(DurableParty):
             self.stopped = error
         released = None if self._memory is None else self._memory.taken()
         self._transcript.add(LogEntry(event.kind, event.sender, event.data, released, self._came_to()))
-        return self._letters(said)
+        return self._outgoing(said)
 
     def _came_to(self) -> bytes | None:
         """What the hub has come to in a move: another question, or the answer."""
@@ -117,15 +117,15 @@ class DurableHub(DurableParty):
         body: Ask | Done | None = None if asked is None else Ask(0, asked)
         if self.party.result is not None:
             body = Done(0, self._parties.study.answer(self.party.result))
-        return None if body is None else encode(Envelope(self.party.name, self.party.name, body))
+        return None if body is None else encode(Message(self.party.name, self.party.name, body))
 
-    def _letters(self, mails: list[Envelope]) -> list[Letter]:
-        letters: list[Letter] = []
-        for mail in mails:
-            raw = encode(mail)
-            self.traffic[mail.body.turn].down += len(raw)
-            letters.append((mail.receiver, raw))
-        return letters
+    def _outgoing(self, messages: list[Message]) -> list[Outgoing]:
+        outgoing: list[Outgoing] = []
+        for message in messages:
+            raw = encode(message)
+            self.traffic[message.body.round].down += len(raw)
+            outgoing.append((message.receiver, raw))
+        return outgoing
 
     def _replay(self) -> None:
         """Be where the transcript ends. Nothing leaves."""
@@ -137,7 +137,7 @@ class DurableHub(DurableParty):
             if isinstance(body, Ask):
                 self._asked = body.question
             try:
-                self._letters(self._again(event))
+                self._outgoing(self._again(event))
             except ProtocolError as error:
                 self.stopped = error
             if isinstance(body, Done) and self.party.result is not None:
@@ -152,7 +152,7 @@ class DurableHub(DurableParty):
             self._memory.taken()
         self._replaying = False
 
-    def _again(self, event: LogEntry) -> list[Envelope]:
+    def _again(self, event: LogEntry) -> list[Message]:
         match event.kind:
             case "begin":
                 return self.party.start()
@@ -162,16 +162,16 @@ class DurableHub(DurableParty):
             case "timeout":
                 return self.party.timeout()
             case "mail":
-                mail = decode(event.data, limit=self._limit)
-                self.traffic[mail.body.turn].up += len(event.data)
-                return self.party.receive(mail)
+                message = decode(event.data, limit=self._limit)
+                self.traffic[message.body.round].up += len(event.data)
+                return self.party.receive(message)
 
-    def _note(self, turn: Turn) -> None:
-        traffic = self.traffic[turn.number]
+    def _note(self, round_: HubRound) -> None:
+        traffic = self.traffic[round_.number]
         ledger = self._parties.ledgers.get(self.party.name)
         lines = () if ledger is None else ledger.charges
         done = round_of(
-            turn,
+            round_,
             method=self._parties.request.plan.method,
             down=traffic.down,
             up=traffic.up,
@@ -181,4 +181,4 @@ class DurableHub(DurableParty):
         self.rounds.append(done)
         if not self._replaying:
             missing = f", without {', '.join(done.missing[:5])}" if done.missing else ""
-            self._tell(Event("round", done.stage, f"{len(done.answered)} answered{missing}"))
+            self._on_event(Event("round", done.stage, f"{len(done.answered)} answered{missing}"))

@@ -4,14 +4,14 @@ those below it once more, and they repeat what they said."""
 from typing import final
 
 from eigenveil.errors import PeerError, require
-from eigenveil.network.agents.durable import DurableParty, Event, Letter, Tell, opened
+from eigenveil.network.agents.durable import DurableParty, Event, Outgoing, OnEvent, opened
 from eigenveil.network.agents.runner import NOTE, Runner
 from eigenveil.network.agents.site import READY, THANKS
 from eigenveil.network.agents.site_data import credentials_of, place_of
 from eigenveil.network.identity.certificates import Keys, recogniser
 from eigenveil.network.study.file import StudyFile
 from eigenveil.network.study.parties import parties_of
-from eigenveil.protocols import Envelope, Node
+from eigenveil.protocols import Message, Node
 from eigenveil.protocols.wire import encode
 from eigenveil.runtimes.grpc import Transport
 
@@ -19,52 +19,52 @@ __all__ = ["NodeAgent"]
 
 
 @final
-class _NodeDesk(DurableParty):
-    """The mail of a node, as it comes. Changes in place."""
+class _DurableNode(DurableParty):
+    """The messages of a node, as it comes. Changes in place."""
 
-    def __init__(self, party: Node, *, limit: int, tell: Tell) -> None:
+    def __init__(self, party: Node, *, limit: int, on_event: OnEvent) -> None:
         self.party: Node = party
-        self._limit, self._tell = limit, tell
+        self._limit, self._on_event = limit, on_event
 
     @property
     def over(self) -> bool:
         """Whether the answer has been passed on."""
         return self.party.over
 
-    def begin(self) -> list[Letter]:
+    def begin(self) -> list[Outgoing]:
         """A node is asked."""
         return []
 
-    def take(self, sender: str, data: bytes) -> list[Letter]:
+    def take(self, sender: str, data: bytes) -> list[Outgoing]:
         """Questions from above, parts from below."""
         try:
-            return _letters(self.party.receive(opened(data, sender=sender, me=self.party.name, limit=self._limit)))
+            return _outgoing(self.party.receive(opened(data, sender=sender, me=self.party.name, limit=self._limit)))
         except PeerError as error:
-            self._tell(Event("refused", error.peer, error.why))
+            self._on_event(Event("refused", error.peer, error.why))
             return []
 
-    def wait_over(self) -> list[Letter]:
+    def wait_over(self) -> list[Outgoing]:
         """Those below have had time enough."""
-        return _letters(self.party.timeout())
+        return _outgoing(self.party.timeout())
 
-    def rejoined(self, other: str) -> list[Letter]:
+    def rejoined(self, other: str) -> list[Outgoing]:
         """One below is back."""
-        return _letters(self.party.rejoined(other))
+        return _outgoing(self.party.rejoined(other))
 
 
-def _letters(mails: list[Envelope]) -> list[Letter]:
-    return [(mail.receiver, encode(mail)) for mail in mails]
+def _outgoing(messages: list[Message]) -> list[Outgoing]:
+    return [(message.receiver, encode(message)) for message in messages]
 
 
 @final
 class NodeAgent:
     """An inner node of the tree of a `study`. Changes in place."""
 
-    def __init__(self, study: StudyFile, *, keys: Keys, tell: Tell = lambda happening: None) -> None:
+    def __init__(self, study: StudyFile, *, keys: Keys, on_event: OnEvent = lambda event: None) -> None:
         require(study.carrier == "tree", f"{study.name!r} is no tree, and has no nodes")
         self.study, self.place = study, place_of(study, keys, role="node")
         self.parties = parties_of(study)
-        self._keys, self._tell = keys, tell
+        self._keys, self._on_event = keys, on_event
         self._thanks: set[str] = set()
         self._ready: set[str] = set()
         # The connections, while there are any.
@@ -85,7 +85,7 @@ class NodeAgent:
             greeting=self.study.greeting,
             limit=limit,
         )
-        desk = _NodeDesk(self.parties.node(self.place.name), limit=limit, tell=self._tell)
+        durable = _DurableNode(self.parties.node(self.place.name), limit=limit, on_event=self._on_event)
 
         async def report() -> None:
             # The hub begins when its nodes say that all below them are there; one that was stopped in the middle only goes on.
@@ -104,17 +104,17 @@ class NodeAgent:
                 self._ready.add(sender)
                 await report()
 
-        runner = Runner(desk, board, tell=self._tell, notes=noted, greet=greet)
+        runner = Runner(durable, board, on_event=self._on_event, notes=noted, greet=greet)
         try:
             seen = [self.study.place(name).certificate for name in self.below]
             await board.listen(listen, recognise=recogniser(seen))
             network, where = self.study.params, address or above.address
             assert where is not None
-            self._tell(Event("waiting", "", f"for {len(self.below)} to join below, then for {above.name} at {where}"))
+            self._on_event(Event("waiting", "", f"for {len(self.below)} to join below, then for {above.name} at {where}"))
             board.dial(
                 above.name, where, certificate=above.certificate.pem.encode(), server_name=above.certificate.server_name
             )
-            await runner.run(lambda: desk.over)
+            await runner.run(lambda: durable.over)
             await runner.linger(
                 seconds=network.deadline * (1 + network.retries), over=lambda: self._thanks >= set(self.below)
             )

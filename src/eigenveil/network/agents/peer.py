@@ -1,4 +1,4 @@
-"""`PeerAgent`: a peer of a study without a hub, over the network. What it lets out is in its book before it leaves.
+"""`PeerAgent`: a peer of a study without a hub, over the network. What it lets out is in its ledger before it leaves.
 
 Peers begin when each has heard, from neighbour to neighbour, that all are there. A peer that is stopped in the middle does not
 come back into the study: its neighbours have left it behind, and what it would say again would have to be paid for again.
@@ -10,10 +10,10 @@ from typing import Final, final
 
 from eigenveil.errors import PeerError, ProtocolError, require
 from eigenveil.estimators.fitted import model_of
-from eigenveil.estimators.gossip.guarantee import gossip_promise
+from eigenveil.estimators.gossip.guarantee import gossip_guarantee
 from eigenveil.estimators.gossip.parties import PeerParties, peers_settings
 from eigenveil.model import Model
-from eigenveil.network.agents.durable import DurableParty, Event, Letter, Tell, opened
+from eigenveil.network.agents.durable import DurableParty, Event, Outgoing, OnEvent, opened
 from eigenveil.network.agents.refusals import Refusals
 from eigenveil.network.agents.runner import NOTE, Runner
 from eigenveil.network.agents.site_data import SiteData, account_of, credentials_of, place_of, require_policy
@@ -22,8 +22,8 @@ from eigenveil.network.ledger.durable import DurableLedger, Opened, StudyBudget
 from eigenveil.network.policy import Policy
 from eigenveil.network.study.file import StudyFile
 from eigenveil.network.study.parties import peer_parties_of, study_settings
-from eigenveil.protocols import Envelope, Pass
-from eigenveil.protocols.gossip import Peer, PeerTurn
+from eigenveil.protocols import Message, Pass
+from eigenveil.protocols.gossip import Peer, PeerRound
 from eigenveil.protocols.wire import encode
 from eigenveil.runtimes.grpc import Transport
 
@@ -34,28 +34,28 @@ _READY: Final = b"ready "
 
 
 @final
-class _PeerDesk(DurableParty):
-    """A peer's mail. Changes in place: new charges and what they paid for are in the book before anything is handed out."""
+class _DurablePeer(DurableParty):
+    """A peer's messages. Changes in place: new charges and what they paid for are in the ledger before anything is handed out."""
 
     def __init__(
-        self, party: Peer, parties: PeerParties, book: DurableLedger, *, study: str, limit: int, tell: Tell
+        self, party: Peer, parties: PeerParties, ledger: DurableLedger, *, study: str, limit: int, on_event: OnEvent
     ) -> None:
         self.party: Peer = party
-        self._book, self._study, self._limit, self._tell = book, study, limit, tell
+        self._book, self._study, self._limit, self._on_event = ledger, study, limit, on_event
         self._ledger = parties.ledgers.get(party.name)
         self._number = self._lines = 0
-        self._refusals = Refusals(book, study, tell)
+        self._refusals = Refusals(ledger, study, on_event)
 
     @property
     def over(self) -> bool:
         """Whether there is a result or an error."""
         return self.party.over
 
-    def begin(self) -> list[Letter]:
+    def begin(self) -> list[Outgoing]:
         """Cards, or the first numbers."""
         return self._kept(self.party.start(), b"")
 
-    def take(self, sender: str, data: bytes) -> list[Letter]:
+    def take(self, sender: str, data: bytes) -> list[Outgoing]:
         """What follows from a neighbour's numbers."""
         try:
             said = self.party.receive(opened(data, sender=sender, me=self.party.name, limit=self._limit))
@@ -64,30 +64,30 @@ class _PeerDesk(DurableParty):
             return []
         return self._kept(said, data)
 
-    def wait_over(self) -> list[Letter]:
+    def wait_over(self) -> list[Outgoing]:
         """A neighbour has been silent for long."""
         return self._kept(self.party.timeout(), b"")
 
-    def rejoined(self, other: str) -> list[Letter]:
+    def rejoined(self, other: str) -> list[Outgoing]:
         """A neighbour is back."""
         return self._kept(self.party.rejoined(other), b"")
 
-    def _kept(self, mails: list[Envelope], came: bytes) -> list[Letter]:
-        said = [encode(mail) for mail in mails]
+    def _kept(self, messages: list[Message], came: bytes) -> list[Outgoing]:
+        said = [encode(message) for message in messages]
         charges = () if self._ledger is None else self._ledger.charges[self._lines :]
-        # Without a promise nothing is charged; that something was let out is written down all the same, once.
-        first = self._number == 0 and any(isinstance(mail.body, Pass) for mail in mails)
+        # Without a guarantee nothing is charged; that something was let out is written down all the same, once.
+        first = self._number == 0 and any(isinstance(message.body, Pass) for message in messages)
         if charges or first:
             self._book.commit(self._study, self._number, came=came, said=said, charges=charges)
             self._number, self._lines = self._number + 1, self._lines + len(charges)
             for charge in charges:
-                self._tell(Event("said", "", f"{charge.label} at mu {charge.mu:.4g}"))
-        return [(mail.receiver, raw) for mail, raw in zip(mails, said, strict=True)]
+                self._on_event(Event("said", "", f"{charge.label} at mu {charge.mu:.4g}"))
+        return [(message.receiver, raw) for message, raw in zip(messages, said, strict=True)]
 
 
 @final
 class PeerAgent:
-    """One peer: its place in the `study`, its table, its book, and the name of its `dataset` there. Changes in place: it spends.
+    """One peer: its place in the `study`, its table, its ledger, and the name of its `dataset` there. Changes in place: it spends.
 
     Nothing is connected and nothing is spent before `run`.
     """
@@ -98,16 +98,16 @@ class PeerAgent:
         *,
         keys: Keys,
         holding: SiteData,
-        book: DurableLedger,
+        ledger: DurableLedger,
         dataset: str,
         policy: Policy | None,
-        tell: Tell = lambda happening: None,
+        on_event: OnEvent = lambda event: None,
     ) -> None:
         require(study.carrier == "gossip", f"{study.name!r} has a hub: run `eigenveil site`")
         self.study, self.policy = study, policy
         self.place = place_of(study, keys, role="peer")
         self.parties = peer_parties_of(study)
-        self._keys, self._holding, self._book, self._tell = keys, holding, book, tell
+        self._keys, self._holding, self._book, self._on_event = keys, holding, ledger, on_event
         request = self.parties.request
         require_policy(policy, study, holding, me=self.place.name, method=request.method)
         budget = request.budget
@@ -127,9 +127,9 @@ class PeerAgent:
         note: str | None = None,
         ready: Callable[[int], None] = lambda port: None,
     ) -> Model:
-        """Take part until the answer is here. `deliver` gets the model before the study is closed in the book.
+        """Take part until the answer is here. `deliver` gets the model before the study is closed in the ledger.
 
-        `listen` is where this peer can be reached, and `ready` is told the port. `note` is a line for the book.
+        `listen` is where this peer can be reached, and `ready` is told the port. `note` is a line for the ledger.
         """
         life = None if self.policy is None else self.policy.life
         with self._book.lock(self.study.digest):
@@ -144,15 +144,15 @@ class PeerAgent:
                 identity=self._keys.identity,
                 secret=entered.secret,
             )
-            desk = _PeerDesk(
+            durable = _DurablePeer(
                 party,
                 self.parties,
                 self._book,
                 study=self.study.digest,
                 limit=self.study.params.largest,
-                tell=self._tell,
+                on_event=self._on_event,
             )
-            return await self._carry(desk, deliver, listen, ready)
+            return await self._carry(durable, deliver, listen, ready)
 
     def _require_new(self, entered: Opened) -> None:
         if entered.finished:
@@ -164,7 +164,7 @@ class PeerAgent:
             )
 
     async def _carry(
-        self, desk: _PeerDesk, deliver: Callable[[Model], None], listen: str, ready: Callable[[int], None]
+        self, durable: _DurablePeer, deliver: Callable[[Model], None], listen: str, ready: Callable[[int], None]
     ) -> Model:
         network = self.study.params
         board = self.board = Transport(
@@ -185,7 +185,7 @@ class PeerAgent:
 
         reply = 0.0 if self.policy is None else self.policy.reply_seconds
         runner = Runner(
-            desk, board, tell=self._tell, notes=noted, greet=greet, there=lambda _: self._ready, reply=reply
+            durable, board, on_event=self._on_event, notes=noted, greet=greet, there=lambda _: self._ready, reply=reply
         )
         try:
             order = [place.name for place in self.study.peers]
@@ -203,18 +203,18 @@ class PeerAgent:
                         certificate=place.certificate.pem.encode(),
                         server_name=place.certificate.server_name,
                     )
-            self._tell(Event("waiting", "", f"for {len(order) - 1} others to be there"))
+            self._on_event(Event("waiting", "", f"for {len(order) - 1} others to be there"))
             await runner.gather(order, seconds=network.join)
-            self._tell(Event("began"))
+            self._on_event(Event("began"))
             await runner.begin()
-            await runner.run(lambda: desk.over)
-            if desk.party.error is not None:
-                raise desk.party.error
-            model = self._model(desk.party)
+            await runner.run(lambda: durable.over)
+            if durable.party.error is not None:
+                raise durable.party.error
+            model = self._model(durable.party)
             deliver(model)
             self._book.finish(self.study.digest)
             await self._say(board, _DONE)
-            # Neighbours may still need numbers of the last turn.
+            # Neighbours may still need numbers of the last round.
             await runner.linger(seconds=network.deadline * (1 + network.retries), over=lambda: self._all_done(board))
             return model
         finally:
@@ -245,24 +245,24 @@ class PeerAgent:
     def _all_done(self, board: Transport) -> bool:
         return all(name in self._done or name not in board.connected() for name in self.near)
 
-    def _turned(self, peer: Peer, turn: PeerTurn) -> None:
-        gone = len(self.parties.names) - len(turn.counted)
+    def _turned(self, peer: Peer, round_: PeerRound) -> None:
+        gone = len(self.parties.names) - len(round_.counted)
         without = f", without {gone}" if gone else ""
-        self._tell(Event("round", f"{turn.stage} {turn.step + 1}".strip(), f"{len(turn.counted)} peers{without}"))
+        self._on_event(Event("round", f"{round_.stage} {round_.step + 1}".strip(), f"{len(round_.counted)} peers{without}"))
 
     def _model(self, party: Peer) -> Model:
         request, found, counted = self.parties.request, party.result, party.counted
-        since = next((turn.number for turn in party.turns if set(turn.counted) <= set(counted)), 0)
+        since = next((round_.number for round_ in party.rounds if set(round_.counted) <= set(counted)), 0)
         return model_of(
             found.subspace,
             trace=found.trace,
             people=found.people,
             center=found.center,
             noise_floor=self.parties.noise_floor(found, counted=counted),
-            guarantee=gossip_promise(self.parties, found, counted=counted, since=since),
+            guarantee=gossip_guarantee(self.parties, found, counted=counted, since=since),
             scale=request.bounds.scale,
             columns=self.study.columns,
             settings=study_settings(
-                self.study, peers_settings(self.parties, peers=len(counted), rounds=len(party.turns), sent=None)
+                self.study, peers_settings(self.parties, peers=len(counted), rounds=len(party.rounds), sent=None)
             ),
         )

@@ -9,7 +9,7 @@ import numpy as np
 from eigenveil.errors import ProtocolError
 from eigenveil.linalg import Array
 from eigenveil.privacy import Bounded, Mechanism, Slot
-from eigenveil.protocols import Envelope, Give
+from eigenveil.protocols import Message, Give
 from eigenveil.protocols.wire import decode, encode
 
 __all__ = ["ReplayMechanism"]
@@ -39,7 +39,7 @@ class ReplayMechanism(Mechanism):
     def taken(self) -> bytes | None:
         """What was released since this was last asked, to be written down; None for nothing."""
         arrays, self._new = tuple(self._new), []
-        return encode(Envelope("hub", "hub", Give(0, arrays))) if arrays else None
+        return encode(Message("hub", "hub", Give(0, arrays))) if arrays else None
 
     def require_all_given(self) -> None:
         """After a replay: everything that was put back has been given out."""

@@ -1,6 +1,6 @@
-"""`Runner`: one party over the network. It waits for mail and for time, lets the desk open it, and sends what the desk hands out.
+"""`Runner`: one party over the network. It waits for messages and for time, lets the durable party open it, and sends what the durable party hands out.
 
-Mail to somebody who is not connected is dropped: when they are there again, both ends say what they still wait for. The party's
+Messages to somebody who is not connected is dropped: when they are there again, both ends say what they still wait for. The party's
 work is done on a thread of its own, so that connections stay alive however long it takes.
 """
 
@@ -12,17 +12,17 @@ from typing import Final, TypeVar, final
 
 from eigenveil.data.rows import in_silence
 from eigenveil.errors import ProtocolError
-from eigenveil.network.agents.durable import DurableParty, Event, Letter, Tell
+from eigenveil.network.agents.durable import DurableParty, Event, Outgoing, OnEvent
 from eigenveil.protocols import Wait
 from eigenveil.runtimes.grpc import Got, Joined, Left, Transport, TransportEvent
 
-__all__ = ["MAIL", "NOTE", "Runner"]
+__all__ = ["MESSAGE", "NOTE", "Runner"]
 
-# Kinds of messages: mail between parties, and words between those who run them.
-MAIL: Final = 0
+# Kinds of messages: messages between parties, and words between those who run them.
+MESSAGE: Final = 0
 NOTE: Final = 1
 _LONGEST_NOTE: Final = 1 << 20
-# Mail that may come before this party has begun.
+# Messages that may come before this party has begun.
 _EARLY: Final = 1000
 
 Done = TypeVar("Done")
@@ -36,16 +36,16 @@ class Runner:
 
     def __init__(
         self,
-        desk: DurableParty,
+        durable: DurableParty,
         board: Transport,
         *,
-        tell: Tell,
+        on_event: OnEvent,
         notes: Callable[[str, bytes], Awaitable[None]] | None = None,
         greet: Callable[[str], Awaitable[None]] | None = None,
         there: Callable[[Set[str]], Collection[str]] = lambda present: present,
         reply: float = 0.0,
     ) -> None:
-        self._desk, self._board, self._tell, self._notes, self._reply = desk, board, tell, notes, reply
+        self._durable, self._board, self._on_event, self._notes, self._reply = durable, board, on_event, notes, reply
         # Those whose coming has been told, and not only happened.
         self._present: set[str] = set()
         self._greeting, self._there = greet, there
@@ -71,7 +71,7 @@ class Runner:
             await self._heard(event)
             if isinstance(event, Joined):
                 await self._greet(event.name)
-            elif isinstance(event, Got) and event.kind == MAIL and len(self._early) < _EARLY:
+            elif isinstance(event, Got) and event.kind == MESSAGE and len(self._early) < _EARLY:
                 self._early.append(event)
 
     async def _heard(self, event: TransportEvent) -> None:
@@ -79,51 +79,51 @@ class Runner:
         match event:
             case Joined(name=name):
                 self._present.add(name)
-                self._tell(Event("joined", name))
+                self._on_event(Event("joined", name))
             case Left(name=name, why=why):
                 self._present.discard(name)
-                self._tell(Event("left", name, why))
+                self._on_event(Event("left", name, why))
             case Got(name=name, kind=kind, data=data):
                 if kind == NOTE and len(data) <= _LONGEST_NOTE and self._notes is not None:
                     await self._notes(name, data)
 
     async def begin(self) -> None:
         """Let the party say what it says first."""
-        await self._send(await self._work(self._desk.begin))
+        await self._send(await self._work(self._durable.begin))
         self._watch()
 
     async def run(self, over: Callable[[], bool]) -> None:
-        """Carry mail until that is `over`."""
+        """Carry messages until that is `over`."""
         loop = asyncio.get_running_loop()
         early, self._early = self._early, []
-        for mail in early:
-            await self._opened(mail)
+        for message in early:
+            await self._opened(message)
         while not over():
             left = self._until - loop.time()
             try:
                 event = await asyncio.wait_for(self._board.events.get(), None if left == math.inf else max(0.0, left))
             except TimeoutError:
                 self._wait = None
-                await self._send(await self._work(self._desk.wait_over))
+                await self._send(await self._work(self._durable.wait_over))
                 self._watch()
                 continue
             await self._heard(event)
             match event:
                 case Joined(name=name):
                     await self._greet(name)
-                    await self._send(await self._work(lambda: self._desk.rejoined(name)))
+                    await self._send(await self._work(lambda: self._durable.rejoined(name)))
                     self._watch()
-                case Got(kind=kind) if kind == MAIL:
+                case Got(kind=kind) if kind == MESSAGE:
                     await self._opened(event)
                 case _:
                     continue
 
     async def _opened(self, event: Got) -> None:
-        """Let the desk open mail, and send what it hands out."""
+        """Let the durable party open messages, and send what it hands out."""
         came = asyncio.get_running_loop().time()
-        letters = await self._work(lambda: self._desk.take(event.name, event.data))
+        outgoing = await self._work(lambda: self._durable.take(event.name, event.data))
         await self._in_time(came)
-        await self._send(letters)
+        await self._send(outgoing)
         self._watch()
 
     async def _greet(self, name: str) -> None:
@@ -150,7 +150,7 @@ class Runner:
 
     def _watch(self) -> None:
         """Set the clock for what the party has begun to wait for. It is one that never goes back."""
-        wait = self._desk.party.waiting
+        wait = self._durable.party.waiting
         if wait is None:
             self._wait, self._until = None, math.inf
         elif self._wait is None or wait.number != self._wait.number:
@@ -165,19 +165,19 @@ class Runner:
         """Wait until a whole number of fixed times has passed: how long the work took is then not told by the clock."""
         if self._reply > 0:
             now = asyncio.get_running_loop().time()
-            turns = max(1, math.ceil((now - came) / self._reply))
-            await asyncio.sleep(came + turns * self._reply - now)
+            rounds = max(1, math.ceil((now - came) / self._reply))
+            await asyncio.sleep(came + rounds * self._reply - now)
 
-    async def _send(self, letters: list[Letter]) -> None:
-        if len(letters) == 1:
-            await self._board.send(letters[0][0], MAIL, letters[0][1])
-        elif letters:
+    async def _send(self, outgoing: list[Outgoing]) -> None:
+        if len(outgoing) == 1:
+            await self._board.send(outgoing[0][0], MESSAGE, outgoing[0][1])
+        elif outgoing:
             # One after the other to each, and to all at once.
             by_name: dict[str, list[bytes]] = {}
-            for name, data in letters:
+            for name, data in outgoing:
                 by_name.setdefault(name, []).append(data)
             await asyncio.gather(*(self._send_all(name, them) for name, them in by_name.items()))
 
     async def _send_all(self, name: str, them: list[bytes]) -> None:
         for data in them:
-            await self._board.send(name, MAIL, data)
+            await self._board.send(name, MESSAGE, data)

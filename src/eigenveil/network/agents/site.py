@@ -1,4 +1,4 @@
-"""`SiteAgent`: a site of a study over the network, from its table to its model. It spends only what its book has let it."""
+"""`SiteAgent`: a site of a study over the network, from its table to its model. It spends only what its ledger has let it."""
 
 import asyncio
 import math
@@ -8,7 +8,7 @@ from typing import Final, final
 
 from eigenveil.errors import ProtocolError, require
 from eigenveil.model import Model
-from eigenveil.network.agents.durable import Event, Tell
+from eigenveil.network.agents.durable import Event, OnEvent
 from eigenveil.network.agents.runner import Runner
 from eigenveil.network.agents.site_data import SiteData, account_of, credentials_of, place_of, require_policy
 from eigenveil.network.agents.site_desk import DurableSite
@@ -32,7 +32,7 @@ _GOODBYE: Final = 5.0
 
 @final
 class SiteAgent:
-    """One site: its place in the `study`, its table, its book, and the name of its `dataset` there. Changes in place: it spends.
+    """One site: its place in the `study`, its table, its ledger, and the name of its `dataset` there. Changes in place: it spends.
 
     Nothing is connected and nothing is spent before `run`.
     """
@@ -43,16 +43,16 @@ class SiteAgent:
         *,
         keys: Keys,
         holding: SiteData,
-        book: DurableLedger,
+        ledger: DurableLedger,
         dataset: str,
         policy: Policy | None,
-        tell: Tell = lambda happening: None,
+        on_event: OnEvent = lambda event: None,
     ) -> None:
         require(study.carrier != "gossip", f"{study.name!r} is a study between peers: run `eigenveil peer`")
         self.study, self.policy = study, policy
         self.place = place_of(study, keys, role="site")
         self.parties = parties_of(study)
-        self._keys, self._holding, self._book, self._tell = keys, holding, book, tell
+        self._keys, self._holding, self._book, self._on_event = keys, holding, ledger, on_event
         require_policy(policy, study, holding, me=self.place.name, method=self.parties.request.plan.method)
         self.account = self._account(dataset)
         # The connections, while there are any.
@@ -85,9 +85,9 @@ class SiteAgent:
     async def run(
         self, deliver: Callable[[Model], None], *, address: str | None = None, note: str | None = None
     ) -> Model:
-        """Take part until the answer is here. `deliver` gets the model before the study is closed in the book.
+        """Take part until the answer is here. `deliver` gets the model before the study is closed in the ledger.
 
-        `address` is where to find who stands above, unless that is where the study file says. `note` is a line for the book, such
+        `address` is where to find who stands above, unless that is where the study file says. `note` is a line for the ledger, such
         as who consented.
         """
         life: Budget | None = None if self.policy is None else self.policy.life
@@ -97,19 +97,19 @@ class SiteAgent:
                 raise ProtocolError(f"this site has finished the study {self.study.name!r}: its model was written then")
             if note is not None:
                 self._book.note(self.study.digest, note)
-            desk = self._desk(entered)
+            durable = self._durable(entered)
             if not entered.fresh:
-                self._tell(Event("resumed", self.place.name, f"{len(entered.entries)} steps are in the book"))
-            if not desk.over:
-                await self._carry(desk, address)
-            assert desk.party.result is not None
-            found = found_in(self.parties, desk.party.result)
+                self._on_event(Event("resumed", self.place.name, f"{len(entered.entries)} steps are in the ledger"))
+            if not durable.over:
+                await self._carry(durable, address)
+            assert durable.party.result is not None
+            found = found_in(self.parties, durable.party.result)
             model = federated_model(self.study, self.parties, found, sites=len(self.parties.names), rounds=None)
             deliver(model)
             self._book.finish(self.study.digest)
             return model
 
-    def _desk(self, entered: Opened) -> DurableSite:
+    def _durable(self, entered: Opened) -> DurableSite:
         whole, request = self._whole, self.parties.request
         # A share under masks is charged for the sum, with a person at all of their sites; a part with noise of its own is not.
         stretch = 1.0 if self.parties.masked is not None else math.sqrt(request.person_sites)
@@ -128,10 +128,10 @@ class SiteAgent:
             limit=self.study.params.largest,
             whole=whole,
             stretch=stretch,
-            tell=self._tell,
+            on_event=self._on_event,
         )
 
-    async def _carry(self, desk: DurableSite, address: str | None) -> None:
+    async def _carry(self, durable: DurableSite, address: str | None) -> None:
         above = self.study.place(self.above)
         board = self.board = Transport(
             self.place.name,
@@ -140,22 +140,22 @@ class SiteAgent:
             limit=self.study.params.largest,
         )
         reply = 0.0 if self.policy is None else self.policy.reply_seconds
-        runner = Runner(desk, board, tell=self._tell, notes=self._noted, reply=reply)
+        runner = Runner(durable, board, on_event=self._on_event, notes=self._noted, reply=reply)
         try:
             where = address or above.address
             assert where is not None
-            self._tell(Event("waiting", above.name, f"for {above.name} at {where}"))
+            self._on_event(Event("waiting", above.name, f"for {above.name} at {where}"))
             board.dial(
                 above.name,
                 where,
                 certificate=above.certificate.pem.encode(),
                 server_name=above.certificate.server_name,
             )
-            await runner.run(lambda: desk.over)
+            await runner.run(lambda: durable.over)
             async with asyncio.timeout(_GOODBYE):
                 await runner.note(above.name, THANKS)
         except TimeoutError:
-            # The answer is in the book; that the hub does not hear of it is no loss.
+            # The answer is in the ledger; that the hub does not hear of it is no loss.
             pass
         finally:
             await board.close()
@@ -163,6 +163,6 @@ class SiteAgent:
 
     async def _noted(self, sender: str, words: bytes) -> None:
         if words == STOPPED:
-            self._tell(
+            self._on_event(
                 Event("waiting", sender, f"{sender} has stopped; when it is started again the study goes on from there")
             )

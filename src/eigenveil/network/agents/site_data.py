@@ -127,7 +127,7 @@ def require_policy(policy: Policy | None, study: StudyFile, holding: SiteData, *
 
 
 def account_of(study: StudyFile, dataset: str, *, party: str, budget: Budget | None, mu: float) -> StudyBudget:
-    """What the study may spend of a dataset: `mu` of Gaussian noise, for a promise of `budget`, or all there is.
+    """What the study may spend of a dataset: `mu` of Gaussian noise, for a guarantee of `budget`, or all there is.
 
     What of delta is not in mu adds up over studies by itself.
     """

@@ -1,4 +1,4 @@
-"""What a study may spend, what it has spent, and whether everything about a dataset still keeps the promise for its life.
+"""What a study may spend, what it has spent, and whether everything about a dataset still keeps the guarantee for its life.
 
 The rule for life: let M be the sum of mu^2 over all studies of a dataset, counting what is reserved for those still open and
 what was spent by those that ended, and D the sum of what they take of delta beyond that. Then
@@ -108,7 +108,7 @@ class StudyBudget:
 
     @property
     def private(self) -> bool:
-        """Whether there is a promise at all."""
+        """Whether there is a guarantee at all."""
         return self.epsilon is not None
 
     def same(self, other: "StudyBudget") -> bool:
@@ -133,7 +133,7 @@ class StudyBudget:
 @final
 @dataclass(frozen=True, slots=True)
 class StudyEntry:
-    """One step of a study: the mail that came, what was said to it, byte for byte, and what that cost.
+    """One step of a study: the messages that came, what was said to it, byte for byte, and what that cost.
 
     `kept` is False where the bytes are no longer stored, or never were; then `came` and `said` are empty.
     """
@@ -148,7 +148,7 @@ class StudyEntry:
 @final
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A study as the book has it: joined just now (`fresh`) or before, its private randomness, and its steps in order.
+    """A study as the ledger has it: joined just now (`fresh`) or before, its private randomness, and its steps in order.
 
     `secret` is 32 random bytes, made once for the study. Once a study has `finished` it is wiped, and empty here.
     """
@@ -242,7 +242,7 @@ class Together:
         return cls(len(found), math.fsum(s.counts for s in found), math.fsum(s.beyond for s in found))
 
     def within(self, life: Budget | None) -> bool:
-        """Whether the promise for life holds. Without one, or with an infinite epsilon, anything does."""
+        """Whether the guarantee for life holds. Without one, or with an infinite epsilon, anything does."""
         if life is None or math.isinf(life.epsilon):
             return True
         return self.beyond < life.delta and self.counts <= (_left(life, self.beyond) * (1 + _ROUNDING)) ** 2
@@ -269,7 +269,7 @@ def require_life(others: Sequence[Standing], asked: Standing, *, dataset: str, t
         raise BudgetExceeded(f"{opening}: it has no privacy, and {allowed}; nothing was written")
     if any(math.isinf(other.counts) for other in others):
         raise BudgetExceeded(
-            f"{opening}: a study without privacy was joined before, so no promise for life can be kept, and {allowed}; "
+            f"{opening}: a study without privacy was joined before, so no guarantee for life can be kept, and {allowed}; "
             "nothing was written"
         )
     if total.beyond >= life.delta:

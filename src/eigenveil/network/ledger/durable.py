@@ -1,10 +1,10 @@
 """`DurableLedger`: a site's durable ledger. A charge and the exact bytes it pays for are on the disk before they leave the site.
 
 One file serves all studies and all datasets of a site, for life. Each thing that happens is a line, sealed with the hash of
-the lines before it, and every budget is read off sealed lines. A site that dies at any moment opens the book again, finds
+the lines before it, and every budget is read off sealed lines. A site that dies at any moment opens the ledger again, finds
 each step either whole or not at all, and repeats what it said byte for byte: nothing is paid twice and nothing leaves unpaid.
 
-What no file can find out by itself: putting an old copy of the book back forgets the charges since. The defence is the head,
+What no file can find out by itself: putting an old copy of the ledger back forgets the charges since. The defence is the head,
 the hash of the last line. Note it elsewhere (`eigenveil ledger verify` prints it, `export` ends with it), and `verify(head)`
 will find out.
 """
@@ -61,10 +61,10 @@ class DurableLedger:
     >>> import tempfile
     >>> folder = tempfile.TemporaryDirectory()
     >>> account = StudyBudget("0" * 64, "heart study", "patients", "masked", epsilon=1.0, delta=1e-6, mu=0.23)
-    >>> with DurableLedger.open(Path(folder.name) / "ledger.db") as book:
-    ...     opened = book.join(account, life=Budget(2.0, 1e-5))
-    ...     book.commit(account.study, 0, came=b"ask", said=[b"noisy sum"], charges=[Charge("sum", 0.1)])
-    ...     again = book.join(account, life=Budget(2.0, 1e-5))
+    >>> with DurableLedger.open(Path(folder.name) / "ledger.db") as ledger:
+    ...     opened = ledger.join(account, life=Budget(2.0, 1e-5))
+    ...     ledger.commit(account.study, 0, came=b"ask", said=[b"noisy sum"], charges=[Charge("sum", 0.1)])
+    ...     again = ledger.join(account, life=Budget(2.0, 1e-5))
     >>> again.entries[0].said, again.entries[0].charges, again.secret == opened.secret
     ((b'noisy sum',), (Charge(label='sum', mu=0.1),), True)
     >>> folder.cleanup()
@@ -77,12 +77,12 @@ class DurableLedger:
 
     @classmethod
     def open(cls, path: Path, *, create: bool = True) -> "DurableLedger":
-        """The book at `path`, made if there is none and `create` says so. Only its owner may be able to read it."""
+        """The ledger at `path`, made if there is none and `create` says so. Only its owner may be able to read it."""
         return cls(LedgerFile.open(path, create=create))
 
     @classmethod
     def reading(cls, path: Path) -> "DurableLedger":
-        """The book at `path` to look at: nothing is written, not even beside it. Closing may raise: `LedgerFile.reading`."""
+        """The ledger at `path` to look at: nothing is written, not even beside it. Closing may raise: `LedgerFile.reading`."""
         return cls(LedgerFile.reading(path))
 
     def close(self) -> None:
@@ -120,7 +120,7 @@ class DurableLedger:
         return other + [f"the rows of {dataset!r} are also known as {name!r}: {_ADD_UP}" for name in names]
 
     def mark(self, data: bytes) -> dict[str, Any]:
-        """What a line of this book says of these bytes."""
+        """What a line of this ledger says of these bytes."""
         if self._key is None:
             with self._file.looking() as tables:
                 self._key = table.key_of(tables)
@@ -176,7 +176,7 @@ class DurableLedger:
         reserved, or in the life given when joining. `LedgerError` if this is not the next step (another process has gone on),
         the study is not open, or the disk refuses. With `keep=False` only digests are stored.
         """
-        # Marked before the book is held: others wait for it meanwhile.
+        # Marked before the ledger is held: others wait for it meanwhile.
         digests = self.mark(came), [self.mark(data) for data in said]
         with self._file.writing() as tables:
             dataset, known = _open(table.standing_of(tables, study), study)
@@ -295,7 +295,7 @@ class DurableLedger:
         for (name,) in tables.execute("SELECT dataset FROM prints UNION SELECT dataset FROM studies").fetchall():
             if name != dataset and alike(name, dataset):
                 raise LedgerError(
-                    f"there is a dataset {name!r} in this book, and {dataset!r} differs from it in nothing that one sees: use "
+                    f"there is a dataset {name!r} in this ledger, and {dataset!r} differs from it in nothing that one sees: use "
                     "the name that is there, or another"
                 )
 

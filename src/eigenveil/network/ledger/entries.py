@@ -1,4 +1,4 @@
-"""The lines of a book: what happened, in order, each sealed with the hash of all before it.
+"""The lines of a ledger: what happened, in order, each sealed with the hash of all before it.
 
 A line is public: it names studies, charges and the digests of what came and what was said, never the bytes. Whoever changes,
 removes or moves a line breaks every hash after it. Whoever rewrites all hashes as well changes the last one, the head: note
@@ -36,7 +36,7 @@ _FIELDS: Final = ("number", "time", "kind", "study", "dataset", "body")
 
 
 class LedgerError(EigenveilError):
-    """The book cannot do this: another file, another version, damaged, in use, or without room. Nothing was written."""
+    """The ledger cannot do this: another file, another version, damaged, in use, or without room. Nothing was written."""
 
 
 def canonical(value: Any) -> str:
@@ -49,7 +49,7 @@ def canonical(value: Any) -> str:
 
 
 def digest_of(key: bytes, data: bytes) -> dict[str, Any]:
-    """What a line says of bytes: how many they are, and their HMAC-SHA256 with a `key` that stays in the book.
+    """What a line says of bytes: how many they are, and their HMAC-SHA256 with a `key` that stays in the ledger.
 
     A plain digest of a raw part would tell whoever can guess the part that the guess is right, and lines may be shown to others.
     """
@@ -182,5 +182,5 @@ def line_from(found: Any, *, number: int) -> Entry:
     except (TypeError, ValueError, RecursionError):
         well = False
     if not well:
-        raise LedgerError(f"line {number} is not a line of a book")
+        raise LedgerError(f"line {number} is not a line of a ledger")
     return line

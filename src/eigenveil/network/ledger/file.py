@@ -1,4 +1,4 @@
-"""The file of a book: made whole or not at all, readable by its owner only, and written in transactions that survive a crash.
+"""The file of a ledger: made whole or not at all, readable by its owner only, and written in transactions that survive a crash.
 
 It is one SQLite database in write-ahead mode with full synchronisation: COMMIT returns after the disk has said that the
 log is there (fdatasync), and what is half written is not there after a crash. It must lie on a local disk, because network
@@ -32,8 +32,8 @@ _SHORT_MS: Final = 1_000
 _BESIDE: Final = ("-wal", "-shm", "-journal")
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
-# `lines` decides every budget. `studies` and `stored` hold what lines must not: private randomness and the bytes of mail.
-# `prints` tells tables apart that go by one name, keyed with a secret of the book.
+# `lines` decides every budget. `studies` and `stored` hold what lines must not: private randomness and the bytes of messages.
+# `prints` tells tables apart that go by one name, keyed with a secret of the ledger.
 _SCHEMA: Final = (
     """CREATE TABLE lines (number INTEGER PRIMARY KEY, time TEXT NOT NULL, kind TEXT NOT NULL, study TEXT, dataset TEXT,
     body TEXT NOT NULL, hash TEXT NOT NULL)""",
@@ -49,7 +49,7 @@ _SCHEMA: Final = (
     """CREATE TABLE prints (seen INTEGER PRIMARY KEY, dataset TEXT NOT NULL, print BLOB NOT NULL)""",
     "CREATE TABLE keys (name TEXT PRIMARY KEY, key BLOB NOT NULL)",
 )
-# What is asked for, and what SQLite must answer afterwards: an answer that differs is an error, not a weaker book.
+# What is asked for, and what SQLite must answer afterwards: an answer that differs is an error, not a weaker ledger.
 _SETTINGS: Final = (
     ("journal_mode", "WAL", "wal"),
     ("synchronous", "FULL", 2),
@@ -64,7 +64,7 @@ _SETTINGS: Final = (
 
 @final
 class LedgerFile:
-    """An open book: one connection, used by one thread at a time and by the process that opened it. Changes in place."""
+    """An open ledger: one connection, used by one thread at a time and by the process that opened it. Changes in place."""
 
     def __init__(
         self, path: Path, connection: sqlite3.Connection, *, untouched: tuple[int, int] | None, writes: bool
@@ -76,25 +76,25 @@ class LedgerFile:
 
     @classmethod
     def open(cls, path: Path, *, create: bool) -> "LedgerFile":
-        """Open the book at `path` to read and write; make it first if there is none and `create` says so."""
+        """Open the ledger at `path` to read and write; make it first if there is none and `create` says so."""
         path = _whole(path)
         if create and not path.exists():
             with locked(path, "new"):
                 if not path.exists():
                     _make(path)
         _require_private(path)
-        with _as_book_errors(path):
+        with _as_ledger_errors(path):
             connection = _connected(path, "mode=rw")
             with _closed_on_error(connection):
-                _require_book(path, connection)
+                _require_ledger(path, connection)
                 _settle(path, connection)
         return cls(path, connection, untouched=None, writes=True)
 
     @classmethod
     def reading(cls, path: Path) -> "LedgerFile":
-        """Open the book at `path` so that neither it nor its folder is written to.
+        """Open the ledger at `path` so that neither it nor its folder is written to.
 
-        A book that is in use, or was left by a crash, has a -wal file beside it and is read through that (mode=ro). Without
+        A ledger that is in use, or was left by a crash, has a -wal file beside it and is read through that (mode=ro). Without
         one nobody has it open, and it is read as it is (immutable), without locks; so that this is sound, closing raises
         `LedgerError` if the file was changed or taken into use meanwhile.
         """
@@ -102,10 +102,10 @@ class LedgerFile:
         _require_private(path)
         in_use = path.with_name(path.name + "-wal").exists()
         untouched = None if in_use else _state_of(path)
-        with _as_book_errors(path):
+        with _as_ledger_errors(path):
             connection = _connected(path, "mode=ro" if in_use else "mode=ro&immutable=1")
             with _closed_on_error(connection):
-                _require_book(path, connection)
+                _require_ledger(path, connection)
         return cls(path, connection, untouched=untouched, writes=False)
 
     def close(self) -> None:
@@ -121,7 +121,7 @@ class LedgerFile:
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
-        """A transaction that holds the book alone, committed to the disk at the end, or undone after any error."""
+        """A transaction that holds the ledger alone, committed to the disk at the end, or undone after any error."""
         with self._lock:
             connection = self._ready()
             if not self._writes:
@@ -131,7 +131,7 @@ class LedgerFile:
 
     @contextmanager
     def looking(self) -> Iterator[sqlite3.Connection]:
-        """A transaction that sees the book as it is at one moment, whatever others write meanwhile."""
+        """A transaction that sees the ledger as it is at one moment, whatever others write meanwhile."""
         with self._lock:
             connection = self._ready()
             with self._transaction(connection, "BEGIN", "nothing was written"):
@@ -140,7 +140,7 @@ class LedgerFile:
     def wipe_log(self) -> None:
         """Write the log into the file and cut it to nothing, so that what was deleted is not left in it either.
 
-        Where another process is reading, it is left for the next who closes the book.
+        Where another process is reading, it is left for the next who closes the ledger.
         """
         with self._lock, contextlib.suppress(sqlite3.Error):
             connection = self._ready()
@@ -211,7 +211,7 @@ def add_line(connection: sqlite3.Connection, line: Entry) -> None:
 
 
 def _whole(path: Path) -> Path:
-    # Through a link SQLite would keep the log beside the link, and two names of one book would not see each other.
+    # Through a link SQLite would keep the log beside the link, and two names of one ledger would not see each other.
     path = Path(path).resolve()
     if not path.parent.is_dir():
         raise LedgerError(f"{path}: the folder {path.parent} does not exist")
@@ -222,10 +222,10 @@ def _make(path: Path) -> None:
     left = [path.name + ending for ending in _BESIDE if path.with_name(path.name + ending).exists()]
     if left:
         raise LedgerError(
-            f"there is no {path}, but {' and '.join(left)} beside it: charges may be in there. Put the book back; "
+            f"there is no {path}, but {' and '.join(left)} beside it: charges may be in there. Put the ledger back; "
             "if it is gone for good, move these away first"
         )
-    with _as_book_errors(path), whole_file(path) as temporary:
+    with _as_ledger_errors(path), whole_file(path) as temporary:
         connection = _connected(temporary, "mode=rw")
         try:
             connection.execute(f"PRAGMA page_size = {_PAGE}")
@@ -235,7 +235,7 @@ def _make(path: Path) -> None:
             for statement in (*_SCHEMA, f"PRAGMA application_id = {_APPLICATION}", f"PRAGMA user_version = {_VERSION}"):
                 connection.execute(statement)
             connection.execute("INSERT INTO keys VALUES ('prints', ?)", (secrets.token_bytes(32),))
-            # The random name makes the head of every book its own, from the first line on.
+            # The random name makes the head of every ledger its own, from the first line on.
             add_line(
                 connection, Entry.after(None, kind="book", body={"version": _VERSION, "name": secrets.token_hex(16)})
             )
@@ -266,7 +266,7 @@ def _settle(path: Path, connection: sqlite3.Connection) -> None:
         (found,) = connection.execute(f"PRAGMA {name}").fetchone() or (None,)
         if found != wanted:
             raise LedgerError(
-                f"{path}: this SQLite cannot be set to {name} = {value} (it answers {found}), which a book needs"
+                f"{path}: this SQLite cannot be set to {name} = {value} (it answers {found}), which a ledger needs"
             )
 
 
@@ -283,16 +283,16 @@ def _require_private(path: Path) -> None:
                 )
 
 
-def _require_book(path: Path, connection: sqlite3.Connection) -> None:
+def _require_ledger(path: Path, connection: sqlite3.Connection) -> None:
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if application != _APPLICATION:
-        raise LedgerError(f"{path} is not a book of Eigenveil")
+        raise LedgerError(f"{path} is not a ledger of Eigenveil")
     if version != _VERSION:
-        raise LedgerError(f"{path} is a book of version {version}; this program reads version {_VERSION}")
+        raise LedgerError(f"{path} is a ledger of version {version}; this program reads version {_VERSION}")
     found = connection.execute("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY rowid").fetchall()
     if [sql for (sql,) in found] != list(_SCHEMA):
-        raise LedgerError(f"{path} is damaged: its tables are not those of a book")
+        raise LedgerError(f"{path} is damaged: its tables are not those of a ledger")
 
 
 def _state_of(path: Path) -> tuple[int, int]:
@@ -302,11 +302,11 @@ def _state_of(path: Path) -> tuple[int, int]:
 
 
 @contextmanager
-def _as_book_errors(path: Path) -> Iterator[None]:
+def _as_ledger_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        raise LedgerError(f"{path} cannot be opened as a book: {_why(error)}") from error
+        raise LedgerError(f"{path} cannot be opened as a ledger: {_why(error)}") from error
     except OSError as error:
         raise LedgerError(f"{path}: {error.strerror or type(error).__name__}") from error
 
@@ -332,7 +332,7 @@ def _why(error: sqlite3.Error) -> str:
         case ["CANTOPEN" | "READONLY", *_]:
             return "it or its folder cannot be written to, and there is a log (-wal) to be read with it; copy both elsewhere"
         case ["NOTADB", *_]:
-            return "it is not a book of Eigenveil"
+            return "it is not a ledger of Eigenveil"
         case ["CORRUPT", *_]:
             return f"the file is damaged ({error})"
         case _:

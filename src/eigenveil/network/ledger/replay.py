@@ -1,6 +1,6 @@
-"""What a book says of its studies and datasets, as values; and the same worked out again from the first line on.
+"""What a ledger says of its studies and datasets, as values; and the same worked out again from the first line on.
 
-The book itself reads only the last line of each study, which repeats how the study stands. `Replay` trusts none of that: it
+The ledger itself reads only the last line of each study, which repeats how the study stands. `Replay` trusts none of that: it
 adds up every charge anew and compares.
 """
 
@@ -25,7 +25,7 @@ _ENDS: Final[dict[str, State]] = {"finish": "finished", "abandon": "abandoned"}
 @final
 @dataclass(frozen=True, slots=True)
 class StudyReplay:
-    """A study as the book has it: its account, when it was joined, and how it stands. Public facts only."""
+    """A study as the ledger has it: its account, when it was joined, and how it stands. Public facts only."""
 
     account: StudyBudget
     joined: str
@@ -78,7 +78,7 @@ class DatasetState:
 
     @property
     def void(self) -> bool:
-        """Whether a study without privacy leaves no promise for life to be kept."""
+        """Whether a study without privacy leaves no guarantee for life to be kept."""
         return math.isinf(self.counted)
 
     def epsilon(self, delta: float, *, mu: float | None = None) -> float:
@@ -109,11 +109,11 @@ class Replay:
             last = line
             found = found or line.hash == head
         if last is None:
-            raise LedgerError("there is not a single line: the first says when the book was made")
+            raise LedgerError("there is not a single line: the first says when the ledger was made")
         if not found:
             raise LedgerError(
                 f"line {last.number} is the last, and no line has the noted head {str(head)[:80]}: lines were cut off the "
-                "end, an older copy was put back, lines were rewritten, or the head is of another book. Charges may have "
+                "end, an older copy was put back, lines were rewritten, or the head is of another ledger. Charges may have "
                 "been forgotten"
             )
         return last

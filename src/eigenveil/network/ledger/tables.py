@@ -1,4 +1,4 @@
-"""What is read from and added to the tables of a book, inside a transaction.
+"""What is read from and added to the tables of a ledger, inside a transaction.
 
 Balances are not kept in rows of their own. They are read off the last line of a study or dataset, and that line only after
 its hash was computed anew. Changing a balance without the seal is refused here, and changing both is found by
@@ -46,7 +46,7 @@ Tables = sqlite3.Connection
 
 
 def key_of(tables: Tables) -> bytes:
-    """What fingerprints and bytes are marked with; it never leaves the book."""
+    """What fingerprints and bytes are marked with; it never leaves the ledger."""
     (key,) = tables.execute("SELECT key FROM keys WHERE name = 'prints'").fetchone()
     return bytes(key)
 
@@ -61,10 +61,10 @@ def append(
 
 
 def last_line(tables: Tables) -> Entry:
-    """The last line of the book, whose hash is the head."""
+    """The last line of the ledger, whose hash is the head."""
     last = _one(tables, "ORDER BY this.number DESC LIMIT 1")
     if last is None:
-        raise LedgerError("the book is damaged: it has lost its first line; nothing was written and nothing may leave")
+        raise LedgerError("the ledger is damaged: it has lost its first line; nothing was written and nothing may leave")
     return last
 
 
@@ -93,7 +93,7 @@ def standing_of(tables: Tables, study: str) -> tuple[str, Standing] | None:
     if line is None and row is None:
         return None
     if line is None or row is None or line.dataset != row[0]:
-        raise LedgerError(f"the book is damaged: its lines and its list of studies differ about study {study[:16]}")
+        raise LedgerError(f"the ledger is damaged: its lines and its list of studies differ about study {study[:16]}")
     return str(row[0]), standing_in(line)
 
 
@@ -107,7 +107,7 @@ def standings_of(tables: Tables, dataset: str) -> dict[str, Standing]:
     stated = None if last is None else last.body.get("together")
     if (found or stated is not None) and stated != Together.of(found.values()).values():
         raise LedgerError(
-            f"the book is damaged: its studies of dataset {dataset!r} do not add up to what its last line says. "
+            f"the ledger is damaged: its studies of dataset {dataset!r} do not add up to what its last line says. "
             "Nothing was written and nothing may leave; see `eigenveil ledger verify`"
         )
     return found
@@ -126,7 +126,7 @@ def together_of(tables: Tables, dataset: str) -> Together:
         return Together.read({} if last is None else last.body["together"])
     except (LookupError, TypeError, ValueError):
         raise LedgerError(
-            f"the book is damaged: no line says what the studies of dataset {dataset!r} add up to"
+            f"the ledger is damaged: no line says what the studies of dataset {dataset!r} add up to"
         ) from None
 
 
@@ -135,7 +135,7 @@ def study_of(tables: Tables, study: str) -> StudyReplay:
     known = standing_of(tables, study)
     line = _one(tables, f"WHERE this.study = ? AND {_BALANCES} ORDER BY this.number LIMIT 1", study)
     if known is None or line is None or line.kind != "join":
-        raise LedgerError(f"the book is damaged: there is no line in which study {study[:16]} was joined")
+        raise LedgerError(f"the ledger is damaged: there is no line in which study {study[:16]} was joined")
     try:
         account = StudyBudget.of(study, known[0], line.body["account"])
     except (LookupError, TypeError, ValueError):
@@ -149,7 +149,7 @@ def entries_of(tables: Tables, study: str) -> Iterator[StudyEntry]:
     for number, row in enumerate(tables.execute(f"{_LINE} {where}", (study,)).fetchall()):
         line = _followed(row)
         if line.body["number"] != number:
-            raise LedgerError(f"the book is damaged: step {number} of study {study[:16]} is missing")
+            raise LedgerError(f"the ledger is damaged: step {number} of study {study[:16]} is missing")
         stored = list(_bytes_of(tables, line))
         kept = bool(stored)
         yield StudyEntry(number, stored[0] if kept else b"", tuple(stored[1:]), charges_in(line.body), kept)
@@ -203,7 +203,7 @@ def line_in(row: tuple[Any, ...]) -> Entry:
     except (ValueError, TypeError, RecursionError):
         body = None
     if not isinstance(body, dict) or not all(text is None or isinstance(text, str) for text in texts):
-        raise LedgerError(f"line {number} is not a line of a book: it was changed")
+        raise LedgerError(f"line {number} is not a line of a ledger: it was changed")
     return Entry(**{**dict(zip(_COLUMNS, row, strict=False)), "body": body})
 
 

@@ -55,7 +55,7 @@ _EXPLAINED: Final = {
     "seed": _SEEDED,
     "random_state": _SEEDED,
     "participation": "every site takes part in every round of a study across organisations",
-    "calibration": "noise in a study is by exact accounting, and nothing else is promised",
+    "calibration": "noise in a study is by exact accounting, and nothing else is guaranteed",
     "faults": "a study runs on a real network",
     "n_components": "it is called components here",
     "topology": "it is called carrier here, and stands in [study]",
@@ -66,7 +66,7 @@ _EXPLAINED: Final = {
 @final
 @dataclass(frozen=True, eq=False)
 class StudyFile:
-    """A study: who takes part, what is computed of which columns, and what is promised. Public, and no secret is in it.
+    """A study: who takes part, what is computed of which columns, and what is guaranteed. Public, and no secret is in it.
 
     `params` are the parameters of its estimator and its own, such as its columns. `sites` or `peers` hold rows, in order; `hub`
     and `nodes` gather. `sizes` are the people of each, where `params.neighbours` declares them public. A study with a `seed` is a
@@ -170,7 +170,7 @@ class StudyFile:
 
     @property
     def _unsaid(self) -> tuple[str, ...]:
-        # Where nothing is promised nobody adds noise, and only masks have a meaning.
+        # Where nothing is guaranteed nobody adds noise, and only masks have a meaning.
         return ("trust",) if not self.private and not self.masked else ()
 
     def text(self) -> str:
@@ -225,7 +225,7 @@ class StudyFile:
 
     @property
     def private(self) -> bool:
-        """Whether anything is promised, as far as it is no rehearsal."""
+        """Whether anything is guaranteed, as far as it is no rehearsal."""
         return self.params.epsilon is not None
 
     @property

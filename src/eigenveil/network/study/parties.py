@@ -7,7 +7,7 @@ from typing import Any
 
 from eigenveil.errors import ParameterError, require, require_param
 from eigenveil.estimators import FederatedPCA, GossipPCA
-from eigenveil.estimators.federated.guarantee import federated_promise
+from eigenveil.estimators.federated.guarantee import federated_guarantee
 from eigenveil.estimators.federated.parties import Parties, sites_settings
 from eigenveil.estimators.fitted import model_of
 from eigenveil.estimators.gossip.parties import PeerParties
@@ -94,9 +94,9 @@ def _require_room(study: StudyFile, parties: Parties) -> None:
     assert isinstance(parties.study, Fit)
     dim, width = len(study.columns), parties.request.plan.width
     numbers = max(parties.study.extent().entries, dim * (max(width, parties.study.rank or 0) + 2))
-    # Cards and letters of masks are a few hundred bytes for each site and turn.
-    turns = 0 if parties.masked is None else parties.masked.turns
-    needed = 8 * numbers + 256 * (1 + turns) * len(parties.names) + 2**14
+    # Cards and letters of masks are a few hundred bytes for each site and round.
+    rounds = 0 if parties.masked is None else parties.masked.rounds
+    needed = 8 * numbers + 256 * (1 + rounds) * len(parties.names) + 2**14
     largest = study.params.largest
     require_param(
         needed <= largest,
@@ -144,7 +144,7 @@ def federated_model(study: StudyFile, parties: Parties, found: FitResult, *, sit
         people=found.people,
         center=found.center,
         noise_floor=parties.noise_floor(found, sites=sites, weights=weights),
-        guarantee=federated_promise(parties, found),
+        guarantee=federated_guarantee(parties, found),
         scale=parties.study.bounds.scale,
         columns=study.columns,
         settings=study_settings(study, sites_settings(parties, sites=sites, rounds=rounds, sent=None)),

@@ -94,7 +94,7 @@ def _require_sizes(study: "StudyFile") -> None:
     neighbours, sizes = study.params.neighbours, study.sizes
     require_param(
         study.private or neighbours == "add-remove",
-        "{neighbours=} says what must be hard to tell apart, and {epsilon=None} promises nothing",
+        "{neighbours=} says what must be hard to tell apart, and {epsilon=None} guarantees nothing",
         neighbours=neighbours,
     )
     public = neighbours != "add-remove"

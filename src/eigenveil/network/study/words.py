@@ -72,7 +72,7 @@ def _learnt(study: "StudyFile") -> Iterator[str]:
         case "masked":
             yield f"The hub learns noisy sums over at least {study.fewest} sites and no site's part, even if {told}."
         case "site":
-            yield f"{hub} each site's part, with so much noise of the site's own that the promise holds against them."
+            yield f"{hub} each site's part, with so much noise of the site's own that the guarantee holds against them."
         case "both":
             yield f"{hub} each site's part with noise of the site's own; all others learn less, with noise of the hub's."
         case "curator":
@@ -81,7 +81,7 @@ def _learnt(study: "StudyFile") -> Iterator[str]:
             others = "one of them tells others" if few == 1 else f"{few} of them tell each other"
             yield f"Neighbours learn a peer's part under noise that cancels in sums alone, even if {others} all."
         case "independent":
-            yield "Neighbours learn a peer's part with so much noise of its own that the promise holds against everybody."
+            yield "Neighbours learn a peer's part with so much noise of its own that the guarantee holds against everybody."
         case _ if study.masked:
             yield f"The hub learns EXACT sums over at least {study.fewest} sites, and no site's part, even if {told}."
         case _ if study.carrier == "gossip":

@@ -39,7 +39,7 @@ class Grouse(Tracker[GrouseState]):
     Without a `step` the angle is a = arctan(|r| / |p|), the greedy one of Zhang and Balzano (2016), which needs no tuning
     and does not depend on the scale of the rows; near the solution it is the sin(a) = |r| / |p| of Balzano and Wright
     (2013). It takes every row whole into the span, so under noise it keeps moving. With a `step` c, a = (c / t) |r| |p| at
-    the t-th row, and a step of a quarter turn or more is left out: the rule of the authors' program, for which FPCA
+    the t-th row, and a step of a quarter round or more is left out: the rule of the authors' program, for which FPCA
     (supplement, D) uses c = 2. That one depends on the scale. No values are estimated, and directions are in no order.
 
     >>> from eigenveil.tracking import NOTHING_ASKED
@@ -110,7 +110,7 @@ def _fit_observed(basis: Array, row: Array) -> tuple[Array, Array]:
 
 
 def _rotate(basis: Array, unit: Array, residual: Array, left: float, angle: float) -> None:
-    """Turn the direction basis @ `unit` by `angle` towards `residual`, of length `left`. Changes `basis`."""
+    """Round the direction basis @ `unit` by `angle` towards `residual`, of length `left`. Changes `basis`."""
     if left > 0.0 and angle > 0.0:
         towards = (np.cos(angle) - 1.0) * (basis @ unit) + (np.sin(angle) / left) * residual
         basis += towards[:, None] * unit

@@ -212,7 +212,7 @@ class Rounds(Stopping):
         metavar="STEPS",
     )
     align: Literal["procrustes", "sign", "none"] = param(
-        "For fedpower: how sites turn their products towards the last basis: procrustes, sign or none.",
+        "For fedpower: how sites round their products towards the last basis: procrustes, sign or none.",
         default="procrustes",
         quiet=True,
         metavar="WHICH",
@@ -251,7 +251,7 @@ class FederatedParams(Waiting, Rounds, HubMethod, HubParams, Places, Protection,
         "person in a matrix.",
     )
     calibration: Literal["exact", "paper"] = param(
-        "exact: noise by exact accounting. paper: as FedPower prints it, with nothing promised, for comparison.",
+        "exact: noise by exact accounting. paper: as FedPower prints it, with nothing guaranteed, for comparison.",
         default="exact",
         metavar="WHICH",
         surfaces=OFFLINE,

@@ -62,7 +62,7 @@ class Peers:
     noise: Literal["pairwise", "independent", "published"] | None = param(
         "What is added where there is a budget. pairwise: noise that cancels between pairs of peers, for little more than that "
         "of a curator in the sum, against {colluders} of them. independent: all the noise at every peer, against all others, "
-        "for sqrt(M) times as much. published: D-DP-PM's own, with {epsilon=None}, because nothing is promised.",
+        "for sqrt(M) times as much. published: D-DP-PM's own, with {epsilon=None}, because nothing is guaranteed.",
         more="None is none, for {epsilon=None}.",
         default="pairwise",
         metavar="WHICH",

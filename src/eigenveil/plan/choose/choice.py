@@ -18,8 +18,8 @@ __all__ = ["Choice", "Mechanisms", "Plan", "predict"]
 MEMORY_LIMIT: Final = 1 << 30
 # Each power product gets this many times the budget of the one before it: benchmarks/power_shares.py.
 GROWTH: Final = 1.6
-TURNS: Final = 4
-EXACT_TURNS: Final = 24
+ROUNDS: Final = 4
+EXACT_ROUNDS: Final = 24
 
 Mechanisms = Literal["auto", "covariance", "power"]
 
@@ -29,7 +29,7 @@ Mechanisms = Literal["auto", "covariance", "power"]
 class Choice:
     """One way to do it. `noise` is the spectral norm to expect of the noise on the Gram matrix, in units of row_bound^2;
     `captured` the share of the best possible variance to expect, None where the number of people is not public: by a formula of
-    first order, for a first idea (`eigenveil.plan.forecast.outlook` rehearses the fit)."""
+    first order, for a first idea (`eigenveil.plan.forecast.forecast` rehearses the fit)."""
 
     mechanism: Literal["covariance", "power"]
     noise: float
@@ -86,8 +86,8 @@ def predict(
     """
     require_rank(rank, dim)
     width = _width(dim, rank, oversample, exact=budget is None)
-    turns = iterations if iterations is not None else (EXACT_TURNS if budget is None else TURNS)
-    shares = geometric_shares(turns, growth=GROWTH)
+    rounds = iterations if iterations is not None else (EXACT_ROUNDS if budget is None else ROUNDS)
+    shares = geometric_shares(rounds, growth=GROWTH)
     sigma = 0.0 if budget is None else gram_sensitivity(1.0, neighbours) / budget.mu
     last = sigma / math.sqrt(shares[-1])
     known = _known(dim, spectrum)

@@ -55,9 +55,9 @@ def components_of(
         case "krylov" if private:
             return partial(KeptProducts, neighbours=near, begin=begin, shares=shares, rank=rank, tolerance=stop)
         case "krylov":
-            turns = plan.rounds
+            rounds = plan.rounds
             return partial(
-                KrylovSum, neighbours=near, begin=begin, turns=turns, rank=rank, tolerance=stop, shares=shares
+                KrylovSum, neighbours=near, begin=begin, rounds=rounds, rank=rank, tolerance=stop, shares=shares
             )
         case "power":
             return partial(PowerIteration, neighbours=near, begin=begin, shares=shares, rank=rank, tolerance=stop)

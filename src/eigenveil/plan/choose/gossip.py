@@ -1,4 +1,4 @@
-"""How peers on a graph find components one after another: turns, shares and starts. From public guesses alone.
+"""How peers on a graph find components one after another: rounds, shares and starts. From public guesses alone.
 
 D-DP-PM's Corollary 1 asks for eigenvalues of the data, which are private, and its experiments tuned everything on the data.
 Here the spectrum is guessed: eigenvalue i of the Gram matrix is in proportion to 1/i, and rows fill half their ball.
@@ -33,13 +33,13 @@ _CLIP: Final = 2.0
 @final
 @dataclass(frozen=True, slots=True)
 class SegmentsPlan:
-    """What was decided and why. A component takes `turns` exchanges, its start among them, and each has its own share.
+    """What was decided and why. A component takes `rounds` exchanges, its start among them, and each has its own share.
 
-    `shares` are in order of turns and then of components. `deviation` and `clip` are of the hidden starts. `alpha`, in
-    units of 1 / row_bound^2, and the `schedule` of sigma_p(t), t = 1 to `turns`, are for the published form alone.
+    `shares` are in order of rounds and then of components. `deviation` and `clip` are of the hidden starts. `alpha`, in
+    units of 1 / row_bound^2, and the `schedule` of sigma_p(t), t = 1 to `rounds`, are for the published form alone.
     """
 
-    turns: int
+    rounds: int
     shares: tuple[float, ...]
     deviation: float
     clip: float
@@ -61,7 +61,7 @@ def plan_segments(*, dim: int, rank: int, people: int, budget: Budget | None, ro
     part of the budget, and as many as a tolerance takes without.
 
     Components share the budget in proportion to 1 / sqrt(eigenvalue), so as sqrt(l) for the l-th. Proof that this loses
-    least: noise of size s on d numbers turns a direction of eigenvalue v by a sine of about s sqrt(d) / v, which loses v (s
+    least: noise of size s on d numbers rounds a direction of eigenvalue v by a sine of about s sqrt(d) / v, which loses v (s
     sqrt(d) / v)^2 = d s^2 / v of variance; s^2 is in proportion to 1 / share, and sum 1 / (share_l v_l) under a fixed sum
     of shares is least at share_l in proportion to v_l^(-1/2). Within a component products get more from one to the next, as
     in the power method.
@@ -71,9 +71,9 @@ def plan_segments(*, dim: int, rank: int, people: int, budget: Budget | None, ro
     of size one would drown it.
 
     >>> plan = plan_segments(dim=20, rank=2, people=1000, budget=Budget(1.0, 1e-6), rounds=None)
-    >>> plan.turns, len(plan.shares), plan.tolerance
+    >>> plan.rounds, len(plan.shares), plan.tolerance
     (5, 10, 0.0)
-    >>> plan_segments(dim=20, rank=2, people=1000, budget=None, rounds=None).turns
+    >>> plan_segments(dim=20, rank=2, people=1000, budget=None, rounds=None).rounds
     201
     """
     require_rank(rank, dim)
@@ -86,7 +86,7 @@ def plan_segments(*, dim: int, rank: int, people: int, budget: Budget | None, ro
     begun = products + 1
     deviation = 1.0 / math.sqrt(people)
     return SegmentsPlan(
-        turns=begun,
+        rounds=begun,
         # Without a budget nobody pays, and the first of hundreds of growing shares would be nothing.
         shares=_shares(values[:rank], products, growth=1.0 if budget is None else GROWTH),
         deviation=deviation,

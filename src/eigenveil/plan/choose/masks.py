@@ -13,8 +13,8 @@ __all__ = ["MasksPlan", "plan_masks"]
 
 # What few masks, and few signatures looked at, may each cost of delta; and of which delta where none is asked for.
 _PART, _DELTA = 2.5e-4, 1e-6
-# Turns that one exchange of keys is for, at most.
-_TURNS: Final = 24
+# Rounds that one exchange of keys is for, at most.
+_ROUNDS: Final = 24
 _MARGIN: Final = 1e-10
 
 
@@ -22,14 +22,14 @@ _MARGIN: Final = 1e-10
 @dataclass(frozen=True, slots=True)
 class MasksPlan:
     """The graph of masks, the lattice of integers, and the noise of a sum over its sensitivity that the fewest survivors make
-    (`multiplier`). An exchange of keys is for `turns`, there are at most `most_turns` and `sessions` of exchanges, and members
+    (`multiplier`). An exchange of keys is for `rounds`, there are at most `most_rounds` and `sessions` of exchanges, and members
     look at so many signatures (`checks`)."""
 
     graph: MaskGraph
     lattice: Lattice
     multiplier: float
-    turns: int
-    most_turns: int
+    rounds: int
+    most_rounds: int
     sessions: int
     checks: int
 
@@ -50,7 +50,7 @@ def plan_masks(
     """
     # A fit without privacy begins again when a site has gone that was counted, at most once for each that may go.
     again = 2 if budget is not None else sites - survivors + 2
-    most, each = again * extent.turns + 8 + colluders, min(extent.turns, _TURNS)
+    most, each = again * extent.rounds + 8 + colluders, min(extent.rounds, _ROUNDS)
     # Each liar can make one exchange of keys fail, and some are begun again because sites were late.
     sessions = math.ceil(most / each) + again + colluders + 8
     part = _PART * (_DELTA if budget is None else budget.delta)

@@ -121,12 +121,12 @@ def _width(dim: int, rank: int, method: Method, oversample: int | None, *, exact
     return min(dim, rank + (more if oversample is None else oversample))
 
 
-def _schedule(local_steps: LocalSteps, turns: int) -> tuple[int, ...]:
+def _schedule(local_steps: LocalSteps, rounds: int) -> tuple[int, ...]:
     """Local steps of each round: the same, (3.15)'s decay, or as listed with the last one repeated."""
     if isinstance(local_steps, int):
-        return constant_steps(local_steps, turns)
+        return constant_steps(local_steps, rounds)
     listed = tuple(local_steps)
     if len(listed) == 2 and listed[0] == "decay":
-        return decaying_steps(int(listed[1]), turns)
-    steps = [int(step) for step in listed][:turns]
-    return tuple(steps + [steps[-1]] * (turns - len(steps)))
+        return decaying_steps(int(listed[1]), rounds)
+    steps = [int(step) for step in listed][:rounds]
+    return tuple(steps + [steps[-1]] * (rounds - len(steps)))

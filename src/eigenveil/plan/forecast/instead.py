@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Final, TypeVar
 
 from eigenveil.plan.forecast.facts import METHODS, Facts, Setting, parts_of
-from eigenveil.plan.forecast.methods import way_of
+from eigenveil.plan.forecast.methods import method_plan
 from eigenveil.plan.forecast.trials import RehearsalTrial, glimpse
 from eigenveil.plan.spectrum import Spectrum
 from eigenveil.privacy import Budget
@@ -15,7 +15,7 @@ __all__ = ["FAIR", "others_that_would_do"]
 
 # An answer that captures this much of the variance is a fair one.
 FAIR: Final = 0.7
-# How far to look: an epsilon that promises next to nothing, and more people than there are.
+# How far to look: an epsilon that guarantees next to nothing, and more people than there are.
 _LARGEST_EPSILON, _MOST_PEOPLE = 100.0, 10**9
 # Neighbouring candidates differ by about this factor.
 _FINE: Final = 1.15
@@ -28,10 +28,10 @@ def others_that_would_do(facts: Facts, method: str) -> Iterator[str]:
     """One change of the `facts` at a time after which `method` would capture a fair share, in full sentences."""
 
     def fair(other: Facts) -> bool:
-        way = way_of(other, method)
+        candidate = method_plan(other, method)
         # With few columns random directions have much already, and a fair answer must be worth more than those.
         least = max(FAIR, (1 + other.spectrum.at_random(other.rank)) / 2)
-        return not way.refused and glimpse(RehearsalTrial.of(other, way)) >= least
+        return not candidate.refused and glimpse(RehearsalTrial.of(other, candidate)) >= least
 
     epsilon = _first(
         _upwards(facts.budget.epsilon, _LARGEST_EPSILON),
@@ -68,9 +68,9 @@ def _other_trust(facts: Facts, method: str) -> Iterator[str]:
         if facts.sites == 1 or setting in facts.settings or other not in METHODS:
             continue
         wider = replace(facts, trust=(*facts.settings, setting))
-        way = way_of(wider, other)
-        if not way.refused and glimpse(RehearsalTrial.of(wider, way)) >= FAIR:
-            yield f"If {setting!r} were acceptable, {other} should capture {FAIR:g}: it promises {way.promise}."
+        candidate = method_plan(wider, other)
+        if not candidate.refused and glimpse(RehearsalTrial.of(wider, candidate)) >= FAIR:
+            yield f"If {setting!r} were acceptable, {other} should capture {FAIR:g}: it guarantees {candidate.guarantee}."
             return
 
 

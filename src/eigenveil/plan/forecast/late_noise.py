@@ -48,8 +48,8 @@ def leading_under_noise(
             whole += np.outer(shift, shift @ block)
         span, known, image = np.hstack([span, block]), np.hstack([known, drawn]), np.hstack([image, whole])
         small = span.T @ image
-        eigenvalues, turn = np.linalg.eigh((small + small.T) / 2)
-        vectors = span @ turn[:, ::-1][:, :rank]
+        eigenvalues, round_ = np.linalg.eigh((small + small.T) / 2)
+        vectors = span @ round_[:, ::-1][:, :rank]
         before, share = share, float(values @ np.square(vectors).sum(axis=1)) / best
         room = dim - span.shape[1]
         settled = abs(share - before) <= _STILL and span.shape[1] >= 3 * width

@@ -1,4 +1,4 @@
-"""`way_of`: how a method would go about a fit: its estimator's own plan, how loud the noise is, what it takes and promises.
+"""`method_plan`: how a method would go about a fit: its estimator's own plan, how loud the noise is, what it takes and guarantees.
 
 Plans are made by `plan_sites`, `plan_segments`, `plan_stream`, `plan_masks` and `split_budget`, as for a fit, so that what is
 rehearsed is what would be run.
@@ -21,7 +21,7 @@ from eigenveil.protocols.masked import require_survivors
 from eigenveil.tasks.fit.split import Extent, Split, split_budget
 from eigenveil.tracking.sums import MEAN_SHARE
 
-__all__ = ["MethodPlan", "way_of"]
+__all__ = ["MethodPlan", "method_plan"]
 
 # Pair noise leaves its own a tenth of a per cent above what the fewest honest peers would need (`eigenveil.privacy.Pairing`).
 _PAIRED: Final = 1.001
@@ -42,7 +42,7 @@ _WORKING: Final = 6
 @dataclass(frozen=True, slots=True, eq=False)
 class MethodPlan:
     """A method as it would be carried out. `split` divides the budget, and the components' noise is `louder` times that of one
-    curator with the same budget; `neighbours` are those of its promise. `params`, `unknown` and all from `noise` on are as in
+    curator with the same budget; `neighbours` are those of its guarantee. `params`, `unknown` and all from `noise` on are as in
     `Forecast`."""
 
     method: str
@@ -59,29 +59,29 @@ class MethodPlan:
     rounds: int = 0
     traffic: int = 0
     refused: str = ""
-    promise: str = ""
+    guarantee: str = ""
 
     def multiplier(self, mu: float, steps: int) -> float:
         """The noise on a sum over its sensitivity, for all that components may spend of `mu` after so many steps for the mean."""
         return self.louder / (mu * math.sqrt(self.split.main(steps)))
 
 
-def way_of(facts: Facts, method: str) -> MethodPlan:
+def method_plan(facts: Facts, method: str) -> MethodPlan:
     """How `method` would go about a fit of which these `facts` are known.
 
     >>> from eigenveil.plan.spectrum import Spectrum
     >>> from eigenveil.privacy import Budget
     >>> facts = Facts(50, 3, 10_000, Budget(1.0, 1e-6), Spectrum.guessed(50), sites=16)
-    >>> way_of(facts, "site/covariance").louder, round(way_of(facts, "masked/covariance").louder, 3)
+    >>> method_plan(facts, "site/covariance").louder, round(method_plan(facts, "masked/covariance").louder, 3)
     (4.0, 1.0...)
     """
     setting, name = parts_of(method)
-    way = _stream(facts, name) if setting == "stream" else _sums(facts, setting, name)
-    way = replace(way, noise=_noise(way, facts))
-    return replace(way, refused=_refused(way, facts), promise=_promise(setting, facts, way.neighbours))
+    candidate = _stream(facts, name) if setting == "stream" else _sums(facts, setting, name)
+    candidate = replace(candidate, noise=_noise(candidate, facts))
+    return replace(candidate, refused=_refused(candidate, facts), guarantee=_guarantee(setting, facts, candidate.neighbours))
 
 
-def _promise(setting: Setting, facts: Facts, neighbours: Neighbours) -> str:
+def _guarantee(setting: Setting, facts: Facts, neighbours: Neighbours) -> str:
     """Against whom each person is protected."""
     against = _SEES[setting].format(colluders=facts.colluders)
     budget = f"epsilon = {facts.budget.epsilon:g}, delta = {facts.budget.delta:g} ({neighbours.value})"
@@ -105,7 +105,7 @@ def _sums(facts: Facts, setting: Setting, name: str) -> MethodPlan:
             budget=facts.budget,
             rounds=_per_component(facts, split),
         )
-        rounds, size, held = facts.rank * plan.turns, facts.dim, _WORKING * facts.dim * (facts.rank + 1)
+        rounds, size, held = facts.rank * plan.rounds, facts.dim, _WORKING * facts.dim * (facts.rank + 1)
     else:
         plan = _sites_plan(facts, setting, name, split)
         rounds, size = plan.rounds, _sent(facts.dim, plan)
@@ -165,7 +165,7 @@ def _per_component(facts: Facts, split: Split) -> int | None:
         return None
     each = (facts.rounds - len(split.mean) - 1) // facts.rank - 1
     usual = plan_segments(dim=facts.dim, rank=facts.rank, people=facts.people, budget=facts.budget, rounds=None)
-    return each if 1 <= each < usual.turns - 1 else None
+    return each if 1 <= each < usual.rounds - 1 else None
 
 
 def _sent(dim: int, plan: SitesPlan) -> int:
@@ -265,14 +265,14 @@ def _attempt(planned: Callable[[int | None], StreamPlan], limit: int | None) -> 
         return planned(1 << 62), str(error)
 
 
-def _noise(way: MethodPlan, facts: Facts) -> float:
+def _noise(candidate: MethodPlan, facts: Facts) -> float:
     """The spectral norm to expect of the noise on the Gram matrix, in units of row_bound^2."""
-    scale = way.multiplier(facts.budget.mu, min(2, len(way.split.mean))) * gram_sensitivity(1.0, way.neighbours)
-    plan, dim = way.plan, facts.dim
+    scale = candidate.multiplier(facts.budget.mu, min(2, len(candidate.split.mean))) * gram_sensitivity(1.0, candidate.neighbours)
+    plan, dim = candidate.plan, facts.dim
     if isinstance(plan, StreamPlan):
-        return scale * math.sqrt(2 * dim * (way.blocks if plan.tracker == "slices" else 1))
+        return scale * math.sqrt(2 * dim * (candidate.blocks if plan.tracker == "slices" else 1))
     if isinstance(plan, SegmentsPlan):
-        return scale / math.sqrt(min(plan.shares[plan.turns - 1 :: plan.turns])) * (math.sqrt(dim) + 1)
+        return scale / math.sqrt(min(plan.shares[plan.rounds - 1 :: plan.rounds])) * (math.sqrt(dim) + 1)
     if plan.method == "covariance":
         return scale * math.sqrt(2 * dim)
     if plan.method == "merge":
@@ -280,19 +280,19 @@ def _noise(way: MethodPlan, facts: Facts) -> float:
     return scale / math.sqrt(plan.shares[-1]) * (math.sqrt(dim) + math.sqrt(plan.width))
 
 
-def _refused(way: MethodPlan, facts: Facts) -> str:
-    setting, _ = parts_of(way.method)
+def _refused(candidate: MethodPlan, facts: Facts) -> str:
+    setting, _ = parts_of(candidate.method)
     if setting not in facts.settings:
         alone = facts.sites == 1 and setting not in ("curator", "stream")
         return "it needs several sites, and there is one" if alone else f"trust leaves out {setting!r}"
-    if way.refused:
-        return way.refused
-    if way.memory > facts.memory:
-        return f"it needs {_bytes(way.memory)} of memory at one place, and {_bytes(facts.memory)} are allowed"
-    if facts.rounds is not None and way.rounds > facts.rounds:
-        return f"it takes up to {way.rounds} rounds, and {facts.rounds} are allowed"
-    if facts.traffic is not None and way.traffic > facts.traffic:
-        return f"a site would send {_bytes(way.traffic)}, and {_bytes(facts.traffic)} are allowed"
+    if candidate.refused:
+        return candidate.refused
+    if candidate.memory > facts.memory:
+        return f"it needs {_bytes(candidate.memory)} of memory at one place, and {_bytes(facts.memory)} are allowed"
+    if facts.rounds is not None and candidate.rounds > facts.rounds:
+        return f"it takes up to {candidate.rounds} rounds, and {facts.rounds} are allowed"
+    if facts.traffic is not None and candidate.traffic > facts.traffic:
+        return f"a site would send {_bytes(candidate.traffic)}, and {_bytes(facts.traffic)} are allowed"
     return ""
 
 

@@ -116,7 +116,7 @@ def _rounds(plan: SitesPlan | SegmentsPlan, facts: Facts) -> int | None:
     if facts.rounds is None:
         return None
     if isinstance(plan, SegmentsPlan):
-        return plan.turns - 1
+        return plan.rounds - 1
     return plan.rounds if plan.method in ("krylov", "power", "fedpower") else None
 
 

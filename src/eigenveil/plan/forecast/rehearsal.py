@@ -129,7 +129,7 @@ def rehearse_segments(plan: SegmentsPlan, scene: Scene) -> Array:
         Domain(scene.dim, radius, claimed=False),
         scene.neighbours,
         scene.rank,
-        plan.turns,
+        plan.rounds,
         plan.shares,
         Noise.seeded((scene.seed << 8) + 1),
         plan.deviation * math.sqrt(_clipped_variance(plan.clip / plan.deviation)),

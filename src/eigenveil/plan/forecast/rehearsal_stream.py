@@ -30,29 +30,29 @@ def rehearse_blocks(scene: Scene, *, share: float, oversample: int) -> Array:
     tracker. For the others noise that was drawn is used again with other signs of the directions, for which its law is the same.
     """
     noise, rng = Noise.seeded(scene.seed), np.random.default_rng(scene.seed)
-    turn = orthonormal(rng.standard_normal((scene.dim, scene.dim)))
+    round_ = orthonormal(rng.standard_normal((scene.dim, scene.dim)))
     whole = math.floor(1 / share + 1e-9)
     left = 1 - whole * share
     count = min(whole, max(_FEWEST, min(_MOST_RELEASED, _COLUMNS // scene.dim)))
-    released = [_released(scene, share, oversample, turn, noise) for _ in range(count)]
+    released = [_released(scene, share, oversample, round_, noise) for _ in range(count)]
     spaces = released[:]
     for block in range(count, min(whole, _MOST)):
         drawn = released[block % count]
         spaces.append(Subspace(drawn.basis * rng.choice([-1.0, 1.0], scene.dim)[:, None], drawn.values))
     if left > _NOTHING_LEFT:
-        spaces.append(_released(scene, left, oversample, turn, noise))
+        spaces.append(_released(scene, left, oversample, round_, noise))
     width = min(scene.rank + oversample, scene.dim)
     return reduce(lambda joint, space: merge(joint, space, rank=width), spaces).basis[:, : scene.rank]
 
 
-def _released(scene: Scene, share: float, oversample: int, turn: Array, noise: Noise) -> Subspace:
+def _released(scene: Scene, share: float, oversample: int, round_: Array, noise: Noise) -> Subspace:
     """What a block with this `share` of the rows shows on its own, with axes along the directions of the rows.
 
     Rows stand for many people and are longer than one: as in `rows_of`, noise is that of rows in the unit ball.
     """
-    rows = np.sqrt(scene.gram * share)[:, None] * turn.T
+    rows = np.sqrt(scene.gram * share)[:, None] * round_.T
     radius = max(1.0, math.sqrt(float(scene.gram[0]) * share) * (1 + 1e-9))
     terms = SumTerms(Domain(scene.dim, radius), scene.neighbours, center=False)
     tracker = SlicedTracker(scene.rank, terms, oversample)
     found = tracker.step(tracker.start(scene.dim), rows, gaussian(scene.multiplier / radius**2, noise)).space
-    return Subspace(turn.T @ found.basis, found.values)
+    return Subspace(round_.T @ found.basis, found.values)

@@ -63,9 +63,9 @@ class RehearsalTrial:
     oversample: int
 
     @classmethod
-    def of(cls, facts: Facts, way: MethodPlan) -> Self:
+    def of(cls, facts: Facts, candidate: MethodPlan) -> Self:
         """The trial of a way to do it."""
-        plan, split, merges = way.plan, way.split, False
+        plan, split, merges = candidate.plan, candidate.split, False
         if isinstance(plan, StreamPlan):
             # The mean is taken off what was released, and hardly matters; where to begin is found in one step or in two.
             split = Split((), 0.0, (sum(split.mean[:1]) + sum(split.mean[:2])) / 2)
@@ -73,7 +73,7 @@ class RehearsalTrial:
         elif isinstance(plan, SitesPlan):
             merges = plan.method == "merge"
             plan = replace(plan, reason="", steps=(1,) * plan.rounds)
-        louder = math.exp(round(math.log(way.louder) / _ALIKE) * _ALIKE)
+        louder = math.exp(round(math.log(candidate.louder) / _ALIKE) * _ALIKE)
         return cls(
             spectrum=facts.spectrum,
             rank=facts.rank,
@@ -82,11 +82,11 @@ class RehearsalTrial:
             plan=plan,
             split=split,
             # A blanked row makes as much of a difference as one that is added.
-            neighbours=Neighbours.ZERO_OUT if way.neighbours is Neighbours.ADD_REMOVE else way.neighbours,
+            neighbours=Neighbours.ZERO_OUT if candidate.neighbours is Neighbours.ADD_REMOVE else candidate.neighbours,
             louder=louder,
             mean_louder=math.sqrt(facts.sites) if merges else louder,
             sites=facts.sites if merges else 1,
-            oversample=way.oversample if isinstance(plan, StreamPlan) else 0,
+            oversample=candidate.oversample if isinstance(plan, StreamPlan) else 0,
         )
 
     @property

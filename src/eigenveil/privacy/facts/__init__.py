@@ -1,4 +1,4 @@
-"""What is true of a release, as facts, and the only place that turns them into the sentences of a `Guarantee`.
+"""What is true of a release, as facts, and the only place that rounds them into the sentences of a `Guarantee`.
 
 Whoever releases something says who is protected and what is known of the rows (`protected`), who sees what (`seen_by`), and how
 noise was calibrated; `GuaranteeFacts` (`builder`) composes the guarantee. The sentences stand here and nowhere else. A privacy

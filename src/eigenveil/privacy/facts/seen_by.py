@@ -208,9 +208,9 @@ class MaskedSites(SeenBy):
 class PeersAlone(SeenBy):
     """Peers without a hub. Up to `colluders` of them may tell what they know; None where each adds all of the noise itself.
 
-    Of `names`, those `counted` are in the result, from the turn `since` on. The sum has `excess` times a curator's noise. Noise
+    Of `names`, those `counted` are in the result, from the round `since` on. The sum has `excess` times a curator's noise. Noise
     that cancels between pairs is `ratio` times a peer's own, and mu is the largest over all sets of colluders where `exact`, or
-    a bound on it. The budget has room to begin `restarts` turns again.
+    a bound on it. The budget has room to begin `restarts` rounds again.
     """
 
     names: tuple[str, ...]
@@ -256,7 +256,7 @@ class PeersAlone(SeenBy):
         """What the budget was fixed for, and how noise is made up."""
         text = _IN_ROUNDS
         if self.restarts:
-            text += f" and for {'one turn' if self.restarts == 1 else f'{self.restarts} turns'} begun again"
+            text += f" and for {'one round' if self.restarts == 1 else f'{self.restarts} rounds'} begun again"
         if self.colluders is None:
             return f"{text}. Every peer adds all the noise: the sum has {self.excess:.4g} times a curator's noise"
         kind = "the largest" if self.exact else "a bound on the largest"

@@ -8,7 +8,7 @@ whoever comes first in the order of names and -1 for the other, so that only own
 Whoever colludes knows all noise that touches them. On the graph H of the others the honest y have, in each coordinate, noise of
 covariance Sigma = s_eta^2 I + s_D^2 L_H, and one person at peer i, who moves x_i by at most Delta, is protected with
 mu^2 = Delta^2 [Sigma^-1]_ii. The proofs, also for what happens when peers were told different things, are in
-docs/pairwise-noise.md. Two ends may draw the same D only for the same turn, graph, colluders and `PairedSteps`: each turn
+docs/pairwise-noise.md. Two ends may draw the same D only for the same round, graph, colluders and `PairedSteps`: each round
 takes new sources, from a key that is bound to all four, and uses them once.
 
 Value, own noise and pair noise are whole steps of one public lattice (`eigenveil.privacy.noise.steps`), each term rounded by

@@ -1,7 +1,7 @@
 """`Histories`: the region of users' histories, each a set of items, divided by the root of how many there are.
 
 A row becomes r / sqrt(max(deg, m)), where r is 1 at every entry that is not zero, deg counts them, and m is a public number.
-Whatever numbers a row holds, each item stored once, the result is such a row: what is proved here needs no promise about data.
+Whatever numbers a row holds, each item stored once, the result is such a row: what is proved here needs no guarantee about data.
 """
 
 import math

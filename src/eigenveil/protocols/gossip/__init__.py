@@ -9,7 +9,7 @@ from eigenveil.protocols.gossip.mixing import (
     steps_for,
 )
 from eigenveil.protocols.gossip.outgoing import Outgoing, Paired, PairKeys, Plain
-from eigenveil.protocols.gossip.peer import Peer, PeerTurn
+from eigenveil.protocols.gossip.peer import Peer, PeerRound
 from eigenveil.protocols.gossip.terms import GossipTerms, PeerNoise
 
 __all__ = [
@@ -21,7 +21,7 @@ __all__ = [
     "Paired",
     "Peer",
     "PeerNoise",
-    "PeerTurn",
+    "PeerRound",
     "Plain",
     "graph_of_weights",
     "metropolis",

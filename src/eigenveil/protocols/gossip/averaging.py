@@ -2,7 +2,7 @@
 
 Where peers mix until nothing is left of their differences but rounding, all go on from one copy of the sum.
 
-Numbers in, numbers out: what to send to whom. The order in which mail comes makes no difference to the last bit, because what has
+Numbers in, numbers out: what to send to whom. The order in which messages come makes no difference to the last bit, because what has
 come is added up in the order of names.
 """
 

@@ -18,7 +18,7 @@ __all__ = ["Consensus", "Mixing", "contraction", "graph_of_weights", "metropolis
 Consensus = Literal["metropolis", "chebyshev", "tree"]
 # Weights are doubly stochastic and symmetric up to this.
 _OFF: Final = 1e-9
-# More steps than this in a turn are not begun unless they are asked for.
+# More steps than this in a round are not begun unless they are asked for.
 _MOST_STEPS: Final = 20_000
 
 
@@ -80,7 +80,7 @@ class Mixing:
             steps = steps_for(consensus, low, high, left)
             require_param(
                 steps <= _MOST_STEPS,
-                f"{{consensus=}} would take {steps} steps in every turn on this graph, and {_MOST_STEPS} are the most unless "
+                f"{{consensus=}} would take {steps} steps in every round on this graph, and {_MOST_STEPS} are the most unless "
                 f"{{steps}} says so; {_ADVICE[consensus]}",
                 consensus=consensus,
             )

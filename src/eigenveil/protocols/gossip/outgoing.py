@@ -19,11 +19,11 @@ class Outgoing(ABC):
 
     @abstractmethod
     def count(self, among: Among, gone: frozenset[str], base: int) -> None:
-        """From now on, and from turn `base` on, these peers count, the others having `gone`."""
+        """From now on, and from round `base` on, these peers count, the others having `gone`."""
 
     @abstractmethod
-    def part(self, private: Bounded, *, label: str, share: float, turn: int) -> Array:
-        """The part that may leave, (n,), packed, for a `share` of the budget. Asked once for each turn of what was counted."""
+    def part(self, private: Bounded, *, label: str, share: float, round_: int) -> Array:
+        """The part that may leave, (n,), packed, for a `share` of the budget. Asked once for each round of what was counted."""
 
     @property
     def keys(self) -> "PairKeys | None":
@@ -41,7 +41,7 @@ class Plain(Outgoing):
     def count(self, among: Among, gone: frozenset[str], base: int) -> None:
         """Makes no difference."""
 
-    def part(self, private: Bounded, *, label: str, share: float, turn: int) -> Array:
+    def part(self, private: Bounded, *, label: str, share: float, round_: int) -> Array:
         """What is released, packed."""
         released = self._mechanism.release(private, label=label, share=share)
         return pack(released, symmetric=private.symmetric)
@@ -83,15 +83,15 @@ class PairKeys:
         )
 
     def stream(
-        self, other: str, *, gone: frozenset[str], base: int, turn: int, label: str, steps: PairedSteps
+        self, other: str, *, gone: frozenset[str], base: int, round_: int, label: str, steps: PairedSteps
     ) -> Noise:
-        """The noise shared with another peer in one turn, for one release in these `steps`, among those who have not `gone` and
-        who began again at turn `base`.
+        """The noise shared with another peer in one round, for one release in these `steps`, among those who have not `gone` and
+        who began again at round `base`.
 
         Both ends have the same. Where they were led to differ in any of this, their noises have nothing to do with each other,
         which protects no less (docs/pairwise-noise.md). Two scales, or two lengths, of the same words would be something between.
         """
-        key = digest("pair noise", self._agreed[other], base, turn, label, steps.words, *sorted(gone))
+        key = digest("pair noise", self._agreed[other], base, round_, label, steps.words, *sorted(gone))
         return Noise(key, reproducible=self._reproducible)
 
     def _statement(self, name: str, card: bytes) -> bytes:
@@ -118,16 +118,16 @@ class Paired(Outgoing):
         assert among.pairing is not None
         self._part.pairing, self._epoch = among.pairing, (gone, base)
 
-    def part(self, private: Bounded, *, label: str, share: float, turn: int) -> Array:
-        """Charged before anything is drawn. Never twice for one turn of the same count: between two parts with the same pair
+    def part(self, private: Bounded, *, label: str, share: float, round_: int) -> Array:
+        """Charged before anything is drawn. Never twice for one round of the same count: between two parts with the same pair
         noise that noise would cancel, and what is left is too little."""
         gone, base = self._epoch
-        if (gone, base, turn) in self._used:
-            raise ProtocolError(f"a second part was asked for in turn {turn} among the same peers")
-        self._used.add((gone, base, turn))
+        if (gone, base, round_) in self._used:
+            raise ProtocolError(f"a second part was asked for in round {round_} among the same peers")
+        self._used.add((gone, base, round_))
         steps = self._part.in_steps(private, label=label, share=share)
         pairs = {
-            other: self._keys.stream(other, gone=gone, base=base, turn=turn, label=label, steps=steps)
+            other: self._keys.stream(other, gone=gone, base=base, round_=round_, label=label, steps=steps)
             for other in self._part.pairing.graph.neighbours(self._part.name)
         }
         return self._part.of(private, label=label, share=share, pairs=pairs)

@@ -4,7 +4,7 @@ Each peer carries the whole task by itself: it asks itself the question that its
 with its neighbours, and advances. What others say never becomes a question, so nobody can make it multiply by what they like.
 
 A neighbour that stays silent is asked again a few times, and then left behind: whoever notices tells its neighbours, they
-tell theirs, and the turn begins again among those who are left, with new noise, or the peer stops and says why.
+tell theirs, and the round begins again among those who are left, with new noise, or the peer stops and says why.
 """
 
 from collections.abc import Callable
@@ -21,24 +21,24 @@ from eigenveil.privacy.noise.steps import packed_size, unpack
 from eigenveil.protocols.gossip.averaging import Averaging, Sends, averaging
 from eigenveil.protocols.gossip.outgoing import Outgoing
 from eigenveil.protocols.gossip.terms import Among, GossipTerms
-from eigenveil.protocols.messages import Again, Card, Envelope, Here, Leave, Pass
+from eigenveil.protocols.messages import Again, PeerKey, Message, Here, Leave, Pass
 from eigenveil.protocols.party import Party, Wait
 from eigenveil.tasks import Question, SumTask, Task
 from eigenveil.tasks.base import require_array
 
-__all__ = ["Peer", "PeerTurn"]
+__all__ = ["Peer", "PeerRound"]
 
-# Numbers that may come a turn early, whatever this turn is about.
+# Numbers that may come a round early, whatever this round is about.
 _EARLY: Final = 1 << 16
 _ADDED: Final = Exact(because="peers have added whatever noise there is before they were added up")
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class PeerTurn:
-    """What one turn was at one peer, in public terms: who was counted, and how far the estimate moved, as the largest sine.
+class PeerRound:
+    """What one round was at one peer, in public terms: who was counted, and how far the estimate moved, as the largest sine.
 
-    `restarted` says that peers were gone and the turn is another one with its number.
+    `restarted` says that peers were gone and the round is another one with its number.
     """
 
     number: int
@@ -53,7 +53,7 @@ class PeerTurn:
 class Peer(Party):
     """The peer `name` with its `rows`, whose parts leave through `outgoing`. Changes in place: it spends.
 
-    `task` is this peer's own. Mail that is not a neighbour's, not of this study, this turn, this size, or not made of finite
+    `task` is this peer's own. Messages that are not a neighbour's, not of this study, this round, this size, or not made of finite
     numbers is a `PeerError` and changes nothing. In the end there is a `result` or an `error`.
     """
 
@@ -65,7 +65,7 @@ class Peer(Party):
         task: Task[Any, Any, Any],
         rows: Rows,
         outgoing: Outgoing,
-        watch: Callable[["Peer", PeerTurn], None] | None = None,
+        watch: Callable[["Peer", PeerRound], None] | None = None,
     ) -> None:
         require(name in terms.graph.names, f"there is no peer {name!r} in the graph")
         self._name, self._terms, self._task, self._rows = name, terms, task, rows
@@ -75,7 +75,7 @@ class Peer(Party):
         self._among: Among = terms.among(())
         self._outgoing.count(self._among, self._gone, 0)
         self._phase: Literal["keys", "sum", "settling", "over"] = "keys"
-        self._turn, self._base, self._waits = 0, 0, 0
+        self._round, self._base, self._waits = 0, 0, 0
         self._restarted, self._in_vain = False, 0
         self._states: dict[int, Any] = {0: task.start()}
         self._parts: dict[int, Array] = {}
@@ -86,7 +86,7 @@ class Peer(Party):
         self._silent: dict[str, int] = {}
         self._late: dict[str, int] = {}
         self._estimate: Subspace | None = None
-        self.turns: list[PeerTurn] = []
+        self.rounds: list[PeerRound] = []
         self.result: Any = None
         self.error: Exception | None = None
 
@@ -103,7 +103,7 @@ class Peer(Party):
     @property
     def state(self) -> Any:
         """What this peer knows of the answer so far. Public, where parts are noisy."""
-        return self._states[self._turn]
+        return self._states[self._round]
 
     @property
     def counted(self) -> tuple[str, ...]:
@@ -120,44 +120,44 @@ class Peer(Party):
         """For neighbours' numbers or keys, or for news of who else is gone to get around."""
         return None if self.over else Wait(self._waits, self._terms.deadline)
 
-    def start(self) -> list[Envelope]:
+    def start(self) -> list[Message]:
         """Its card where pairs share noise, otherwise its first numbers."""
         cards = self._cards(self._keys_wanted(), again=False)
         return cards if self._phase == "keys" and self._keys_wanted() else [*cards, *self._begin()]
 
-    def receive(self, mail: Envelope) -> list[Envelope]:
+    def receive(self, message: Message) -> list[Message]:
         """Take what a neighbour says."""
-        if mail.sender not in self._near:
-            raise PeerError(mail.sender, "is not a neighbour")
-        body = mail.body
-        if not isinstance(body, Pass | Again | Here | Leave | Card):
-            raise PeerError(mail.sender, f"sent {type(body).__name__} to a peer, and peers ask each other nothing")
+        if message.sender not in self._near:
+            raise PeerError(message.sender, "is not a neighbour")
+        body = message.body
+        if not isinstance(body, Pass | Again | Here | Leave | PeerKey):
+            raise PeerError(message.sender, f"sent {type(body).__name__} to a peer, and peers ask each other nothing")
         if not isinstance(body, Here) and body.terms != self._terms.digest:
-            raise PeerError(mail.sender, "works under other terms: another graph, weights, noise, steps or study")
-        if mail.sender in self._gone:
+            raise PeerError(message.sender, "works under other terms: another graph, weights, noise, steps or study")
+        if message.sender in self._gone:
             # It may be alive and only slow; it should know that nobody waits for it. Two who gave up on each other need not tell.
             silent = self.error is not None or isinstance(body, Leave)
-            return [] if silent else self._leaves((mail.sender,))
+            return [] if silent else self._leaves((message.sender,))
         if self.error is not None:
             return []
         match body:
             case Here():
-                self._silent[mail.sender] = 0
+                self._silent[message.sender] = 0
                 return []
-            case Leave(turn=turn, gone=gone):
-                return self._told(mail.sender, turn, turn, gone)
-            case Card():
-                return self._card(mail.sender, body)
-            case Pass(turn=turn, without=without, base=base) | Again(turn=turn, without=without, base=base):
-                if turn < base:
+            case Leave(round=round_, gone=gone):
+                return self._told(message.sender, round_, round_, gone)
+            case PeerKey():
+                return self._card(message.sender, body)
+            case Pass(round=round_, without=without, base=base) | Again(round=round_, without=without, base=base):
+                if round_ < base:
                     raise PeerError(
-                        mail.sender, f"speaks of turn {turn}, before the turn {base} that it began again at"
+                        message.sender, f"speaks of round {round_}, before the round {base} that it began again at"
                     )
                 if frozenset(without) != self._gone or base != self._base:
-                    return self._told(mail.sender, turn, base, without)
-                return self._passed(mail.sender, body) if isinstance(body, Pass) else self._asked(mail.sender, body)
+                    return self._told(message.sender, round_, base, without)
+                return self._passed(message.sender, body) if isinstance(body, Pass) else self._asked(message.sender, body)
 
-    def rejoined(self, other: str) -> list[Envelope]:
+    def rejoined(self, other: str) -> list[Message]:
         """What is wanted from this neighbour, or a word, so that it asks for what it wants."""
         if other not in self._near or other in self._gone or self.error is not None:
             return []
@@ -165,11 +165,11 @@ class Peer(Party):
             through = tuple(name for name in self._keys_wanted() if self._hop(name) == other)
             return self._cards(through, again=True) or self._again((other,), 0)
         if self._phase == "sum":
-            return self._again((other,), self._sums[self._turn].step)
+            return self._again((other,), self._sums[self._round].step)
         return []
 
-    def timeout(self) -> list[Envelope]:
-        """Ask those who are silent once more, leave them behind, or begin the turn that was waited with."""
+    def timeout(self) -> list[Message]:
+        """Ask those who are silent once more, leave them behind, or begin the round that was waited with."""
         self._waits += 1
         if self._phase == "settling":
             self._phase = "keys"
@@ -177,7 +177,7 @@ class Peer(Party):
             return self._cards(wanted, again=True) if wanted else self._begin()
         if self._phase not in ("keys", "sum"):
             return []
-        missing = self._keys_wanted() if self._phase == "keys" else self._sums[self._turn].missing
+        missing = self._keys_wanted() if self._phase == "keys" else self._sums[self._round].missing
         # Cards of far ones come through others, of whom the next one can be asked whether it is there.
         between = [] if self._phase == "sum" else [hop for hop in map(self._hop, missing) if hop not in missing]
         given_up = []
@@ -189,31 +189,31 @@ class Peer(Party):
             if self._silent[other] > patience - 1 or self._late[other] > 2 * patience:
                 given_up.append(other)
         if given_up:
-            return self._leave_behind(self._gone | set(given_up), self._turn)
+            return self._leave_behind(self._gone | set(given_up), self._round)
         if self._phase == "keys":
             return [*self._cards(missing, again=True), *self._again(tuple(dict.fromkeys(between)), 0)]
-        return self._again(missing, self._sums[self._turn].step)
+        return self._again(missing, self._sums[self._round].step)
 
     # What comes in.
 
-    def _passed(self, sender: str, body: Pass) -> list[Envelope]:
-        if body.turn > self._turn + 1:
-            raise PeerError(sender, f"speaks of turn {body.turn} in turn {self._turn}")
-        if body.turn < self._turn or (body.turn == self._turn and self.over):
+    def _passed(self, sender: str, body: Pass) -> list[Message]:
+        if body.round > self._round + 1:
+            raise PeerError(sender, f"speaks of round {body.round} in round {self._round}")
+        if body.round < self._round or (body.round == self._round and self.over):
             return []
-        ahead = body.turn > self._turn or self._phase != "sum"
+        ahead = body.round > self._round or self._phase != "sum"
         values = self._checked(sender, body)
         if ahead:
             waiting = self._early.setdefault(sender, [])
-            if len(waiting) < 2 and not any((one.turn, one.step) == (body.turn, body.step) for one in waiting):
+            if len(waiting) < 2 and not any((one.round, one.step) == (body.round, body.step) for one in waiting):
                 waiting.append(body)
             self._silent[sender] = 0
             return []
-        if body.stage != self._stages[self._turn]:
+        if body.stage != self._stages[self._round]:
             raise PeerError(
-                sender, f"is at {body.stage!r} in turn {body.turn}, and here it is {self._stages[self._turn]!r}"
+                sender, f"is at {body.stage!r} in round {body.round}, and here it is {self._stages[self._round]!r}"
             )
-        now = self._sums[self._turn]
+        now = self._sums[self._round]
         step = now.step
         sends = now.take(sender, body.step, values)
         # Who has sent what was waited for is no longer missing; old numbers over and over are not that.
@@ -221,56 +221,56 @@ class Peer(Party):
         if now.step != step:
             self._waits += 1
             self._late.clear()
-        return [*self._mails(self._turn, sends), *self._go_on()]
+        return [*self._messages(self._round, sends), *self._go_on()]
 
     def _checked(self, sender: str, body: Pass) -> Array:
         values, size = body.values, self._size()
         flat = isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype == np.float64
-        # What the next turn asks for is not known yet; of all questions a product of as many numbers is the largest.
-        most = size if body.turn == self._turn else max(size * size, _EARLY)
-        if not flat or len(values) > most or (body.turn == self._turn and len(values) != size):
-            raise PeerError(sender, f"sent numbers of another shape in turn {body.turn}")
+        # What the next round asks for is not known yet; of all questions a product of as many numbers is the largest.
+        most = size if body.round == self._round else max(size * size, _EARLY)
+        if not flat or len(values) > most or (body.round == self._round and len(values) != size):
+            raise PeerError(sender, f"sent numbers of another shape in round {body.round}")
         try:
             return require_array(values, values.shape)
         except ValueError as error:
             raise PeerError(sender, str(error)) from error
 
-    def _asked(self, sender: str, body: Again) -> list[Envelope]:
-        if body.turn > self._turn + 1:
-            raise PeerError(sender, f"asks for turn {body.turn} in turn {self._turn}")
+    def _asked(self, sender: str, body: Again) -> list[Message]:
+        if body.round > self._round + 1:
+            raise PeerError(sender, f"asks for round {body.round} in round {self._round}")
         self._silent[sender] = 0
-        known = self._sums.get(body.turn)
+        known = self._sums.get(body.round)
         values = None if known is None else known.sent(sender, body.step)
         if values is None:
-            return [Envelope(self._name, sender, Here(self._turn))]
-        return self._mails(body.turn, [(sender, body.step, values)])
+            return [Message(self._name, sender, Here(self._round))]
+        return self._messages(body.round, [(sender, body.step, values)])
 
-    def _told(self, sender: str, turn: int, base: int, names: tuple[str, ...]) -> list[Envelope]:
-        """Another counts other peers, or the same from another turn on: its `turn` now and the `base` that it began again at.
+    def _told(self, sender: str, round_: int, base: int, names: tuple[str, ...]) -> list[Message]:
+        """Another counts other peers, or the same from another round on: its `round_` now and the `base` that it began again at.
 
         Whoever has left more behind is ahead, and among the same peers whoever has gone back further: others follow.
         """
         told = frozenset(names)
         if not told <= set(self._terms.graph.names):
             raise PeerError(sender, "left behind peers that do not exist")
-        if self.result is not None and turn >= self._turn:
-            # All turns are done, and nobody needs this peer for another.
+        if self.result is not None and round_ >= self._round:
+            # All rounds are done, and nobody needs this peer for another.
             return []
         if told < self._gone or (told == self._gone and base > self._base):
             return self._leaves((sender,))
         if told == self._gone and base == self._base:
             return []
-        back = base if told >= self._gone else turn
+        back = base if told >= self._gone else round_
         if sender in told:
             # It says that it stops, and what turn it is in matters to nobody any more.
-            back = max(turn, min(self._states))
-        elif self._task.without(self.state) is None and back not in self._states and back <= self._turn:
+            back = max(round_, min(self._states))
+        elif self._task.without(self.state) is None and back not in self._states and back <= self._round:
             raise PeerError(
-                sender, f"wants to go back to turn {back}, and turn {min(self._states)} is the oldest that is kept"
+                sender, f"wants to go back to round {back}, and round {min(self._states)} is the oldest that is kept"
             )
         return self._leave_behind(self._gone | told, back)
 
-    def _card(self, sender: str, body: Card) -> list[Envelope]:
+    def _card(self, sender: str, body: PeerKey) -> list[Message]:
         names, keys = self._terms.graph.names, self._outgoing.keys
         if body.origin not in names or body.target not in names or body.origin == body.target or keys is None:
             raise PeerError(sender, "passed on a card that is for nobody here")
@@ -279,7 +279,7 @@ class Peer(Party):
         if body.target != self._name:
             onward = self._hop(body.target)
             # Back to where it came from is no way on: the sender goes by another graph.
-            return [] if onward == sender else [Envelope(self._name, onward, body)]
+            return [] if onward == sender else [Message(self._name, onward, body)]
         keys.take(body.origin, body.key, body.signature, passed_on_by=sender)
         self._silent[body.origin] = 0
         answer = self._cards((body.origin,), again=False) if body.again else []
@@ -287,10 +287,10 @@ class Peer(Party):
             return answer
         return [*answer, *self._begin()]
 
-    # Turns.
+    # Rounds.
 
-    def _begin(self) -> list[Envelope]:
-        """Let out this peer's part of the turn and start adding up."""
+    def _begin(self) -> list[Message]:
+        """Let out this peer's part of the round and start adding up."""
         try:
             question = self._task.ask(self.state)
             self._task.require_question(question)
@@ -301,44 +301,44 @@ class Peer(Party):
         self._phase, self._waits = "sum", self._waits + 1
         self._silent.clear()
         self._late.clear()
-        self._stages[self._turn] = f"{question.stage} {question.step}".strip()
+        self._stages[self._round] = f"{question.stage} {question.step}".strip()
         now = averaging(self._among.mixing, self._name, part)
-        self._sums[self._turn] = now
-        return [*self._mails(self._turn, now.start()), *self._catch_up(), *self._go_on()]
+        self._sums[self._round] = now
+        return [*self._messages(self._round, now.start()), *self._catch_up(), *self._go_on()]
 
     def _part(self, summed: SumTask[Any, Any], asked: Question, fraction: float) -> Array:
-        """One part for each turn of the same count, however often it is begun."""
-        known = self._parts.get(self._turn)
+        """One part for each round of the same count, however often it is begun."""
+        known = self._parts.get(self._round)
         if known is None:
             private = summed.private(asked, self._rows)
             share = summed.share(asked) * fraction
-            known = self._outgoing.part(private, label=summed.label(asked), share=share, turn=self._turn)
+            known = self._outgoing.part(private, label=summed.label(asked), share=share, round_=self._round)
             # What neighbours would refuse, also of the sum, is known here first, with the reason.
             require_array(known * (4.0 * len(self.counted)), known.shape)
-            self._parts[self._turn] = known
+            self._parts[self._round] = known
         return known
 
-    def _catch_up(self) -> list[Envelope]:
-        """Take what came before its turn."""
-        mails: list[Envelope] = []
+    def _catch_up(self) -> list[Message]:
+        """Take what came before its round."""
+        messages: list[Message] = []
         early, self._early = self._early, {}
         for sender, passes in early.items():
-            for body in sorted(passes, key=lambda one: (one.turn, one.step)):
-                if body.turn == self._turn and self._phase == "sum":
+            for body in sorted(passes, key=lambda one: (one.round, one.step)):
+                if body.round == self._round and self._phase == "sum":
                     try:
-                        mails += self._passed(sender, body)
+                        messages += self._passed(sender, body)
                     except PeerError:
                         # It will be asked again, and blamed then.
                         continue
-                elif body.turn >= self._turn:
+                elif body.round >= self._round:
                     self._early.setdefault(sender, []).append(body)
-        return mails
+        return messages
 
-    def _go_on(self) -> list[Envelope]:
+    def _go_on(self) -> list[Message]:
         """Advance if the sum is there."""
         if self._phase != "sum":
             return []
-        total = self._sums[self._turn].total
+        total = self._sums[self._round].total
         if total is None:
             return []
         before = self.state
@@ -350,8 +350,8 @@ class Peer(Party):
         except ValueError as error:
             return self._stop(error)
         self._note(self._task.ask(before), state)
-        self._turn += 1
-        self._states[self._turn] = state
+        self._round += 1
+        self._states[self._round] = state
         self._forget()
         self._restarted = False
         if self.result is None:
@@ -364,33 +364,33 @@ class Peer(Party):
         moved = None
         if before is not None and self._estimate is not None and before.rank and self._estimate.rank == before.rank:
             moved = float(sines(before.basis, self._estimate.basis)[0])
-        self.turns.append(PeerTurn(self._turn, question.stage, question.step, self.counted, moved, self._restarted))
+        self.rounds.append(PeerRound(self._round, question.stage, question.step, self.counted, moved, self._restarted))
         if self._watch is not None:
-            self._watch(self, self.turns[-1])
+            self._watch(self, self.rounds[-1])
 
     def _forget(self) -> None:
-        """Keep as many turns as a peer at the other end may be behind."""
+        """Keep as many rounds as a peer at the other end may be behind."""
         for kept in (self._states, self._parts, self._sums, self._stages):
-            for turn in [turn for turn in kept if turn < self._turn - self._apart]:
-                del kept[turn]
+            for round_ in [round_ for round_ in kept if round_ < self._round - self._apart]:
+                del kept[round_]
 
     @property
     def _apart(self) -> int:
-        """How many turns peers can be apart: neighbours are at most one step, so others no more steps than the way to them."""
+        """How many rounds peers can be apart: neighbours are at most one step, so others no more steps than the way to them."""
         mixing = self._among.mixing
         return 3 if mixing.tree is not None else 2 + (len(self.counted) - 1) // mixing.steps
 
     # Those who are gone.
 
-    def _leave_behind(self, gone: frozenset[str] | set[str], turn: int) -> list[Envelope]:
-        """Begin a turn again without these, after a while in which news of others can come."""
+    def _leave_behind(self, gone: frozenset[str] | set[str], round_: int) -> list[Message]:
+        """Begin a round again without these, after a while in which news of others can come."""
         if self._name in gone:
             return self._stop(
-                PeersLost((self._name,), turn=turn, why="the others did not hear of it in time and went on")
+                PeersLost((self._name,), round_=round_, why="the others did not hear of it in time and went on")
             )
         mine = next(group for group in self._terms.graph.without(gone).components() if self._name in group)
         whole = frozenset(self._terms.graph.names) - set(mine)
-        base = min(turn, self._turn) if whole != self._gone else min(turn, self._base)
+        base = min(round_, self._round) if whole != self._gone else min(round_, self._base)
         missing = self._in_order(whole)
         if len(mine) < self._terms.quorum:
             left = "one peer is" if len(mine) == 1 else f"{len(mine)} peers that can reach each other are"
@@ -398,42 +398,42 @@ class Peer(Party):
                 f"{left} left, and {self._terms.quorum} must be. More of them can on a {{graph}} with more edges; the fewest is "
                 "{quorum}, at least more than half"
             )
-            return self._stop(PeersLost(missing, turn=base, why=why), gone=whole)
-        # Parts of turns that begin again were sent, and paid for, in vain.
+            return self._stop(PeersLost(missing, round_=base, why=why), gone=whole)
+        # Parts of rounds that begin again were sent, and paid for, in vain.
         self._in_vain += sum(number >= base for number in self._parts)
         if self._terms.restarts is not None and self._in_vain > self._terms.restarts:
             why = ParameterError(
                 "its noise has been paid for, and the budget has no room to pay again. {restarts} keeps some for that"
             )
-            return self._stop(PeersLost(missing, turn=base, why=why), gone=whole)
+            return self._stop(PeersLost(missing, round_=base, why=why), gone=whole)
         try:
             self._among = self._terms.among(whole)
             self._outgoing.count(self._among, whole, base)
         except ValueError as error:
-            return self._stop(PeersLost(missing, turn=base, why=error), gone=whole)
+            return self._stop(PeersLost(missing, round_=base, why=error), gone=whole)
         fresh = self._task.without(self._states[max(base, min(self._states))])
         if fresh is not None:
             # Nothing was spent, so all begins anew, and the answer is that of those who are left.
             base, self._states = 0, {0: fresh}
         self._states = {number: state for number, state in self._states.items() if number <= base}
-        self._gone, self._turn, self._base = whole, base, base
+        self._gone, self._round, self._base = whole, base, base
         self._parts, self._sums, self._stages = {}, {}, {}
         self._early, self._silent, self._late = {}, {}, {}
         self._phase, self._waits, self.result, self._restarted = "settling", self._waits + 1, None, True
         self._estimate = None if fresh is not None else self._estimate
         return self._leaves(self._near)
 
-    def _leaves(self, to: tuple[str, ...]) -> list[Envelope]:
+    def _leaves(self, to: tuple[str, ...]) -> list[Message]:
         body = Leave(self._base, self._without, self._terms.digest)
-        return [Envelope(self._name, other, body) for other in to]
+        return [Message(self._name, other, body) for other in to]
 
-    def _stop(self, error: Exception, *, gone: frozenset[str] | None = None) -> list[Envelope]:
+    def _stop(self, error: Exception, *, gone: frozenset[str] | None = None) -> list[Message]:
         """Say that there will be nothing more from here; why is this peer's own business. Where it stops because others have
         `gone`, it says that, and its neighbours come to the same end by themselves."""
         self.error, self.result, self._phase = error, None, "over"
         gone = self._gone | {self._name} if gone is None else gone
-        body = Leave(self._turn, self._in_order(gone), self._terms.digest)
-        return [Envelope(self._name, other, body) for other in self._near if other not in self._gone]
+        body = Leave(self._round, self._in_order(gone), self._terms.digest)
+        return [Message(self._name, other, body) for other in self._near if other not in self._gone]
 
     def _reason(self, error: Exception) -> Exception:
         if isinstance(error, BudgetExceeded) and self._gone:
@@ -441,7 +441,7 @@ class Peer(Party):
                 f"what is left of the budget does not pay for it ({verbatim(str(error))}). Give {{restarts}} "
                 "to keep some for that"
             )
-            return PeersLost(self._without, turn=self._turn, why=why)
+            return PeersLost(self._without, round_=self._round, why=why)
         return error
 
     # Small things.
@@ -454,8 +454,8 @@ class Peer(Party):
         return tuple(name for name in self._terms.graph.names if name in names)
 
     def _size(self) -> int:
-        """How many numbers a part of this turn has."""
-        known = self._parts.get(self._turn)
+        """How many numbers a part of this round has."""
+        known = self._parts.get(self._round)
         if known is not None:
             return len(known)
         summed, asked, _ = self._task.as_sum(self._task.ask(self.state))
@@ -469,22 +469,22 @@ class Peer(Party):
         wanted = {*pairing.graph.neighbours(self._name), *self._among.graph.neighbours(self._name)}
         return tuple(name for name in self.counted if name in wanted and not keys.known(name))
 
-    def _cards(self, to: tuple[str, ...], *, again: bool) -> list[Envelope]:
+    def _cards(self, to: tuple[str, ...], *, again: bool) -> list[Message]:
         keys = self._outgoing.keys
         if keys is None:
             return []
         return [
-            Envelope(
+            Message(
                 self._name,
                 self._hop(other),
-                Card(0, self._name, other, keys.card, keys.signature, self._terms.digest, again),
+                PeerKey(0, self._name, other, keys.card, keys.signature, self._terms.digest, again),
             )
             for other in to
         ]
 
-    def _again(self, to: tuple[str, ...], step: int) -> list[Envelope]:
-        body = Again(self._turn, step, self._without, self._terms.digest, self._base)
-        return [Envelope(self._name, other, body) for other in to]
+    def _again(self, to: tuple[str, ...], step: int) -> list[Message]:
+        body = Again(self._round, step, self._without, self._terms.digest, self._base)
+        return [Message(self._name, other, body) for other in to]
 
     def _hop(self, other: str) -> str:
         return self._among.graph.next_hop(self._name, other)
@@ -492,13 +492,13 @@ class Peer(Party):
     def _steps_to(self, other: str) -> int:
         return self._among.graph.distances(self._name).get(other, 1)
 
-    def _mails(self, turn: int, sends: Sends) -> list[Envelope]:
+    def _messages(self, round_: int, sends: Sends) -> list[Message]:
         bodies: dict[tuple[int, int], Pass] = {}
-        mails = []
+        messages = []
         for receiver, step, values in sends:
             key = (step, id(values))
             if key not in bodies:
-                stage, digest = self._stages[turn], self._terms.digest
-                bodies[key] = Pass(turn, step, values, stage, self._without, digest, self._base)
-            mails.append(Envelope(self._name, receiver, bodies[key]))
-        return mails
+                stage, digest = self._stages[round_], self._terms.digest
+                bodies[key] = Pass(round_, step, values, stage, self._without, digest, self._base)
+            messages.append(Message(self._name, receiver, bodies[key]))
+        return messages

@@ -1,4 +1,4 @@
-"""`GossipTerms`: what peers have agreed on before the first turn. All of it is public, and every peer holds the same."""
+"""`GossipTerms`: what peers have agreed on before the first round. All of it is public, and every peer holds the same."""
 
 import math
 from collections.abc import Iterable, Mapping

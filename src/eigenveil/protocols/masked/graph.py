@@ -20,11 +20,11 @@ from eigenveil.protocols.masked.shamir import LARGEST_POINT
 
 __all__ = ["MOST_ABORT", "MaskGraph", "abort_bound", "mask_graph", "separation_bound"]
 
-# A turn with only just enough survivors, chosen by chance, is lost at most this often.
+# A round with only just enough survivors, chosen by chance, is lost at most this often.
 MOST_ABORT: Final = 1e-4
 # Of the honest survivors, at most this share are not counted on: noise grows by one per cent.
 _MOST_LOSS: Final = 0.02
-# Up to so many sites the complete graph is cheap, and what it promises is certain.
+# Up to so many sites the complete graph is cheap, and what it guarantees is certain.
 _SMALL: Final = 100
 # A sparse graph must have at most one in so many of the edges of the complete one.
 _CHEAPER: Final = 3
@@ -37,9 +37,9 @@ _ROUNDING: Final = 1.001
 class MaskGraph:
     """How many `holders` a site draws, and how many of them and itself, `threshold`, can put its secrets back.
 
-    Whatever the hub and its colluders do, they learn at most one sum in a turn, over at least survivors - colluders - `loss`
-    honest sites: except with probability `failure`, over one drawing of all holders, for all turns that use it together.
-    `abort` is the chance that a turn with the fewest survivors allowed, evenly chosen, cannot be finished. Both are rounded up
+    Whatever the hub and its colluders do, they learn at most one sum in a round, over at least survivors - colluders - `loss`
+    honest sites: except with probability `failure`, over one drawing of all holders, for all rounds that use it together.
+    `abort` is the chance that a round with the fewest survivors allowed, evenly chosen, cannot be finished. Both are rounded up
     to two digits, so that all machines have the same.
     """
 
@@ -167,7 +167,7 @@ def _sparse(sites: int, *, survivors: int, colluders: int, failure: float) -> Ma
 
 
 def _threshold(sites: int, survivors: int, holders: int) -> int:
-    """The largest that keeps turns from being lost: a larger one only makes it harder to learn anything. Zero if none does."""
+    """The largest that keeps rounds from being lost: a larger one only makes it harder to learn anything. Zero if none does."""
     thresholds = np.arange(1.0, holders + 2)
     kept = np.exp(_log_abort(sites, survivors, holders, thresholds)) * _ROUNDING <= MOST_ABORT
     return int(thresholds[kept].max(initial=0.0))

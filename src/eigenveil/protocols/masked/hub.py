@@ -1,6 +1,6 @@
-"""`Masking`: the hub's side of masked sums. Keys once, then for each turn masked parts, a signed list of survivors, and the sum.
+"""`Masking`: the hub's side of masked sums. Keys once, then for each round masked parts, a signed list of survivors, and the sum.
 
-The hub carries letters that it cannot read and adds up words that it cannot read. In the end holders reveal, for each site, just
+The hub carries bundles that it cannot read and adds up words that it cannot read. In the end holders reveal, for each site, just
 what takes its masks off the sum.
 """
 
@@ -17,10 +17,10 @@ from eigenveil.protocols.masked.keyring import Keyring
 from eigenveil.protocols.masked.masks import add_masks
 from eigenveil.protocols.masked.member import list_digest, return_digest, words_digest
 from eigenveil.protocols.masked.secrets import Pool
-from eigenveil.protocols.masked.session import MARK, pair_purpose, roll_of, share_mark
+from eigenveil.protocols.masked.session import MARK, pair_purpose, roster_of, share_mark
 from eigenveil.protocols.masked.shamir import SHARE_BYTES
-from eigenveil.protocols.masked.terms import DECLINED, Card, MaskedTerms, bound_to, question_digest
-from eigenveil.protocols.messages import Ask, Brief, Decline, Envelope, Masked, Message, Return, Table
+from eigenveil.protocols.masked.terms import DECLINED, KeyCard, MaskedTerms, bound_to, question_digest
+from eigenveil.protocols.messages import Ask, Brief, Decline, Message, Masked, Body, Return, Table
 from eigenveil.protocols.star.exchange import Exchange
 from eigenveil.tasks import Question, Task
 
@@ -34,9 +34,9 @@ _CLAIMS: Final[tuple[Step, ...]] = ("roll claim", "list claim")
 _WORDS: Final[dict[Step, str]] = {
     "keys": "exchange of keys",
     "packets": "sharing of secrets",
-    "roll": "roll of participants",
-    "roll claim": "signatures under the roll",
-    "seal": "seal of the roll",
+    "roll": "roster of participants",
+    "roll claim": "signatures under the roster",
+    "seal": "seal of the roster",
     "mask": "masked parts",
     "survivors": "list of survivors",
     "list claim": "signatures under the list",
@@ -47,11 +47,11 @@ _WORDS: Final[dict[Step, str]] = {
 
 @final
 class Masking:
-    """Makes the exchanges of a study: a `NewExchange` for a hub. Changes in place: keys serve many turns.
+    """Makes the exchanges of a study: a `NewExchange` for a hub. Changes in place: keys serve many rounds.
 
     `liars` are those of whom it is certain, as long as no more collude than was agreed on, and why: a dealer says what it sent
     (`share_mark`), holders say what they got before anything is charged, and what they reveal is compared with it. `banned` from
-    the turns that follow are liars who made one fail, and sites that contradict each other about a letter that it failed for.
+    the rounds that follow are liars who made one fail, and sites that contradict each other about a bundle that it failed for.
     A hub that may have to begin again where it was stopped has a `secret`, from which it names sessions as before.
     """
 
@@ -62,26 +62,26 @@ class Masking:
         self.banned: set[str] = set()
         self._sessions = 0
 
-    def __call__(self, turn: int, question: Question, asked: Sequence[str], gone: Set[str]) -> "MaskedExchange":
-        """The exchange of one turn."""
-        if turn >= self.terms.most_turns:
+    def __call__(self, round_: int, question: Question, asked: Sequence[str], gone: Set[str]) -> "MaskedExchange":
+        """The exchange of one round."""
+        if round_ >= self.terms.most_rounds:
             raise ProtocolError(
-                f"the study was agreed on for {self.terms.most_turns} turns, and they are used up: begin another one"
+                f"the study was agreed on for {self.terms.most_rounds} rounds, and they are used up: begin another one"
             )
         self._require_enough_left(asked)
-        if not self._still_good(turn, asked):
+        if not self._still_good(round_, asked):
             self.keys = None
             self._sessions += 1
         if self._sessions > self.terms.sessions:
             raise ProtocolError(
                 f"the study was agreed on for {self.terms.sessions} exchanges of keys, and they are used up: begin another one"
             )
-        return MaskedExchange(self, turn, question, asked, gone)
+        return MaskedExchange(self, round_, question, asked, gone)
 
-    def keyring(self, turn: int) -> Keyring:
-        """For an exchange of keys that begins in this turn."""
-        nonce = None if self._secret is None else digest("nonce", self._secret, self._sessions, turn)
-        return Keyring(self.terms, turn, nonce)
+    def keyring(self, round_: int) -> Keyring:
+        """For an exchange of keys that begins in this round."""
+        nonce = None if self._secret is None else digest("nonce", self._secret, self._sessions, round_)
+        return Keyring(self.terms, round_, nonce)
 
     def _require_enough_left(self, asked: Sequence[str]) -> None:
         left = sum(name not in self.banned for name in asked)
@@ -93,40 +93,40 @@ class Masking:
                 f"{left} sites are left and {self.terms.survivors} must be in a sum, without {why}: begin another study"
             )
 
-    def _still_good(self, turn: int, asked: Sequence[str]) -> bool:
-        """Whether the keys there are serve this turn and enough of those who are asked."""
+    def _still_good(self, round_: int, asked: Sequence[str]) -> bool:
+        """Whether the keys there are serve this round and enough of those who are asked."""
         keys = self.keys
-        if keys is None or not keys.first <= turn < keys.first + self.terms.turns:
+        if keys is None or not keys.first <= round_ < keys.first + self.terms.rounds:
             return False
-        return sum(name in keys.roll for name in asked) >= self.terms.survivors
+        return sum(name in keys.roster for name in asked) >= self.terms.survivors
 
 
 @final
 class MaskedExchange(Exchange):
-    """One turn. Changes in place. Parts are added up as they come; nothing can be read until the end."""
+    """One round. Changes in place. Parts are added up as they come; nothing can be read until the end."""
 
-    def __init__(self, masking: Masking, turn: int, question: Question, asked: Sequence[str], gone: Set[str]) -> None:
-        self.turn, self.question = turn, question
+    def __init__(self, masking: Masking, round_: int, question: Question, asked: Sequence[str], gone: Set[str]) -> None:
+        self.round, self.question = round_, question
         self._masking, self._terms = masking, masking.terms
         self._asked = tuple(asked)
         self._task, self._inner, self._fraction = masking.task.as_sum(question)
         self._digest = question_digest(question)
         ready = masking.keys is not None
-        self._keys = masking.keys if masking.keys is not None else masking.keyring(turn)
+        self._keys = masking.keys if masking.keys is not None else masking.keyring(round_)
         self._step: Step = "mask" if ready else "keys"
         self._common: Brief | None = None
-        self._answers: dict[str, Message | None] = {}
+        self._answers: dict[str, Body | None] = {}
         self._awaited = 0
         there = [name for name in asked if name not in masking.banned]
-        self._wait_for(name for name in there if not ready or name in self._keys.roll)
+        self._wait_for(name for name in there if not ready or name in self._keys.roster)
         self._words = np.zeros(self._terms.size(self._task, self._inner), dtype=np.uint64)
-        self._letters: dict[str, dict[str, bytes]] = {}
+        self._bundles: dict[str, dict[str, bytes]] = {}
         self._alive: tuple[str, ...] = ()
         self._total: NDArray[np.float64] | None = None
         self._signatures: Table = ()
         self._tree = Tree((("", b""),))
         self._seeds: dict[str, bytes] = {}
-        self._ask = Ask(turn, question, tuple(sorted(gone)))
+        self._ask = Ask(round_, question, tuple(sorted(gone)))
         self._failed = self._reopened = False
 
     @property
@@ -151,28 +151,28 @@ class MaskedExchange(Exchange):
 
     # What the hub says.
 
-    def asks(self, sender: str, *, again: bool = False) -> list[Envelope]:
+    def asks(self, sender: str, *, again: bool = False) -> list[Message]:
         """What is said in this step."""
         names = [name for name, answer in self._answers.items() if answer is None or not again]
-        return [Envelope(sender, name, self._saying(name)) for name in names]
+        return [Message(sender, name, self._saying(name)) for name in names]
 
-    def _saying(self, name: str) -> Message:
+    def _saying(self, name: str) -> Body:
         match self._step:
             case "mask":
                 return self._ask
             case "packets":
-                return Brief(self.turn, "packets", b"", self._cards_for(name))
+                return Brief(self.round, "packets", b"", self._cards_for(name))
             case "roll":
-                return Brief(self.turn, "roll", self._shared_brief().data, self._letters_to(name))
+                return Brief(self.round, "roll", self._shared_brief().data, self._bundles_to(name))
             case "seal" | "open" if self._terms.checks > 0:
-                return Brief(self.turn, self._step, b"", self._wanted(name))
+                return Brief(self.round, self._step, b"", self._wanted(name))
             case _:
                 return self._shared_brief()
 
     def _shared_brief(self) -> Brief:
         """What is the same for everybody in this step."""
         if self._common is None:
-            self._common = Brief(self.turn, self._step, *self._content())
+            self._common = Brief(self.round, self._step, *self._content())
         return self._common
 
     def _content(self) -> tuple[bytes, Table]:
@@ -180,7 +180,7 @@ class MaskedExchange(Exchange):
             case "keys":
                 return self._keys.nonce, ()
             case "roll":
-                return self._roll(), ()
+                return self._roster(), ()
             case "survivors":
                 return self._lists(), ()
             case "roll claim" | "list claim":
@@ -194,50 +194,50 @@ class MaskedExchange(Exchange):
         chosen = ((at, *self._signatures[at]) for at in places)
         return tuple((signer, signature + self._tree.path(at)) for at, signer, signature in chosen)
 
-    def _roll(self) -> bytes:
-        return roll_of(self._terms, {name: self._keys.raw(name) for name in self._keys.roll})
+    def _roster(self) -> bytes:
+        return roster_of(self._terms, {name: self._keys.raw(name) for name in self._keys.roster})
 
     def _lists(self) -> bytes:
-        dead = set(self._keys.roll) - set(self._alive)
+        dead = set(self._keys.roster) - set(self._alive)
         return self._terms.bits(self._alive) + self._terms.bits(dead)
 
     def _cards_for(self, name: str) -> Table:
         return tuple((other, self._keys.signed[other]) for other in self._keys.near(name))
 
-    def _letters_to(self, name: str) -> Table:
-        listed = set(self._keys.roll)
-        return tuple((other, sent[name]) for other, sent in self._letters.items() if other in listed and name in sent)
+    def _bundles_to(self, name: str) -> Table:
+        listed = set(self._keys.roster)
+        return tuple((other, sent[name]) for other, sent in self._bundles.items() if other in listed and name in sent)
 
     # What sites answer.
 
-    def receive(self, sender: str, body: Message) -> None:
+    def receive(self, sender: str, body: Body) -> None:
         """Take an answer, or raise a `PeerError` and change nothing."""
-        self._require_turn(sender, body)
+        self._require_round(sender, body)
         if sender not in self._answers:
-            raise PeerError(sender, f"was not asked in turn {self.turn}, {self.name}")
+            raise PeerError(sender, f"was not asked in round {self.round}, {self.name}")
         if self._answers[sender] is not None:
-            raise PeerError(sender, f"answered turn {self.turn}, {self.name}, more than once")
+            raise PeerError(sender, f"answered round {self.round}, {self.name}, more than once")
         if isinstance(body, Return) and body.step == self._step and body.data == DECLINED:
             self._require_signed(sender, digest("declined"), body.signature)
-            body = Decline(self.turn)
+            body = Decline(self.round)
         else:
             self._require_sound(sender, body)
         if isinstance(body, Masked):
             np.add(self._words, body.words, out=self._words)
             # Its numbers are in the sum: they need not be kept.
-            body = Masked(body.turn, np.empty(0, dtype=np.uint64), body.signature)
+            body = Masked(body.round, np.empty(0, dtype=np.uint64), body.signature)
         self._answers[sender] = body
         self._awaited -= 1
 
-    def _require_turn(self, sender: str, body: Message) -> None:
-        if body.turn != self.turn:
-            raise PeerError(sender, f"answered turn {body.turn} in turn {self.turn}")
+    def _require_round(self, sender: str, body: Body) -> None:
+        if body.round != self.round:
+            raise PeerError(sender, f"answered round {body.round} in round {self.round}")
 
     def _require_size(self, sender: str, body: Masked) -> None:
         if body.words.dtype != np.uint64 or body.words.shape != self._words.shape:
             raise PeerError(sender, f"sent a masked part that has not {len(self._words)} words")
 
-    def _require_sound(self, sender: str, body: Message) -> None:
+    def _require_sound(self, sender: str, body: Body) -> None:
         """Refuse what is of the wrong kind or length, or is not signed by its sender."""
         if self._step == "mask":
             if not isinstance(body, Masked):
@@ -266,29 +266,29 @@ class MaskedExchange(Exchange):
                 return return_digest(body.data, body.table)
 
     def _require_signed(self, sender: str, what: bytes, signature: bytes) -> None:
-        if not self._terms.signed(sender, self._keys.said(self.turn, self._step, what), signature):
-            raise PeerError(sender, f"sent what it has not signed: turn {self.turn}, {self.name}")
+        if not self._terms.signed(sender, self._keys.said(self.round, self._step, what), signature):
+            raise PeerError(sender, f"sent what it has not signed: round {self.round}, {self.name}")
 
     def _read(self, sender: str, body: Return) -> None:
         """Refuse, with a `ValueError`, an answer that holds anything but what is due."""
-        keys, due, letter = self._keys, 0, 0
+        keys, due, bundle = self._keys, 0, 0
         holders: list[str] = []
         match self._step:
             case "packets":
                 holders = keys.holders(sender)
-                due = MARK * 2 * self._terms.turns * (1 + len(holders))
-                letter = SHARE_BYTES * 2 * self._terms.turns + SEAL
+                due = MARK * 2 * self._terms.rounds * (1 + len(holders))
+                bundle = SHARE_BYTES * 2 * self._terms.rounds + SEAL
             case "seal":
                 due = 2 * MARK * len(keys.dealers(sender))
             case "keys":
-                Card.read(self._terms, keys.places[sender], body.data)
+                KeyCard.read(self._terms, keys.places[sender], body.data)
                 due = len(body.data)
             case "roll claim" | "list claim":
                 due = KEY
             case "open":
                 due = SHARE_BYTES * len(keys.dealers(sender))
         names = [name for name, _ in body.table]
-        if len(body.data) != due or names != holders or any(len(piece) != letter for _, piece in body.table):
+        if len(body.data) != due or names != holders or any(len(piece) != bundle for _, piece in body.table):
             raise ValueError("an answer that is not what was asked for")
 
     def sites(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -308,14 +308,14 @@ class MaskedExchange(Exchange):
         match self._step:
             case "keys":
                 for name, answer in returns.items():
-                    self._keys.cards[name] = Card.read(self._terms, self._keys.places[name], answer.data)
+                    self._keys.cards[name] = KeyCard.read(self._terms, self._keys.places[name], answer.data)
                     self._keys.signed[name] = answer.data + answer.signature
             case "packets":
-                self._letters = {name: dict(answer.table) for name, answer in returns.items()}
+                self._bundles = {name: dict(answer.table) for name, answer in returns.items()}
                 for name, answer in returns.items():
                     self._keys.read_marks(name, answer)
-                self._keys.roll = tuple(name for name in self._terms.roster if name in returns)
-                self._keys.bound = bound_to(self._keys.id, digest("roll", self._roll()))
+                self._keys.roster = tuple(name for name in self._terms.roster if name in returns)
+                self._keys.bound = bound_to(self._keys.id, digest("roll", self._roster()))
             case "roll" | "survivors":
                 self._signatures = tuple(
                     (name, returns[name].signature) for name in self._terms.roster if name in returns
@@ -324,10 +324,10 @@ class MaskedExchange(Exchange):
             case "roll claim" | "list claim":
                 self._seeds = {name: answer.data for name, answer in returns.items()}
             case "seal":
-                self._letters = {}
+                self._bundles = {}
                 for name, answer in returns.items():
                     self._keys.confirm(name, answer.data)
-                self._require_letters()
+                self._require_bundles()
                 self._masking.keys = self._keys
             case "mask":
                 self._alive = tuple(name for name in self._terms.roster if name in here)
@@ -344,11 +344,11 @@ class MaskedExchange(Exchange):
         """Wait again for those who are missing from this step, unless what came in it was false.
 
         While keys are exchanged nothing has been charged: everybody is asked anew. Where parts have come and sites that are not
-        on the roll might take the place of those who do not come back, that is done at the second try.
+        on the roster might take the place of those who do not come back, that is done at the second try.
         """
         if self._failed or self._step in _BEFORE_PARTS:
             return False
-        others = any(name not in self._keys.roll and name not in self._masking.banned for name in self._asked)
+        others = any(name not in self._keys.roster and name not in self._masking.banned for name in self._asked)
         if self._step == "mask" and self._reopened and others:
             self._masking.keys = None
             return False
@@ -366,33 +366,33 @@ class MaskedExchange(Exchange):
     # The masks come off.
 
     def _unmask(self, revealed: Mapping[str, bytes]) -> None:
-        keys, turn, at = self._keys, self.turn, self.turn - self._keys.first
+        keys, round_, at = self._keys, self.round, self.round - self._keys.first
         alive = set(self._alive)
         pool = self._pooled(revealed, alive)
         masks: list[tuple[bytes, bool]] = []
-        for name in keys.roll:
+        for name in keys.roster:
             self._require_shares(pool, name, revealed)
             if name in alive:
                 seed = self._joined(pool, name, keys.cards[name].seeds[at], lambda found: digest("seed", found))
-                masks.append((digest("own mask", keys.bound, turn, seed), False))
+                masks.append((digest("own mask", keys.bound, round_, seed), False))
                 continue
             private = private_key(self._joined(pool, name, keys.cards[name].keys[at], public_of))
             for other in keys.near(name):
                 if other in alive:
                     one, two = keys.places[other], keys.places[name]
-                    key = agree(private, keys.cards[other].keys[at], pair_purpose(keys.bound, turn, one, two))
+                    key = agree(private, keys.cards[other].keys[at], pair_purpose(keys.bound, round_, one, two))
                     masks.append((key, not one < two))
         add_masks(self._words, masks, self._digest)
         self._total = self._terms.read(self._words, self._task, self._inner, self._fraction)
 
     def _pooled(self, revealed: Mapping[str, bytes], alive: Set[str]) -> Pool:
-        """The shares that are what their dealers sent. Who had confirmed a letter and reveals something else has lied."""
+        """The shares that are what their dealers sent. Who had confirmed a bundle and reveals something else has lied."""
         keys, pool = self._keys, Pool(self._terms.graph.threshold)
-        at, turns = self.turn - keys.first, self._terms.turns
+        at, rounds = self.round - keys.first, self._terms.rounds
         for holder, data in revealed.items():
             for place, dealer in enumerate(keys.dealers(holder)):
                 share = data[SHARE_BYTES * place : SHARE_BYTES * (place + 1)]
-                which = at if dealer in alive else turns + at
+                which = at if dealer in alive else rounds + at
                 mark = share_mark(keys.id, 1 + keys.places[dealer], 1 + keys.places[holder], which, share)
                 if mark == keys.marks[dealer][holder][which]:
                     pool.add(dealer, 1 + keys.places[holder], share)
@@ -400,7 +400,7 @@ class MaskedExchange(Exchange):
                     self._masking.liars.setdefault(holder, "revealed shares that are not those it had confirmed")
         return pool
 
-    def _require_letters(self) -> None:
+    def _require_bundles(self) -> None:
         """Stop before anything is charged, if a site sent its holders something else than it said."""
         denied = self._keys.denied()
         if denied:
@@ -408,8 +408,8 @@ class MaskedExchange(Exchange):
                 self._masking.liars[name] = "sent its holders something else than it said"
             self._fail(denied)
             raise ProtocolError(
-                f"turn {self.turn} ({self.name}): {', '.join(denied[:10])} sent its holders letters that are not what it said "
-                "they are. Nothing has been charged in this turn; resuming leaves it out"
+                f"round {self.round} ({self.name}): {', '.join(denied[:10])} sent its holders bundles that are not what it said "
+                "they are. Nothing has been charged in this round; resuming leaves it out"
             )
 
     def _require_shares(self, pool: Pool, name: str, revealed: Mapping[str, bytes]) -> None:
@@ -419,15 +419,15 @@ class MaskedExchange(Exchange):
         if not missing:
             self._give_up(pool, name)
         if self._reopened and not self._terms.lattice.private:
-            # They have been waited for, and another turn costs nothing.
+            # They have been waited for, and another round costs nothing.
             self._fail(self._masking.liars)
             raise ProtocolError(
-                f"turn {self.turn} ({self.name}): {', '.join(missing[:10])} have not come back, and without them the sum cannot "
+                f"round {self.round} ({self.name}): {', '.join(missing[:10])} have not come back, and without them the sum cannot "
                 "be read. Resuming asks anew, with new keys"
             )
         raise QuorumLost(
             missing,
-            turn=self.turn,
+            round_=self.round,
             stage=f"{self.name}: of the secret of {name} too few shares are left",
             answered=pool.count(name),
             quorum=self._terms.graph.threshold,
@@ -445,7 +445,7 @@ class MaskedExchange(Exchange):
         said = [f"{', '.join(liars)} revealed false ones"] if liars else []
         said += [f"{', '.join(against)} and {name} contradict each other"] if against else []
         raise ProtocolError(
-            f"turn {self.turn} ({self.name}): of the secret of {name} {pool.count(name)} shares are good, and "
+            f"round {self.round} ({self.name}): of the secret of {name} {pool.count(name)} shares are good, and "
             f"{self._terms.graph.threshold} must be: {'; '.join(said) or 'its holders have gone'}. Resuming leaves these out and "
             "asks anew, with new keys, noise and charge"
         )
@@ -458,15 +458,15 @@ class MaskedExchange(Exchange):
         self._masking.liars[name] = "shared out secrets that do not fit its card"
         self._fail([name])
         raise ProtocolError(
-            f"turn {self.turn} ({self.name}): the secret that {name} has shared out is not the one on its card, so the sum "
+            f"round {self.round} ({self.name}): the secret that {name} has shared out is not the one on its card, so the sum "
             "cannot be read. Resuming leaves it out and asks anew, with new keys, noise and charge"
         )
 
     def _fail(self, culprits: Iterable[str]) -> None:
-        """The turn cannot be ended, and these are not asked again."""
+        """The round cannot be ended, and these are not asked again."""
         self._failed, self._masking.keys = True, None
         self._masking.banned |= set(culprits)
 
 
-def _gave(answer: Message) -> bool:
+def _gave(answer: Body) -> bool:
     return not isinstance(answer, Decline)

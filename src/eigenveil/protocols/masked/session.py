@@ -1,8 +1,8 @@
-"""`Session`: one exchange of keys as one site holds it, from its own card to a sealed roll of who takes part.
+"""`Session`: one exchange of keys as one site holds it, from its own card to a sealed roster of who takes part.
 
-A site has two secrets for each turn: a mask key, from which it makes a mask together with each neighbour, and a seed for a mask
-of its own. Both are split among holders. In a turn the holders reveal the seed of a site whose part came, or the mask key of one
-whose part did not, and never both: that would show what it sent. Mask keys are for one turn each, because a key that is revealed
+A site has two secrets for each round: a mask key, from which it makes a mask together with each neighbour, and a seed for a mask
+of its own. Both are split among holders. In a round the holders reveal the seed of a site whose part came, or the mask key of one
+whose part did not, and never both: that would show what it sent. Mask keys are for one round each, because a key that is revealed
 when its site drops out would lay open all that the site had sent before.
 """
 
@@ -17,14 +17,14 @@ from eigenveil.protocols.keys import (
     Identity,
     agree,
     digest,
-    open_letter,
+    open_bundle,
     private_key,
     public_of,
-    seal_letter,
+    seal_bundle,
 )
 from eigenveil.protocols.masked.evidence import Doubt
 from eigenveil.protocols.masked.shamir import SHARE_BYTES, split_many
-from eigenveil.protocols.masked.terms import Card, MaskedTerms, bound_to, said_in
+from eigenveil.protocols.masked.terms import KeyCard, MaskedTerms, bound_to, said_in
 from eigenveil.protocols.messages import Table
 
 __all__ = [
@@ -32,10 +32,10 @@ __all__ = [
     "MARK",
     "NO_SHARE",
     "Session",
-    "letter_mark",
+    "bundle_mark",
     "pair_purpose",
     "receipt",
-    "roll_of",
+    "roster_of",
     "share_mark",
 ]
 
@@ -43,42 +43,42 @@ __all__ = [
 NO_SHARE = b"\xff" * SHARE_BYTES
 
 
-# What is said before the roll is; everything else is bound to it.
+# What is said before the roster is; everything else is bound to it.
 BEFORE_ROLL: Final = ("keys", "packets", "roll")
 # Bytes of the digest of a share: nobody but its dealer has anything from two shares with the same one.
 MARK: Final = 16
 
 
 def share_mark(session: bytes, dealer: int, holder: int, at: int, share: bytes) -> bytes:
-    """The digest of one share, by the points of its dealer and holder and its place in the letter."""
+    """The digest of one share, by the points of its dealer and holder and its place in the bundle."""
     return digest("share", session, dealer, holder, at, share)[:MARK]
 
 
-def letter_mark(sealed: bytes) -> bytes:
-    """The digest of a sealed letter, as it travels."""
+def bundle_mark(sealed: bytes) -> bytes:
+    """The digest of a sealed bundle, as it travels."""
     return digest("sealed", sealed)[:MARK]
 
 
 def receipt(marks: Sequence[bytes]) -> bytes:
-    """What a holder says of a letter, by the digests of its shares."""
+    """What a holder says of a bundle, by the digests of its shares."""
     return digest("receipt", *marks)[:MARK]
 
 
-def roll_of(terms: MaskedTerms, cards: Mapping[str, bytes]) -> bytes:
+def roster_of(terms: MaskedTerms, cards: Mapping[str, bytes]) -> bytes:
     """Who takes part, with the digest of each one's card, in the order of the roster."""
     return terms.bits(cards) + b"".join(digest("card", cards[name]) for name in terms.roster if name in cards)
 
 
-def pair_purpose(context: bytes, turn: int, one: int, two: int) -> bytes:
+def pair_purpose(context: bytes, round_: int, one: int, two: int) -> bytes:
     """What the key of the mask between the sites at two places is for."""
-    return digest("mask", context, turn, min(one, two), max(one, two))
+    return digest("mask", context, round_, min(one, two), max(one, two))
 
 
 @final
 class Session:
     """Changes in place, one step after the other; what does not fit is a `ValueError` and changes nothing.
 
-    `nonce` is the hub's, `first` the turn in which the session begins. `draw` gives the random bytes that all secrets are made
+    `nonce` is the hub's, `first` the round in which the session begins. `draw` gives the random bytes that all secrets are made
     of, None for those of the operating system.
     """
 
@@ -96,21 +96,21 @@ class Session:
         self._places = terms.places
         self._place = self._places[name]
         self._draw = os.urandom if draw is None else draw
-        letters = self._draw(KEY)
-        self._letters = private_key(letters)
-        self._keys = [self._draw(KEY) for _ in range(terms.turns)]
-        self._seeds = [self._draw(KEY) for _ in range(terms.turns)]
-        self.card = Card(
-            public_of(letters),
+        bundles = self._draw(KEY)
+        self._bundles = private_key(bundles)
+        self._keys = [self._draw(KEY) for _ in range(terms.rounds)]
+        self._seeds = [self._draw(KEY) for _ in range(terms.rounds)]
+        self.card = KeyCard(
+            public_of(bundles),
             tuple(public_of(key) for key in self._keys),
             tuple(digest("seed", seed) for seed in self._seeds),
             self._draw_holders(),
         )
         self._raw = self.card.encode(terms)
-        self._cards: dict[str, Card] = {}
+        self._cards: dict[str, KeyCard] = {}
         self._digests = {name: digest("card", self._raw)}
-        self.roll: frozenset[str] = frozenset()
-        self._roll_digest = b""
+        self.roster: frozenset[str] = frozenset()
+        self._roster_digest = b""
         self._bound = b""
         self._held: dict[str, bytes] = {}
         self._seen: dict[str, bytes] = {}
@@ -126,33 +126,33 @@ class Session:
         key = self._draw(KEY)
         return frozenset(sorted(others, key=lambda at: digest("holder", key, at))[: self._terms.graph.holders])
 
-    def covers(self, turn: int) -> bool:
-        """Whether there are keys for this turn."""
-        return self.sealed and self.first <= turn < self.first + self._terms.turns
+    def covers(self, round_: int) -> bool:
+        """Whether there are keys for this round."""
+        return self.sealed and self.first <= round_ < self.first + self._terms.rounds
 
-    def said(self, turn: int, step: str, what: bytes) -> bytes:
-        """The statement that is signed in one step of a turn."""
-        return said_in(self.id if step in BEFORE_ROLL else self._bound, turn, step, what)
+    def said(self, round_: int, step: str, what: bytes) -> bytes:
+        """The statement that is signed in one step of a round."""
+        return said_in(self.id if step in BEFORE_ROLL else self._bound, round_, step, what)
 
-    def sign(self, turn: int, step: str, what: bytes) -> bytes:
+    def sign(self, round_: int, step: str, what: bytes) -> bytes:
         """This site's signature of that."""
-        return self._identity.sign(self.said(turn, step, what))
+        return self._identity.sign(self.said(round_, step, what))
 
     def introduce(self) -> bytes:
         """This site's card."""
         return self._raw
 
     def share_out(self, cards: Table) -> tuple[bytes, Table] | None:
-        """The digest of every share of this site's secrets, and letters with these to its holders among those whose `cards` came.
+        """The digest of every share of this site's secrets, and bundles with these to its holders among those whose `cards` came.
 
-        First come the shares that the site keeps itself, then each letter's. None if the holders are too few.
+        First come the shares that the site keeps itself, then each bundle's. None if the holders are too few.
         """
-        read: dict[str, Card] = {}
+        read: dict[str, KeyCard] = {}
         for name, signed in cards:
             require(name in self._places and name != self._name, "a card is of no other site on the roster")
             raw, signature = signed[:-SIGNATURE], signed[-SIGNATURE:]
             self._require_signed_card(name, raw, signature)
-            read[name] = Card.read(self._terms, self._places[name], raw)
+            read[name] = KeyCard.read(self._terms, self._places[name], raw)
             near = self._place in read[name].holders or self._places[name] in self.card.holders
             require(near, "a card is of a site that has nothing to do with this one")
         holders = [name for name in read if self._places[name] in self.card.holders]
@@ -161,119 +161,119 @@ class Session:
         points = [1 + self._places[name] for name in (self._name, *holders)]
         secrets = [*self._seeds, *self._keys]
         shares = split_many(secrets, threshold=self._terms.graph.threshold, holders=points, draw=self._draw)
-        letters = {point: b"".join(pieces) for point, pieces in shares.items()}
+        bundles = {point: b"".join(pieces) for point, pieces in shares.items()}
         marks = [
             share_mark(self.id, 1 + self._place, point, at, piece)
             for point, pieces in shares.items()
             for at, piece in enumerate(pieces)
         ]
-        self._held = {self._name: letters[1 + self._place]}
+        self._held = {self._name: bundles[1 + self._place]}
         self._cards = read
         self._digests |= {name: digest("card", signed[:-SIGNATURE]) for name, signed in cards}
         sealed = tuple(
-            (name, self._letter(name, letters[1 + self._places[name]], read[name].letters)) for name in holders
+            (name, self._bundle(name, bundles[1 + self._places[name]], read[name].bundles)) for name in holders
         )
         return b"".join(marks), sealed
 
     def receipts(self) -> bytes:
-        """What was in the letter of each site of whose secrets this one holds shares, and which letter it was, in order.
+        """What was in the bundle of each site of whose secrets this one holds shares, and which bundle it was, in order.
 
         The hub compares it with what the dealer said it had sent, while nothing has been charged yet.
         """
         found: list[bytes] = []
         for name in self._dealers():
-            letter = self._held.get(name, b"")
-            pieces = [letter[start : start + SHARE_BYTES] for start in range(0, len(letter), SHARE_BYTES)]
+            bundle = self._held.get(name, b"")
+            pieces = [bundle[start : start + SHARE_BYTES] for start in range(0, len(bundle), SHARE_BYTES)]
             dealer, me = 1 + self._places[name], 1 + self._place
             found.append(receipt([share_mark(self.id, dealer, me, at, piece) for at, piece in enumerate(pieces)]))
-            found.append(self._seen.get(name, letter_mark(b"")))
+            found.append(self._seen.get(name, bundle_mark(b"")))
         return b"".join(found)
 
     def _dealers(self) -> list[str]:
-        """Those on the roll of whose secrets this site holds shares, itself among them, in the order of the roster."""
+        """Those on the roster of whose secrets this site holds shares, itself among them, in the order of the roster."""
         mine = {name for name, card in self._cards.items() if self._place in card.holders} | {self._name}
-        return [name for name in self._terms.roster if name in mine and name in self.roll]
+        return [name for name in self._terms.roster if name in mine and name in self.roster]
 
     def _require_signed_card(self, name: str, raw: bytes, signature: bytes) -> None:
         statement = self.said(self.first, "keys", digest("return", raw))
         require(self._terms.signed(name, statement, signature), f"the card of {name} is not signed by it")
 
-    def _letter(self, name: str, letter: bytes, public: bytes) -> bytes:
-        key = agree(self._letters, public, digest("letter", self.id, self._name, name))
-        return seal_letter(key, letter, about=digest("about", self.id, self._name, name))
+    def _bundle(self, name: str, bundle: bytes, public: bytes) -> bytes:
+        key = agree(self._bundles, public, digest("letter", self.id, self._name, name))
+        return seal_bundle(key, bundle, about=digest("about", self.id, self._name, name))
 
-    def enrol(self, roll: bytes, letters: Table) -> bytes | None:
-        """Check who takes part and read the letters to this site; what to sign. None if too few of its holders take part."""
-        named, digests = self._read_roll(roll)
-        self._require_my_roll(named, digests)
-        given = dict(letters)
+    def enrol(self, roster: bytes, bundles: Table) -> bytes | None:
+        """Check who takes part and read the bundles to this site; what to sign. None if too few of its holders take part."""
+        named, digests = self._read_roster(roster)
+        self._require_my_roster(named, digests)
+        given = dict(bundles)
         dealers = {name for name, card in self._cards.items() if name in named and self._place in card.holders}
-        require(set(given) == dealers, "the letters are not those of the sites that have this one for a holder")
+        require(set(given) == dealers, "the bundles are not those of the sites that have this one for a holder")
         if sum(self._places[name] in self.card.holders for name in named) + 1 < self._terms.graph.threshold:
             return None
-        self._seen = {name: letter_mark(sealed) for name, sealed in given.items()}
+        self._seen = {name: bundle_mark(sealed) for name, sealed in given.items()}
         for name, sealed in given.items():
-            key = agree(self._letters, self._cards[name].letters, digest("letter", self.id, name, self._name))
-            letter = open_letter(key, sealed, about=digest("about", self.id, name, self._name))
-            if letter is not None and len(letter) == 2 * self._terms.turns * SHARE_BYTES:
-                self._held[name] = letter
+            key = agree(self._bundles, self._cards[name].bundles, digest("letter", self.id, name, self._name))
+            bundle = open_bundle(key, sealed, about=digest("about", self.id, name, self._name))
+            if bundle is not None and len(bundle) == 2 * self._terms.rounds * SHARE_BYTES:
+                self._held[name] = bundle
             # Else this site holds nothing of that one's; there are others who do.
-        self.roll, self._roll_digest = named, digest("roll", roll)
-        self._bound = bound_to(self.id, self._roll_digest)
-        return self._roll_digest
+        self.roster, self._roster_digest = named, digest("roll", roster)
+        self._bound = bound_to(self.id, self._roster_digest)
+        return self._roster_digest
 
-    def _read_roll(self, roll: bytes) -> tuple[frozenset[str], dict[str, bytes]]:
+    def _read_roster(self, roster: bytes) -> tuple[frozenset[str], dict[str, bytes]]:
         size = self._terms.bytes_of_bits
-        named = self._terms.named(roll[:size])
+        named = self._terms.named(roster[:size])
         listed = [name for name in self._terms.roster if name in named]
-        require(len(roll) == size + KEY * len(listed), "the roll has another length")
-        return named, {name: roll[size + KEY * at : size + KEY * (at + 1)] for at, name in enumerate(listed)}
+        require(len(roster) == size + KEY * len(listed), "the roster has another length")
+        return named, {name: roster[size + KEY * at : size + KEY * (at + 1)] for at, name in enumerate(listed)}
 
-    def _require_my_roll(self, named: frozenset[str], digests: Mapping[str, bytes]) -> None:
-        require(self._name in named, "the roll leaves this site out")
+    def _require_my_roster(self, named: frozenset[str], digests: Mapping[str, bytes]) -> None:
+        require(self._name in named, "the roster leaves this site out")
         require(
-            len(named) >= self._terms.survivors, f"the roll has {len(named)} sites, and {self._terms.survivors} must be"
+            len(named) >= self._terms.survivors, f"the roster has {len(named)} sites, and {self._terms.survivors} must be"
         )
         self._require_same_cards(named, digests)
         self._require_all_holders(named)
 
     def _require_same_cards(self, named: frozenset[str], digests: Mapping[str, bytes]) -> None:
         others = all(digests[name] == known for name, known in self._digests.items() if name in named)
-        require(others, "the roll is for other cards than this site has seen")
+        require(others, "the roster is for other cards than this site has seen")
 
     def _require_all_holders(self, named: frozenset[str]) -> None:
         hidden = [name for name in named if self._places[name] in self.card.holders and name not in self._cards]
-        require(not hidden, "the roll has holders of this site whose cards were kept from it")
+        require(not hidden, "the roster has holders of this site whose cards were kept from it")
 
     def seal(self, signatures: Table) -> None:
-        """Go by the roll from here on, if enough sites have signed the same one."""
-        require(self._roll_digest != b"", "there is no roll to seal")
-        statement = self.said(self.first, "roll", self._roll_digest)
-        self._require_roll_signed(signatures, statement)
+        """Go by the roster from here on, if enough sites have signed the same one."""
+        require(self._roster_digest != b"", "there is no roster to seal")
+        statement = self.said(self.first, "roll", self._roster_digest)
+        self._require_roster_signed(signatures, statement)
         self.sealed = True
 
-    def _require_roll_signed(self, signatures: Table, statement: bytes) -> None:
-        self.doubt.require_signed(signatures, statement, among=self.roll)
+    def _require_roster_signed(self, signatures: Table, statement: bytes) -> None:
+        self.doubt.require_signed(signatures, statement, among=self.roster)
 
-    def masks(self, turn: int) -> list[tuple[bytes, bool]]:
-        """The keys of this site's masks in a turn, and which of them are added: one of its own, one with each neighbour."""
-        at = turn - self.first
+    def masks(self, round_: int) -> list[tuple[bytes, bool]]:
+        """The keys of this site's masks in a round, and which of them are added: one of its own, one with each neighbour."""
+        at = round_ - self.first
         key = private_key(self._keys[at])
-        found = [(digest("own mask", self._bound, turn, self._seeds[at]), True)]
+        found = [(digest("own mask", self._bound, round_, self._seeds[at]), True)]
         for name, card in self._cards.items():
-            if name in self.roll:
+            if name in self.roster:
                 place = self._places[name]
-                purpose = pair_purpose(self._bound, turn, self._place, place)
+                purpose = pair_purpose(self._bound, round_, self._place, place)
                 found.append((agree(key, card.keys[at], purpose), self._place < place))
         return found
 
-    def reveal(self, turn: int, alive: frozenset[str]) -> bytes:
-        """What this site holds of others' secrets in a turn, in the order of the roster: the seed of who is alive, the key of who
+    def reveal(self, round_: int, alive: frozenset[str]) -> bytes:
+        """What this site holds of others' secrets in a round, in the order of the roster: the seed of who is alive, the key of who
         is not."""
-        at, turns = turn - self.first, self._terms.turns
+        at, rounds = round_ - self.first, self._terms.rounds
         found: list[bytes] = []
         for name in self._dealers():
-            letter = self._held.get(name)
-            start = SHARE_BYTES * (at if name in alive else turns + at)
-            found.append(NO_SHARE if letter is None else letter[start : start + SHARE_BYTES])
+            bundle = self._held.get(name)
+            start = SHARE_BYTES * (at if name in alive else rounds + at)
+            found.append(NO_SHARE if bundle is None else bundle[start : start + SHARE_BYTES])
         return b"".join(found)

@@ -16,7 +16,7 @@ from eigenveil.protocols.keys import KEY, SIGNATURE, digest, is_public_key, sign
 from eigenveil.protocols.masked.graph import MaskGraph
 from eigenveil.tasks import Question, SumTask
 
-__all__ = ["DECLINED", "Card", "MaskedTerms", "bound_to", "question_digest", "require_survivors", "said_in"]
+__all__ = ["DECLINED", "KeyCard", "MaskedTerms", "bound_to", "question_digest", "require_survivors", "said_in"]
 
 # What a site says in the place of an answer.
 DECLINED: Final = b"declined"
@@ -28,7 +28,7 @@ class MaskedTerms:
     """Public, the same at every site and at the hub, and pinned: every signature is on these terms and no others.
 
     `roster` has the public identity of each site. At least `survivors` of them must be in a sum, of whom `colluders` may tell
-    the hub all they know. There are at most `most_turns` turns, and one exchange of keys is for `turns` of them. `lattice`,
+    the hub all they know. There are at most `most_rounds` rounds, and one exchange of keys is for `rounds` of them. `lattice`,
     `multiplier` and `several` say on which integers parts are sent, and with what noise. `checks` is how many signatures under
     a list a site looks at, zero for as many as there must be. A site begins at most `sessions` exchanges of keys.
     """
@@ -38,8 +38,8 @@ class MaskedTerms:
     survivors: int
     colluders: int
     graph: MaskGraph
-    turns: int
-    most_turns: int
+    rounds: int
+    most_rounds: int
     lattice: Lattice
     multiplier: float
     several: int = 1
@@ -48,11 +48,11 @@ class MaskedTerms:
 
     def __post_init__(self) -> None:
         sites, least = len(self.roster), self.survivors
-        require(self.turns >= 1, f"turns must be at least 1, got {self.turns}")
+        require(self.rounds >= 1, f"rounds must be at least 1, got {self.rounds}")
         require(all(len(key) == KEY for key in self.roster.values()), f"an identity on the roster has {KEY} bytes")
         require(len(set(self.roster.values())) == sites, "every site needs an identity of its own")
         require_survivors(sites, survivors=least, colluders=self.colluders)
-        require(self.most_turns >= 1 and self.sessions >= 1, "there must be at least one turn and one exchange of keys")
+        require(self.most_rounds >= 1 and self.sessions >= 1, "there must be at least one round and one exchange of keys")
         graph, lattice = self.graph, self.lattice
         require(
             self.colluders < graph.threshold <= graph.holders + 1 <= sites,
@@ -80,13 +80,13 @@ class MaskedTerms:
 
         Holders are drawn anew in every session, and a hub may begin one with each site by itself to see what it draws. And
         a claim that no more than (m + c) / 2 sites have signed what t are said to have passes k looks with probability
-        ((m + c) / (2 t))^k, at each site, once in every turn and session.
+        ((m + c) / (2 t))^k, at each site, once in every round and session.
         """
         sites = len(self.roster)
         if self.graph.complete:
             return 0.0
         passes = (((sites + self.colluders) // 2) / self.survivors) ** self.checks
-        return sites * (self.sessions * self.graph.failure + (self.most_turns + self.sessions) * passes)
+        return sites * (self.sessions * self.graph.failure + (self.most_rounds + self.sessions) * passes)
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -105,17 +105,17 @@ class MaskedTerms:
         numbers = (
             self.survivors,
             self.colluders,
-            self.turns,
-            self.most_turns,
+            self.rounds,
+            self.most_rounds,
             self.several,
             self.checks,
             self.sessions,
         )
         return digest("terms", self.study, *listed, *numbers, repr((self.graph, self.lattice, self.multiplier)))
 
-    def session(self, nonce: bytes, turn: int) -> bytes:
+    def session(self, nonce: bytes, round_: int) -> bytes:
         """What one exchange of keys is called."""
-        return digest("session", self.digest, nonce, turn)
+        return digest("session", self.digest, nonce, round_)
 
     def bits(self, names: Iterable[str]) -> bytes:
         """A set of sites, a bit for each site on the roster."""
@@ -164,7 +164,7 @@ def require_survivors(sites: int, *, survivors: int, colluders: int) -> None:
     """Refuse numbers for which two lists of survivors could both be signed by enough sites, or no honest one be left.
 
     Two lists with t signatures each share at least 2t - m signers. If those are more than c, one of them is honest, and an
-    honest site signs one list. So 2t > m + c makes the list of a turn the only one, whatever the hub says to whom.
+    honest site signs one list. So 2t > m + c makes the list of a round the only one, whatever the hub says to whom.
     """
     require_param(1 <= survivors <= sites, f"{{survivors}} must be from 1 to the {sites} sites, got {survivors}")
     require_param(
@@ -183,11 +183,11 @@ def require_survivors(sites: int, *, survivors: int, colluders: int) -> None:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Card:
-    """What a site says of itself at the beginning: the key for letters to it, a mask key and the digest of a seed for each turn,
+class KeyCard:
+    """What a site says of itself at the beginning: the key for bundles to it, a mask key and the digest of a seed for each round,
     and, where not everybody is, who the holders of its secrets are (their places)."""
 
-    letters: bytes
+    bundles: bytes
     keys: tuple[bytes, ...]
     seeds: tuple[bytes, ...]
     holders: frozenset[int]
@@ -195,40 +195,40 @@ class Card:
     def encode(self, terms: MaskedTerms) -> bytes:
         """As bytes."""
         named = b"" if terms.graph.complete else b"".join(at.to_bytes(4, "big") for at in sorted(self.holders))
-        return b"".join([self.letters, *self.keys, *self.seeds, named])
+        return b"".join([self.bundles, *self.keys, *self.seeds, named])
 
     @classmethod
     def read(cls, terms: MaskedTerms, place: int, raw: bytes) -> "Card":
         """The card in `raw` of the site at this place; a `ValueError` if it cannot be one."""
-        sites, turns = len(terms.roster), terms.turns
+        sites, rounds = len(terms.roster), terms.rounds
         count = 0 if terms.graph.complete else terms.graph.holders
-        require(len(raw) == KEY * (1 + 2 * turns) + 4 * count, "a card has another length")
-        pieces = [raw[start : start + KEY] for start in range(0, KEY * (1 + 2 * turns), KEY)]
-        require(all(map(is_public_key, pieces[: 1 + turns])), "a card has a key that is none")
+        require(len(raw) == KEY * (1 + 2 * rounds) + 4 * count, "a card has another length")
+        pieces = [raw[start : start + KEY] for start in range(0, KEY * (1 + 2 * rounds), KEY)]
+        require(all(map(is_public_key, pieces[: 1 + rounds])), "a card has a key that is none")
         if terms.graph.complete:
             holders = [at for at in range(sites) if at != place]
         else:
-            tail = raw[KEY * (1 + 2 * turns) :]
+            tail = raw[KEY * (1 + 2 * rounds) :]
             holders = [int.from_bytes(tail[start : start + 4], "big") for start in range(0, len(tail), 4)]
             require(
                 holders == sorted(set(holders)) and place not in holders and max(holders) < sites,
                 "a card names holders that cannot be",
             )
-        return cls(pieces[0], tuple(pieces[1 : 1 + turns]), tuple(pieces[1 + turns :]), frozenset(holders))
+        return cls(pieces[0], tuple(pieces[1 : 1 + rounds]), tuple(pieces[1 + rounds :]), frozenset(holders))
 
 
-def said_in(context: bytes, turn: int, step: str, what: bytes) -> bytes:
-    """The statement that a site signs in one step of a turn."""
-    return digest("said", context, turn, step, what)
+def said_in(context: bytes, round_: int, step: str, what: bytes) -> bytes:
+    """The statement that a site signs in one step of a round."""
+    return digest("said", context, round_, step, what)
 
 
-def bound_to(session: bytes, roll: bytes) -> bytes:
-    """The context of everything that is said, and of every mask, once the roll stands.
+def bound_to(session: bytes, roster: bytes) -> bytes:
+    """The context of everything that is said, and of every mask, once the roster stands.
 
-    A roll has the digest of everybody's fresh card: what was signed under another one says nothing here, even if the hub
+    A roster has the digest of everybody's fresh card: what was signed under another one says nothing here, even if the hub
     calls two sessions by the same name.
     """
-    return digest("bound", session, roll)
+    return digest("bound", session, roster)
 
 
 def question_digest(question: Question) -> bytes:

@@ -1,23 +1,23 @@
-"""`Exchange`: what a hub and those it asks say to each other in one turn, until there is a total."""
+"""`Exchange`: what a hub and those it asks say to each other in one round, until there is a total."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence, Set
 from typing import Any
 
-from eigenveil.protocols.messages import Envelope, Message
+from eigenveil.protocols.messages import Message, Body
 from eigenveil.tasks import Question
 
 __all__ = ["Exchange", "NewExchange"]
 
 
 class Exchange(ABC):
-    """One turn in one step or several. Changes in place.
+    """One round in one step or several. Changes in place.
 
     The hub sends what `asks` says, hands in what comes back (`receive`), and when everybody has answered or has had time enough
     checks that enough did (`sites`) and goes `onward`: there is another step, or there is a `total`.
     """
 
-    turn: int
+    round: int
     question: Question
 
     @property
@@ -26,11 +26,11 @@ class Exchange(ABC):
         """Whether everybody who is awaited in this step has answered."""
 
     @abstractmethod
-    def asks(self, sender: str, *, again: bool = False) -> list[Envelope]:
+    def asks(self, sender: str, *, again: bool = False) -> list[Message]:
         """What is said in this step to everybody, or `again` to those who have not answered."""
 
     @abstractmethod
-    def receive(self, sender: str, body: Message) -> None:
+    def receive(self, sender: str, body: Body) -> None:
         """Take an answer, or raise a `PeerError` and change nothing."""
 
     @abstractmethod
@@ -39,7 +39,7 @@ class Exchange(ABC):
 
     @abstractmethod
     def total(self) -> Any:
-        """All parts that came, as one; None if there were none. The turn is over: nothing may come after this."""
+        """All parts that came, as one; None if there were none. The round is over: nothing may come after this."""
 
     @property
     def name(self) -> str:
@@ -48,17 +48,17 @@ class Exchange(ABC):
 
     @property
     def failed(self) -> bool:
-        """Whether parts were given in this turn for nothing, so that it has to be asked anew and paid for again."""
+        """Whether parts were given in this round for nothing, so that it has to be asked anew and paid for again."""
         return False
 
     def onward(self) -> bool:
-        """Go to the next step; False where this was the last. A `ProtocolError` says that the turn has failed."""
+        """Go to the next step; False where this was the last. A `ProtocolError` says that the round has failed."""
         return False
 
     def reopen(self) -> bool:
-        """After a lost quorum: wait once more for those who are missing from this step; False where only a new turn helps."""
+        """After a lost quorum: wait once more for those who are missing from this step; False where only a new round helps."""
         return False
 
 
-# From the number of a turn, its question, those who are asked and the sites that have gone.
+# From the number of a round, its question, those who are asked and the sites that have gone.
 NewExchange = Callable[[int, Question, Sequence[str], Set[str]], Exchange]

@@ -1,10 +1,10 @@
-"""`Gathering`: the parts of one turn, checked as they come in and folded in the order of the sites. What hubs and nodes share."""
+"""`Gathering`: the parts of one round, checked as they come in and folded in the order of the sites. What hubs and nodes share."""
 
 from collections.abc import Mapping, Sequence, Set
 from typing import Any, final
 
 from eigenveil.errors import PeerError
-from eigenveil.protocols.messages import Ask, Decline, Envelope, Give, Message
+from eigenveil.protocols.messages import Ask, Decline, Message, Give, Body
 from eigenveil.protocols.party import require_plain
 from eigenveil.protocols.star.exchange import Exchange
 from eigenveil.tasks import Question, Task
@@ -21,7 +21,7 @@ def reachable(below: Below, gone: Set[str]) -> list[str]:
 
 @final
 class Gathering(Exchange):
-    """One turn's question to those `asked`, each with the sites behind it (`below`), and their parts. Changes in place.
+    """One round's question to those `asked`, each with the sites behind it (`below`), and their parts. Changes in place.
 
     Parts are added in the order of `asked` whatever order they come in, so a sum is the same to the last bit on every run. Those
     at the front are added up at once: parts that come in order take no more room than one. `weights` is how often each
@@ -31,7 +31,7 @@ class Gathering(Exchange):
     def __init__(
         self,
         task: Task[Any, Any, Any],
-        turn: int,
+        round_: int,
         question: Question,
         asked: Sequence[str],
         *,
@@ -39,7 +39,7 @@ class Gathering(Exchange):
         gone: Set[str],
         weights: Mapping[str, float] | None = None,
     ) -> None:
-        self.turn, self.question = turn, question
+        self.round, self.question = round_, question
         self._task, self._below, self._gone, self._weights = task, below, frozenset(gone), weights
         # Whether each one asked gave a part (True) or said that there will be none (False); None while it is awaited.
         self._answers: dict[str, bool | None] = dict.fromkeys(asked)
@@ -54,21 +54,21 @@ class Gathering(Exchange):
         """Whether everybody has answered."""
         return self._awaited == 0
 
-    def asks(self, sender: str, *, again: bool = False) -> list[Envelope]:
+    def asks(self, sender: str, *, again: bool = False) -> list[Message]:
         """The question to everybody, or `again` to those who have not answered."""
-        ask = Ask(self.turn, self.question, tuple(sorted(self._gone)))
-        return [Envelope(sender, name, ask) for name, answer in self._answers.items() if answer is None or not again]
+        ask = Ask(self.round, self.question, tuple(sorted(self._gone)))
+        return [Message(sender, name, ask) for name, answer in self._answers.items() if answer is None or not again]
 
-    def receive(self, sender: str, body: Message) -> None:
+    def receive(self, sender: str, body: Body) -> None:
         """Take an answer, or raise a `PeerError` and change nothing."""
         if not isinstance(body, Give | Decline):
-            raise PeerError(sender, f"sent {type(body).__name__} where an answer to turn {self.turn} was due")
-        if body.turn != self.turn:
-            raise PeerError(sender, f"answered turn {body.turn} in turn {self.turn}")
+            raise PeerError(sender, f"sent {type(body).__name__} where an answer to round {self.round} was due")
+        if body.round != self.round:
+            raise PeerError(sender, f"answered round {body.round} in round {self.round}")
         if sender not in self._answers:
-            raise PeerError(sender, f"was not asked in turn {self.turn}")
+            raise PeerError(sender, f"was not asked in round {self.round}")
         if self._answers[sender] is not None:
-            raise PeerError(sender, f"answered turn {self.turn} more than once")
+            raise PeerError(sender, f"answered round {self.round} more than once")
         if isinstance(body, Give):
             part = self._checked(sender, body)
             self._held[sender], self._short[sender] = part, body.missing
@@ -88,7 +88,7 @@ class Gathering(Exchange):
         return tuple(answered), tuple(missing)
 
     def total(self) -> Any:
-        """All parts that came, as one; None if there were none. The turn is over: nothing may come after this."""
+        """All parts that came, as one; None if there were none. The round is over: nothing may come after this."""
         for name in self._order[self._next :]:
             self._add(name)
         self._next = len(self._order)

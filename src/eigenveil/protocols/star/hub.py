@@ -8,22 +8,22 @@ from typing import Any, Generic, TypeVar, final
 from eigenveil.errors import PeerError, ProtocolError, QuorumLost, require
 from eigenveil.linalg import Subspace, sines
 from eigenveil.privacy import Mechanism
-from eigenveil.protocols.messages import Done, Envelope
+from eigenveil.protocols.messages import Done, Message
 from eigenveil.protocols.party import Party, Wait
 from eigenveil.protocols.star.exchange import Exchange, NewExchange
 from eigenveil.protocols.star.gathering import Gathering, reachable
 from eigenveil.protocols.star.participation import Sampling
 from eigenveil.tasks import Question, Task
 
-__all__ = ["Hub", "Terms", "Turn"]
+__all__ = ["Hub", "Terms", "HubRound"]
 
 Result = TypeVar("Result")
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Turn:
-    """What happened in one turn, in public terms. `movement` is the largest sine between the estimates before and after it,
+class HubRound:
+    """What happened in one round, in public terms. `movement` is the largest sine between the estimates before and after it,
     `spread` how far apart the sites were; None where there was nothing to measure. `restarted`: sites that had
     been counted were gone, and the run began again without them."""
 
@@ -57,8 +57,8 @@ class Terms:
 class Hub(Party, Generic[Result]):
     """Carries `task` to its end over `below`: each one who is asked directly, with the sites behind it. Changes in place.
 
-    In a star each site stands for itself; in a tree the ones below are nodes. Late, foreign, repeated and malformed mail is a
-    `PeerError` and changes nothing. `person_sites` is at how many sites one person's rows may be. `exchanges` makes turns of
+    In a star each site stands for itself; in a tree the ones below are nodes. Late, foreign, repeated and malformed messages are a
+    `PeerError` and changes nothing. `person_sites` is at how many sites one person's rows may be. `exchanges` makes rounds of
     more than question and answer, as where sums are masked. `asking` may put a question in the place of another that is the
     same but for rounding, as it was asked before the hub was stopped.
     """
@@ -73,7 +73,7 @@ class Hub(Party, Generic[Result]):
         name: str = "hub",
         sampling: Sampling | None = None,
         person_sites: int = 1,
-        watch: Callable[[Turn], None] | None = None,
+        watch: Callable[[HubRound], None] | None = None,
         exchanges: NewExchange | None = None,
         asking: Callable[[Question], Question] | None = None,
     ) -> None:
@@ -85,14 +85,14 @@ class Hub(Party, Generic[Result]):
         self._state = task.start()
         self._gone: set[str] = set()
         self._counted = False
-        self._turn, self._waits, self._tries = -1, 0, 0
+        self._round, self._waits, self._tries = -1, 0, 0
         self._now: Exchange | None = None
         self._draws: Sampling | None = None
         self._drawn: dict[str, float] = {}
         self._stalled = False
         self._estimate: Subspace | None = None
-        self.turns: list[Turn] = []
-        # How often one part counted at most in the last turn, and the root of the sum of squares over all.
+        self.rounds: list[HubRound] = []
+        # How often one part counted at most in the last round, and the root of the sum of squares over all.
         self.weights = (1.0, 1.0)
         self.result: Result | None = None
 
@@ -113,21 +113,21 @@ class Hub(Party, Generic[Result]):
 
     @property
     def paid_in_vain(self) -> bool:
-        """Whether the turn that stopped has to be paid for again."""
+        """Whether the round that stopped has to be paid for again."""
         return self._stalled and self._now is not None and self._now.failed
 
-    def start(self) -> list[Envelope]:
+    def start(self) -> list[Message]:
         """The first question."""
         return self._open()
 
-    def resume(self, *, anew: bool = False) -> list[Envelope]:
-        """Ask the question of the turn that lacked a quorum again: those who answered it send the same numbers. A turn of several
+    def resume(self, *, anew: bool = False) -> list[Message]:
+        """Ask the question of the round that lacked a quorum again: those who answered it send the same numbers. A round of several
         steps goes on in the step where it stopped, if it can.
 
         `anew` begins the task again, because rows that were counted before have become others.
         """
         if not self._stalled:
-            raise ProtocolError("there is no turn to resume")
+            raise ProtocolError("there is no round to resume")
         if anew:
             fresh = self._task.without(self._state)
             if fresh is None:
@@ -140,31 +140,31 @@ class Hub(Party, Generic[Result]):
 
     @property
     def waiting(self) -> Wait | None:
-        """For the answers of this turn."""
+        """For the answers of this round."""
         if self._now is None or self._stalled:
             return None
         return Wait(self._waits, self._terms.deadline)
 
-    def receive(self, mail: Envelope) -> list[Envelope]:
-        """Take one part; the last one closes the turn."""
-        if mail.sender not in self._below:
-            raise PeerError(mail.sender, "is not part of this study")
+    def receive(self, message: Message) -> list[Message]:
+        """Take one part; the last one closes the round."""
+        if message.sender not in self._below:
+            raise PeerError(message.sender, "is not part of this study")
         if self._now is None:
-            raise PeerError(mail.sender, "answered when no turn was open")
+            raise PeerError(message.sender, "answered when no round was open")
         if self._stalled:
-            raise PeerError(mail.sender, f"answered turn {mail.body.turn} after it had lost its quorum")
-        self._now.receive(mail.sender, mail.body)
+            raise PeerError(message.sender, f"answered round {message.body.round} after it had lost its quorum")
+        self._now.receive(message.sender, message.body)
         return self._close(self._now) if self._now.complete else []
 
-    def rejoined(self, other: str) -> list[Envelope]:
+    def rejoined(self, other: str) -> list[Message]:
         """The answer, or what is awaited from this one."""
         if self.result is not None:
-            return [mail for mail in self._told() if mail.receiver == other]
+            return [message for message in self._told() if message.receiver == other]
         if self._now is None or self._stalled:
             return []
-        return [mail for mail in self._now.asks(self._name, again=True) if mail.receiver == other]
+        return [message for message in self._now.asks(self._name, again=True) if message.receiver == other]
 
-    def timeout(self) -> list[Envelope]:
+    def timeout(self) -> list[Message]:
         """Ask those who are silent once more, or go on without them."""
         if self._now is None or self._stalled:
             return []
@@ -174,12 +174,12 @@ class Hub(Party, Generic[Result]):
             return self._now.asks(self._name, again=True)
         return self._close(self._now)
 
-    def _open(self, question: Question | None = None) -> list[Envelope]:
+    def _open(self, question: Question | None = None) -> list[Message]:
         """Ask the question that the state has come to, unless it is given."""
         question = self._task.ask(self._state) if question is None else question
         if self._asking is not None:
             question = self._asking(question)
-        self._turn, self._waits, self._tries, self._stalled = self._turn + 1, self._waits + 1, 0, False
+        self._round, self._waits, self._tries, self._stalled = self._round + 1, self._waits + 1, 0, False
         asked, weights = reachable(self._below, self._gone), None
         self._draws = self._sampling if self._task.sampled(question) else None
         if self._draws is not None:
@@ -187,21 +187,21 @@ class Hub(Party, Generic[Result]):
             weights = self._draws.weights(self._drawn)
             asked = list(self._drawn)
         if self._exchanges is not None:
-            self._now = self._exchanges(self._turn, question, asked, self._gone)
+            self._now = self._exchanges(self._round, question, asked, self._gone)
         else:
             self._now = Gathering(
-                self._task, self._turn, question, asked, below=self._below, gone=self._gone, weights=weights
+                self._task, self._round, question, asked, below=self._below, gone=self._gone, weights=weights
             )
         return self._now.asks(self._name)
 
-    def _step(self, now: Exchange, *, again: bool = False) -> list[Envelope]:
-        """Wait for the answers to another step of this turn."""
+    def _step(self, now: Exchange, *, again: bool = False) -> list[Message]:
+        """Wait for the answers to another step of this round."""
         self._waits, self._tries, self._stalled = self._waits + 1, 0, False
-        mails = now.asks(self._name, again=again)
-        return mails if mails else self._close(now)
+        messages = now.asks(self._name, again=again)
+        return messages if messages else self._close(now)
 
-    def _close(self, now: Exchange) -> list[Envelope]:
-        """End the turn: advance the state, or begin again without those who are gone, or say that too few are left."""
+    def _close(self, now: Exchange) -> list[Message]:
+        """End the round: advance the state, or begin again without those who are gone, or say that too few are left."""
         self._require_quorum(now, *now.sites())
         if self._goes_on(now):
             return self._step(now)
@@ -224,11 +224,11 @@ class Hub(Party, Generic[Result]):
         self._now = None
         return self._told()
 
-    def _told(self) -> list[Envelope]:
+    def _told(self) -> list[Message]:
         """The answer to everybody."""
         assert self.result is not None
-        done = Done(self._turn, self._task.answer(self.result))
-        return [Envelope(self._name, name, done) for name in self._below]
+        done = Done(self._round, self._task.answer(self.result))
+        return [Message(self._name, name, done) for name in self._below]
 
     def _goes_on(self, now: Exchange) -> bool:
         try:
@@ -246,13 +246,13 @@ class Hub(Party, Generic[Result]):
             return
         self._stalled = True
         stage = f"{now.question.stage or 'step'} {now.question.step + 1}" + (f", {now.name}" if now.name else "")
-        raise QuorumLost(missing, turn=now.turn, stage=stage, answered=len(answered), quorum=quorum)
+        raise QuorumLost(missing, round_=now.round, stage=stage, answered=len(answered), quorum=quorum)
 
     def _advance(self, now: Exchange) -> None:
         total, stretch = now.total(), float(self._person_sites)
         self.weights = (1.0, math.sqrt(len(now.sites()[0])))
         if total is None:
-            raise ProtocolError(f"nobody gave a part in turn {now.turn}")
+            raise ProtocolError(f"nobody gave a part in round {now.round}")
         if self._draws is not None:
             # Where sites are drawn, each stands for itself.
             gave, weights = now.sites()[0], self._draws.weights(self._drawn)
@@ -272,8 +272,8 @@ class Hub(Party, Generic[Result]):
             moved = float(sines(before.basis, self._estimate.basis)[0])
         spread = None if restarted else self._task.spread(self._state)
         question = now.question
-        self.turns.append(
-            Turn(now.turn, question.stage, question.step, tuple(answered), missing, moved, spread, restarted)
+        self.rounds.append(
+            HubRound(now.round, question.stage, question.step, tuple(answered), missing, moved, spread, restarted)
         )
         if self._watch is not None:
-            self._watch(self.turns[-1])
+            self._watch(self.rounds[-1])

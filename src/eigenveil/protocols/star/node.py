@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, final
 
 from eigenveil.errors import PeerError
-from eigenveil.protocols.messages import Ask, Decline, Done, Envelope, Give
+from eigenveil.protocols.messages import Ask, Decline, Done, Message, Give
 from eigenveil.protocols.party import Party, Wait, require_asked
 from eigenveil.protocols.star.gathering import Gathering, reachable
 from eigenveil.protocols.star.hub import Terms
@@ -35,14 +35,14 @@ class Node(Party):
         self._asked: Question | None = None
         self._answer: Give | Decline | None = None
         self._done: Done | None = None
-        self._turn, self._waits, self._tries = -1, 0, 0
+        self._round, self._waits, self._tries = -1, 0, 0
 
     @property
     def name(self) -> str:
         """Who this is."""
         return self._name
 
-    def start(self) -> list[Envelope]:
+    def start(self) -> list[Message]:
         """Nothing: the hub speaks first."""
         return []
 
@@ -51,29 +51,29 @@ class Node(Party):
         """For the parts from below."""
         return None if self._gathering is None else Wait(self._waits, self._terms.deadline)
 
-    def receive(self, mail: Envelope) -> list[Envelope]:
+    def receive(self, message: Message) -> list[Message]:
         """Questions from above, parts from below."""
-        if mail.sender == self._above:
-            return self._from_above(mail)
-        if mail.sender in self._below:
-            return self._from_below(mail)
-        raise PeerError(mail.sender, "is not part of this tree here")
+        if message.sender == self._above:
+            return self._from_above(message)
+        if message.sender in self._below:
+            return self._from_below(message)
+        raise PeerError(message.sender, "is not part of this tree here")
 
     @property
     def over(self) -> bool:
         """Whether the answer has come, and was passed on."""
         return self._done is not None
 
-    def rejoined(self, other: str) -> list[Envelope]:
+    def rejoined(self, other: str) -> list[Message]:
         """To one below: the answer, or the question. Above it is known what to ask for."""
         if other not in self._below:
             return []
         if self._done is not None:
-            return [Envelope(self._name, other, self._done)]
+            return [Message(self._name, other, self._done)]
         asks = [] if self._gathering is None else self._gathering.asks(self._name, again=True)
-        return [mail for mail in asks if mail.receiver == other]
+        return [message for message in asks if message.receiver == other]
 
-    def timeout(self) -> list[Envelope]:
+    def timeout(self) -> list[Message]:
         """Ask those who are silent once more, or pass on what there is."""
         if self._gathering is None:
             return []
@@ -83,43 +83,43 @@ class Node(Party):
             return self._gathering.asks(self._name, again=True)
         return self._close(self._gathering)
 
-    def _from_above(self, mail: Envelope) -> list[Envelope]:
-        match mail.body:
+    def _from_above(self, message: Message) -> list[Message]:
+        match message.body:
             case body if self._done is not None:
-                raise PeerError(mail.sender, f"sent {type(body).__name__} after the answer")
-            case Ask() as ask if ask.turn > self._turn:
-                return self._open(ask, mail.sender)
-            case Ask() as ask if ask.turn == self._turn and self._asked is not None and ask.question.same(self._asked):
+                raise PeerError(message.sender, f"sent {type(body).__name__} after the answer")
+            case Ask() as ask if ask.round > self._round:
+                return self._open(ask, message.sender)
+            case Ask() as ask if ask.round == self._round and self._asked is not None and ask.question.same(self._asked):
                 # Asked again: the same part, or nothing while it is still being gathered.
-                return [] if self._answer is None else [Envelope(self._name, self._above, self._answer)]
-            case Done() as done if done.turn >= self._turn:
+                return [] if self._answer is None else [Message(self._name, self._above, self._answer)]
+            case Done() as done if done.round >= self._round:
                 self._gathering, self._done = None, done
-                return [Envelope(self._name, name, done) for name in self._below]
+                return [Message(self._name, name, done) for name in self._below]
             case body:
-                raise PeerError(mail.sender, f"sent {type(body).__name__} down the tree in turn {self._turn}")
+                raise PeerError(message.sender, f"sent {type(body).__name__} down the tree in round {self._round}")
 
-    def _open(self, ask: Ask, above: str) -> list[Envelope]:
+    def _open(self, ask: Ask, above: str) -> list[Message]:
         require_asked(self._task, ask.question, by=above)
         gone = set(ask.without)
-        self._turn, self._asked, self._answer = ask.turn, ask.question, None
+        self._round, self._asked, self._answer = ask.round, ask.question, None
         self._waits, self._tries = self._waits + 1, 0
         asked = reachable(self._below, gone)
-        self._gathering = Gathering(self._task, ask.turn, ask.question, asked, below=self._below, gone=gone)
+        self._gathering = Gathering(self._task, ask.round, ask.question, asked, below=self._below, gone=gone)
         return self._gathering.asks(self._name)
 
-    def _from_below(self, mail: Envelope) -> list[Envelope]:
+    def _from_below(self, message: Message) -> list[Message]:
         if self._gathering is None:
-            raise PeerError(mail.sender, "answered when no turn was open")
-        self._gathering.receive(mail.sender, mail.body)
+            raise PeerError(message.sender, "answered when no round was open")
+        self._gathering.receive(message.sender, message.body)
         return self._close(self._gathering) if self._gathering.complete else []
 
-    def _close(self, now: Gathering) -> list[Envelope]:
+    def _close(self, now: Gathering) -> list[Message]:
         _, missing = now.sites()
         total = now.total()
         if total is None:
-            self._answer = Decline(now.turn)
+            self._answer = Decline(now.round)
         else:
             arrays = self._task.arrays(self._task.condense(total))
-            self._answer = Give(now.turn, arrays, missing, symmetric=self._task.halved(now.question))
+            self._answer = Give(now.round, arrays, missing, symmetric=self._task.halved(now.question))
         self._gathering = None
-        return [Envelope(self._name, self._above, self._answer)]
+        return [Message(self._name, self._above, self._answer)]

@@ -1,4 +1,4 @@
-"""Who takes part in a turn: everybody, or a few that are drawn anew each time (FedPower section 3.2, Alg. 3).
+"""Who takes part in a round: everybody, or a few that are drawn anew each time (FedPower section 3.2, Alg. 3).
 
 The draws are public and no amplification of privacy is claimed for them: the hub makes them, and every transcript names
 who took part.
@@ -18,7 +18,7 @@ __all__ = ["Sampling"]
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Sampling:
-    """Draws of `count` sites a turn. Scheme 1 draws "with-replacement" by size, scheme 2 "without-replacement" evenly.
+    """Draws of `count` sites a round. Scheme 1 draws "with-replacement" by size, scheme 2 "without-replacement" evenly.
 
     `sizes`, the rows of each site, are public numbers. Parts are sums over rows, G_i Z, so scheme 1's mean over the draws of
     G_i Z / s_i is a sum with weights c_i / s_i, c_i being how often site i was drawn, and scheme 2's is a plain sum; `factor`

@@ -7,7 +7,7 @@ from eigenveil.data.rows import Rows
 from eigenveil.errors import BudgetExceeded, PeerError
 from eigenveil.linalg import Array
 from eigenveil.privacy import Exact, Mechanism
-from eigenveil.protocols.messages import Ask, Decline, Done, Envelope, Give
+from eigenveil.protocols.messages import Ask, Decline, Done, Message, Give
 from eigenveil.protocols.party import Party, require_asked
 from eigenveil.tasks import Question, Task
 
@@ -36,7 +36,7 @@ class Member(Party):
         self._name, self._hub, self._task, self._most = name, hub, task, most_questions
         self._rows, self._mechanism = rows, mechanism
         self._asked: Question | None = None
-        self._turn, self._questions = -1, 0
+        self._round, self._questions = -1, 0
         self._answer: Give | None = None
         self.error: Exception | None = None
         self.result: tuple[Array, ...] | None = None
@@ -46,64 +46,64 @@ class Member(Party):
         """Who this is."""
         return self._name
 
-    def start(self) -> list[Envelope]:
+    def start(self) -> list[Message]:
         """Nothing: the hub speaks first."""
         return []
 
-    def receive(self, mail: Envelope) -> list[Envelope]:
+    def receive(self, message: Message) -> list[Message]:
         """The part that was asked for."""
-        if mail.sender != self._hub:
-            raise PeerError(mail.sender, "is not the hub of this site")
-        match mail.body:
-            case Ask(turn=turn, question=question):
-                return [Envelope(self._name, self._hub, self._answered(turn, question, mail.sender))]
-            case Done(turn=turn, arrays=arrays) if turn >= self._turn and self.result is None:
+        if message.sender != self._hub:
+            raise PeerError(message.sender, "is not the hub of this site")
+        match message.body:
+            case Ask(round=round_, question=question):
+                return [Message(self._name, self._hub, self._answered(round_, question, message.sender))]
+            case Done(round=round_, arrays=arrays) if round_ >= self._round and self.result is None:
                 self.result = arrays
                 return []
             case body:
-                raise PeerError(mail.sender, f"sent {type(body).__name__} to a site in turn {self._turn}")
+                raise PeerError(message.sender, f"sent {type(body).__name__} to a site in round {self._round}")
 
-    def recall(self, mail: Envelope, said: list[Envelope]) -> None:
+    def recall(self, message: Message, said: list[Message]) -> None:
         """The question and the answer to it."""
-        match mail.body, [one.body for one in said]:
-            case Ask(turn=turn, question=question), [(Give() | Decline()) as answer]:
+        match message.body, [one.body for one in said]:
+            case Ask(round=round_, question=question), [(Give() | Decline()) as answer]:
                 self._questions += self._asked is None or not question.same(self._asked)
-                self._turn, self._asked, self._answer = turn, question, answer if isinstance(answer, Give) else None
+                self._round, self._asked, self._answer = round_, question, answer if isinstance(answer, Give) else None
             case _:
-                self.receive(mail)
+                self.receive(message)
 
-    def _answered(self, turn: int, question: Question, hub: str) -> Give | Decline:
+    def _answered(self, round_: int, question: Question, hub: str) -> Give | Decline:
         if self.result is not None:
             raise PeerError(hub, "asked again after the answer")
-        if turn < self._turn:
-            raise PeerError(hub, f"asked for turn {turn} in turn {self._turn}")
+        if round_ < self._round:
+            raise PeerError(hub, f"asked for round {round_} in round {self._round}")
         if self._asked is not None and question.same(self._asked):
-            # Asked again, in this turn or after a hub has resumed: the same numbers, which cost nothing more.
-            self._turn = turn
+            # Asked again, in this round or after a hub has resumed: the same numbers, which cost nothing more.
+            self._round = round_
             if self._answer is not None:
-                return replace(self._answer, turn=turn)
+                return replace(self._answer, round=round_)
             # There was no part, and there may be one now.
-            answer = self._work(turn, question)
+            answer = self._work(round_, question)
             self._answer = answer if isinstance(answer, Give) and not isinstance(self._mechanism, Exact) else None
             return answer
-        if self._asked is not None and turn == self._turn:
-            raise PeerError(hub, f"asked two different questions in turn {turn}")
+        if self._asked is not None and round_ == self._round:
+            raise PeerError(hub, f"asked two different questions in round {round_}")
         require_asked(self._task, question, by=hub)
         if self._most is not None and self._questions >= self._most:
             raise PeerError(hub, f"asked one more question than the {self._most} that this study has")
-        self._turn, self._asked, self._questions = turn, question, self._questions + 1
-        answer = self._work(turn, question)
+        self._round, self._asked, self._questions = round_, question, self._questions + 1
+        answer = self._work(round_, question)
         # Without noise the same work gives the same numbers, and thousands of sites need not keep theirs.
         self._answer = answer if isinstance(answer, Give) and not isinstance(self._mechanism, Exact) else None
         return answer
 
-    def _work(self, turn: int, question: Question) -> Give | Decline:
+    def _work(self, round_: int, question: Question) -> Give | Decline:
         try:
             arrays = self._task.arrays(self._task.work(question, self._rows, self._mechanism))
             # What the hub would refuse is known here first, with the reason.
             self._task.part(question, arrays)
         except (ValueError, BudgetExceeded, OSError) as error:
             self.error = error
-            return Decline(turn)
+            return Decline(round_)
         self.error = None
-        return Give(turn, arrays, symmetric=self._task.halved(question))
+        return Give(round_, arrays, symmetric=self._task.halved(question))

@@ -41,7 +41,7 @@ class Connection:
         self.gone: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._stream, self._limit, self._inbox, self._start = stream, limit, inbox, start
         self._sent, self._received = sent, received
-        self._turn = asyncio.Lock()
+        self._round = asyncio.Lock()
         self._job: asyncio.Task[bool] | None = None
         self._code: int | None = None
         self._closing = False
@@ -131,7 +131,7 @@ class Connection:
         return frame
 
     async def _post(self, frames: Iterable[bytes]) -> bool:
-        async with self._turn:
+        async with self._round:
             # One that was begun for somebody who was cancelled since.
             await self._job_or_end()
             if self.gone.done():

@@ -32,9 +32,9 @@ class Split:
 @final
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """How much a fit releases at most: in how many turns, how many numbers at once, and the least share of mu^2 of a release."""
+    """How much a fit releases at most: in how many rounds, how many numbers at once, and the least share of mu^2 of a release."""
 
-    turns: int
+    rounds: int
     entries: int
     smallest: float
 

@@ -1,8 +1,8 @@
 """`WholeFit`: a fit from its first release to its last as one task, and what carriers must know of it before it begins. `Fit`:
-the one that finds components. The mean, the components, and the small totals beside them, turn by turn.
+the one that finds components. The mean, the components, and the small totals beside them, round by turn.
 
 Written once, it is carried by a curator who holds all rows, by sites around a hub, in a tree, or by peers. What each stage may
-spend is fixed before the first turn.
+spend is fixed before the first round.
 """
 
 import math
@@ -47,7 +47,7 @@ class Setting:
 
 
 class WholeFit(Task[State, Part, Result]):
-    """A task whose turns are all that a fit releases. What each may spend is fixed before the first."""
+    """A task whose rounds are all that a fit releases. What each may spend is fixed before the first."""
 
     multiplier: float
 
@@ -65,7 +65,7 @@ class WholeFit(Task[State, Part, Result]):
 class FitResult:
     """What a study released: directions, total sum of squares, number of people, the center and the steps it took to find it.
 
-    `tied` says that other directions have an equal claim, `at_rest` that more turns would change little. `domain` is where rows
+    `tied` says that other directions have an equal claim, `at_rest` that more rounds would change little. `domain` is where rows
     were brought to, and `scale` the size of the noise on a Gram matrix there, for all that the components were given to spend.
     """
 
@@ -105,7 +105,7 @@ class Fit(WholeFit[FitState, Any, FitResult]):
     `split` says what each stage may spend; the components take no more than `at_most`. `people` is the number of people where
     that is public, and `sizes` that of each site. `multiplier` is the noise on totals over their sensitivity, at a share of one,
     and `begins_again` says that sites that have gone can be left out by starting anew, as where nothing is spent. `products` are
-    the shares of the components' releases, in how many turns they are at most, and how many numbers each has.
+    the shares of the components' releases, in how many rounds they are at most, and how many numbers each has.
 
     Where noise is added to a sum of parts that others sent, `grid` is how many they are at most: they are rounded so that they
     add up exactly, which costs `rounding` of the sensitivity (`eigenveil.tasks.base.on_grid`).

@@ -1,4 +1,4 @@
-"""Whatever is changed behind the back of a book is found by verify, and what decides a budget is refused at once."""
+"""Whatever is changed behind the back of a ledger is found by verify, and what decides a budget is refused at once."""
 
 import json
 import shutil
@@ -12,22 +12,22 @@ import pytest
 from eigenveil.network.ledger.durable import DurableLedger, Entry, LedgerError
 from eigenveil.network.ledger.entries import FIRST, canonical
 from eigenveil.privacy import Charge
-from network.ledger.book_children import LIFE, account, digits
+from network.ledger.ledger_children import LIFE, account, digits
 
 HEART, LUNGS = account("heart", mu=0.2), account("lungs", mu=0.2)
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """A book of 7 lines: book, two joins, three commits and a note; commit 6 is the last of `heart`."""
+    """A ledger of 7 lines: ledger, two joins, three commits and a note; commit 6 is the last of `heart`."""
     found = tmp_path / "ledger.db"
-    with DurableLedger.open(found) as book:
-        book.join(HEART, life=LIFE)
-        book.join(LUNGS, life=LIFE)
-        book.commit(LUNGS.study, 0, came=b"", said=[b"air"], charges=[Charge("sum", 0.1)])
-        book.commit(HEART.study, 0, came=b"ask", said=[b"beat", b"pulse"], charges=[Charge("sum", 0.1)])
-        book.commit(HEART.study, 1, came=b"ask", said=[b"more"], charges=[Charge("sum", 0.1)])
-        book.note(HEART.study, "consent")
+    with DurableLedger.open(found) as ledger:
+        ledger.join(HEART, life=LIFE)
+        ledger.join(LUNGS, life=LIFE)
+        ledger.commit(LUNGS.study, 0, came=b"", said=[b"air"], charges=[Charge("sum", 0.1)])
+        ledger.commit(HEART.study, 0, came=b"ask", said=[b"beat", b"pulse"], charges=[Charge("sum", 0.1)])
+        ledger.commit(HEART.study, 1, came=b"ask", said=[b"more"], charges=[Charge("sum", 0.1)])
+        ledger.note(HEART.study, "consent")
     return found
 
 
@@ -61,16 +61,16 @@ def run(*statements: str) -> Callable[[sqlite3.Connection], None]:
     return change
 
 
-def commits(book: DurableLedger) -> None:
-    book.commit(HEART.study, 2, came=b"", said=[b"x"], charges=[Charge("sum", 0.1)])
+def commits(ledger: DurableLedger) -> None:
+    ledger.commit(HEART.study, 2, came=b"", said=[b"x"], charges=[Charge("sum", 0.1)])
 
 
-def joins(book: DurableLedger) -> None:
-    book.join(account("third", mu=0.01), life=LIFE)
+def joins(ledger: DurableLedger) -> None:
+    ledger.join(account("third", mu=0.01), life=LIFE)
 
 
-def reopens(book: DurableLedger) -> None:
-    book.join(HEART, life=LIFE)
+def reopens(ledger: DurableLedger) -> None:
+    ledger.join(HEART, life=LIFE)
 
 
 @pytest.mark.parametrize(
@@ -119,20 +119,20 @@ def test_what_was_changed_is_found(
     found: str,
     refused: tuple[Callable[[DurableLedger], None], ...],
 ) -> None:
-    with DurableLedger.reading(path) as book:
-        head = book.verify().hash
-        book.verify(head)
+    with DurableLedger.reading(path) as ledger:
+        head = ledger.verify().hash
+        ledger.verify(head)
     with tables(path) as connection:
         change(connection)
         rows = connection.execute("SELECT count(*) FROM lines").fetchone()
-    with DurableLedger.open(path, create=False) as book:
+    with DurableLedger.open(path, create=False) as ledger:
         with pytest.raises(LedgerError, match=found):
-            book.verify()
+            ledger.verify()
         with pytest.raises(LedgerError):
-            book.verify(head)
+            ledger.verify(head)
         for use in refused:
             with pytest.raises(LedgerError):
-                use(book)
+                use(ledger)
     with tables(path) as connection:
         assert connection.execute("SELECT count(*) FROM lines").fetchone() == rows
 
@@ -165,36 +165,36 @@ def test_balances_that_do_not_add_up_are_found_under_new_seals(
     with tables(path) as connection:
         change(connection)
         reseal(connection)
-    with DurableLedger.open(path) as book, pytest.raises(LedgerError, match=words):
-        book.verify()
+    with DurableLedger.open(path) as ledger, pytest.raises(LedgerError, match=words):
+        ledger.verify()
 
 
-def test_only_a_noted_head_finds_a_book_that_was_rewritten_as_a_whole(path: Path) -> None:
-    with DurableLedger.open(path) as book:
-        head = book.head
+def test_only_a_noted_head_finds_a_ledger_that_was_rewritten_as_a_whole(path: Path) -> None:
+    with DurableLedger.open(path) as ledger:
+        head = ledger.head
     with tables(path) as connection:
         change_body(7, "words", to="no consent")(connection)
         reseal(connection)
-    with DurableLedger.open(path) as book:
-        book.verify()
+    with DurableLedger.open(path) as ledger:
+        ledger.verify()
         with pytest.raises(LedgerError, match="no line has the noted head"):
-            book.verify(head)
+            ledger.verify(head)
 
 
 def test_only_a_noted_head_finds_an_old_copy_that_was_put_back(path: Path, tmp_path: Path) -> None:
     old = tmp_path / "old.db"
     shutil.copy2(path, old)
-    with DurableLedger.open(path) as book:
-        early = book.head
-        commits(book)
-        head = book.head
-        assert book.verify(early).hash == head
+    with DurableLedger.open(path) as ledger:
+        early = ledger.head
+        commits(ledger)
+        head = ledger.head
+        assert ledger.verify(early).hash == head
     shutil.copy2(old, path)
-    with DurableLedger.open(path) as book:
-        book.verify()
-        book.verify(early)
+    with DurableLedger.open(path) as ledger:
+        ledger.verify()
+        ledger.verify(early)
         with pytest.raises(LedgerError, match="Charges may have been forgotten"):
-            book.verify(head)
+            ledger.verify(head)
 
 
 def test_a_broken_page_is_found(path: Path) -> None:
@@ -202,17 +202,17 @@ def test_a_broken_page_is_found(path: Path) -> None:
     place = data.index(b"beat")
     data[place : place + 4] = b"beaT"
     path.write_bytes(data)
-    with DurableLedger.open(path) as book, pytest.raises(LedgerError, match="line 5"):
-        book.verify()
+    with DurableLedger.open(path) as ledger, pytest.raises(LedgerError, match="line 5"):
+        ledger.verify()
     path.write_bytes(data[: len(data) // 2])
-    with pytest.raises(LedgerError), DurableLedger.open(path) as book:
-        book.verify()
+    with pytest.raises(LedgerError), DurableLedger.open(path) as ledger:
+        ledger.verify()
 
 
-def test_heads_of_two_books_differ_from_the_first_line_on(tmp_path: Path) -> None:
+def test_heads_of_two_ledgers_differ_from_the_first_line_on(tmp_path: Path) -> None:
     heads = set()
     for name in ("a.db", "b.db"):
-        with DurableLedger.open(tmp_path / name) as book:
-            heads.add(book.head)
+        with DurableLedger.open(tmp_path / name) as ledger:
+            heads.add(ledger.head)
     assert len(heads) == 2
     assert digits("heart") not in heads

@@ -1,4 +1,4 @@
-"""The file of a book: who may read it, what it is set to, which files are refused, and looking that changes nothing."""
+"""The file of a ledger: who may read it, what it is set to, which files are refused, and looking that changes nothing."""
 
 import os
 import sqlite3
@@ -10,7 +10,7 @@ import pytest
 
 from eigenveil.network.ledger.durable import DurableLedger, LedgerError
 from eigenveil.privacy import Charge
-from network.ledger.book_children import LIFE, account, digits
+from network.ledger.ledger_children import LIFE, account, digits
 
 SUM = Charge("sum", 0.05)
 
@@ -41,8 +41,8 @@ def test_only_the_owner_can_read_any_of_its_files(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     before = os.umask(0)
     try:
-        with DurableLedger.open(path) as book, book.lock(digits("heart")):
-            book.note(digits("heart"), "hello")
+        with DurableLedger.open(path) as ledger, ledger.lock(digits("heart")):
+            ledger.note(digits("heart"), "hello")
             modes = {file.name: file.stat().st_mode & 0o777 for file in tmp_path.iterdir()}
     finally:
         os.umask(before)
@@ -78,11 +78,11 @@ def with_a_trigger(path: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda path: path.write_bytes(b""), "is not a book"),
-        (lambda path: path.write_text("a diary, of some length " * 100), "not a book"),
-        (other_database, "is not a book of Eigenveil"),
+        (lambda path: path.write_bytes(b""), "is not a ledger"),
+        (lambda path: path.write_text("a diary, of some length " * 100), "not a ledger"),
+        (other_database, "is not a ledger of Eigenveil"),
         (another_version, "version 2; this program reads version 1"),
-        (with_a_trigger, "its tables are not those of a book"),
+        (with_a_trigger, "its tables are not those of a ledger"),
         (lambda path: path.mkdir(), "does not exist or is not a file"),
         (lambda path: path.with_name("ledger.db-wal").write_bytes(b"charges"), "ledger.db-wal beside it"),
     ],
@@ -98,7 +98,7 @@ def test_other_files_are_refused_and_left_alone(tmp_path: Path, make: Callable[[
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir() if file.is_file()} == before
 
 
-def test_a_book_that_is_not_there(tmp_path: Path) -> None:
+def test_a_ledger_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(LedgerError, match="does not exist"):
         DurableLedger.open(tmp_path / "none.db", create=False)
     with pytest.raises(LedgerError, match=r"the folder .* does not exist"):
@@ -108,8 +108,8 @@ def test_a_book_that_is_not_there(tmp_path: Path) -> None:
 
 def test_looking_changes_nothing_in_the_folder(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
-    with DurableLedger.open(path) as book:
-        book.join(account(), life=LIFE)
+    with DurableLedger.open(path) as ledger:
+        ledger.join(account(), life=LIFE)
     before = {file.name: (file.read_bytes(), file.stat().st_mtime_ns) for file in tmp_path.iterdir()}
     with DurableLedger.reading(path) as seen:
         seen.verify()
@@ -121,30 +121,30 @@ def test_looking_changes_nothing_in_the_folder(tmp_path: Path) -> None:
 
 def test_looking_sees_what_a_running_site_has_committed(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
-    with DurableLedger.open(path) as book:
-        book.join(account(), life=LIFE)
+    with DurableLedger.open(path) as ledger:
+        ledger.join(account(), life=LIFE)
         main = path.read_bytes()
         with DurableLedger.reading(path) as seen:
-            assert seen.head == book.head
-            book.commit(account().study, 0, came=b"", said=[b"a"], charges=[SUM])
-            assert seen.head == book.head
+            assert seen.head == ledger.head
+            ledger.commit(account().study, 0, came=b"", said=[b"a"], charges=[SUM])
+            assert seen.head == ledger.head
             assert seen.verify().number == 3
         assert path.read_bytes() == main
 
 
-def test_looking_at_a_closed_book_that_is_then_taken_into_use_says_so(tmp_path: Path) -> None:
+def test_looking_at_a_closed_ledger_that_is_then_taken_into_use_says_so(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     DurableLedger.open(path).close()
     seen = DurableLedger.reading(path)
-    with DurableLedger.open(path) as book:
-        book.note(digits("heart"), "hello")
+    with DurableLedger.open(path) as ledger:
+        ledger.note(digits("heart"), "hello")
     with pytest.raises(LedgerError, match="do it again"):
         seen.close()
 
 
-def test_a_closed_book_says_so(tmp_path: Path) -> None:
-    book = DurableLedger.open(tmp_path / "ledger.db")
-    book.close()
-    book.close()
+def test_a_closed_ledger_says_so(tmp_path: Path) -> None:
+    ledger = DurableLedger.open(tmp_path / "ledger.db")
+    ledger.close()
+    ledger.close()
     with pytest.raises(LedgerError, match="is closed"):
-        book.datasets()
+        ledger.datasets()

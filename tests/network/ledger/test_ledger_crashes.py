@@ -16,8 +16,8 @@ import pytest
 
 from eigenveil.network.ledger.durable import DurableLedger, Opened
 from eigenveil.privacy import mu_for
-from network.ledger import book_children
-from network.ledger.book_children import LIFE, STEP, Children, account, children, digits
+from network.ledger import ledger_children
+from network.ledger.ledger_children import LIFE, STEP, Children, account, children, digits
 
 STRACE = shutil.which("strace")
 COUNT = 6
@@ -40,17 +40,17 @@ def sent_in(found: list[list[str]]) -> dict[int, str]:
 
 
 def require_paid(path: Path, sent: dict[int, str]) -> Opened:
-    """All that was sent is in the book, each step once and charged once, and the book is whole."""
-    with DurableLedger.open(path, create=False) as book:
-        book.verify()
-        lines = [line for line in book.lines() if line.kind == "commit"]
-        opened = book.join(account(), life=LIFE)
+    """All that was sent is in the ledger, each step once and charged once, and the ledger is whole."""
+    with DurableLedger.open(path, create=False) as ledger:
+        ledger.verify()
+        lines = [line for line in ledger.lines() if line.kind == "commit"]
+        opened = ledger.join(account(), life=LIFE)
         assert [line.body["number"] for line in lines] == list(range(len(lines)))
         for number, digest in sent.items():
             (said,) = lines[number].body["said"]
             assert said["hmac"] == digest
             assert lines[number].body["charges"] == [["sum", STEP]]
-        assert book.datasets()[0].spent == pytest.approx(STEP * math.sqrt(len(lines)))
+        assert ledger.datasets()[0].spent == pytest.approx(STEP * math.sqrt(len(lines)))
         return opened
 
 
@@ -60,7 +60,7 @@ def test_killed_at_any_moment(server: Children, tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     for kill in range(60):
         if kill % 20 == 0:
-            # A new book now and then, so that making one is interrupted as well.
+            # A new ledger now and then, so that making one is interrupted as well.
             path, seen = tmp_path / f"ledger{kill}.db", []
         (child,) = server.start("commits", path, kill, None)
         for _ in range(rng.choice((0, 1, 3, 6))):
@@ -72,7 +72,7 @@ def test_killed_at_any_moment(server: Children, tmp_path: Path) -> None:
         sent = sent_in(seen)
         if path.exists():
             opened = require_paid(path, sent)
-            # What is in the book and was not sent yet is one step at most.
+            # What is in the ledger and was not sent yet is one step at most.
             assert len(opened.entries) - 1 - max(sent, default=-1) in (0, 1)
         else:
             assert not sent
@@ -117,7 +117,7 @@ def test_killed_at_every_fsync(server: Children, tmp_path: Path) -> None:
         if not killed:
             break
     assert not killed
-    # Each step has one at the least, and making the book some more.
+    # Each step has one at the least, and making the ledger some more.
     assert when > COUNT + 5
 
 
@@ -144,16 +144,16 @@ def test_the_disk_has_each_step_before_it_is_sent(server: Children, tmp_path: Pa
 def test_many_processes_cannot_overspend(server: Children, tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     # Reserved first, so that all get a study they all try to go on with.
-    with DurableLedger.open(path) as book:
-        book.join(account("of all", mu=0.05), life=LIFE)
+    with DurableLedger.open(path) as ledger:
+        ledger.join(account("of all", mu=0.05), life=LIFE)
     server.start("hammers", path, copies=6)
     said = server.rest()
     assert [words for words in said if words[0] == "status"] == [["status", "0"]] * 6, said
-    with DurableLedger.open(path) as book:
+    with DurableLedger.open(path) as ledger:
         # Each line is checked against the rule for life as it stood then.
-        book.verify()
-        (state,) = book.datasets()
-        studies = book.studies()
+        ledger.verify()
+        (state,) = ledger.datasets()
+        studies = ledger.studies()
     assert state.counted <= mu_for(LIFE.epsilon, LIFE.delta - state.beyond) * (1 + 1e-12)
     joined = [words for words in said if words[0] == "joined"]
     assert len(studies) == len(joined) + 1
@@ -184,7 +184,7 @@ def require_refused(said: list[list[str]], why: str) -> None:
     for line in refused:
         assert why in line
         assert "nothing was written and nothing may leave" in line
-    # Nothing new in the book, and the same step can be committed once there is room.
+    # Nothing new in the ledger, and the same step can be committed once there is room.
     assert ["unchanged", "True", "1"] in said
     assert ["steps", "2", "4"] in said
 
@@ -193,9 +193,9 @@ def test_a_file_that_may_not_grow(server: Children, tmp_path: Path) -> None:
     server.start("fills", tmp_path / "ledger.db")
     said = server.rest()
     require_refused(said, "the disk refused")
-    with DurableLedger.open(tmp_path / "ledger.db") as book:
-        assert len(book.join(account(), life=LIFE).entries) == 2
-        book.verify()
+    with DurableLedger.open(tmp_path / "ledger.db") as ledger:
+        assert len(ledger.join(account(), life=LIFE).entries) == 2
+        ledger.verify()
 
 
 SMALL_DISK = """
@@ -204,14 +204,14 @@ from pathlib import Path
 from network.ledger.book_children import *
 folder = Path(sys.argv[1])
 mine = account()
-with DurableLedger.open(folder / "ledger.db") as book:
-    book.join(mine, life=LIFE)
-    book.commit(mine.study, 0, came=b"", said=[b"small"], charges=[Charge("sum", STEP)])
+with DurableLedger.open(folder / "ledger.db") as ledger:
+    ledger.join(mine, life=LIFE)
+    ledger.commit(mine.study, 0, came=b"", said=[b"small"], charges=[Charge("sum", STEP)])
     (folder / "others").write_bytes(bytes(2 * MEGABYTE))
-    overfill(book, mine)
+    overfill(ledger, mine)
     (folder / "others").unlink()
-    book.commit(mine.study, 1, came=b"", said=[b"x" * MEGABYTE], charges=[Charge("sum", STEP)])
-    say("steps", len(book.join(mine, life=LIFE).entries), book.verify().number)
+    ledger.commit(mine.study, 1, came=b"", said=[b"x" * MEGABYTE], charges=[Charge("sum", STEP)])
+    say("steps", len(ledger.join(mine, life=LIFE).entries), ledger.verify().number)
 """
 
 
@@ -221,7 +221,7 @@ def test_a_disk_that_is_full(tmp_path: Path) -> None:
         pytest.skip("unshare is not installed")
     mounted = f'mount -t tmpfs -o size=6m none {tmp_path} && echo mounted && exec {sys.executable} -c "$0" {tmp_path}'
     command = ["unshare", "--mount", "sh", "-c", mounted, SMALL_DISK]
-    tests = str(Path(book_children.__file__).parents[2])
+    tests = str(Path(ledger_children.__file__).parents[2])
     done = subprocess.run(
         command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": tests}, timeout=60, check=False
     )

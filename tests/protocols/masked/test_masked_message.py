@@ -1,4 +1,4 @@
-"""Mail of masked runs gone bad: refused with the name of its sender and no trace, and what would come of it if nobody looked."""
+"""Messages of masked runs gone bad: refused with the name of its sender and no trace, and what would come of it if nobody looked."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -16,12 +16,12 @@ import eigenveil.protocols.masked.session as session_module
 import eigenveil.protocols.wire as wire_module
 from eigenveil.data.rows import DenseRows
 from eigenveil.errors import PeerError, ProtocolError, QuorumLost
-from eigenveil.protocols import Ask, Brief, Decline, Done, Envelope, Give, Masked, Message, Return
+from eigenveil.protocols import Ask, Brief, Decline, Done, Message, Give, Masked, Body, Return
 from eigenveil.protocols.keys import KEY
 from eigenveil.protocols.masked import Identity
 from eigenveil.protocols.masked.hub import MaskedExchange
 from eigenveil.protocols.masked.keyring import Keyring
-from eigenveil.protocols.masked.member import MaskedMember, _Turn, words_digest
+from eigenveil.protocols.masked.member import MaskedMember, _Round, words_digest
 from eigenveil.protocols.masked.session import MARK, Session
 from eigenveil.protocols.masked.terms import DECLINED, question_digest
 from eigenveil.protocols.wire import decode, encode, size
@@ -42,7 +42,7 @@ from protocols.masked.masked_companies import (
 from protocols.star.companies import EXACT, picture
 
 Patch = pytest.MonkeyPatch
-Meddle = Callable[[Envelope], list[Envelope]]
+Meddle = Callable[[Message], list[Message]]
 BAD = "site 2"
 CLAIMS = ("keys", "packets", "roll", "roll claim", "seal", "survivors", "list claim", "open")
 
@@ -63,18 +63,18 @@ def run(them: MaskedCompany, meddle: Meddle | None = None) -> tuple[Any, InProce
 
 def right(them: MaskedCompany, result: Any) -> bool:
     """Whether the sum is that over those who are said to be in it, to the precision of the grid."""
-    return bool(np.allclose(result, them.gram(them.hub.turns[-1].answered), atol=1e-5))
+    return bool(np.allclose(result, them.gram(them.hub.rounds[-1].answered), atol=1e-5))
 
 
-def only(change: Callable[[Any], Message | None], kind: type, step: str | None = None, sender: str = BAD) -> Meddle:
+def only(change: Callable[[Any], Body | None], kind: type, step: str | None = None, sender: str = BAD) -> Meddle:
     """Change what one party sends, of one kind and step."""
 
-    def meddle(mail: Envelope) -> list[Envelope]:
-        body = mail.body
-        if mail.sender != sender or not isinstance(body, kind) or (step and getattr(body, "step", "") != step):
-            return [mail]
+    def meddle(message: Message) -> list[Message]:
+        body = message.body
+        if message.sender != sender or not isinstance(body, kind) or (step and getattr(body, "step", "") != step):
+            return [message]
         changed = change(body)
-        return [] if changed is None else [replace(mail, body=changed)]
+        return [] if changed is None else [replace(message, body=changed)]
 
     return meddle
 
@@ -86,7 +86,7 @@ def spoiled_returns() -> Iterator[tuple[str, Callable[[Return], Return]]]:
     yield "signature flipped", lambda body: replace(body, signature=flipped(body.signature, 40))
     yield "signature cut", lambda body: replace(body, signature=body.signature[:-1])
     yield "no signature", lambda body: replace(body, signature=b"")
-    yield "next turn", lambda body: replace(body, turn=body.turn + 1)
+    yield "next round", lambda body: replace(body, round=body.round + 1)
     yield "data longer", lambda body: replace(body, data=body.data + b"\0")
     yield "data cut", lambda body: replace(body, data=body.data[:-1] if body.data else b"\1")
     yield "data flipped", lambda body: replace(body, data=flipped(body.data) if body.data else b"\1")
@@ -111,7 +111,7 @@ def test_a_spoiled_answer_is_refused_and_its_sender_left_out(step: str, how: str
     assert {refusal.peer for refusal in process.refused} == {BAD}
     assert right(them, result)
     # It is in the sum where its part had come by then.
-    assert (BAD in them.hub.turns[-1].answered) == (step in ("survivors", "list claim", "open"))
+    assert (BAD in them.hub.rounds[-1].answered) == (step in ("survivors", "list claim", "open"))
     assert them.masking.liars == {}
 
 
@@ -122,7 +122,7 @@ def test_a_changed_part_is_refused_and_without_the_check_it_gets_into_the_sum(mo
     them = masked_company()
     result, process = run(them, only(change, Masked))
     assert {refusal.peer for refusal in process.refused} == {BAD}
-    assert BAD not in them.hub.turns[-1].answered
+    assert BAD not in them.hub.rounds[-1].answered
     assert right(them, result)
     monkeypatch.setattr(MaskedExchange, "_require_signed", nothing)
     them = masked_company()
@@ -145,7 +145,7 @@ def test_a_part_that_another_site_signed_is_refused(monkeypatch: Patch) -> None:
         return them, run(them, only(change, Masked))[0]
 
     them, result = attack()
-    assert BAD not in them.hub.turns[-1].answered
+    assert BAD not in them.hub.rounds[-1].answered
     assert right(them, result)
     monkeypatch.setattr(MaskedExchange, "_require_signed", nothing)
     assert not right(*attack())
@@ -159,7 +159,7 @@ def test_a_part_of_the_wrong_length_or_kind_is_refused(words: Any, monkeypatch: 
     them = masked_company()
     result, process = run(them, only(change, Masked))
     assert all("has not 15 words" in refusal.why for refusal in process.refused)
-    assert BAD not in them.hub.turns[-1].answered
+    assert BAD not in them.hub.rounds[-1].answered
     assert right(them, result)
     if words.shape == (1,) and words.dtype == np.uint64:
         # One number, signed or not, would be added to all of them, and nobody would notice.
@@ -173,9 +173,9 @@ def test_a_part_of_the_wrong_length_or_kind_is_refused(words: Any, monkeypatch: 
 
 def estimate(them: MaskedCompany, result: Any) -> float:
     """How far the values of two steps of the power method are from those of the sites in it, relatively."""
-    assert len(them.hub.turns) == 2
-    assert them.hub.turns[0].answered == them.hub.turns[1].answered
-    gram = them.gram(them.hub.turns[-1].answered)
+    assert len(them.hub.rounds) == 2
+    assert them.hub.rounds[0].answered == them.hub.rounds[1].answered
+    gram = them.gram(them.hub.rounds[-1].answered)
     task = them.task
     state = task.start()
     for _ in range(2):
@@ -185,8 +185,8 @@ def estimate(them: MaskedCompany, result: Any) -> float:
 
 
 @pytest.mark.parametrize("fresh_label", [True, False])
-def test_a_part_of_an_earlier_turn_is_not_taken_for_another(fresh_label: bool, monkeypatch: Patch) -> None:
-    """As it was, or with the number of the turn that it is sent in."""
+def test_a_part_of_an_earlier_round_is_not_taken_for_another(fresh_label: bool, monkeypatch: Patch) -> None:
+    """As it was, or with the number of the round that it is sent in."""
 
     def attack() -> tuple[MaskedCompany, Any, InProcess]:
         them = masked_company(task=power(), survivors=6, retries=0)
@@ -194,14 +194,14 @@ def test_a_part_of_an_earlier_turn_is_not_taken_for_another(fresh_label: bool, m
 
         def change(body: Masked) -> Masked:
             kept.append(body)
-            return replace(kept[0], turn=body.turn) if fresh_label else kept[0]
+            return replace(kept[0], round=body.round) if fresh_label else kept[0]
 
         result, process = run(them, only(change, Masked))
         return them, result, process
 
     them, result, process = attack()
     assert {refusal.peer for refusal in process.refused} == {BAD}
-    assert BAD not in them.hub.turns[-1].answered
+    assert BAD not in them.hub.rounds[-1].answered
     monkeypatch.setattr(MaskedExchange, "_require_signed", nothing)
     if not fresh_label:
         monkeypatch.setattr(MaskedExchange, "_require_turn", nothing)
@@ -210,17 +210,17 @@ def test_a_part_of_an_earlier_turn_is_not_taken_for_another(fresh_label: bool, m
     assert estimate(them, result) > 1
 
 
-def replayed(them: MaskedCompany, old: dict[str, Message]) -> tuple[Any, InProcess]:
+def replayed(them: MaskedCompany, old: dict[str, Body]) -> tuple[Any, InProcess]:
     """What one site gave in an earlier study in the place of what it gives."""
     return run(them, only(lambda body: old.setdefault("part", body), Masked))
 
 
 def test_a_part_of_an_earlier_study_is_not_taken_in_the_next(monkeypatch: Patch) -> None:
-    """With the same identities and terms. The session has another name, and were it the same: the roll has other cards."""
+    """With the same identities and terms. The session has another name, and were it the same: the roster has other cards."""
     ids = {f"site {at}": Identity.fresh() for at in range(7)}
 
     def attack() -> tuple[MaskedCompany, Any, InProcess]:
-        old: dict[str, Message] = {}
+        old: dict[str, Body] = {}
         replayed(masked_company(identities=ids), old)
         them = masked_company(identities=ids, seed=1)
         return them, *replayed(them, old)
@@ -232,12 +232,12 @@ def test_a_part_of_an_earlier_study_is_not_taken_in_the_next(monkeypatch: Patch)
         them, result, process = attack()
         assert {refusal.peer for refusal in process.refused} == {BAD}
         assert right(them, result)
-        assert BAD not in them.hub.turns[-1].answered
+        assert BAD not in them.hub.rounds[-1].answered
     for module in (session_module, exchange_module):
-        monkeypatch.setattr(module, "bound_to", lambda session, roll: session)
+        monkeypatch.setattr(module, "bound_to", lambda session, roster: session)
     them, result, process = attack()
     assert process.refused == []
-    assert BAD in them.hub.turns[-1].answered
+    assert BAD in them.hub.rounds[-1].answered
     assert not right(them, result)
 
 
@@ -257,7 +257,7 @@ def spoiled_briefs() -> Iterator[tuple[str, Callable[[Brief], Brief]]]:
     yield "table empty", lambda body: replace(body, table=())
     yield "data flipped", lambda body: replace(body, data=flipped(body.data) if body.data else b"\1")
     yield "data cut", lambda body: replace(body, data=body.data[:-1])
-    yield "another turn", lambda body: replace(body, turn=body.turn + 1)
+    yield "another round", lambda body: replace(body, round=body.round + 1)
 
 
 @pytest.mark.parametrize("how", dict(spoiled_briefs()))
@@ -265,47 +265,47 @@ def spoiled_briefs() -> Iterator[tuple[str, Callable[[Brief], Brief]]]:
 def test_a_spoiled_step_keeps_at_most_one_site_out(step: str, how: str) -> None:
     change = dict(spoiled_briefs())[how]
 
-    def spoil_one(mail: Envelope) -> list[Envelope]:
-        body = mail.body
-        if isinstance(body, Brief) and body.step == step and mail.receiver == BAD:
-            return [replace(mail, body=change(body))]
-        return [mail]
+    def spoil_one(message: Message) -> list[Message]:
+        body = message.body
+        if isinstance(body, Brief) and body.step == step and message.receiver == BAD:
+            return [replace(message, body=change(body))]
+        return [message]
 
     them = sparse_company(sites=8, survivors=6, retries=0) if "claim" in step else masked_company(5, 4, retries=0)
     result, _ = run(them, spoil_one)
     assert right(them, result)
-    assert len(them.hub.turns[-1].answered) >= len(them.names) - 1
+    assert len(them.hub.rounds[-1].answered) >= len(them.names) - 1
 
 
 def open_without_looking(key: bytes, sealed: bytes, *, about: bytes) -> bytes:
-    """A letter as the cipher has it, whether or not it is what was sealed."""
+    """A bundle as the cipher has it, whether or not it is what was sealed."""
     stream = Cipher(algorithms.ChaCha20(key, (1).to_bytes(4, "little") + bytes(12)), mode=None).decryptor()
     return stream.update(sealed[:-16])
 
 
-def spoil_letters(mail: Envelope) -> list[Envelope]:
-    body = mail.body
-    if isinstance(body, Brief) and body.step == "roll" and mail.receiver == BAD:
-        return [replace(mail, body=replace(body, table=tuple((name, flipped(raw, 20)) for name, raw in body.table)))]
-    return [mail]
+def spoil_bundles(message: Message) -> list[Message]:
+    body = message.body
+    if isinstance(body, Brief) and body.step == "roll" and message.receiver == BAD:
+        return [replace(message, body=replace(body, table=tuple((name, flipped(raw, 20)) for name, raw in body.table)))]
+    return [message]
 
 
 def test_letters_changed_on_the_way_are_not_read(monkeypatch: Patch) -> None:
     """Their reader holds nothing, and says so. Read all the same they are not what was sent, and it says that."""
     them = masked_company()
-    assert right(them, run(them, spoil_letters)[0])
+    assert right(them, run(them, spoil_bundles)[0])
     assert them.masking.liars == {}
-    assert len(them.hub.turns[-1].answered) == 7
+    assert len(them.hub.rounds[-1].answered) == 7
     session = them.members[BAD]._session
     assert session is not None and set(session._held) == {BAD}
     monkeypatch.setattr(session_module, "open_letter", open_without_looking)
     them = masked_company()
-    assert right(them, run(them, spoil_letters)[0])
+    assert right(them, run(them, spoil_bundles)[0])
     assert them.masking.liars == {}
     # Where nobody listens to that either, it is called a liar.
     monkeypatch.setattr(Keyring, "confirm", confirm_everything)
     them = masked_company()
-    assert right(them, run(them, spoil_letters)[0])
+    assert right(them, run(them, spoil_bundles)[0])
     assert set(them.masking.liars) == {BAD}
 
 
@@ -319,13 +319,13 @@ def test_a_changed_card_ends_in_a_wrong_sum_only_past_three_checks(monkeypatch: 
 
     them, result = attack()
     assert right(them, result)
-    assert BAD not in them.hub.turns[-1].answered
+    assert BAD not in them.hub.rounds[-1].answered
     monkeypatch.setattr(MaskedExchange, "_require_signed", nothing)
     # Nobody takes the card from the hub.
     with pytest.raises(QuorumLost):
         attack()
     monkeypatch.setattr(Session, "_require_signed_card", nothing)
-    # The site itself sees that the roll is not for its card; of its secret, what is put together is not what the card says.
+    # The site itself sees that the roster is not for its card; of its secret, what is put together is not what the card says.
     with pytest.raises(ProtocolError, match=f"the secret that {BAD} has shared out is not the one on its card"):
         attack()
     monkeypatch.setattr(Session, "_require_same_cards", nothing)
@@ -357,7 +357,7 @@ def test_a_changed_share_ends_in_a_wrong_sum_only_past_three_checks(monkeypatch:
 def test_digests_of_shares_changed_on_the_way_frame_a_dealer_only_where_nobody_asks_who_signed(
     monkeypatch: Patch,
 ) -> None:
-    """Of two letters, one more than may be denied."""
+    """Of two bundles, one more than may be denied."""
 
     def change(body: Return) -> Return:
         each = 2 * 4 * MARK
@@ -369,58 +369,58 @@ def test_digests_of_shares_changed_on_the_way_frame_a_dealer_only_where_nobody_a
 
     them, result = attack()
     assert right(them, result)
-    assert BAD not in them.hub.turns[-1].answered
+    assert BAD not in them.hub.rounds[-1].answered
     assert them.masking.liars == {}
     monkeypatch.setattr(MaskedExchange, "_require_signed", nothing)
-    with pytest.raises(ProtocolError, match=f"{BAD} sent its holders letters that are not what it said"):
+    with pytest.raises(ProtocolError, match=f"{BAD} sent its holders bundles that are not what it said"):
         attack()
 
 
-# Foreign mail, and no trace of what is refused.
+# Foreign messages, and no trace of what is refused.
 
 
-def deliveries(them: MaskedCompany) -> Iterator[Envelope]:
-    """All mail of a run in the order it was sent, each as it is about to be delivered."""
-    mail = list(them.hub.start())
-    while mail:
-        envelope = mail.pop(0)
+def deliveries(them: MaskedCompany) -> Iterator[Message]:
+    """All messages of a run in the order it was sent, each as it is about to be delivered."""
+    message = list(them.hub.start())
+    while message:
+        envelope = message.pop(0)
         yield envelope
-        mail.extend(them.parties[envelope.receiver].receive(envelope))
+        message.extend(them.parties[envelope.receiver].receive(envelope))
 
 
-def require_refused(them: MaskedCompany, mail: Envelope, what: str) -> None:
-    party = them.parties[mail.receiver]
+def require_refused(them: MaskedCompany, message: Message, what: str) -> None:
+    party = them.parties[message.receiver]
     before = deep(party)
     with pytest.raises(PeerError) as caught:
-        party.receive(mail)
-    assert caught.value.peer == mail.sender, what
-    assert deep(party) == before, f"{mail.receiver} was changed by {what}"
+        party.receive(message)
+    assert caught.value.peer == message.sender, what
+    assert deep(party) == before, f"{message.receiver} was changed by {what}"
 
 
-def bad_mail(mail: Envelope) -> Iterator[tuple[str, Message]]:
-    """What is refused in the place of a good envelope, whoever it is for."""
-    body = mail.body
+def bad_message(message: Message) -> Iterator[tuple[str, Body]]:
+    """What is refused in the place of a good message, whoever it is for."""
+    body = message.body
     match body:
         case Return():
             for what, change in RETURNS.items():
                 yield what, change(body)
-            yield "declined, unsigned", Decline(body.turn)
+            yield "declined, unsigned", Decline(body.round)
             yield "declined, signed for something else", replace(body, data=DECLINED, table=())
-            yield "a part out of place", Masked(body.turn, np.zeros(15, dtype=np.uint64), body.signature)
+            yield "a part out of place", Masked(body.round, np.zeros(15, dtype=np.uint64), body.signature)
         case Masked():
             yield "words flipped", replace(body, words=body.words ^ np.uint64(1))
             yield "words cut", replace(body, words=body.words[:-1])
             yield "signature flipped", replace(body, signature=flipped(body.signature))
             yield "signature cut", replace(body, signature=body.signature[:63])
-            yield "next turn", replace(body, turn=body.turn + 1)
-            yield "an answer out of place", Return(body.turn, "open", b"", (), body.signature)
-            yield "declined, unsigned", Decline(body.turn)
-            yield "declined, signed for something else", Return(body.turn, "mask", DECLINED, (), body.signature)
+            yield "next round", replace(body, round=body.round + 1)
+            yield "an answer out of place", Return(body.round, "open", b"", (), body.signature)
+            yield "declined, unsigned", Decline(body.round)
+            yield "declined, signed for something else", Return(body.round, "mask", DECLINED, (), body.signature)
         case Brief():
             yield "a step that there is not", replace(body, step="mask")
-            yield "a turn that there is not", replace(body, turn=1000)
+            yield "a round that there is not", replace(body, round=1000)
             if body.step not in ("keys",):
-                yield "another turn", replace(body, turn=body.turn + 1)
+                yield "another round", replace(body, round=body.round + 1)
             if body.step in ("keys", "roll", "survivors", "roll claim", "list claim"):
                 yield "data cut", replace(body, data=body.data[:-1])
                 yield "data longer", replace(body, data=body.data + b"\0")
@@ -434,41 +434,41 @@ def bad_mail(mail: Envelope) -> Iterator[tuple[str, Message]]:
                     ("empty", b""),
                 ):
                     yield what, replace(body, table=(*body.table[1:], (body.table[0][0], raw)))
-                yield "its own card", replace(body, table=((mail.receiver, body.table[0][1]), *body.table[1:]))
+                yield "its own card", replace(body, table=((message.receiver, body.table[0][1]), *body.table[1:]))
                 yield "a stranger's card", replace(body, table=(("stranger", body.table[0][1]), *body.table[1:]))
             if body.step == "roll":
-                yield "a letter too few", replace(body, table=body.table[1:])
-                yield "a letter too many", replace(body, table=(*body.table, ("stranger", b"")))
+                yield "a bundle too few", replace(body, table=body.table[1:])
+                yield "a bundle too many", replace(body, table=(*body.table, ("stranger", b"")))
             if body.step in ("seal", "open"):
                 yield "nothing shown", replace(body, table=())
                 few = tuple((name, flipped(piece)) for name, piece in body.table)
                 yield "signatures flipped", replace(body, table=few)
         case Ask():
-            yield "a turn that there is not", replace(body, turn=7)
+            yield "a round that there is not", replace(body, round=7)
             yield "another question", replace(body, question=Question(99))
     if not isinstance(body, Give | Done):
-        yield "a plain part", Give(body.turn, (np.zeros((5, 5)),))
+        yield "a plain part", Give(body.round, (np.zeros((5, 5)),))
 
 
 @pytest.mark.parametrize("make", [masked_company, sparse_company])
-def test_bad_mail_is_refused_by_name_and_leaves_no_trace(make: Callable[..., MaskedCompany]) -> None:
+def test_bad_message_is_refused_by_name_and_leaves_no_trace(make: Callable[..., MaskedCompany]) -> None:
     them = make(sites=7, survivors=5) if make is masked_company else make(sites=8, survivors=6)
     seen: set[tuple[str, str]] = set()
-    taken: list[Envelope] = []
-    for mail in deliveries(them):
-        kind = getattr(mail.body, "step", type(mail.body).__name__)
-        if isinstance(mail.body, Ask):
+    taken: list[Message] = []
+    for message in deliveries(them):
+        kind = getattr(message.body, "step", type(message.body).__name__)
+        if isinstance(message.body, Ask):
             kind = "Ask"
-        if mail.receiver == "hub" and isinstance(mail.body, Return | Masked):
+        if message.receiver == "hub" and isinstance(message.body, Return | Masked):
             for old in taken[-6:]:
                 require_refused(them, old, "what came before")
-            taken.append(mail)
-        # Each kind of mail to two places is enough.
-        if mail.receiver in ("hub", "site 1") and (mail.receiver, kind) not in seen:
-            seen.add((mail.receiver, kind))
-            require_refused(them, replace(mail, sender="stranger"), "a stranger")
-            for what, body in bad_mail(mail):
-                require_refused(them, replace(mail, body=body), f"{kind}: {what}")
+            taken.append(message)
+        # Each kind of messages to two places is enough.
+        if message.receiver in ("hub", "site 1") and (message.receiver, kind) not in seen:
+            seen.add((message.receiver, kind))
+            require_refused(them, replace(message, sender="stranger"), "a stranger")
+            for what, body in bad_message(message):
+                require_refused(them, replace(message, body=body), f"{kind}: {what}")
     assert right(them, them.hub.result)
     require_refused(them, taken[-1], "what came after the end")
 
@@ -480,23 +480,23 @@ def test_asked_again_in_any_step_a_site_sends_the_same_bytes(
     def run_twice() -> tuple[set[str], MaskedCompany]:
         """The steps in which a second answer is another, while everybody goes by the first."""
         them, other = make(private=True), set()
-        mail = list(them.hub.start())
-        while mail:
-            envelope = mail.pop(0)
+        message = list(them.hub.start())
+        while message:
+            envelope = message.pop(0)
             answers = them.parties[envelope.receiver].receive(envelope)
             if envelope.receiver != "hub" and not isinstance(envelope.body, Done):
                 before = [encode(answer) for answer in answers]
                 again = them.parties[envelope.receiver].receive(envelope)
                 if [encode(answer) for answer in again] != before:
                     other.add(getattr(envelope.body, "step", "mask"))
-            mail.extend(answers)
+            message.extend(answers)
         return other, them
 
     different, them = run_twice()
     assert different == set()
     assert all(len(ledger.charges) == 1 for ledger in them.ledgers.values())
 
-    def anew(_: MaskedMember, now: _Turn, question: Question) -> bool:
+    def anew(_: MaskedMember, now: _Round, question: Question) -> bool:
         now.masked = None
         return True
 
@@ -509,9 +509,9 @@ def test_asked_again_in_any_step_a_site_sends_the_same_bytes(
 
 def test_a_site_that_was_told_the_answer_says_no_more() -> None:
     them = masked_company()
-    asks = [mail for mail in deliveries(them) if isinstance(mail.body, Ask | Brief)]
-    for mail in asks[-20:]:
-        require_refused(them, mail, "a question after the answer")
+    asks = [message for message in deliveries(them) if isinstance(message.body, Ask | Brief)]
+    for message in asks[-20:]:
+        require_refused(them, message, "a question after the answer")
 
 
 # The hub's memory.
@@ -537,20 +537,20 @@ def arrays_in(thing: Any, seen: set[int]) -> list[int]:
 def test_the_hub_keeps_one_sum_and_not_the_parts() -> None:
     them = masked_company()
     most = 0
-    for mail in deliveries(them):
-        if mail.receiver == "hub":
+    for message in deliveries(them):
+        if message.receiver == "hub":
             most = max(most, sum(arrays_in(them.hub._now, set())))
     assert most == 15
     assert right(them, them.hub.result)
     # One that kept them would be seen.
     them = masked_company()
     kept: list[Any] = []
-    for mail in deliveries(them):
+    for message in deliveries(them):
         if them.hub._now is not None:
             vars(them.hub._now)["kept"] = kept
             most = max(most, sum(arrays_in(them.hub._now, set())))
-        if isinstance(mail.body, Masked):
-            kept.append(mail.body)
+        if isinstance(message.body, Masked):
+            kept.append(message.body)
     assert most == 15 * 8
 
 
@@ -558,13 +558,13 @@ def test_the_hub_keeps_one_sum_and_not_the_parts() -> None:
 
 names = st.text(min_size=1, max_size=12)
 tables = st.lists(st.tuples(names, st.binary(max_size=40)), max_size=4, unique_by=lambda entry: entry[0]).map(tuple)
-turns = st.integers(0, 2**53 - 1)
-bodies: st.SearchStrategy[Message] = st.one_of(
-    st.builds(Brief, turns, names, st.binary(max_size=60), tables),
-    st.builds(Return, turns, names, st.binary(max_size=60), tables, st.binary(max_size=64)),
+rounds = st.integers(0, 2**53 - 1)
+bodies: st.SearchStrategy[Body] = st.one_of(
+    st.builds(Brief, rounds, names, st.binary(max_size=60), tables),
+    st.builds(Return, rounds, names, st.binary(max_size=60), tables, st.binary(max_size=64)),
     st.builds(
         Masked,
-        turns,
+        rounds,
         st.lists(st.integers(0, 2**64 - 1), max_size=8).map(lambda values: np.array(values, dtype=np.uint64)),
         st.binary(max_size=64),
     ),
@@ -572,17 +572,17 @@ bodies: st.SearchStrategy[Message] = st.one_of(
 
 
 @given(names, names, bodies)
-def test_masked_mail_survives_the_wire_and_its_size_is_known(sender: str, receiver: str, body: Message) -> None:
-    mail = Envelope(sender, receiver, body)
-    data = encode(mail)
-    assert len(data) == size(mail)
-    assert picture(decode(data)) == picture(mail)
+def test_masked_message_survives_the_wire_and_its_size_is_known(sender: str, receiver: str, body: Body) -> None:
+    message = Message(sender, receiver, body)
+    data = encode(message)
+    assert len(data) == size(message)
+    assert picture(decode(data)) == picture(message)
     assert encode(decode(data)) == data
 
 
 @given(names, bodies, st.data())
-def test_masked_mail_cut_short_or_lengthened_is_refused(sender: str, body: Message, data: st.DataObject) -> None:
-    raw = encode(Envelope(sender, "hub", body))
+def test_masked_message_cut_short_or_lengthened_is_refused(sender: str, body: Body, data: st.DataObject) -> None:
+    raw = encode(Message(sender, "hub", body))
     with pytest.raises(ProtocolError):
         decode(raw[: data.draw(st.integers(0, len(raw) - 1))])
     with pytest.raises(ProtocolError):
@@ -591,21 +591,21 @@ def test_masked_mail_cut_short_or_lengthened_is_refused(sender: str, body: Messa
 
 @settings(max_examples=300)
 @given(bodies, st.data())
-def test_masked_mail_with_a_changed_byte_is_other_mail_or_refused(body: Message, data: st.DataObject) -> None:
-    raw = bytearray(encode(Envelope("a", "hub", body)))
+def test_masked_message_with_a_changed_byte_is_other_message_or_refused(body: Body, data: st.DataObject) -> None:
+    raw = bytearray(encode(Message("a", "hub", body)))
     at = data.draw(st.integers(0, len(raw) - 1))
     raw[at] ^= data.draw(st.integers(1, 255))
     try:
-        mail = decode(bytes(raw))
+        message = decode(bytes(raw))
     except ProtocolError:
         return
-    assert encode(mail) == bytes(raw)
+    assert encode(message) == bytes(raw)
 
 
 @pytest.mark.parametrize("make", [masked_company, sparse_company])
 def test_a_masked_run_over_bytes_gives_the_same_sum(make: Callable[..., MaskedCompany]) -> None:
     them = make()
-    result, process = run(them, lambda mail: [decode(encode(mail))])
+    result, process = run(them, lambda message: [decode(encode(message))])
     assert process.refused == []
     assert right(them, result)
 
@@ -613,22 +613,22 @@ def test_a_masked_run_over_bytes_gives_the_same_sum(make: Callable[..., MaskedCo
 # Declines.
 
 
-def declined_before(forged: Callable[[Masked], Message]) -> Meddle:
+def declined_before(forged: Callable[[Masked], Body]) -> Meddle:
     """Somebody on the way says for a site that there will be no part, and is quicker than the site."""
 
-    def meddle(mail: Envelope) -> list[Envelope]:
-        if mail.sender == BAD and isinstance(mail.body, Masked):
+    def meddle(message: Message) -> list[Message]:
+        if message.sender == BAD and isinstance(message.body, Masked):
             # The last is delivered first.
-            return [mail, replace(mail, body=forged(mail.body))]
-        return [mail]
+            return [message, replace(message, body=forged(message.body))]
+        return [message]
 
     return meddle
 
 
-FORGED: dict[str, Callable[[Masked], Message]] = {
-    "unsigned": lambda body: Decline(body.turn),
-    "badly signed": lambda body: Return(body.turn, "mask", DECLINED, (), bytes(64)),
-    "with the signature of the part": lambda body: Return(body.turn, "mask", DECLINED, (), body.signature),
+FORGED: dict[str, Callable[[Masked], Body]] = {
+    "unsigned": lambda body: Decline(body.round),
+    "badly signed": lambda body: Return(body.round, "mask", DECLINED, (), bytes(64)),
+    "with the signature of the part": lambda body: Return(body.round, "mask", DECLINED, (), body.signature),
 }
 
 
@@ -644,29 +644,29 @@ def test_nobody_can_decline_for_a_site(how: str, monkeypatch: Patch) -> None:
     them, result, process = attack()
     assert {refusal.peer for refusal in process.refused} == {BAD}
     assert right(them, result)
-    assert BAD in them.hub.turns[-1].answered
+    assert BAD in them.hub.rounds[-1].answered
     sound = MaskedExchange._require_sound
     monkeypatch.setattr(MaskedExchange, "_require_signed", nothing)
     monkeypatch.setattr(
         MaskedExchange, "_require_sound", lambda now, who, body: isinstance(body, Decline) or sound(now, who, body)
     )
     them, result, process = attack()
-    assert BAD not in them.hub.turns[-1].answered
+    assert BAD not in them.hub.rounds[-1].answered
     assert right(them, result)
 
 
 def test_a_site_that_declines_is_left_out() -> None:
     them = masked_company()
     them.members[BAD].mend(DenseRows(np.zeros((4, 3))))
-    sent: list[Envelope] = []
+    sent: list[Message] = []
 
-    def note(mail: Envelope) -> list[Envelope]:
-        sent.append(mail)
-        return [mail]
+    def note(message: Message) -> list[Message]:
+        sent.append(message)
+        return [message]
 
     result, process = run(them, note)
     assert process.refused == []
-    assert BAD not in them.hub.turns[-1].answered
+    assert BAD not in them.hub.rounds[-1].answered
     assert right(them, result)
     (declined,) = [m.body for m in sent if isinstance(m.body, Return) and m.body.data == DECLINED]
     assert isinstance(declined, Return) and len(declined.signature) == 64
@@ -677,20 +677,20 @@ def test_a_site_that_declines_is_left_out() -> None:
 
 @pytest.mark.parametrize("more", [-1, 1, 1 << 20])
 def test_letters_of_another_length_are_refused_by_the_hub(more: int, monkeypatch: Patch) -> None:
-    """Signed by their sender as they are. A hub that carries them all has a site fill everybody's mail."""
-    letter = Session._letter
+    """Signed by their sender as they are. A hub that carries them all has a site fill everybody's messages."""
+    bundle = Session._bundle
 
     def other(session: Session, name: str, text: bytes, public: bytes) -> bytes:
-        sealed = letter(session, name, text, public)
+        sealed = bundle(session, name, text, public)
         return (sealed + bytes(max(more, 0)))[: len(sealed) + more] if session._name == BAD else sealed
 
     def attack() -> tuple[MaskedCompany, Any, InProcess, int]:
         them, longest = masked_company(retries=0), [0]
 
-        def measure(mail: Envelope) -> list[Envelope]:
-            if isinstance(mail.body, Brief) and mail.body.step == "roll":
-                longest[0] = max(longest[0], size(mail))
-            return [mail]
+        def measure(message: Message) -> list[Message]:
+            if isinstance(message.body, Brief) and message.body.step == "roll":
+                longest[0] = max(longest[0], size(message))
+            return [message]
 
         result, process = run(them, measure)
         return them, result, process, longest[0]
@@ -700,7 +700,7 @@ def test_letters_of_another_length_are_refused_by_the_hub(more: int, monkeypatch
     assert {refusal.peer for refusal in process.refused} == {BAD}
     assert "not what was asked for" in process.refused[0].why
     assert right(them, result)
-    assert BAD not in them.hub.turns[-1].answered
+    assert BAD not in them.hub.rounds[-1].answered
     assert longest < 1 << 14
     if more > 1:
         monkeypatch.setattr(MaskedExchange, "_read", nothing)
@@ -708,10 +708,10 @@ def test_letters_of_another_length_are_refused_by_the_hub(more: int, monkeypatch
         them = masked_company(retries=0)
         sent: list[int] = []
 
-        def noted(mail: Envelope) -> list[Envelope]:
-            if isinstance(mail.body, Brief) and mail.body.step == "roll":
-                sent.append(size(mail))
-            return [mail]
+        def noted(message: Message) -> list[Message]:
+            if isinstance(message.body, Brief) and message.body.step == "roll":
+                sent.append(size(message))
+            return [message]
 
         with pytest.raises(ProtocolError):
             run(them, noted)
@@ -730,29 +730,29 @@ def test_letters_of_another_length_are_refused_by_the_hub(more: int, monkeypatch
         Ask(0, Question(0), ("\ud800",)),
     ],
 )
-def test_names_that_are_no_text_are_refused(body: Message, monkeypatch: Patch) -> None:
+def test_names_that_are_no_text_are_refused(body: Body, monkeypatch: Patch) -> None:
     with pytest.raises(ProtocolError, match="surrogates not allowed"):
-        decode(encode(Envelope("a", "hub", body)))
+        decode(encode(Message("a", "hub", body)))
     with pytest.raises(ProtocolError, match="surrogates not allowed"):
-        decode(encode(Envelope("\ud800", "hub", Decline(0))))
+        decode(encode(Message("\ud800", "hub", Decline(0))))
     # Let in, they could not be written down anywhere, nor be signed.
     monkeypatch.setattr(wire_module, "_name", lambda value: value)
     with pytest.raises(UnicodeEncodeError):
-        repr_of(decode(encode(Envelope("a", "hub", body))).body).encode()
+        repr_of(decode(encode(Message("a", "hub", body))).body).encode()
 
 
 def test_a_stage_that_is_no_text_is_refused_by_name() -> None:
     them = masked_company()
-    for mail in deliveries(them):
-        if isinstance(mail.body, Ask):
-            question = replace(mail.body.question, stage="\ud800")
+    for message in deliveries(them):
+        if isinstance(message.body, Ask):
+            question = replace(message.body.question, stage="\ud800")
             with pytest.raises(ProtocolError):
-                them.parties[mail.receiver].receive(
-                    decode(encode(replace(mail, body=replace(mail.body, question=question))))
+                them.parties[message.receiver].receive(
+                    decode(encode(replace(message, body=replace(message.body, question=question))))
                 )
 
 
-def repr_of(body: Message) -> str:
+def repr_of(body: Body) -> str:
     match body:
         case Return() | Brief():
             return body.step + "".join(name for name, _ in body.table)

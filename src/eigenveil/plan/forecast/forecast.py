@@ -1,4 +1,4 @@
-"""`outlook`: what to expect of one method, from public facts alone, by rehearsing it."""
+"""`forecast`: what to expect of one method, from public facts alone, by rehearsing it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -10,12 +10,12 @@ from eigenveil.errors import require
 from eigenveil.linalg import Array
 from eigenveil.plan.choose.stream import StreamPlan
 from eigenveil.plan.forecast.facts import Facts, Setting, parts_of
-from eigenveil.plan.forecast.methods import way_of
+from eigenveil.plan.forecast.methods import method_plan
 from eigenveil.plan.forecast.params import FitParams, call_of
 from eigenveil.plan.forecast.trials import RehearsalTrial, tried
 from eigenveil.privacy import Budget
 
-__all__ = ["Forecast", "Interval", "curve", "outlook"]
+__all__ = ["Forecast", "Interval", "curve", "forecast"]
 
 # Nine of ten lie within so many deviations, and no interval is narrower than this on either side.
 _NINE_OF_TEN, _LEAST = 1.7, 0.005
@@ -54,7 +54,7 @@ class Forecast:
     `captured` is the variance along the directions found over that along the best ones, 0 to 1; `sine` the largest between the
     two spaces; `nothing` what `captured` is for directions drawn at random. `noise` is the spectral norm to expect of the noise
     on the Gram matrix, in units of row_bound^2. `memory` is in bytes at one place, `traffic` in bytes that one site sends in all,
-    `rounds` the most there are. `refused` says why it is out of the question here, "" where it is not; `promise` against whom it
+    `rounds` the most there are. `refused` says why it is out of the question here, "" where it is not; `guarantee` against whom it
     protects. `params` are what an estimator runs it with; those that are `unknown`, by name, only the caller knows.
     """
 
@@ -67,7 +67,7 @@ class Forecast:
     rounds: int
     traffic: int
     refused: str
-    promise: str
+    guarantee: str
     params: FitParams
     unknown: tuple[str, ...]
 
@@ -82,7 +82,7 @@ class Forecast:
         return call_of(self.params, self.unknown)
 
 
-def outlook(facts: Facts, method: str, *, fits: int | None = None, seed: int = 0) -> Forecast:
+def forecast(facts: Facts, method: str, *, fits: int | None = None, seed: int = 0) -> Forecast:
     """What to expect of `method`: the mean over some rehearsed `fits`, and how far apart they are.
 
     Where the spectrum is in doubt, more fits are rehearsed with others that it could be. The same `seed` draws the same noise
@@ -90,35 +90,35 @@ def outlook(facts: Facts, method: str, *, fits: int | None = None, seed: int = 0
 
     >>> from eigenveil.plan.spectrum import Spectrum
     >>> facts = Facts(20, 2, 20_000, Budget(1.0, 1e-6), Spectrum.guessed(20))
-    >>> outlook(facts, "curator/covariance").captured.value > 0.9
+    >>> forecast(facts, "curator/covariance").captured.value > 0.9
     True
     """
     require(fits is None or fits >= 1, f"fits must be at least 1, got {fits}")
-    way = way_of(facts, method)
-    plain, doubted = tried(RehearsalTrial.of(facts, way), fits, seed)
+    candidate = method_plan(facts, method)
+    plain, doubted = tried(RehearsalTrial.of(facts, candidate), fits, seed)
     # What is released some columns at a time depends on which columns vary, and nobody knows that beforehand.
-    sliced = isinstance(way.plan, StreamPlan) and way.plan.tracker == "slices" and facts.dim > _SLICE
+    sliced = isinstance(candidate.plan, StreamPlan) and candidate.plan.tracker == "slices" and facts.dim > _SLICE
     captured, sine = (_interval(plain[:, at], doubted[:, at], more=_BY_COLUMNS * sliced) for at in range(2))
     return Forecast(
         method=method,
         captured=captured,
         sine=sine,
         nothing=facts.spectrum.at_random(facts.rank),
-        noise=way.noise,
-        memory=way.memory,
-        rounds=way.rounds,
-        traffic=way.traffic,
-        refused=way.refused,
-        promise=way.promise,
-        params=way.params,
-        unknown=way.unknown,
+        noise=candidate.noise,
+        memory=candidate.memory,
+        rounds=candidate.rounds,
+        traffic=candidate.traffic,
+        refused=candidate.refused,
+        guarantee=candidate.guarantee,
+        params=candidate.params,
+        unknown=candidate.unknown,
     )
 
 
 def curve(facts: Facts, method: str, epsilons: Sequence[float]) -> tuple[tuple[float, Forecast], ...]:
-    """The outlook at each epsilon, all else being the same: "what would epsilon = 2 buy me?"."""
+    """The forecast at each epsilon, all else being the same: "what would epsilon = 2 buy me?"."""
     return tuple(
-        (epsilon, outlook(replace(facts, budget=Budget(epsilon, facts.budget.delta)), method)) for epsilon in epsilons
+        (epsilon, forecast(replace(facts, budget=Budget(epsilon, facts.budget.delta)), method)) for epsilon in epsilons
     )
 
 

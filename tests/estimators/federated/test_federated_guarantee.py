@@ -1,4 +1,4 @@
-"""What a federated fit promises, against whom, and what it was charged: in words, in the ledgers and in the model file."""
+"""What a federated fit guarantees, against whom, and what it was charged: in words, in the ledgers and in the model file."""
 
 import math
 from pathlib import Path
@@ -33,10 +33,10 @@ PAIR: dict[str, Any] = {"trust": "both", "epsilon": (4.0, 0.5)}
 
 
 def test_a_curator_is_named_as_one_who_sees_raw_parts() -> None:
-    promise = private_federated(random_state=None).fit(SITES).guarantee_
-    assert (promise.epsilon, promise.delta) == (1.0, 1e-6)
-    assert promise.private
-    words = promise.words()
+    guarantee = private_federated(random_state=None).fit(SITES).guarantee_
+    assert (guarantee.epsilon, guarantee.delta) == (1.0, 1e-6)
+    assert guarantee.private
+    words = guarantee.words()
     assert "The hub sees the raw parts of each site and must be trusted" in words
     assert "nobody but the hub reads what sites send" in words
     assert "inner node" not in words
@@ -71,15 +71,15 @@ def test_averages_put_the_noise_at_the_sites_whoever_is_trusted_and_say_so(metho
 
 
 @pytest.mark.parametrize("method", SUMS)
-def test_noise_in_both_places_makes_two_promises(method: str) -> None:
+def test_noise_in_both_places_makes_two_guarantees(method: str) -> None:
     pca = private_federated(method=method, random_state=None, **PAIR).fit(SITES)
-    promise = pca.guarantee_
-    assert promise.epsilon == 0.5
-    assert "the guarantee is (4, 1e-06)" in promise.words()
-    assert "Against the hub" in promise.words()
+    guarantee = pca.guarantee_
+    assert guarantee.epsilon == 0.5
+    assert "the guarantee is (4, 1e-06)" in guarantee.words()
+    assert "Against the hub" in guarantee.words()
     assert (
         "nobody but the hub reads what sites send. Against anyone else who does, only the guarantee against"
-        in promise.words()
+        in guarantee.words()
     )
     assert set(pca.ledgers_) == {"hub", *pca.sites_}
     pair = private_federated(trust="both", epsilon=[4.0, 0.5], delta=(1e-5, 1e-7)).fit(SITES).guarantee_
@@ -87,13 +87,13 @@ def test_noise_in_both_places_makes_two_promises(method: str) -> None:
     assert "the guarantee is (4, 1e-05)" in pair.words()
 
 
-def test_two_promises_in_a_tree_are_readable() -> None:
+def test_two_guarantees_in_a_tree_are_readable() -> None:
     words = private_federated(topology="tree", fanout=2, **PAIR).fit(SITES).guarantee_.words()
     assert "which and" not in words
     assert "inner nodes of the tree" in words
 
 
-def test_the_promise_against_the_hub_is_not_rounded() -> None:
+def test_the_guarantee_against_the_hub_is_not_rounded() -> None:
     words = private_federated(trust="both", epsilon=(4.00000001, 0.5)).fit(SITES).guarantee_.words()
     assert "4.00000001" in words
 
@@ -102,12 +102,12 @@ def test_more_noise_at_the_sites_than_was_asked_of_the_hub_is_promised() -> None
     for several in (1, 2):
         pca = private_federated(trust="both", epsilon=(0.5, 4.0), person_sites=several).fit(SITES)
         assert pca.guarantee_.epsilon == 0.5
-        # The lines below a promise add up to no more than it.
+        # The lines below a guarantee add up to no more than it.
         assert pca.guarantee_.mu <= Budget(0.5, 1e-6).mu * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("method", [*METHODS, "dr-svd"])
-def test_without_epsilon_there_is_no_promise(method: str) -> None:
+def test_without_epsilon_there_is_no_guarantee(method: str) -> None:
     pca = federated(method=method).fit(SITES)
     assert pca.guarantee_.epsilon is None
     assert pca.guarantee_.headline == "No privacy: exact PCA was asked for."
@@ -122,19 +122,19 @@ def test_without_epsilon_there_is_no_promise(method: str) -> None:
     [{"trust": "curator"}, {"trust": "site"}, {"trust": "both", "epsilon": (1.0, 2.0)}],
     ids=lambda t: t["trust"],
 )
-def test_published_noise_promises_nothing(trust: dict[str, Any], local_steps: int) -> None:
+def test_published_noise_guarantees_nothing(trust: dict[str, Any], local_steps: int) -> None:
     choices: dict[str, Any] = {"calibration": "paper", "center": None, "local_steps": local_steps, "rounds": 3} | trust
     pca = private_federated(random_state=None, **choices).fit(SITES)
-    promise = pca.guarantee_
-    assert promise.epsilon is None and promise.delta is None
-    assert not promise.private
-    assert promise.headline.startswith("No privacy: noise as published in FedPower Alg. 2")
-    assert "That guarantee is not established" in promise.headline
-    assert "one entry of a Gram matrix and not for a person" in promise.headline
-    assert ("local steps read rows that no noise covers" in promise.headline) == (local_steps > 1)
+    guarantee = pca.guarantee_
+    assert guarantee.epsilon is None and guarantee.delta is None
+    assert not guarantee.private
+    assert guarantee.headline.startswith("No privacy: noise as published in FedPower Alg. 2")
+    assert "That guarantee is not established" in guarantee.headline
+    assert "one entry of a Gram matrix and not for a person" in guarantee.headline
+    assert ("local steps read rows that no noise covers" in guarantee.headline) == (local_steps > 1)
     assert pca.plan_.method == "fedpower"
     assert pca.model_.settings["calibration"] == "paper"
-    residuals = [turn.residual for turn in pca.transcript_ if turn.stage.startswith("fedpower")]
+    residuals = [round_.residual for round_ in pca.transcript_ if round_.stage.startswith("fedpower")]
     if local_steps > 1:
         assert residuals == [None] * 3
 
@@ -176,10 +176,10 @@ def test_every_place_has_noise_of_its_own() -> None:
     """Equal sites that drew equal noise would send equal parts."""
     sent: list[Any] = []
 
-    def heard(mail: Any) -> Any:
-        if mail.receiver == "hub":
-            sent.append(mail.body.arrays[0])
-        return [mail]
+    def heard(message: Any) -> Any:
+        if message.receiver == "hub":
+            sent.append(message.body.arrays[0])
+        return [message]
 
     private_federated(
         trust="site", center=None, neighbours="zero-out", method="covariance", faults=Faults(meddle=heard)
@@ -218,11 +218,11 @@ def test_charges_add_up(method: str, trust: str, several: int) -> None:
     pca = private_federated(**choices).fit(SITES)
     at_sites = trust != "curator" or method in METHODS[4:]
     mu = Budget(1.0, 1e-6).mu
-    lines = [charge for turn in pca.transcript_ for charge in turn.charges]
+    lines = [charge for round_ in pca.transcript_ for charge in round_.charges]
     own = [*pca.ledgers_["site 0"].charges] if at_sites else []
     hub = [*pca.ledgers_["hub"].charges] if "hub" in pca.ledgers_ else []
     assert sorted(lines, key=repr) == sorted(own + hub, key=repr)
-    assert all(turn.charges for turn in pca.transcript_)
+    assert all(round_.charges for round_ in pca.transcript_)
     if hub:
         assert pca.guarantee_.charges == tuple(hub)
     for ledger in pca.ledgers_.values():
@@ -251,12 +251,12 @@ def test_every_local_step_is_charged_at_the_site() -> None:
     pca = private_federated(method="fedpower", trust="site", local_steps=[3, 1, 2], rounds=3).fit(SITES)
     labels = [charge.label for charge in pca.ledgers_["site 2"].charges]
     assert [label for label in labels if "fedpower" in label] == [
-        "fedpower turn 1 of 3, local step 1 of 3",
-        "fedpower turn 1 of 3, local step 2 of 3",
-        "fedpower turn 1 of 3, local step 3 of 3",
-        "fedpower turn 2 of 3",
-        "fedpower turn 3 of 3, local step 1 of 2",
-        "fedpower turn 3 of 3, local step 2 of 2",
+        "fedpower round 1 of 3, local step 1 of 3",
+        "fedpower round 1 of 3, local step 2 of 3",
+        "fedpower round 1 of 3, local step 3 of 3",
+        "fedpower round 2 of 3",
+        "fedpower round 3 of 3, local step 1 of 2",
+        "fedpower round 3 of 3, local step 2 of 2",
     ]
 
 
@@ -264,7 +264,7 @@ def test_every_local_step_is_charged_at_the_site() -> None:
     "choices",
     [{}, {"trust": "site", "person_sites": 2}, PAIR, {"calibration": "paper", "center": None}, {"epsilon": None}],
 )
-def test_a_model_file_keeps_the_promise(choices: dict[str, Any], tmp_path: Path) -> None:
+def test_a_model_file_keeps_the_guarantee(choices: dict[str, Any], tmp_path: Path) -> None:
     tables = [pd.DataFrame(rows, columns=COLUMNS) for rows in SITES]
     pca = private_federated(**choices).fit(tables)
     pca.save(tmp_path / "model")

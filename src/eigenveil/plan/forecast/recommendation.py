@@ -8,7 +8,7 @@ from eigenveil.errors import ParameterError, require_param
 from eigenveil.plan.choose.sites import plan_sites
 from eigenveil.plan.forecast.facts import METHODS, Facts, Setting, methods_for, parts_of
 from eigenveil.plan.forecast.instead import FAIR, others_that_would_do
-from eigenveil.plan.forecast.outlook import Forecast, outlook
+from eigenveil.plan.forecast.forecast import Forecast, forecast
 from eigenveil.plan.forecast.params import FitParams
 
 __all__ = ["Recommendation", "Verdict", "advise"]
@@ -28,10 +28,10 @@ Verdict = Literal["works", "hopeless", "needless", "refused"]
 @final
 @dataclass(frozen=True, slots=True)
 class Recommendation:
-    """All `outlooks`, best first and refused ones last; the `best` to take, None where all are refused; the `verdict`; `reasons`,
+    """All `forecasts`, best first and refused ones last; the `best` to take, None where all are refused; the `verdict`; `reasons`,
     of which the first says the verdict, and what would work `instead`, or better, both in full sentences."""
 
-    outlooks: tuple[Forecast, ...]
+    forecasts: tuple[Forecast, ...]
     best: Forecast | None
     verdict: Verdict
     reasons: tuple[str, ...]
@@ -72,7 +72,7 @@ def advise(
     for name in names:
         if watch is not None:
             watch(name)
-        found.append(outlook(facts, name))
+        found.append(forecast(facts, name))
     found.sort(key=lambda one: (one.refused != "", -one.captured.value))
     open_to_us = [one for one in found if not one.refused]
     if not open_to_us:
@@ -94,10 +94,10 @@ def _verdict(one: Forecast) -> Verdict:
     return "needless" if nothing >= FAIR else "hopeless"
 
 
-def _preferred(facts: Facts, outlooks: Sequence[Forecast]) -> Forecast:
+def _preferred(facts: Facts, forecasts: Sequence[Forecast]) -> Forecast:
     """Of the settings that are as good as the best, the one that trusts fewest; in it what "auto" takes, or the best."""
-    most = outlooks[0].captured.value
-    alike = [one for one in outlooks if one.captured.value >= most - _ALIKE]
+    most = forecasts[0].captured.value
+    alike = [one for one in forecasts if one.captured.value >= most - _ALIKE]
     setting = min((one.setting for one in alike), key=_BY_TRUST.index)
     inside = [one for one in alike if one.setting == setting]
     automatic = [one for one in inside if parts_of(one.method)[1] == _automatic(facts, setting)]
@@ -126,12 +126,12 @@ def _source(facts: Facts) -> str:
     return f"All of this rests on the spectrum: {facts.spectrum.source}."
 
 
-def _all_refused(outlooks: Sequence[Forecast]) -> list[str]:
-    return ["No method is left within these limits.", *(f"{one.method}: {one.refused}." for one in outlooks)]
+def _all_refused(forecasts: Sequence[Forecast]) -> list[str]:
+    return ["No method is left within these limits.", *(f"{one.method}: {one.refused}." for one in forecasts)]
 
 
-def _why_not(facts: Facts, verdict: Verdict, best: Forecast, outlooks: Sequence[Forecast]) -> list[str]:
-    return [*_said(facts, verdict, best), *_left_out(best, outlooks), _source(facts)]
+def _why_not(facts: Facts, verdict: Verdict, best: Forecast, forecasts: Sequence[Forecast]) -> list[str]:
+    return [*_said(facts, verdict, best), *_left_out(best, forecasts), _source(facts)]
 
 
 def _said(facts: Facts, verdict: Verdict, best: Forecast) -> list[str]:
@@ -149,17 +149,17 @@ def _said(facts: Facts, verdict: Verdict, best: Forecast) -> list[str]:
     ]
 
 
-def _reasons(facts: Facts, chosen: Forecast, outlooks: Sequence[Forecast]) -> list[str]:
+def _reasons(facts: Facts, chosen: Forecast, forecasts: Sequence[Forecast]) -> list[str]:
     said = [
         f"{chosen.method} should capture {chosen.captured} of the variance that the best {_directions(facts.rank)} have, with a "
         f"largest sine of {chosen.sine}; directions drawn at random would capture {chosen.nothing:.2f}.",
         _against_noise(facts, chosen),
     ]
-    others = [one for one in outlooks if one is not chosen and not one.refused]
+    others = [one for one in forecasts if one is not chosen and not one.refused]
     inside = [one for one in others if one.setting == chosen.setting]
     if inside:
         shown = ", ".join(f"{one.method} {one.captured.value:.2f}" for one in inside)
-        said.append(f"With the same promise, others would capture: {shown}.")
+        said.append(f"With the same guarantee, others would capture: {shown}.")
     elsewhere = {one.setting: one for one in reversed(others) if one.setting != chosen.setting}
     if elsewhere:
         shown = ", ".join(f"{one.method} {one.captured.value:.2f}" for one in reversed(elsewhere.values()))
@@ -167,7 +167,7 @@ def _reasons(facts: Facts, chosen: Forecast, outlooks: Sequence[Forecast]) -> li
             f"The best in other settings would capture: {shown}; where settings are within {_ALIKE:g} of each other, the one "
             "that trusts fewest was taken."
         )
-    said += _left_out(chosen, outlooks)
+    said += _left_out(chosen, forecasts)
     if facts.center == "private":
         said.append("A share of the budget goes to the mean, which is taken into account.")
     if chosen.captured.value < FAIR:
@@ -177,9 +177,9 @@ def _reasons(facts: Facts, chosen: Forecast, outlooks: Sequence[Forecast]) -> li
     return [*said, _source(facts)]
 
 
-def _left_out(chosen: Forecast, outlooks: Sequence[Forecast]) -> list[str]:
+def _left_out(chosen: Forecast, forecasts: Sequence[Forecast]) -> list[str]:
     """What limits cost."""
-    better = [one for one in outlooks if one.refused and one.captured.value > chosen.captured.value + _ALIKE]
+    better = [one for one in forecasts if one.refused and one.captured.value > chosen.captured.value + _ALIKE]
     return [f"{one.method} would capture {one.captured.value:.2f}, but {one.refused}." for one in better[:3]]
 
 

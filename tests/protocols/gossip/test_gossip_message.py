@@ -1,4 +1,4 @@
-"""Mail between peers as bytes: it arrives to the last bit, and nothing else is ever taken for it."""
+"""Messages between peers as bytes: it arrives to the last bit, and nothing else is ever taken for it."""
 
 import json
 import struct
@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from eigenveil.errors import PeerError, ProtocolError
-from eigenveil.protocols import Envelope
-from eigenveil.protocols.messages import Again, Card, Here, Leave, Message, Pass
+from eigenveil.protocols import Message
+from eigenveil.protocols.messages import Again, PeerKey, Here, Leave, Body, Pass
 from eigenveil.protocols.wire import VERSION, decode, encode, size
 from protocols.gossip.gossip_circles import circle, look
 from protocols.star.companies import picture
@@ -31,7 +31,7 @@ BODIES = st.one_of(
     st.builds(Here, WHOLE),
     st.builds(Leave, WHOLE, MANY, st.binary(max_size=40)),
     st.builds(
-        Card,
+        PeerKey,
         WHOLE,
         NAMES,
         NAMES,
@@ -41,28 +41,28 @@ BODIES = st.one_of(
         st.booleans(),
     ),
 )
-MAIL = st.builds(Envelope, NAMES, NAMES, BODIES)
-EXAMPLES: dict[str, Message] = {
+MESSAGE = st.builds(Message, NAMES, NAMES, BODIES)
+EXAMPLES: dict[str, Body] = {
     "pass": Pass(3, 1, np.array([1.0, -0.0]), "components 2", ("p4",), bytes(16)),
     "again": Again(3, 1, ("p4",), bytes(16)),
     "here": Here(3),
     "leave": Leave(3, ("p4",), bytes(16)),
-    "card": Card(0, "p1", "p3", bytes(32), bytes(64), bytes(16), True),
+    "card": PeerKey(0, "p1", "p3", bytes(32), bytes(64), bytes(16), True),
 }
 
 
 @settings(max_examples=200)
-@given(MAIL)
-def test_every_letter_arrives_to_the_last_bit_and_has_the_size_that_was_told(mail: Envelope) -> None:
-    sent = encode(mail)
-    assert picture(decode(sent)) == picture(mail)
-    assert len(sent) == size(mail)
+@given(MESSAGE)
+def test_every_letter_arrives_to_the_last_bit_and_has_the_size_that_was_told(message: Message) -> None:
+    sent = encode(message)
+    assert picture(decode(sent)) == picture(message)
+    assert len(sent) == size(message)
     assert encode(decode(sent)) == sent
 
 
-@given(MAIL, st.data())
-def test_what_is_cut_short_or_goes_on_is_refused(mail: Envelope, data: st.DataObject) -> None:
-    sent = encode(mail)
+@given(MESSAGE, st.data())
+def test_what_is_cut_short_or_goes_on_is_refused(message: Message, data: st.DataObject) -> None:
+    sent = encode(message)
     for damaged in (sent[: data.draw(st.integers(0, len(sent) - 1))], sent + data.draw(st.binary(min_size=1))):
         with pytest.raises(ProtocolError):
             decode(damaged)
@@ -71,7 +71,7 @@ def test_what_is_cut_short_or_goes_on_is_refused(mail: Envelope, data: st.DataOb
 @settings(max_examples=300)
 @given(st.sampled_from(sorted(EXAMPLES)), st.data())
 def test_a_turned_bit_is_refused_or_is_another_letter_and_never_anything_else(kind: str, data: st.DataObject) -> None:
-    sent = bytearray(encode(Envelope("p1", "p0", EXAMPLES[kind])))
+    sent = bytearray(encode(Message("p1", "p0", EXAMPLES[kind])))
     place = data.draw(st.integers(0, len(sent) - 1))
     sent[place] ^= 1 << data.draw(st.integers(0, 7))
     try:
@@ -83,7 +83,7 @@ def test_a_turned_bit_is_refused_or_is_another_letter_and_never_anything_else(ki
 
 def spelled(kind: str, changes: dict[str, Any]) -> bytes:
     """The bytes of an example with other fields in its head; None takes one away."""
-    sent = encode(Envelope("p1", "p0", EXAMPLES[kind]))
+    sent = encode(Message("p1", "p0", EXAMPLES[kind]))
     length = FRAME.unpack_from(sent)[2]
     head = json.loads(sent[FRAME.size : FRAME.size + length])
     head = {name: value for name, value in (head | changes).items() if value is not None}
@@ -92,10 +92,10 @@ def spelled(kind: str, changes: dict[str, Any]) -> bytes:
 
 
 BAD: dict[str, tuple[str, dict[str, Any]]] = {
-    "a turn below zero": ("pass", {"turn": -1}),
-    "half a turn": ("pass", {"turn": 0.5}),
-    "a turn that is true": ("here", {"turn": True}),
-    "a huge turn": ("again", {"turn": 1 << 60}),
+    "a round below zero": ("pass", {"turn": -1}),
+    "half a round": ("pass", {"turn": 0.5}),
+    "a round that is true": ("here", {"turn": True}),
+    "a huge round": ("again", {"turn": 1 << 60}),
     "a step that is text": ("pass", {"step": "1"}),
     "no step": ("again", {"step": None}),
     "a long stage": ("pass", {"stage": "s" * 201}),
@@ -124,21 +124,21 @@ BAD: dict[str, tuple[str, dict[str, Any]]] = {
 @pytest.mark.parametrize("what", BAD)
 def test_a_head_that_no_peer_writes_is_refused(what: str) -> None:
     kind, changes = BAD[what]
-    assert picture(decode(spelled(kind, {}))) == picture(Envelope("p1", "p0", EXAMPLES[kind]))
+    assert picture(decode(spelled(kind, {}))) == picture(Message("p1", "p0", EXAMPLES[kind]))
     with pytest.raises(ProtocolError, match="not a message of version"):
         decode(spelled(kind, changes))
 
 
 @settings(max_examples=100)
-@given(st.lists(st.builds(replace, st.just(Envelope("p1", "p0", Here(0))), body=BODIES), min_size=1, max_size=8))
-def test_whatever_comes_over_the_wire_a_peer_takes_it_or_names_its_sender(letters: list[Envelope]) -> None:
+@given(st.lists(st.builds(replace, st.just(Message("p1", "p0", Here(0))), body=BODIES), min_size=1, max_size=8))
+def test_whatever_comes_over_the_wire_a_peer_takes_it_or_names_its_sender(letters: list[Message]) -> None:
     """Any letters at all, most of them of other studies: nothing but a `PeerError`, and then no trace."""
     these = circle("complete", 4, consensus="metropolis")
     peer = these.peers["p0"]
     peer.start()
     for letter in letters:
         bodies = [letter.body]
-        if isinstance(letter.body, Pass | Again | Leave | Card):
+        if isinstance(letter.body, Pass | Again | Leave | PeerKey):
             # And the same as one of this study.
             bodies.append(replace(letter.body, terms=these.terms.digest))
         for body in bodies:

@@ -1,4 +1,4 @@
-"""Outlooks: intervals, limits, promises and calls, and what is the same whichever way it is asked."""
+"""Forecasts: intervals, limits, guarantees and calls, and what is the same whichever way it is asked."""
 
 import math
 import time
@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from eigenveil import FederatedPCA, GossipPCA, PrivatePCA, StreamingPCA
-from eigenveil.plan import METHODS, SETTINGS, Facts, Interval, Spectrum, curve, methods_for, outlook, predict
+from eigenveil.plan import METHODS, SETTINGS, Facts, Interval, Spectrum, curve, methods_for, forecast, predict
 from eigenveil.plan.choose.sites import plan_sites
-from eigenveil.plan.forecast.methods import way_of
+from eigenveil.plan.forecast.methods import method_plan
 from eigenveil.privacy import Budget, Neighbours
 
 BUDGET = Budget(1.0, 1e-6)
@@ -23,23 +23,23 @@ def facts(dim: int = 30, people: int = 3000, **changes: Any) -> Facts:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_every_method_has_an_outlook(method: str) -> None:
+def test_every_method_has_an_forecast(method: str) -> None:
     known = facts(trust=SETTINGS, people=1500, dim=16)
-    found = outlook(known, method, fits=2)
+    found = forecast(known, method, fits=2)
     assert found.method == method and not found.refused
     assert 0 <= found.captured.low <= found.captured.value <= found.captured.high <= 1
     assert 0 <= found.sine.low <= found.sine.value <= found.sine.high <= 1
     assert found.captured.value > found.nothing == pytest.approx(known.spectrum.at_random(3))
     assert found.noise > 0 and found.memory > 0
     assert (found.traffic > 0) == (found.rounds > 0) == (method.partition("/")[0] not in ("curator", "stream"))
-    assert "each person" in found.promise and "epsilon = 1" in found.promise
+    assert "each person" in found.guarantee and "epsilon = 1" in found.guarantee
 
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("near", [Neighbours.ADD_REMOVE, Neighbours.REPLACE_ONE])
 def test_every_call_is_one_that_its_estimator_takes(method: str, near: Neighbours) -> None:
     known = facts(trust=SETTINGS, dim=16, neighbours=near, rounds=15)
-    call = outlook(known, method, fits=1).call.replace("row_bound=...", "row_bound=2.0")
+    call = forecast(known, method, fits=1).call.replace("row_bound=...", "row_bound=2.0")
     made = eval(call, {kind.__name__: kind for kind in (FederatedPCA, GossipPCA, PrivatePCA, StreamingPCA)})
     rows = np.random.default_rng(0).standard_normal((1500, 16)) * 0.1
     several = hasattr(made, "graph") or hasattr(made, "trust")
@@ -48,19 +48,19 @@ def test_every_call_is_one_that_its_estimator_takes(method: str, near: Neighbour
 
 
 def test_more_of_everything_captures_more() -> None:
-    few = outlook(facts(people=1500), "curator/covariance").captured.value
-    assert outlook(facts(people=3000), "curator/covariance").captured.value > few + 0.02
+    few = forecast(facts(people=1500), "curator/covariance").captured.value
+    assert forecast(facts(people=3000), "curator/covariance").captured.value > few + 0.02
     found = [one.captured.value for _, one in curve(facts(), "curator/power", [0.1, 0.3, 1.0, 3.0])]
     assert found == sorted(found) and found[-1] > found[0] + 0.3
-    assert outlook(facts(neighbours=Neighbours.REPLACE_ONE), "curator/covariance").noise == pytest.approx(
-        math.sqrt(2) * outlook(facts(neighbours=Neighbours.ZERO_OUT), "curator/covariance").noise, rel=0.01
+    assert forecast(facts(neighbours=Neighbours.REPLACE_ONE), "curator/covariance").noise == pytest.approx(
+        math.sqrt(2) * forecast(facts(neighbours=Neighbours.ZERO_OUT), "curator/covariance").noise, rel=0.01
     )
 
 
 def test_doubt_widens_what_is_expected() -> None:
     values = Spectrum.guessed(30).values
     sure, unsure, noisy = (
-        outlook(facts(spectrum=Spectrum(values, "", spread, error)), "curator/covariance").captured
+        forecast(facts(spectrum=Spectrum(values, "", spread, error)), "curator/covariance").captured
         for spread, error in ((0.0, 0.0), (0.5, 0.0), (0.0, 0.01))
     )
     assert sure.value == unsure.value == noisy.value
@@ -70,8 +70,8 @@ def test_doubt_widens_what_is_expected() -> None:
 
 def test_nine_of_ten_fits_lie_in_the_interval() -> None:
     given = facts(spectrum=replace(Spectrum.guessed(30), spread=0.0), people=1500)
-    stated = outlook(given, "curator/covariance").captured
-    again = [outlook(given, "curator/covariance", fits=1, seed=1000 + seed).captured.value for seed in range(200)]
+    stated = forecast(given, "curator/covariance").captured
+    again = [forecast(given, "curator/covariance", fits=1, seed=1000 + seed).captured.value for seed in range(200)]
     inside = np.mean([stated.low <= value <= stated.high for value in again])
     # 0.9 of 200 deviates by 0.021, of which five are 0.106.
     assert inside > 0.79
@@ -82,16 +82,16 @@ def test_nine_of_ten_fits_lie_in_the_interval() -> None:
 
 def test_settings_cost_what_their_noise_says() -> None:
     known = facts(sites=9, trust=SETTINGS)
-    louder = {name: way_of(known, f"{name}/covariance").louder for name in SETTINGS if name not in ("stream",)}
+    louder = {name: method_plan(known, f"{name}/covariance").louder for name in SETTINGS if name not in ("stream",)}
     assert louder["curator"] == louder["hub"] == 1.0
     assert louder["site"] == louder["peers-independent"] == 3.0
     assert louder["masked"] == pytest.approx(math.sqrt(9 / 8), rel=0.01)
     assert louder["peers"] == pytest.approx(math.sqrt(9 / 8), rel=0.001)
-    assert way_of(replace(known, survivors=7, colluders=2), "masked/covariance").louder == pytest.approx(
+    assert method_plan(replace(known, survivors=7, colluders=2), "masked/covariance").louder == pytest.approx(
         math.sqrt(9 / 5), rel=0.01
     )
     # Seven blocks of a horizon of seven: three levels, and the last sum is made of three stretches.
-    tree = way_of(facts(center="known", blocks=7, sites=1), "stream/continual")
+    tree = method_plan(facts(center="known", blocks=7, sites=1), "stream/continual")
     assert tree.blocks == 7 and tree.louder == pytest.approx(3.0)
 
 
@@ -109,20 +109,20 @@ def test_settings_cost_what_their_noise_says() -> None:
     ],
 )
 def test_what_is_out_of_the_question_says_why(changes: dict[str, Any], method: str, why: str) -> None:
-    found = outlook(facts(**changes), method, fits=1)
+    found = forecast(facts(**changes), method, fits=1)
     assert why in found.refused
     assert found.captured.value > 0
 
 
 def test_fewer_rounds_are_planned_where_more_cannot_be_afforded() -> None:
-    few = outlook(facts(rounds=7), "hub/krylov", fits=1)
+    few = forecast(facts(rounds=7), "hub/krylov", fits=1)
     assert not few.refused and few.rounds == 7 and vars(few.params)["rounds"] == 3 and "rounds=3" in few.call
-    assert outlook(facts(), "hub/krylov", fits=1).rounds == 12
+    assert forecast(facts(), "hub/krylov", fits=1).rounds == 12
 
 
 def test_plans_are_those_of_the_estimators() -> None:
     known = facts()
-    ours = way_of(known, "curator/power").plan
+    ours = method_plan(known, "curator/power").plan
     theirs = predict(dim=30, rank=3, budget=BUDGET, mechanism="power").chosen
     assert (ours.width, ours.shares) == (theirs.width, theirs.shares)  # type: ignore[union-attr]
     sites = plan_sites(
@@ -136,15 +136,15 @@ def test_plans_are_those_of_the_estimators() -> None:
         oversample=None,
         local_steps=1,
     )
-    assert way_of(known, "hub/krylov").plan == sites
+    assert method_plan(known, "hub/krylov").plan == sites
 
 
 @pytest.mark.parametrize("dim", [5000, 41_000])
 def test_many_columns_are_no_obstacle(dim: int) -> None:
     known = facts(dim, 3_000_000, spectrum=Spectrum(Spectrum.guessed(dim, decay=1.3).values, "given"), trust=SETTINGS)
     begun = time.process_time()
-    power = outlook(known, "curator/power")
-    covariance = outlook(known, "curator/covariance")
+    power = forecast(known, "curator/power")
+    covariance = forecast(known, "curator/covariance")
     assert power.captured.value > 0.5 and covariance.captured.value >= power.captured.value - 0.02
     assert (covariance.refused == "") == (dim == 5000)
     assert time.process_time() - begun < 10
@@ -152,8 +152,8 @@ def test_many_columns_are_no_obstacle(dim: int) -> None:
 
 def test_settings_that_differ_in_name_alone_agree() -> None:
     known = facts(trust=SETTINGS)
-    assert outlook(known, "curator/power").captured == outlook(known, "hub/power").captured
-    assert outlook(known, "site/covariance").captured == outlook(known, "peers-independent/covariance").captured
+    assert forecast(known, "curator/power").captured == forecast(known, "hub/power").captured
+    assert forecast(known, "site/covariance").captured == forecast(known, "peers-independent/covariance").captured
 
 
 @pytest.mark.parametrize(
@@ -179,9 +179,9 @@ def test_facts_that_cannot_be_are_refused_by_name(changes: dict[str, Any], messa
 
 def test_other_wrong_words_are_refused() -> None:
     with pytest.raises(ValueError, match="method must be one of"):
-        outlook(facts(), "hub/magic")
+        forecast(facts(), "hub/magic")
     with pytest.raises(ValueError, match="fits must be at least 1"):
-        outlook(facts(), "hub/power", fits=0)
+        forecast(facts(), "hub/power", fits=0)
     with pytest.raises(ValueError, match="value must lie"):
         Interval(0.5, 0.6, 0.7)
 

@@ -1,4 +1,4 @@
-"""What is promised where sites give matrices: the guarantee says who vouches for the bound, and of whom rows were cut."""
+"""What is guaranteed where sites give matrices: the guarantee says who vouches for the bound, and of whom rows were cut."""
 
 from typing import Any
 

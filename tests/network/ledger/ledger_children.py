@@ -1,4 +1,4 @@
-"""Accounts for tests of the book, and processes that use one: forked from a server that has loaded everything, so that killing
+"""Accounts for tests of the ledger, and processes that use one: forked from a server that has loaded everything, so that killing
 sixty of them takes seconds. Run as a script, this is the server: a line of JSON in, one process or several out."""
 
 import hashlib
@@ -21,7 +21,7 @@ from eigenveil.privacy import Budget, Charge
 
 LIFE = Budget(2.0, 1e-5)
 STEP = 0.001
-# The disk is full only for a moment: enough for the tables, too little for a megabyte of mail.
+# The disk is full only for a moment: enough for the tables, too little for a megabyte of messages.
 ROOM, MEGABYTE = 600_000, 1_000_000
 
 
@@ -41,30 +41,30 @@ def say(*words: object) -> None:
     os.write(1, (" ".join(map(str, words)) + "\n").encode())
 
 
-def send(book: DurableLedger, number: int, said: tuple[bytes, ...]) -> None:
+def send(ledger: DurableLedger, number: int, said: tuple[bytes, ...]) -> None:
     """What a site does after a commit: here it is only told."""
-    say("sent", number, book.mark(b"".join(said))["hmac"])
+    say("sent", number, ledger.mark(b"".join(said))["hmac"])
 
 
 def commits(path: str, seed: int, count: int | None) -> None:
     """A site: opens, repeats what it said last, and goes on committing until `count` steps are there, or for ever."""
     rng = random.Random(seed)
     mine = account(mu=0.2)
-    with DurableLedger.open(Path(path)) as book, book.lock(mine.study):
-        opened = book.join(mine, life=LIFE)
+    with DurableLedger.open(Path(path)) as ledger, ledger.lock(mine.study):
+        opened = ledger.join(mine, life=LIFE)
         if opened.finished:
             return
         number = len(opened.entries)
         if number:
-            send(book, number - 1, opened.entries[-1].said)
+            send(ledger, number - 1, opened.entries[-1].said)
         while count is None or number < count:
             said = (os.urandom(rng.choice((10, 3000, 70_000))),)
-            book.commit(mine.study, number, came=b"ask", said=said, charges=[Charge("sum", STEP)])
-            send(book, number, said)
+            ledger.commit(mine.study, number, came=b"ask", said=said, charges=[Charge("sum", STEP)])
+            send(ledger, number, said)
             number += 1
             if number % 5 == 0:
-                book.prune(mine.study, number - 2)
-        book.finish(mine.study)
+                ledger.prune(mine.study, number - 2)
+        ledger.finish(mine.study)
 
 
 def waits(path: str, seed: int, count: int) -> None:
@@ -77,23 +77,23 @@ def waits(path: str, seed: int, count: int) -> None:
 def hammers(path: str, seed: int) -> None:
     """One of many: joins studies of its own and one of all, spends, and ends some of them."""
     rng = random.Random(seed)
-    with DurableLedger.open(Path(path)) as book:
+    with DurableLedger.open(Path(path)) as ledger:
         for attempt in range(12):
             mine = account(f"study {seed}.{attempt}", mu=rng.uniform(0.02, 0.2), beyond=rng.choice((0.0, 1e-7)))
             try:
-                book.join(mine, life=LIFE)
+                ledger.join(mine, life=LIFE)
             except BudgetExceeded:
                 say("refused", attempt)
                 continue
             say("joined", mine.mu)
             for number in range(3):
-                book.commit(mine.study, number, came=b"", said=[b"x"], charges=[Charge("x", mine.mu / 3)])
+                ledger.commit(mine.study, number, came=b"", said=[b"x"], charges=[Charge("x", mine.mu / 3)])
             if rng.random() < 0.5:
-                book.finish(mine.study)
-        book.join(account("of all", mu=0.05), life=LIFE)
+                ledger.finish(mine.study)
+        ledger.join(account("of all", mu=0.05), life=LIFE)
         for number in range(10):
             try:
-                book.commit(digits("of all"), number, came=b"", said=[b"%d" % seed], charges=[Charge("x", 0.01)])
+                ledger.commit(digits("of all"), number, came=b"", said=[b"%d" % seed], charges=[Charge("x", 0.01)])
                 say("won", number)
             except LedgerError:
                 say("lost", number)
@@ -102,10 +102,10 @@ def hammers(path: str, seed: int) -> None:
 def holds(path: str, _seed: int) -> None:
     """One of several that take hold of a study again and again; whoever holds it must be alone."""
     alone, held = Path(path).with_name("alone"), 0
-    with DurableLedger.open(Path(path)) as book:
+    with DurableLedger.open(Path(path)) as ledger:
         for _ in range(400):
             try:
-                with book.lock(digits("heart")):
+                with ledger.lock(digits("heart")):
                     alone.touch(exist_ok=False)
                     alone.unlink()
                     held += 1
@@ -118,25 +118,25 @@ def fills(path: str) -> None:
     """A site whose disk is full for a while: what it commits then must fail whole, and work again afterwards."""
     mine = account()
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    with DurableLedger.open(Path(path)) as book:
-        book.join(mine, life=LIFE)
-        book.commit(mine.study, 0, came=b"", said=[b"small"], charges=[Charge("sum", STEP)])
+    with DurableLedger.open(Path(path)) as ledger:
+        ledger.join(mine, life=LIFE)
+        ledger.commit(mine.study, 0, came=b"", said=[b"small"], charges=[Charge("sum", STEP)])
         resource.setrlimit(resource.RLIMIT_FSIZE, (ROOM, resource.RLIM_INFINITY))
-        overfill(book, mine)
+        overfill(ledger, mine)
         resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-        book.commit(mine.study, 1, came=b"", said=[b"x" * MEGABYTE], charges=[Charge("sum", STEP)])
-        say("steps", len(book.join(mine, life=LIFE).entries), book.verify().number)
+        ledger.commit(mine.study, 1, came=b"", said=[b"x" * MEGABYTE], charges=[Charge("sum", STEP)])
+        say("steps", len(ledger.join(mine, life=LIFE).entries), ledger.verify().number)
 
 
-def overfill(book: DurableLedger, mine: StudyBudget) -> None:
+def overfill(ledger: DurableLedger, mine: StudyBudget) -> None:
     """Commit more than there is room for, twice, and tell how it was refused and what is there afterwards."""
-    before = book.head
+    before = ledger.head
     for _ in range(2):
         try:
-            book.commit(mine.study, 1, came=b"", said=[b"x" * MEGABYTE] * 5, charges=[Charge("sum", STEP)])
+            ledger.commit(mine.study, 1, came=b"", said=[b"x" * MEGABYTE] * 5, charges=[Charge("sum", STEP)])
         except LedgerError as error:
             say("refused", error)
-    say("unchanged", book.head == before, book.studies()[0].entries)
+    say("unchanged", ledger.head == before, ledger.studies()[0].entries)
 
 
 TASKS: dict[str, Callable[..., None]] = {
