@@ -139,7 +139,11 @@ def show_published(table: Table, epsilons: Sequence[float], seeds: int, *, share
         whole = delta_of(leaks(table, best, share=None, as_printed=False, rows=1), epsilon)
         tuned = f"T = {best.rounds}, scale {best.scale:g}, {delta:.1g}"
         cells.append((epsilon, _shown(np.array(errors)), tuned, f"{whole:.2g}"))
-    says = (f"published, kept from {share:g}: no guarantee", "- its T, noise, instance delta", "- delta, nothing dropped")
+    says = (
+        f"published, kept from {share:g}: no guarantee",
+        "- its T, noise, instance delta",
+        "- delta, nothing dropped",
+    )
     for place, words in enumerate(says, 1):
         known = {cell[0]: cell[place] for cell in cells}
         line([words, str(seeds), *(str(known.get(epsilon, "none within the limit")) for epsilon in epsilons)])

@@ -38,7 +38,7 @@ from eigenveil.data.rows import DenseRows, Rows
 from eigenveil.linalg import blas_threads, orthonormal
 from eigenveil.privacy import Budget, Domain, Exact, Gaussian, Lattice, Ledger, Neighbours, Noise, Share
 from eigenveil.privacy.noise.rounded import Rounded, _layers
-from eigenveil.protocols import Ask, Brief, Done, Message, Give, Hub, Masked, Member, Party, Return, Terms
+from eigenveil.protocols import Ask, Brief, Done, Give, Hub, Masked, Member, Message, Party, Return, Terms
 from eigenveil.protocols.masked import Identity, MaskedMember, MaskedTerms, Masking, mask_graph, member, session, terms
 from eigenveil.protocols.masked.evidence import looks
 from eigenveil.protocols.star.layout import star

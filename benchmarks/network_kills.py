@@ -89,7 +89,7 @@ def runs(kind: str, study: str, children: Nursery, stride: int) -> Iterator[tupl
     if kind == "room":
         for room in ROOMS[::stride]:
             with tempfile.TemporaryDirectory() as made, small_disk(Path(made) / "disk", room) as more:
-                yield short_of_room(Killing(children, study, Path(made), ledger=Path(made) / "disk" / "book"), more)
+                yield short_of_room(Killing(children, study, Path(made), ledger=Path(made) / "disk" / "ledger"), more)
         return
     places = CALLS[kind][1] if kind in CALLS else [("", [])]
     for where, threads in places:

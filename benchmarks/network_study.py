@@ -44,8 +44,7 @@ from eigenveil import FederatedPCA
 from eigenveil.data.rows import DenseRows
 from eigenveil.errors import require
 from eigenveil.linalg import Array, blas_threads
-from eigenveil.network.agents import durable as durable
-from eigenveil.network.agents import hub_desk, site_desk
+from eigenveil.network.agents import durable, hub_desk, site_desk
 from eigenveil.network.agents.durable import Event
 from eigenveil.network.agents.hub import HubAgent
 from eigenveil.network.agents.hub_log import HubLog
@@ -146,7 +145,7 @@ def watched(spans: Spans, what: str, owner: Any, name: str) -> None:
 def run_hub(folder: Path, threads: int) -> None:
     """The hub's process."""
     spans: Spans = defaultdict(list)
-    watched(spans, "desk", hub_desk.DurableHub, "take")
+    watched(spans, "durable", hub_desk.DurableHub, "take")
     watched(spans, "read", durable, "decode")
     watched(spans, "party", Hub, "receive")
     watched(spans, "write", hub_desk, "encode")
@@ -171,7 +170,7 @@ def run_hub(folder: Path, threads: int) -> None:
 def run_site(folder: Path, name: str, threads: int) -> None:
     """A site's process."""
     spans: Spans = defaultdict(list)
-    watched(spans, "desk", site_desk.DurableSite, "take")
+    watched(spans, "durable", site_desk.DurableSite, "take")
     watched(spans, "read", durable, "decode")
     for party in (Member, MaskedMember):
         watched(spans, "party", party, "receive")
@@ -279,15 +278,15 @@ class Found:
         """The rounds of one more study."""
         for begun, ended in rounds:
             self.ours.append(ended - begun)
-            hub = within(spans["hub"]["desk"], begun, ended)
-            sites = [span for name in SITES for span in within(spans[name]["desk"], begun, ended)]
+            hub = within(spans["hub"]["durable"], begun, ended)
+            sites = [span for name in SITES for span in within(spans[name]["durable"], begun, ended)]
             at_hub, at_any = covered(hub), covered([*hub, *sites])
             self.parts["clock", "hub"].append(at_hub)
             self.parts["clock", "site"].append(at_any - at_hub)
             self.parts["clock", "no desk"].append(ended - begun - at_any)
             for name in ("hub", *SITES):
                 seen = {what: covered(within(found, begun, ended)) for what, found in spans[name].items()}
-                seen["rest"] = seen["desk"] - sum(seconds for what, seconds in seen.items() if what != "desk")
+                seen["rest"] = seen["durable"] - sum(seconds for what, seconds in seen.items() if what != "durable")
                 for what, seconds in seen.items():
                     self.parts["hub" if name == "hub" else "site", what].append(seconds)
 
@@ -334,7 +333,7 @@ def main() -> None:
     for shape, found in results.items():
         line([str(shape), *(shown(found.parts["clock", what]) for what in ("hub", "site", "no desk"))])
     print()
-    does = ("desk", "read", "party", "write", "disk", "rest")
+    does = ("durable", "read", "party", "write", "disk", "rest")
     heading(["columns x components", "who", "all", "decode", "party", "encode", "file", "rest", "bare write"])
     for shape, found in results.items():
         for who in ("hub", "site"):

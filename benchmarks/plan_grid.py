@@ -253,7 +253,13 @@ def worst(results: dict[str, list[Scored]], count: int) -> None:
 
 def chosen(asked: dict[str, list[Answer]], truths: Truths) -> None:
     """How often the choice is right; and what is chosen at sites by the first spectrum, with its truth and prediction."""
-    heading(["choice within 0.02 of the best", "by advice", *dict.fromkeys(candidate.partition("/")[0] for candidate in WAYS)])
+    heading(
+        [
+            "choice within 0.02 of the best",
+            "by advice",
+            *dict.fromkeys(candidate.partition("/")[0] for candidate in WAYS),
+        ]
+    )
     for name, found in asked.items():
         regrets = [answer.regrets() for answer in found]
         columns = ["all", *dict.fromkeys(candidate.partition("/")[0] for candidate in WAYS)]

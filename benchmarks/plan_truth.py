@@ -263,7 +263,11 @@ class Truths:
 
 
 def _less(one: Cell, other: Cell) -> bool:
-    return (one.name, one.candidate, one.look) == (other.name, other.candidate, other.look) and one.epsilon < other.epsilon
+    return (one.name, one.candidate, one.look) == (
+        other.name,
+        other.candidate,
+        other.look,
+    ) and one.epsilon < other.epsilon
 
 
 def cells_of(name: str, dim: int, *, candidates: Sequence[str], epsilons: Sequence[float]) -> list[Cell]:
@@ -271,7 +275,12 @@ def cells_of(name: str, dim: int, *, candidates: Sequence[str], epsilons: Sequen
     kept = [candidate for candidate in candidates if not _too_slow(candidate, dim)]
     found = [Cell(name, candidate, epsilon) for epsilon in epsilons for candidate in kept]
     if name in CENTRED:
-        found += [Cell(name, candidate, epsilon, look=True) for epsilon in epsilons for candidate in kept if candidate in _CENTRED_WAYS]
+        found += [
+            Cell(name, candidate, epsilon, look=True)
+            for epsilon in epsilons
+            for candidate in kept
+            if candidate in _CENTRED_WAYS
+        ]
     return found
 
 

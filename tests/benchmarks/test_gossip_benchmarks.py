@@ -63,7 +63,8 @@ def test_alg_1_without_noise_finds_the_left_vector() -> None:
     table = small()
     errors = [
         runs.sine(
-            runs.run_published(table.parts, runs.Tuned.by_corollary(table, rounds=rounds, scale=0.0), seed=1), table.left
+            runs.run_published(table.parts, runs.Tuned.by_corollary(table, rounds=rounds, scale=0.0), seed=1),
+            table.left,
         )
         for rounds in (2, 8, 30)
     ]

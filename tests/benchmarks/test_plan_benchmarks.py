@@ -104,7 +104,11 @@ def test_more_epsilon_than_was_enough_is_not_measured() -> None:
     candidate, table = "curator/covariance", small()
     truths = truth.Truths(None, quick=True)
     truths.cells[truth.Cell("small", candidate, 1.0).key] = {"captured": [0.995], "sine": [0.1]}
-    asked = [truth.Cell("small", candidate, 3.0), truth.Cell("small", candidate, 0.5), truth.Cell("small", candidate, 3.0, look=True)]
+    asked = [
+        truth.Cell("small", candidate, 3.0),
+        truth.Cell("small", candidate, 0.5),
+        truth.Cell("small", candidate, 3.0, look=True),
+    ]
     truth.measure(truths, table, asked, error=1.0, seconds=0.0)
     assert asked[0].key not in truths.cells
     assert len(truths.cells[asked[1].key]["captured"]) >= 8

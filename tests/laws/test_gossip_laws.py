@@ -181,13 +181,13 @@ def test_both_ends_draw_the_same_numbers_and_only_if_they_were_told_the_same() -
     one.take("p1", two.card, two.signature, passed_on_by="p1")
     two.take("p0", one.card, one.signature, passed_on_by="p0")
     steps = PairedSteps((3, 3), True, 0.5, 64.0, 1024.0)
-    told: dict[str, Any] = {"gone": frozenset(), "base": 0, "turn": 1, "label": "x", "steps": steps}
+    told: dict[str, Any] = {"gone": frozenset(), "base": 0, "round_": 1, "label": "x", "steps": steps}
     here, there = (steps.draw_between(keyed.stream(name, **told)) for keyed, name in ((one, "p1"), (two, "p0")))
     assert np.array_equal(here, there) and here.dtype == np.int64
     others: list[dict[str, Any]] = [
         {"gone": frozenset({"p3"})},
         {"base": 1},
-        {"turn": 2},
+        {"round_": 2},
         {"label": "y"},
         {"steps": replace(steps, shape=(9,), symmetric=False)},
         {"steps": replace(steps, symmetric=False)},

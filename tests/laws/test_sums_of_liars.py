@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from eigenveil import FederatedPCA
 from eigenveil.linalg import Array
 from eigenveil.privacy.noise.steps import ROUNDING_COST
-from eigenveil.protocols import Message, Give
+from eigenveil.protocols import Give, Message
 from eigenveil.runtimes import Faults
 from eigenveil.tasks.base import on_grid
 from eigenveil.tasks.fit.task import Fit

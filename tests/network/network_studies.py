@@ -206,7 +206,7 @@ class Company:
         settings: dict[str, Any] = {
             "keys": keys_of(name, "site"),
             "holding": SiteData.of(DenseRows(self.tables[name]), self.study),
-            "book": ledger,
+            "ledger": ledger,
             "dataset": "patients",
             "policy": None if self.policy is None else Policy.parse(self.policy),
             "tell": self.told(name),

@@ -57,7 +57,7 @@ def test_a_person_at_several_sites_pays_in_the_ledger_what_the_guarantee_says(tm
 
 def test_lines_that_others_may_see_hold_no_digest_that_a_guess_could_be_compared_with(tmp_path: Path) -> None:
     company = Company(tmp_path, sections={"privacy": {"trust": "curator"}})
-    with DurableLedger.open(tmp_path / "book") as ledger:
+    with DurableLedger.open(tmp_path / "ledger") as ledger:
         durable, _ = durable_of(company, ledger)
         (_, raw), *_ = durable.take("hub", first_message(company))
         text = "\n".join(str(line) for line in ledger.lines())
@@ -65,7 +65,9 @@ def test_lines_that_others_may_see_hold_no_digest_that_a_guess_could_be_compared
         assert ledger.mark(raw)["hmac"] in text
 
 
-def durable_of(company: Company, ledger: DurableLedger, rows: Any = None, name: str = "site 0") -> tuple[DurableSite, Any]:
+def durable_of(
+    company: Company, ledger: DurableLedger, rows: Any = None, name: str = "site 0"
+) -> tuple[DurableSite, Any]:
     holding = None if rows is None else SiteData(rows, 300)
     agent = company.site(name, ledger, **({} if holding is None else {"holding": holding}))
     entered = ledger.join(agent.account, life=None)
@@ -92,7 +94,7 @@ class Unreachable:
 def test_a_site_that_had_no_part_has_one_when_it_was_mended(tmp_path: Path, trust: str) -> None:
     company = Company(tmp_path, sections={"privacy": {"trust": trust}})
     message = first_message(company)
-    with DurableLedger.open(tmp_path / "book") as ledger:
+    with DurableLedger.open(tmp_path / "ledger") as ledger:
         durable, _ = durable_of(company, ledger, rows=Unreachable())
         (_, raw), *_ = durable.take("hub", message)
         assert isinstance(decode(raw).body, Decline)
@@ -119,7 +121,7 @@ def test_messages_that_could_not_be_sent_are_refused_before_anybody_pays(tmp_pat
 def test_a_site_whose_answer_could_not_be_written_down_answers_nothing_more(tmp_path: Path) -> None:
     company = Company(tmp_path, sections={"privacy": {"trust": "site"}})
     message = first_message(company)
-    with DurableLedger.open(tmp_path / "book") as ledger:
+    with DurableLedger.open(tmp_path / "ledger") as ledger:
         durable, agent = durable_of(company, ledger)
         ledger.abandon(company.study.digest)
         with pytest.raises(LedgerError):
@@ -130,7 +132,7 @@ def test_a_site_whose_answer_could_not_be_written_down_answers_nothing_more(tmp_
 
 
 def test_names_that_look_alike_are_one_name(tmp_path: Path) -> None:
-    with DurableLedger.open(tmp_path / "book") as ledger:
+    with DurableLedger.open(tmp_path / "ledger") as ledger:
         ledger.declare("patients", b"rows")
         for name in ("Patients", "PATIENTS", "ｐatients"):
             with pytest.raises(LedgerError, match="nothing that one sees"):
@@ -146,7 +148,7 @@ def test_where_columns_are_limited_a_table_must_have_names(tmp_path: Path) -> No
     limits = f"[limits]\ncolumns = {list(company.study.columns)}\n[budget]\nstudy_epsilon = 9\nlife_epsilon = 9"
     text = f'[pins]\nhub = ["{pin}"]\n{limits}'
     rows = DenseRows(company.tables["site 0"])
-    with DurableLedger.open(tmp_path / "book") as ledger:
+    with DurableLedger.open(tmp_path / "ledger") as ledger:
         for named in (True, False):
             holding = SiteData.of(rows, company.study, named=named)
             settings: dict[str, Any] = {"holding": holding, "policy": Policy.parse(text.replace("'", '"'))}
@@ -196,7 +198,7 @@ def test_a_node_that_is_stopped_in_the_middle_and_started_again_goes_on(tmp_path
 
 def test_what_one_site_has_joined_another_does_not_go_on_with(tmp_path: Path) -> None:
     company = Company(tmp_path, sections={"privacy": {"trust": "site"}})
-    with DurableLedger.open(tmp_path / "book") as ledger:
+    with DurableLedger.open(tmp_path / "ledger") as ledger:
         durable_of(company, ledger)
         with pytest.raises(LedgerError, match="joined before by 'site 0'"):
             durable_of(company, ledger, name="site 1")

@@ -128,12 +128,12 @@ def test_steps_are_taken_once_and_in_order() -> None:
     question = peer.ask(peer.start())
     assert peer.segments.shape == (0, 0)
     peer.work(question, rows, EXACT)
-    later = Question(2, (np.ones(DIM),), "turn")
+    later = Question(2, (np.ones(DIM),), "round")
     with pytest.raises(ValueError, match="asked for step 2"):
         peer.work(later, rows, EXACT)
-    peer.work(Question(1, (np.ones(DIM),), "turn"), rows, EXACT)
+    peer.work(Question(1, (np.ones(DIM),), "round"), rows, EXACT)
     with pytest.raises(ValueError, match="another total"):
-        peer.work(Question(1, (2 * np.ones(DIM),), "turn"), rows, EXACT)
+        peer.work(Question(1, (2 * np.ones(DIM),), "round"), rows, EXACT)
     with pytest.raises(ValueError, match="new instance"):
         peer.work(question, rows, EXACT)
     with pytest.raises(ValueError, match="no rows"):
@@ -143,10 +143,10 @@ def test_steps_are_taken_once_and_in_order() -> None:
 @pytest.mark.parametrize(
     ("question", "message"),
     [
-        (Question(126, (np.ones(DIM),), "turn"), "step 126"),
-        (Question(1, (np.zeros(0),), "turn"), "one total"),
+        (Question(126, (np.ones(DIM),), "round"), "step 126"),
+        (Question(1, (np.zeros(0),), "round"), "one total"),
         (Question(41, (np.ones(DIM),), "deflation"), "one total"),
-        (Question(1, (np.full(DIM, np.nan),), "turn"), "finite"),
+        (Question(1, (np.full(DIM, np.nan),), "round"), "finite"),
     ],
 )
 def test_questions_that_it_would_not_ask_are_refused(question: Question, message: str) -> None:
@@ -158,7 +158,7 @@ def test_questions_that_it_would_not_ask_are_refused(question: Question, message
     ("wrong", "message"),
     [
         ({"rank": 0}, "rank"),
-        ({"turns": 0}, "turns"),
+        ({"rounds": 0}, "rounds"),
         ({"alpha": 0.0}, "alpha"),
         ({"sigma_q": -1.0}, "sigma_q"),
         ({"sigma_p": (0.1,)}, "sigma_p"),

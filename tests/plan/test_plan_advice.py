@@ -61,14 +61,18 @@ def test_where_nothing_can_work_it_is_said_plainly() -> None:
     found = advise(known, methods=("curator/covariance", "curator/power"))
     assert found.chosen is None
     assert "Nothing can work here" in found.reasons[0] and "curator/covariance" in found.reasons[0]
-    assert any("epsilon = " in candidate for candidate in found.instead) and any("people" in candidate for candidate in found.instead)
+    assert any("epsilon = " in candidate for candidate in found.instead) and any(
+        "people" in candidate for candidate in found.instead
+    )
 
 
 def test_what_would_do_instead_does() -> None:
     known = facts(120, sites=1)
     found = advise(known, methods=("curator/covariance",))
     assert found.chosen is None or found.chosen.captured.value < FAIR
-    epsilon = next(float(candidate.split("epsilon = ")[1].split()[0]) for candidate in found.instead if "epsilon" in candidate)
+    epsilon = next(
+        float(candidate.split("epsilon = ")[1].split()[0]) for candidate in found.instead if "epsilon" in candidate
+    )
     people = next(int(candidate.split()[1]) for candidate in found.instead if "people" in candidate)
     for other in (replace(known, budget=Budget(epsilon, 1e-6)), replace(known, people=people)):
         assert forecast(other, "curator/covariance").captured.value == pytest.approx(FAIR, abs=0.12)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from eigenveil import FederatedPCA, GossipPCA, PrivatePCA, StreamingPCA
-from eigenveil.plan import METHODS, SETTINGS, Facts, Interval, Spectrum, curve, methods_for, forecast, predict
+from eigenveil.plan import METHODS, SETTINGS, Facts, Interval, Spectrum, curve, forecast, methods_for, predict
 from eigenveil.plan.choose.sites import plan_sites
 from eigenveil.plan.forecast.methods import method_plan
 from eigenveil.privacy import Budget, Neighbours

@@ -94,7 +94,9 @@ def test_predictions_tell_half_the_people_apart() -> None:
 
 
 def test_looking_for_the_mean_costs_its_share() -> None:
-    known, looked = (forecast(facts(people=500, center=center), "curator/covariance") for center in ("known", "private"))
+    known, looked = (
+        forecast(facts(people=500, center=center), "curator/covariance") for center in ("known", "private")
+    )
     # The same noise is drawn for both. The error of the mean alone costs 0.018, the shares of the budget the rest.
     assert looked.captured.value < known.captured.value - 0.024
 

@@ -11,7 +11,7 @@ import eigenveil.protocols.party
 import eigenveil.protocols.wire
 import eigenveil.tasks.base
 from eigenveil.errors import PeerError
-from eigenveil.protocols import Message, Give, Hub, Member, Body
+from eigenveil.protocols import Body, Give, Hub, Member, Message
 from eigenveil.protocols.star.gathering import Gathering
 from eigenveil.protocols.wire import decode, encode
 from eigenveil.tasks import Question
@@ -50,7 +50,9 @@ def take_from_anybody(patch: Patch) -> None:
 
 def answer_anybody(patch: Patch) -> None:
     receive = Member.receive
-    patch.setattr(Member, "receive", lambda site, message: receive(site, Message(site._hub, message.receiver, message.body)))
+    patch.setattr(
+        Member, "receive", lambda site, message: receive(site, Message(site._hub, message.receiver, message.body))
+    )
 
 
 def take_any_round(patch: Patch) -> None:

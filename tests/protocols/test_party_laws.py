@@ -9,7 +9,7 @@ import pytest
 
 from eigenveil.data.rows import Block
 from eigenveil.errors import BudgetExceeded, PeerError
-from eigenveil.protocols import Ask, Decline, Done, Message, Give, Member, Node, Party
+from eigenveil.protocols import Ask, Decline, Done, Give, Member, Message, Node, Party
 from eigenveil.protocols.star.layout import star, tree
 from protocols.star.companies import (
     EXACT,
@@ -114,7 +114,9 @@ def test_after_the_end_a_site_answers_no_more(kind: str) -> None:
     for name, message in last.items():
         assert isinstance(message.body, Ask)
         for round_ in (message.body.round, message.body.round + 1):
-            require_refused(them.parties[name], replace(message, body=replace(message.body, round=round_)), "a question")
+            require_refused(
+                them.parties[name], replace(message, body=replace(message.body, round=round_)), "a question"
+            )
 
 
 @KINDS

@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as hnp
 
 from eigenveil.errors import ProtocolError
 from eigenveil.linalg import Array
-from eigenveil.protocols import Ask, Decline, Done, Message, Give
+from eigenveil.protocols import Ask, Decline, Done, Give, Message
 from eigenveil.protocols.wire import LIMIT, VERSION, decode, encode, size
 from eigenveil.tasks import Question
 from protocols.star.companies import picture

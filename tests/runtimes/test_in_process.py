@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from eigenveil.errors import ProtocolError, QuorumLost
-from eigenveil.protocols import Ask, Decline, Done, Message, Give, Terms
+from eigenveil.protocols import Ask, Decline, Done, Give, Message, Terms
 from eigenveil.protocols.wire import size
 from eigenveil.runtimes import Faults, InProcess
 from protocols.star.companies import PLACES, TASKS, Company, bits, company, finish, layouts, tables

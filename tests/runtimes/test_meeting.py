@@ -85,7 +85,11 @@ def test_who_died_with_a_result_is_not_among_those_who_are_done() -> None:
 
 def test_a_forged_sender_gets_no_further_than_the_network() -> None:
     def forge(message: Message) -> Iterable[Message]:
-        return [message, replace(message, sender="p3")] if message.sender == "p1" and isinstance(message.body, Pass) else [message]
+        return (
+            [message, replace(message, sender="p3")]
+            if message.sender == "p1" and isinstance(message.body, Pass)
+            else [message]
+        )
 
     these = circle("complete", 4, consensus="metropolis")
     meeting = met(these, Faults(meddle=forge))

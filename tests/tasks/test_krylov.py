@@ -245,7 +245,7 @@ def test_bad_settings_are_refused() -> None:
     for more, message in (
         ({"rank": 3}, "rank must lie in 1..2"),
         ({"rank": 0}, "rank must lie in 1..2"),
-        ({"turns": 0}, "rounds must be at least 1"),
+        ({"rounds": 0}, "rounds must be at least 1"),
         ({"tolerance": -1.0}, "tolerance"),
         ({"tolerance": math.nan}, "tolerance"),
         ({"begin": 0.5 * begin}, "begin must be orthonormal"),
@@ -254,7 +254,7 @@ def test_bad_settings_are_refused() -> None:
         ({"shares": (0.5,)}, "as many shares"),
         ({"shares": (0.5, 0.6)}, "sum to at most one"),
     ):
-        settings: dict[str, Any] = {"begin": begin, "turns": 2, "rank": 1, **more}
+        settings: dict[str, Any] = {"begin": begin, "rounds": 2, "rank": 1, **more}
         with pytest.raises(ValueError, match=message):
             KrylovSum(domain, NEAR, **settings)
 

@@ -64,7 +64,7 @@ def test_bad_settings_are_refused() -> None:
             PowerIteration(domain, near, begin, shares)
     with pytest.raises(ValueError, match="spectral norm"):
         PowerIteration(domain, near, 2 * begin, (1.0,))
-    with pytest.raises(ValueError, match="turns"):
+    with pytest.raises(ValueError, match="rounds"):
         geometric_shares(0, growth=1.0)
     with pytest.raises(ValueError, match="growth"):
         geometric_shares(2, growth=0.0)

@@ -247,7 +247,7 @@ def test_questions_that_it_would_not_ask_are_refused(question: Question, message
     ("wrong", "message"),
     [
         ({"rank": 13}, "rank"),
-        ({"turns": 1}, "turns"),
+        ({"rounds": 1}, "rounds"),
         ({"shares": (1.0,)}, "one share for each round"),
         ({"shares": (0.1,) * 603}, "sum to at most one"),
         ({"deviation": 0.0}, "deviation"),

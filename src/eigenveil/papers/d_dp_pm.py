@@ -209,7 +209,7 @@ class PublishedSegments(SumTask[PublishedState, Subspace]):
 
     def _stage(self, step: int) -> str:
         exchange = step % self._exchanges
-        return "turn" if exchange < self.rounds else ("length" if exchange == self.rounds else "deflation")
+        return "round" if exchange < self.rounds else ("length" if exchange == self.rounds else "deflation")
 
     def _shape(self, step: int) -> tuple[int, ...]:
         return (1,) if self._stage(step) == "length" else (self.domain.dim,)

@@ -6,10 +6,10 @@ from eigenveil.plan.choose.gossip import SegmentsPlan, guessed_eigenvalues, plan
 from eigenveil.plan.choose.masks import MasksPlan, plan_masks
 from eigenveil.plan.choose.sites import Method, SitesPlan, plan_sites
 from eigenveil.plan.choose.stream import STREAM_MEAN_SHARES, StreamPlan, first_block, plan_stream
-from eigenveil.plan.forecast.advice import Recommendation, Verdict, advise
 from eigenveil.plan.forecast.facts import METHODS, SETTINGS, Facts, Setting, methods_for, parts_of
 from eigenveil.plan.forecast.forecast import Forecast, Interval, curve, forecast
 from eigenveil.plan.forecast.params import FitParams, choice_of, estimator_of
+from eigenveil.plan.forecast.recommendation import Recommendation, Verdict, advise
 from eigenveil.plan.spectrum import Spectrum, found_share
 
 __all__ = [
@@ -38,11 +38,11 @@ __all__ = [
     "curve",
     "estimator_of",
     "first_block",
+    "forecast",
     "found_share",
     "guessed_eigenvalues",
     "iterates",
     "methods_for",
-    "forecast",
     "parts_of",
     "plan_masks",
     "plan_segments",

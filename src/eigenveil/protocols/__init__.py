@@ -3,22 +3,22 @@
 from eigenveil.protocols.messages import (
     Again,
     Ask,
+    Body,
     Brief,
-    PeerKey,
     Decline,
     Done,
-    Message,
     Give,
     Here,
     Leave,
     Masked,
-    Body,
+    Message,
     Pass,
+    PeerKey,
     Return,
 )
 from eigenveil.protocols.party import Party, Wait
 from eigenveil.protocols.pooled import run_pooled
-from eigenveil.protocols.star.hub import Hub, Terms, HubRound
+from eigenveil.protocols.star.hub import Hub, HubRound, Terms
 from eigenveil.protocols.star.layout import Layout
 from eigenveil.protocols.star.node import Node
 from eigenveil.protocols.star.participation import Sampling
@@ -27,26 +27,26 @@ from eigenveil.protocols.star.site import Member
 __all__ = [
     "Again",
     "Ask",
+    "Body",
     "Brief",
-    "PeerKey",
     "Decline",
     "Done",
-    "Message",
     "Give",
     "Here",
     "Hub",
+    "HubRound",
     "Layout",
     "Leave",
     "Masked",
     "Member",
-    "Body",
+    "Message",
     "Node",
     "Party",
     "Pass",
+    "PeerKey",
     "Return",
     "Sampling",
     "Terms",
-    "HubRound",
     "Wait",
     "run_pooled",
 ]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from eigenveil.errors import ProtocolError
-from eigenveil.protocols import Ask, Brief, Done, Message, Hub, Body, Party
+from eigenveil.protocols import Ask, Body, Brief, Done, Hub, Message, Party
 from eigenveil.protocols.wire import size
 from eigenveil.runtimes.post import Faults, Post, Refusal
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import final
 
 from eigenveil.errors import PeersLost, ProtocolError, require
-from eigenveil.protocols import Message, Body, Party
+from eigenveil.protocols import Body, Message, Party
 from eigenveil.protocols.gossip import Peer
 from eigenveil.protocols.wire import size
 from eigenveil.runtimes.post import Faults, Post, Refusal

@@ -90,7 +90,9 @@ class KrylovSum(ProductTask[KrylovState]):
         require(self.rounds >= 1, f"rounds must be at least 1, got {self.rounds}")
         require(0 <= self.tolerance < 1, f"tolerance must lie in [0, 1), got {self.tolerance}")
         if self.shares:
-            require(len(self.shares) == self.rounds, f"{self.rounds} rounds need as many shares, got {len(self.shares)}")
+            require(
+                len(self.shares) == self.rounds, f"{self.rounds} rounds need as many shares, got {len(self.shares)}"
+            )
             require_shares(self.shares)
 
     def start(self) -> KrylovState:

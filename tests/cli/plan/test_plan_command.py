@@ -158,11 +158,11 @@ def test_where_all_is_refused_there_is_no_curve_and_no_plot(monkeypatch: pytest.
 def test_json_has_every_forecast_as_the_planner_says(oracle: Oracle) -> None:
     found = json.loads(planned(*SMALL, "--sites", 4, "--json").stdout)
     assert oracle.facts is not None
-    assert [each["method"] for each in found["outlooks"]] == list(methods_for(oracle.facts))
-    assert found["chosen"] == found["outlooks"][0]
+    assert [each["method"] for each in found["forecasts"]] == list(methods_for(oracle.facts))
+    assert found["chosen"] == found["forecasts"][0]
     assert found["chosen"]["parameters"].keys() == declared(FederatedParams).keys()
     assert found["chosen"]["parameters"]["trust"] == "curator"
-    assert found["chosen"] | {"promise": "", "call": "", "parameters": {}} == {
+    assert found["chosen"] | {"guarantee": "", "call": "", "parameters": {}} == {
         "method": "hub/covariance",
         "captured": {"value": 0.9, "low": pytest.approx(0.87), "high": pytest.approx(0.92)},
         "sine": {"value": 0.31, "low": 0.21, "high": 0.41},
@@ -172,7 +172,7 @@ def test_json_has_every_forecast_as_the_planner_says(oracle: Oracle) -> None:
         "rounds": 7,
         "traffic": 67_800,
         "refused": "",
-        "promise": "",
+        "guarantee": "",
         "call": "",
         "parameters": {},
         "unknown": ["row_bound"],
@@ -265,11 +265,11 @@ def test_with_the_planner_itself_a_plan_is_what_it_advises() -> None:
     found = json.loads(planned(*SMALL, "-n", 400, "--epsilons", "0.1,10", "--json").stdout)
     facts = Facts(6, 2, 400, Budget(1.0, 1e-6), Spectrum.guessed(6))
     recommendation = advise(facts)
-    assert [each["method"] for each in found["outlooks"]] == [each.method for each in recommendation.forecasts]
-    for shown, told in zip(found["outlooks"], recommendation.forecasts, strict=True):
+    assert [each["method"] for each in found["forecasts"]] == [each.method for each in recommendation.forecasts]
+    for shown, told in zip(found["forecasts"], recommendation.forecasts, strict=True):
         assert shown["captured"]["value"] == told.captured.value
         assert shown["call"] == told.call
-    assert set(METHODS) >= {each["method"] for each in found["outlooks"]}
+    assert set(METHODS) >= {each["method"] for each in found["forecasts"]}
     assert all(math.isfinite(number) for number in numbers(found))
     low, asked, high = (point["captured"]["value"] for point in found["curve"]["points"])
     assert low < asked < high

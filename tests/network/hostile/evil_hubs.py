@@ -16,7 +16,7 @@ from eigenveil.network.agents.site_data import credentials_of
 from eigenveil.network.identity.certificates import recogniser
 from eigenveil.network.study.parties import parties_of
 from eigenveil.protocols import wire
-from eigenveil.protocols.messages import Ask, Brief, Done, Message, Masked, Body, Return
+from eigenveil.protocols.messages import Ask, Body, Brief, Done, Masked, Message, Return
 from eigenveil.protocols.wire import decode, encode
 from eigenveil.runtimes.grpc import Got, Joined, Left, Transport
 from eigenveil.tasks import Question

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from eigenveil.network.ledger.durable import DurableLedger, Entry
-from eigenveil.protocols.messages import Decline, Message, Give, Masked, Body, Return
+from eigenveil.protocols.messages import Body, Decline, Give, Masked, Message, Return
 from eigenveil.protocols.wire import decode, encode
 from network.hostile.evil_hubs import EvilHub
 from network.kills.kill_counts import charges_in, lines_at, numbers_in, unpaid_in

@@ -18,7 +18,7 @@ from eigenveil.network.identity.authority import new_request, write_new
 from eigenveil.network.identity.certificates import Keys, recogniser
 from eigenveil.network.policy import PolicyRefusal
 from eigenveil.network.study.file import StudyFile
-from eigenveil.protocols.messages import Ask, Message, Give
+from eigenveil.protocols.messages import Ask, Give, Message
 from eigenveil.protocols.wire import encode
 from eigenveil.runtimes.grpc import Transport
 from network.hostile.hostile_checks import (
@@ -61,14 +61,14 @@ def test_a_flood_of_junk_fills_neither_the_ledger_nor_the_memory(tmp_path: Path)
     assert grown < count * size / 2
 
 
-@pytest.mark.parametrize("how", ["turns", "absentees"])
+@pytest.mark.parametrize("how", ["rounds", "absentees"])
 def test_one_question_in_ever_new_words_does_not_fill_the_ledger(tmp_path: Path, how: str) -> None:
     company, count = Company(tmp_path, sections=STUDIES["site krylov"]), 300
 
     async def asking() -> None:
         async with alone(company) as hub:
             for number in range(count):
-                round_, without = (number, ()) if how == "turns" else (0, (f"site {number}",))
+                round_, without = (number, ()) if how == "rounds" else (0, (f"site {number}",))
                 await hub.say(Ask(round_, hub.question(), without))
             await until(lambda: sum(told.what in ("said", "refused") for _, told in company.happened) >= count)
 

@@ -13,7 +13,7 @@ import pytest
 from eigenveil.network.agents.durable import Outgoing
 from eigenveil.network.agents.hub import HubAgent
 from eigenveil.network.ledger.durable import DurableLedger
-from eigenveil.protocols.messages import Ask, Brief, Decline, Done, Message, Give, Masked, Body, Return
+from eigenveil.protocols.messages import Ask, Body, Brief, Decline, Done, Give, Masked, Message, Return
 from eigenveil.protocols.wire import decode, encode
 from eigenveil.tasks import Question
 from network.hostile.evil_hubs import EvilHub, Puppets, WatchedParty, about, watched_hub
@@ -65,10 +65,16 @@ ANYTIME: dict[str, tuple[Lie, str]] = {
         "its head is too long",
     ),
     "another version": (lambda message, data: b"EIGV\x02" + data[5:], "it opens with other bytes"),
-    "in another name": (lambda message, data: encode(replace(message, sender="site 1")), "in the name of somebody else"),
+    "in another name": (
+        lambda message, data: encode(replace(message, sender="site 1")),
+        "in the name of somebody else",
+    ),
     "for another": (lambda message, data: encode(replace(message, receiver="site 1")), "for somebody else"),
     "a part": (lambda message, data: encode(replace(message, body=Give(0, (np.zeros(3),)))), "sent Give to a site"),
-    "a step of no kind": (lambda message, data: encode(replace(message, body=Brief(0, "tell all"))), "sent Brief to a site"),
+    "a step of no kind": (
+        lambda message, data: encode(replace(message, body=Brief(0, "tell all"))),
+        "sent Brief to a site",
+    ),
     "no answer": (lambda message, data: encode(replace(message, body=Done(99, ()))), "an answer that cannot be one"),
     "NaN for an answer": (
         lambda message, data: encode(
@@ -101,7 +107,9 @@ IN_PLACE_OF_A_PRODUCT: dict[str, tuple[Lie, str]] = {
 }
 
 
-def lying(company: Company, lies: dict[str, tuple[Lie, str]], round_: int) -> Callable[[list[Outgoing]], list[Outgoing]]:
+def lying(
+    company: Company, lies: dict[str, tuple[Lie, str]], round_: int
+) -> Callable[[list[Outgoing]], list[Outgoing]]:
     """Put all lies before the first question for a part of this round to site 0."""
     told: list[str] = []
 
@@ -211,7 +219,7 @@ def test_under_masks_the_same_step_with_other_directions_is_paid_for_until_nothi
             puppets, said = Puppets(hub), []
             for round_ in range(4):
                 question = hub.question() if round_ == 0 else hub.question(product=2, seed=round_)
-                said.append(await puppets.round(round_, question))
+                said.append(await puppets.round_(round_, question))
                 if not isinstance(said[-1], Masked):
                     break
             require_paid(company, hub.got)
@@ -278,7 +286,7 @@ def test_under_masks_no_round_is_answered_but_those_that_were_agreed_on(tmp_path
         async with alone(company) as hub:
             puppets = Puppets(hub)
             most = puppets.masking.terms.most_rounds
-            first = await puppets.round(0, hub.question())
+            first = await puppets.round_(0, hub.question())
             assert isinstance(first, Masked)
             known = Ask(0, hub.question())
             for lie in (

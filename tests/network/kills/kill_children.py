@@ -119,7 +119,7 @@ class Life:
     def _before_writing(self) -> None:
         if self.written == self.settings.get("full_at"):
             # As if the disk had room for a little more and no more.
-            log = Path(self.settings["book" if "book" in self.settings else "transcript"] + "-wal")
+            log = Path(self.settings["ledger" if "ledger" in self.settings else "transcript"] + "-wal")
             resource.setrlimit(resource.RLIMIT_FSIZE, (log.stat().st_size + 1000, resource.RLIM_INFINITY))
 
     def _after_writing(self) -> None:
@@ -144,7 +144,7 @@ def site(life: Life) -> None:
     settings = life.settings
     study = StudyFile.parse(Path(settings["study"]).read_text())
     policy = settings.get("policy")
-    with DurableLedger.open(Path(settings["book"])) as ledger:
+    with DurableLedger.open(Path(settings["ledger"])) as ledger:
         agent = SiteAgent(
             study,
             keys=_keys_in(settings["keys"]),

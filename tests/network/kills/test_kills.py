@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from eigenveil.network.ledger.durable import DurableLedger, LedgerError
-from eigenveil.protocols.messages import Message, Give
+from eigenveil.protocols.messages import Give, Message
 from eigenveil.protocols.wire import encode
 from network.kills.kill_children import Child, Nursery, as_text, nursery
 from network.kills.kill_counts import STUDIES, VICTIM, Counts, charges_in, lines_at, renoised_in
@@ -117,11 +117,11 @@ def test_a_ledger_for_which_there_is_no_room_is_not_made_and_with_room_it_is(tmp
         except (OSError, subprocess.CalledProcessError):
             pytest.skip("no disk can be mounted here")
         try:
-            with contextlib.suppress(LedgerError), DurableLedger.open(folder / "book") as ledger:
+            with contextlib.suppress(LedgerError), DurableLedger.open(folder / "ledger") as ledger:
                 ledger.join(account(), life=LIFE)
                 ledger.commit(account().study, 0, came=b"", said=[b"x" * 100_000], charges=[])
             more()
-            with DurableLedger.open(folder / "book") as ledger:
+            with DurableLedger.open(folder / "ledger") as ledger:
                 ledger.join(account(), life=LIFE)
                 ledger.verify()
         finally:
@@ -193,7 +193,7 @@ def test_of_two_studies_that_start_at_once_on_a_life_for_one_exactly_one_joins(
                 study=folder / "study.toml",
                 table=folder / "table.npy",
                 keys=as_text(keys_of(VICTIM, "site")),
-                ledger=tmp_path / "book",
+                ledger=tmp_path / "ledger",
                 model=folder / "model.npy",
                 log=folder / "log",
                 policy=f'[pins]\nhub = ["{hub}"]\n[budget]\nstudy_epsilon = 5.0\nlife_epsilon = 6.0',
@@ -211,6 +211,6 @@ def test_of_two_studies_that_start_at_once_on_a_life_for_one_exactly_one_joins(
     assert not any(what == "waiting" for what, *_ in refused.said("told"))
     children.kill(joined)
     joined.ended.result(20)
-    lines = lines_at(tmp_path / "book")
+    lines = lines_at(tmp_path / "ledger")
     assert [line.kind for line in lines] == ["book", "join"]
     assert charges_in(lines) == []

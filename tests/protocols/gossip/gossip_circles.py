@@ -17,7 +17,7 @@ from eigenveil.protocols import Message
 from eigenveil.protocols.gossip import GossipTerms, Outgoing, Paired, PairKeys, Peer, PeerNoise, Plain
 from eigenveil.protocols.gossip.averaging import _Agreed
 from eigenveil.protocols.keys import Identity
-from eigenveil.protocols.messages import Again, PeerKey, Leave, Body, Pass
+from eigenveil.protocols.messages import Again, Body, Leave, Pass, PeerKey
 from eigenveil.runtimes import Faults, Meeting, Refusal
 from eigenveil.tasks import CovarianceSum, PowerIteration
 from protocols.star.companies import DOMAIN, NEAR, RANK, AnyTask, begin, picture, study, table

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from eigenveil.errors import PeerError, PeersLost
-from eigenveil.protocols import Ask, Decline, Done, Message, Give, Party
+from eigenveil.protocols import Ask, Decline, Done, Give, Message, Party
 from eigenveil.protocols.gossip import Peer, PeerNoise
 from eigenveil.protocols.gossip.averaging import _Agreed
-from eigenveil.protocols.messages import Again, PeerKey, Here, Leave, Pass
+from eigenveil.protocols.messages import Again, Here, Leave, Pass, PeerKey
 from eigenveil.protocols.party import Wait
 from eigenveil.runtimes import Faults, Meeting, Post
 from eigenveil.tasks import Question
@@ -324,7 +324,13 @@ def test_a_root_that_passes_on_another_sum_is_left_behind(graph: str, consensus:
     def lie(message: Message) -> Iterable[Message]:
         body = message.body
         told = to_all or message.receiver == below[0]
-        if message.sender != root or not told or not isinstance(body, Pass) or body.step != mixing.steps or body.without:
+        if (
+            message.sender != root
+            or not told
+            or not isinstance(body, Pass)
+            or body.step != mixing.steps
+            or body.without
+        ):
             return [message]
         return [replace(message, body=replace(body, values=body.values * 1.001 + 0.01))]
 

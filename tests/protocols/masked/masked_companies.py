@@ -17,7 +17,7 @@ from eigenveil.data.rows import Block, DenseRows
 from eigenveil.errors import PeerError
 from eigenveil.linalg import Array
 from eigenveil.privacy import Budget, Lattice, Ledger, Noise, Share
-from eigenveil.protocols import Ask, Brief, Message, Hub, Masked, Body, Party, Return, Terms
+from eigenveil.protocols import Ask, Body, Brief, Hub, Masked, Message, Party, Return, Terms
 from eigenveil.protocols.keys import KEY, SIGNATURE, agree, digest, private_key, public_of
 from eigenveil.protocols.masked import Identity, MaskedMember, MaskedTerms, MaskGraph, Masking, mask_graph
 from eigenveil.protocols.masked.evidence import Tree, drawn
@@ -329,7 +329,9 @@ class EvilHub:
         if wish is None:
             return None
         places = drawn(wish.data, self.terms.checks, len(listed))
-        return self.said(name, round_, step, b"", tuple((listed[at][0], listed[at][1] + tree.path(at)) for at in places))
+        return self.said(
+            name, round_, step, b"", tuple((listed[at][0], listed[at][1] + tree.path(at)) for at in places)
+        )
 
     # A round.
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from eigenveil.data.rows import DenseRows
 from eigenveil.errors import ProtocolError, QuorumLost
-from eigenveil.protocols import Brief, Message, Masked, Return
+from eigenveil.protocols import Brief, Masked, Message, Return
 from eigenveil.protocols.masked import MaskedMember, MaskGraph
 from eigenveil.protocols.masked.keyring import Keyring
 from eigenveil.protocols.masked.session import Session

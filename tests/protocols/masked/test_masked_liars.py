@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import eigenveil.protocols.masked.session as session_module
 from eigenveil.errors import ProtocolError, QuorumLost
-from eigenveil.protocols import Brief, Message, Masked
+from eigenveil.protocols import Brief, Masked, Message
 from eigenveil.protocols.masked import MaskedMember, MaskGraph
 from eigenveil.protocols.masked.hub import MaskedExchange
 from eigenveil.protocols.masked.keyring import Keyring
@@ -369,7 +369,9 @@ def test_a_round_opened_again_for_its_parts_is_opened_again_for_its_shares(monke
         process.run()
 
     def drop(message: Message) -> list[Message]:
-        lost = isinstance(message.body, Brief) and message.body.step == "open" and message.receiver in ("site 5", "site 6")
+        lost = (
+            isinstance(message.body, Brief) and message.body.step == "open" and message.receiver in ("site 5", "site 6")
+        )
         return [] if lost else [message]
 
     process.post._faults = Faults(meddle=drop)

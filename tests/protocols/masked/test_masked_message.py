@@ -16,7 +16,7 @@ import eigenveil.protocols.masked.session as session_module
 import eigenveil.protocols.wire as wire_module
 from eigenveil.data.rows import DenseRows
 from eigenveil.errors import PeerError, ProtocolError, QuorumLost
-from eigenveil.protocols import Ask, Brief, Decline, Done, Message, Give, Masked, Body, Return
+from eigenveil.protocols import Ask, Body, Brief, Decline, Done, Give, Masked, Message, Return
 from eigenveil.protocols.keys import KEY
 from eigenveil.protocols.masked import Identity
 from eigenveil.protocols.masked.hub import MaskedExchange

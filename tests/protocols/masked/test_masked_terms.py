@@ -61,7 +61,7 @@ UNFIT: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "too few survivors": ({"survivors": 4}, "or a hub could have two lists"),
     "nobody may collude": ({"colluders": 0}, "colluders must be at least 1"),
-    "no rounds": ({"turns": 0}, "rounds must be at least 1"),
+    "no rounds": ({"rounds": 0}, "rounds must be at least 1"),
     "no sessions": ({"sessions": 0}, "at least one round and one exchange"),
 }
 

@@ -12,7 +12,7 @@ from numpy.random import Generator
 from eigenveil.data.rows import DenseRows
 from eigenveil.linalg import Array, orthonormal
 from eigenveil.privacy import Domain, Exact, Gaussian, Ledger, Mechanism, Neighbours, Noise
-from eigenveil.protocols import Message, Hub, Layout, Member, Node, Party, Sampling, Terms
+from eigenveil.protocols import Hub, Layout, Member, Message, Node, Party, Sampling, Terms
 from eigenveil.protocols.star.layout import star, tree
 from eigenveil.tasks import (
     CovarianceSum,

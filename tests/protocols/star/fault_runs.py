@@ -11,7 +11,7 @@ from sklearn.base import clone
 from eigenveil import FederatedPCA
 from eigenveil.errors import EigenveilError, QuorumLost
 from eigenveil.linalg import Array, sines
-from eigenveil.protocols import Message, Give
+from eigenveil.protocols import Give, Message
 from eigenveil.protocols.star.layout import tree
 from eigenveil.runtimes import Faults
 from protocols.star.companies import DIM, RANK, table

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from eigenveil.linalg import Array
-from eigenveil.protocols import Ask, Decline, Done, Message, Give, Layout
+from eigenveil.protocols import Ask, Decline, Done, Give, Layout, Message
 from eigenveil.tasks import Question
 
 Spoiled = Iterator[tuple[str, Message]]

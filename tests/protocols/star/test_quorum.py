@@ -9,7 +9,7 @@ import pytest
 from eigenveil import FederatedPCA
 from eigenveil.errors import ProtocolError, QuorumLost
 from eigenveil.linalg import Array
-from eigenveil.protocols import Message, Give, Sampling, Terms
+from eigenveil.protocols import Give, Message, Sampling, Terms
 from eigenveil.runtimes import Faults, InProcess
 from protocols.star.companies import PLACES as KINDS_IN_PLACES
 from protocols.star.companies import RANK, TASKS, Company, bits, company, finish, layouts, tables

@@ -10,7 +10,7 @@ from eigenveil.errors import BudgetExceeded, PeerError
 from eigenveil.estimators import FederatedPCA
 from eigenveil.estimators.federated.parties import Parties
 from eigenveil.privacy import Charge
-from eigenveil.protocols import Ask, Message, Hub, Member
+from eigenveil.protocols import Ask, Hub, Member, Message
 from eigenveil.protocols.masked import Identity, MaskedMember
 from eigenveil.protocols.wire import decode, encode
 

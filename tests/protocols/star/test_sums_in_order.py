@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from eigenveil.errors import PeerError
 from eigenveil.linalg import Array
-from eigenveil.protocols import Decline, Message, Give, Terms
+from eigenveil.protocols import Decline, Give, Message, Terms
 from eigenveil.protocols.star.gathering import Gathering
 from eigenveil.protocols.star.layout import star
 from protocols.star.companies import IN_TREES, TASKS, AnyTask, company, layouts, tables
@@ -101,7 +101,9 @@ def test_whole_runs_do_not_depend_on_the_order_of_message(kind: str, random: Ran
                 raise AssertionError(f"messages were refused in a run without faults: {error}") from error
         results.append([array.tobytes() for array in map(np.asarray, them.members["site 0"].result or ())])
         answer = them.hub.rounds
-        results.append([(round_.stage, round_.step, round_.answered, round_.movement, round_.spread) for round_ in answer])
+        results.append(
+            [(round_.stage, round_.step, round_.answered, round_.movement, round_.spread) for round_ in answer]
+        )
     assert results[:2] == results[2:]
 
 

@@ -19,7 +19,7 @@ from eigenveil.errors import require
 from eigenveil.estimators import FederatedPCA
 from eigenveil.linalg import Array, top_eigen
 from eigenveil.privacy import Bounded, Exact, Mechanism, Slot
-from eigenveil.protocols import Ask, Message, Give
+from eigenveil.protocols import Ask, Give, Message
 from eigenveil.runtimes import Faults, InProcess
 from eigenveil.tasks import Question
 from eigenveil.tasks.fit.task import WholeFit
@@ -222,7 +222,9 @@ def _runs(epsilon: float) -> tuple[_Run, ...]:
         _Run("no privacy, one covariance", "none", exact | {"method": "covariance"}),
         _Run("no privacy, power iteration", "none", exact | _ROUNDS),
         _Run(
-            "no privacy, FedPower with 2 local steps", "none", exact | _ROUNDS | {"method": "fedpower", "local_steps": 2}
+            "no privacy, FedPower with 2 local steps",
+            "none",
+            exact | _ROUNDS | {"method": "fedpower", "local_steps": 2},
         ),
         _Run(f"{said} at a hub that is trusted", "trusted", private | _ROUNDS | {"trust": "curator"}),
         _Run(f"{said} at the sites, power iteration", "private", private | _ROUNDS | {"trust": "site"}),

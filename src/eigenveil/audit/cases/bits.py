@@ -269,7 +269,11 @@ def _peers(budget: Budget, rng: Generator, state: int | None, *, noise: Literal[
     require_guarantee(pca.guarantee_, budget)
     study = pca.gossip.studies[_PEERS[-1]]
     summed, asked, _ = study.as_sum(study.ask(study.start()))
-    sent = {message.sender: message.body.values for message in tap.message if isinstance(message.body, Pass) and message.body.step == 0}
+    sent = {
+        message.sender: message.body.values
+        for message in tap.message
+        if isinstance(message.body, Pass) and message.body.step == 0
+    }
     parts = {name: unpack(values, (_DIM, _DIM), symmetric=True) for name, values in sent.items()}
 
     def part(rows: Array) -> Array:

@@ -16,7 +16,7 @@ from eigenveil.audit.case import Trial
 from eigenveil.errors import require
 from eigenveil.linalg import Array
 from eigenveil.privacy.noise.steps import pack
-from eigenveil.protocols import Ask, Message, Give
+from eigenveil.protocols import Ask, Give, Message
 from eigenveil.runtimes import Faults
 from eigenveil.tasks import Question
 

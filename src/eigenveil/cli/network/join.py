@@ -127,8 +127,10 @@ def take_part(given: Given, kind: Kind[Agent]) -> None:
         known = consent.known_study(ledger, study.digest, role=role)
         joined = None if known is None else kind.joined(known)
         dataset = consent.dataset_named(given.ledger, ledger, given.dataset, known, role=role)
-        settings = {"keys": keys, "holding": holding, "book": ledger, "dataset": dataset, "policy": rules}
-        agent = _allowed(lambda: kind.agent(study, on_event=view.on_event, **settings), None if given.dry_run else ledger, study)
+        settings = {"keys": keys, "holding": holding, "ledger": ledger, "dataset": dataset, "policy": rules}
+        agent = _allowed(
+            lambda: kind.agent(study, on_event=view.on_event, **settings), None if given.dry_run else ledger, study
+        )
         view.of(agent, calls=kind.calls(agent))
         life = None if rules is None else rules.life
         consent.require_room(ledger, agent.account, life=life)

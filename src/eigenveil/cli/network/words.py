@@ -126,7 +126,9 @@ def _covered_between_peers(study: "StudyFile") -> str:
         case "independent":
             return "They leave with noise that this peer adds itself, all that the guarantee needs, whoever sees them."
         case _:
-            return "THEY LEAVE AS THEY ARE, without noise, for neighbours to read, and nothing is guaranteed to anybody."
+            return (
+                "THEY LEAVE AS THEY ARE, without noise, for neighbours to read, and nothing is guaranteed to anybody."
+            )
 
 
 def party_words(study: "StudyFile", me: "Place", policy: "Policy | None") -> Iterator[tuple[str, str, str | None]]:

@@ -89,7 +89,8 @@ class PlanAnswer:
     def _doubtful(self) -> bool:
         """Whether something might work after all, were the spectrum another one that it could be."""
         best = max(
-            (found for found in self.recommendation.forecasts if not found.refused), key=lambda found: found.captured.high
+            (found for found in self.recommendation.forecasts if not found.refused),
+            key=lambda found: found.captured.high,
         )
         return self.known.guessed and best.captured.high > best.nothing + _HOPE * (1 - best.nothing)
 
@@ -206,7 +207,7 @@ def as_values(answer: PlanAnswer) -> dict[str, Any]:
         },
         "spectrum": facts.spectrum.to_json(),
         "chosen": None if recommendation.chosen is None else _forecast_values(recommendation.chosen),
-        "outlooks": [_forecast_values(found) for found in recommendation.forecasts],
+        "forecasts": [_forecast_values(found) for found in recommendation.forecasts],
         "curve": None if answer.plotted is None else {"method": answer.plotted, "points": curve},
         "reasons": list(recommendation.reasons),
         "instead": list(recommendation.instead),
@@ -228,7 +229,7 @@ def _forecast_values(found: "Forecast") -> dict[str, Any]:
         "rounds": found.rounds,
         "traffic": found.traffic,
         "refused": found.refused,
-        "promise": found.guarantee,
+        "guarantee": found.guarantee,
         "call": found.call,
         "parameters": vars(found.params),
         "unknown": list(found.unknown),
@@ -264,13 +265,17 @@ def show(console: "Console", answer: PlanAnswer) -> None:
         console.print(labelled(_guarantees(possible)))
     if len(possible) < len(answer.recommendation.forecasts):
         _headed(console, "out of the question")
-        console.print(labelled((found.method, found.refused) for found in answer.recommendation.forecasts if found.refused))
+        console.print(
+            labelled((found.method, found.refused) for found in answer.recommendation.forecasts if found.refused)
+        )
     if chosen is not None:
         _listed(console, "why this one", answer.recommendation.reasons)
     if answer.points:
         _headed(console, f"what an epsilon buys: captured variance with {answer.plotted}")
         console.print(CurveChart(answer.curve, answer.facts.budget.epsilon))
-    _listed(console, "what would work instead" if chosen is None else "what would do better", answer.recommendation.instead)
+    _listed(
+        console, "what would work instead" if chosen is None else "what would do better", answer.recommendation.instead
+    )
     if chosen is None:
         # The first reason is the verdict, which has been said, unless every method has a reason of its own.
         reasons = answer.recommendation.reasons

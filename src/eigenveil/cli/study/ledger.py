@@ -139,7 +139,9 @@ def verify(
     ],
     head: Annotated[
         str | None,
-        typer.Option(metavar="HASH", help="A head that was noted earlier: it must be in the ledger.", show_default=False),
+        typer.Option(
+            metavar="HASH", help="A head that was noted earlier: it must be in the ledger.", show_default=False
+        ),
     ] = None,
 ) -> None:
     """Check every hash, every balance and every stored byte of a ledger.

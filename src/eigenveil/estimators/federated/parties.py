@@ -33,7 +33,7 @@ from eigenveil.privacy import (
 )
 from eigenveil.privacy.facts import NO_PRIVACY
 from eigenveil.privacy.noise.steps import ROUNDING_COST
-from eigenveil.protocols import Hub, Member, Node, Sampling, Terms, HubRound
+from eigenveil.protocols import Hub, HubRound, Member, Node, Sampling, Terms
 from eigenveil.protocols.masked import Identity, MaskedMember, MaskedTerms, Masking
 from eigenveil.protocols.star.layout import star, tree
 from eigenveil.tasks import Question

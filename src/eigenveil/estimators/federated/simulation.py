@@ -16,7 +16,7 @@ from eigenveil.privacy import (
     Charge,
     Ledger,
 )
-from eigenveil.protocols import Hub, Member, Party, HubRound
+from eigenveil.protocols import Hub, HubRound, Member, Party
 from eigenveil.protocols.masked import Identity, MaskedMember, MaskedTerms
 from eigenveil.runtimes import Faults, InProcess, Refusal
 from eigenveil.tasks.fit.task import Fit, FitResult, WholeFit

@@ -52,7 +52,10 @@ def warnings_of(pca: Any, gossip: GossipSimulation, found: FitResult) -> Iterato
             )
             yield text, UserWarning
         if pca.epsilon is not None:
-            yield f"epsilon={pca.epsilon!r} has no meaning with noise='published', which keeps no guarantee", UserWarning
+            yield (
+                f"epsilon={pca.epsilon!r} has no meaning with noise='published', which keeps no guarantee",
+                UserWarning,
+            )
     if found.tied:
         text = (
             f"the variances of components {request.rank} and {request.rank + 1} are equal for all that can be told, so the "

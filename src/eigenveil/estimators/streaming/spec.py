@@ -13,7 +13,7 @@ from eigenveil.privacy.facts import COMPONENTS, NO_PRIVACY, OneDevice, Person, S
 from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tracking import EnergyBounds
 
-__all__ = ["StreamSpec", "stream_guarantee", "require_sense", "terms_of"]
+__all__ = ["StreamSpec", "require_sense", "stream_guarantee", "terms_of"]
 
 _ANEW: Final[dict[str, Literal["", "at every synchronisation", "after every block"]]] = {
     "sketch": "",

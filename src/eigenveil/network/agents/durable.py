@@ -13,7 +13,7 @@ from eigenveil.errors import PeerError, ProtocolError
 from eigenveil.protocols import Message, Party
 from eigenveil.protocols.wire import decode
 
-__all__ = ["DurableParty", "Event", "Outgoing", "OnEvent", "opened"]
+__all__ = ["DurableParty", "Event", "OnEvent", "Outgoing", "opened"]
 
 # To whom, and the bytes.
 Outgoing = tuple[str, bytes]

@@ -7,12 +7,12 @@ from typing import Any, final
 from eigenveil.errors import BudgetExceeded, PeerError, ProtocolError
 from eigenveil.estimators.federated.parties import Parties
 from eigenveil.estimators.rounds import Round, round_of
-from eigenveil.network.agents.durable import DurableParty, Event, Outgoing, OnEvent, opened
+from eigenveil.network.agents.durable import DurableParty, Event, OnEvent, Outgoing, opened
 from eigenveil.network.agents.hub_log import HubLog, LogEntry
 from eigenveil.network.agents.remembering import ReplayMechanism
 from eigenveil.network.study.parties import found_in
 from eigenveil.privacy import Exact, Mechanism
-from eigenveil.protocols import Ask, Done, Message, Hub, HubRound
+from eigenveil.protocols import Ask, Done, Hub, HubRound, Message
 from eigenveil.protocols.wire import decode, encode
 from eigenveil.runtimes.in_process import Traffic
 from eigenveil.tasks import Question

@@ -4,7 +4,7 @@ those below it once more, and they repeat what they said."""
 from typing import final
 
 from eigenveil.errors import PeerError, require
-from eigenveil.network.agents.durable import DurableParty, Event, Outgoing, OnEvent, opened
+from eigenveil.network.agents.durable import DurableParty, Event, OnEvent, Outgoing, opened
 from eigenveil.network.agents.runner import NOTE, Runner
 from eigenveil.network.agents.site import READY, THANKS
 from eigenveil.network.agents.site_data import credentials_of, place_of
@@ -110,7 +110,9 @@ class NodeAgent:
             await board.listen(listen, recognise=recogniser(seen))
             network, where = self.study.params, address or above.address
             assert where is not None
-            self._on_event(Event("waiting", "", f"for {len(self.below)} to join below, then for {above.name} at {where}"))
+            self._on_event(
+                Event("waiting", "", f"for {len(self.below)} to join below, then for {above.name} at {where}")
+            )
             board.dial(
                 above.name, where, certificate=above.certificate.pem.encode(), server_name=above.certificate.server_name
             )

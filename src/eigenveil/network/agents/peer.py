@@ -13,7 +13,7 @@ from eigenveil.estimators.fitted import model_of
 from eigenveil.estimators.gossip.guarantee import gossip_guarantee
 from eigenveil.estimators.gossip.parties import PeerParties, peers_settings
 from eigenveil.model import Model
-from eigenveil.network.agents.durable import DurableParty, Event, Outgoing, OnEvent, opened
+from eigenveil.network.agents.durable import DurableParty, Event, OnEvent, Outgoing, opened
 from eigenveil.network.agents.refusals import Refusals
 from eigenveil.network.agents.runner import NOTE, Runner
 from eigenveil.network.agents.site_data import SiteData, account_of, credentials_of, place_of, require_policy
@@ -248,7 +248,9 @@ class PeerAgent:
     def _turned(self, peer: Peer, round_: PeerRound) -> None:
         gone = len(self.parties.names) - len(round_.counted)
         without = f", without {gone}" if gone else ""
-        self._on_event(Event("round", f"{round_.stage} {round_.step + 1}".strip(), f"{len(round_.counted)} peers{without}"))
+        self._on_event(
+            Event("round", f"{round_.stage} {round_.step + 1}".strip(), f"{len(round_.counted)} peers{without}")
+        )
 
     def _model(self, party: Peer) -> Model:
         request, found, counted = self.parties.request, party.result, party.counted

@@ -9,7 +9,7 @@ import numpy as np
 from eigenveil.errors import ProtocolError
 from eigenveil.linalg import Array
 from eigenveil.privacy import Bounded, Mechanism, Slot
-from eigenveil.protocols import Message, Give
+from eigenveil.protocols import Give, Message
 from eigenveil.protocols.wire import decode, encode
 
 __all__ = ["ReplayMechanism"]

@@ -12,7 +12,7 @@ from typing import Final, TypeVar, final
 
 from eigenveil.data.rows import in_silence
 from eigenveil.errors import ProtocolError
-from eigenveil.network.agents.durable import DurableParty, Event, Outgoing, OnEvent
+from eigenveil.network.agents.durable import DurableParty, Event, OnEvent, Outgoing
 from eigenveil.protocols import Wait
 from eigenveil.runtimes.grpc import Got, Joined, Left, Transport, TransportEvent
 

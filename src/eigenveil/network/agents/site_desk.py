@@ -9,12 +9,12 @@ from typing import Final, final
 
 from eigenveil.errors import PeerError, ProtocolError
 from eigenveil.estimators.federated.parties import Parties
-from eigenveil.network.agents.durable import DurableParty, Event, Outgoing, OnEvent, opened
+from eigenveil.network.agents.durable import DurableParty, Event, OnEvent, Outgoing, opened
 from eigenveil.network.agents.refusals import Refusals
 from eigenveil.network.ledger.durable import DurableLedger, Opened
 from eigenveil.network.study.parties import found_in
 from eigenveil.privacy import Charge
-from eigenveil.protocols import Ask, Brief, Decline, Done, Message, Give, Member, Return
+from eigenveil.protocols import Ask, Brief, Decline, Done, Give, Member, Message, Return
 from eigenveil.protocols.masked import MaskedMember
 from eigenveil.protocols.masked.terms import DECLINED
 from eigenveil.protocols.party import require_plain

@@ -64,7 +64,9 @@ def last_line(tables: Tables) -> Entry:
     """The last line of the ledger, whose hash is the head."""
     last = _one(tables, "ORDER BY this.number DESC LIMIT 1")
     if last is None:
-        raise LedgerError("the ledger is damaged: it has lost its first line; nothing was written and nothing may leave")
+        raise LedgerError(
+            "the ledger is damaged: it has lost its first line; nothing was written and nothing may leave"
+        )
     return last
 
 

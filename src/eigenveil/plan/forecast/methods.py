@@ -78,7 +78,9 @@ def method_plan(facts: Facts, method: str) -> MethodPlan:
     setting, name = parts_of(method)
     candidate = _stream(facts, name) if setting == "stream" else _sums(facts, setting, name)
     candidate = replace(candidate, noise=_noise(candidate, facts))
-    return replace(candidate, refused=_refused(candidate, facts), guarantee=_guarantee(setting, facts, candidate.neighbours))
+    return replace(
+        candidate, refused=_refused(candidate, facts), guarantee=_guarantee(setting, facts, candidate.neighbours)
+    )
 
 
 def _guarantee(setting: Setting, facts: Facts, neighbours: Neighbours) -> str:
@@ -267,7 +269,9 @@ def _attempt(planned: Callable[[int | None], StreamPlan], limit: int | None) -> 
 
 def _noise(candidate: MethodPlan, facts: Facts) -> float:
     """The spectral norm to expect of the noise on the Gram matrix, in units of row_bound^2."""
-    scale = candidate.multiplier(facts.budget.mu, min(2, len(candidate.split.mean))) * gram_sensitivity(1.0, candidate.neighbours)
+    scale = candidate.multiplier(facts.budget.mu, min(2, len(candidate.split.mean))) * gram_sensitivity(
+        1.0, candidate.neighbours
+    )
     plan, dim = candidate.plan, facts.dim
     if isinstance(plan, StreamPlan):
         return scale * math.sqrt(2 * dim * (candidate.blocks if plan.tracker == "slices" else 1))

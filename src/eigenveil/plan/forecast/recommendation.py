@@ -7,8 +7,8 @@ from typing import Final, Literal, final
 from eigenveil.errors import ParameterError, require_param
 from eigenveil.plan.choose.sites import plan_sites
 from eigenveil.plan.forecast.facts import METHODS, Facts, Setting, methods_for, parts_of
-from eigenveil.plan.forecast.instead import FAIR, others_that_would_do
 from eigenveil.plan.forecast.forecast import Forecast, forecast
+from eigenveil.plan.forecast.instead import FAIR, others_that_would_do
 from eigenveil.plan.forecast.params import FitParams
 
 __all__ = ["Recommendation", "Verdict", "advise"]

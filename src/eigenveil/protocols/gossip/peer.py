@@ -21,7 +21,7 @@ from eigenveil.privacy.noise.steps import packed_size, unpack
 from eigenveil.protocols.gossip.averaging import Averaging, Sends, averaging
 from eigenveil.protocols.gossip.outgoing import Outgoing
 from eigenveil.protocols.gossip.terms import Among, GossipTerms
-from eigenveil.protocols.messages import Again, PeerKey, Message, Here, Leave, Pass
+from eigenveil.protocols.messages import Again, Here, Leave, Message, Pass, PeerKey
 from eigenveil.protocols.party import Party, Wait
 from eigenveil.tasks import Question, SumTask, Task
 from eigenveil.tasks.base import require_array
@@ -155,7 +155,9 @@ class Peer(Party):
                     )
                 if frozenset(without) != self._gone or base != self._base:
                     return self._told(message.sender, round_, base, without)
-                return self._passed(message.sender, body) if isinstance(body, Pass) else self._asked(message.sender, body)
+                return (
+                    self._passed(message.sender, body) if isinstance(body, Pass) else self._asked(message.sender, body)
+                )
 
     def rejoined(self, other: str) -> list[Message]:
         """What is wanted from this neighbour, or a word, so that it asks for what it wants."""

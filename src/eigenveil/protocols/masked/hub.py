@@ -20,7 +20,7 @@ from eigenveil.protocols.masked.secrets import Pool
 from eigenveil.protocols.masked.session import MARK, pair_purpose, roster_of, share_mark
 from eigenveil.protocols.masked.shamir import SHARE_BYTES
 from eigenveil.protocols.masked.terms import DECLINED, KeyCard, MaskedTerms, bound_to, question_digest
-from eigenveil.protocols.messages import Ask, Brief, Decline, Message, Masked, Body, Return, Table
+from eigenveil.protocols.messages import Ask, Body, Brief, Decline, Masked, Message, Return, Table
 from eigenveil.protocols.star.exchange import Exchange
 from eigenveil.tasks import Question, Task
 

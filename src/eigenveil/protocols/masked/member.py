@@ -20,7 +20,7 @@ from eigenveil.protocols.masked.evidence import Doubt
 from eigenveil.protocols.masked.masks import add_masks
 from eigenveil.protocols.masked.session import Session
 from eigenveil.protocols.masked.terms import DECLINED, MaskedTerms, question_digest
-from eigenveil.protocols.messages import Ask, Brief, Done, Message, Masked, Body, Return, Table
+from eigenveil.protocols.messages import Ask, Body, Brief, Done, Masked, Message, Return, Table
 from eigenveil.protocols.party import Party, require_asked
 from eigenveil.tasks import Question, Task
 
@@ -244,7 +244,7 @@ class MaskedMember(Party):
         assert session is not None
         return session
 
-    def _once(self, brief: Brief, answer: "Callable[[], Message]") -> Body:
+    def _once(self, brief: Brief, answer: "Callable[[], Body]") -> Body:
         """The answer to a step of the exchange of keys; the same again to the same, and an error for another."""
         asked = return_digest(brief.data, brief.table)
         if brief.step not in self._setup:

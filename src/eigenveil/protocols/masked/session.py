@@ -232,7 +232,8 @@ class Session:
     def _require_my_roster(self, named: frozenset[str], digests: Mapping[str, bytes]) -> None:
         require(self._name in named, "the roster leaves this site out")
         require(
-            len(named) >= self._terms.survivors, f"the roster has {len(named)} sites, and {self._terms.survivors} must be"
+            len(named) >= self._terms.survivors,
+            f"the roster has {len(named)} sites, and {self._terms.survivors} must be",
         )
         self._require_same_cards(named, digests)
         self._require_all_holders(named)

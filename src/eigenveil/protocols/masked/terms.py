@@ -52,7 +52,9 @@ class MaskedTerms:
         require(all(len(key) == KEY for key in self.roster.values()), f"an identity on the roster has {KEY} bytes")
         require(len(set(self.roster.values())) == sites, "every site needs an identity of its own")
         require_survivors(sites, survivors=least, colluders=self.colluders)
-        require(self.most_rounds >= 1 and self.sessions >= 1, "there must be at least one round and one exchange of keys")
+        require(
+            self.most_rounds >= 1 and self.sessions >= 1, "there must be at least one round and one exchange of keys"
+        )
         graph, lattice = self.graph, self.lattice
         require(
             self.colluders < graph.threshold <= graph.holders + 1 <= sites,
@@ -198,7 +200,7 @@ class KeyCard:
         return b"".join([self.bundles, *self.keys, *self.seeds, named])
 
     @classmethod
-    def read(cls, terms: MaskedTerms, place: int, raw: bytes) -> "Card":
+    def read(cls, terms: MaskedTerms, place: int, raw: bytes) -> "KeyCard":
         """The card in `raw` of the site at this place; a `ValueError` if it cannot be one."""
         sites, rounds = len(terms.roster), terms.rounds
         count = 0 if terms.graph.complete else terms.graph.holders

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence, Set
 from typing import Any
 
-from eigenveil.protocols.messages import Message, Body
+from eigenveil.protocols.messages import Body, Message
 from eigenveil.tasks import Question
 
 __all__ = ["Exchange", "NewExchange"]

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence, Set
 from typing import Any, final
 
 from eigenveil.errors import PeerError
-from eigenveil.protocols.messages import Ask, Decline, Message, Give, Body
+from eigenveil.protocols.messages import Ask, Body, Decline, Give, Message
 from eigenveil.protocols.party import require_plain
 from eigenveil.protocols.star.exchange import Exchange
 from eigenveil.tasks import Question, Task

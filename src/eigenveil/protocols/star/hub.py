@@ -15,7 +15,7 @@ from eigenveil.protocols.star.gathering import Gathering, reachable
 from eigenveil.protocols.star.participation import Sampling
 from eigenveil.tasks import Question, Task
 
-__all__ = ["Hub", "Terms", "HubRound"]
+__all__ = ["Hub", "HubRound", "Terms"]
 
 Result = TypeVar("Result")
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, final
 
 from eigenveil.errors import PeerError
-from eigenveil.protocols.messages import Ask, Decline, Done, Message, Give
+from eigenveil.protocols.messages import Ask, Decline, Done, Give, Message
 from eigenveil.protocols.party import Party, Wait, require_asked
 from eigenveil.protocols.star.gathering import Gathering, reachable
 from eigenveil.protocols.star.hub import Terms
@@ -89,7 +89,9 @@ class Node(Party):
                 raise PeerError(message.sender, f"sent {type(body).__name__} after the answer")
             case Ask() as ask if ask.round > self._round:
                 return self._open(ask, message.sender)
-            case Ask() as ask if ask.round == self._round and self._asked is not None and ask.question.same(self._asked):
+            case Ask() as ask if (
+                ask.round == self._round and self._asked is not None and ask.question.same(self._asked)
+            ):
                 # Asked again: the same part, or nothing while it is still being gathered.
                 return [] if self._answer is None else [Message(self._name, self._above, self._answer)]
             case Done() as done if done.round >= self._round:

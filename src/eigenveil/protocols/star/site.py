@@ -7,7 +7,7 @@ from eigenveil.data.rows import Rows
 from eigenveil.errors import BudgetExceeded, PeerError
 from eigenveil.linalg import Array
 from eigenveil.privacy import Exact, Mechanism
-from eigenveil.protocols.messages import Ask, Decline, Done, Message, Give
+from eigenveil.protocols.messages import Ask, Decline, Done, Give, Message
 from eigenveil.protocols.party import Party, require_asked
 from eigenveil.tasks import Question, Task
 
