@@ -6,10 +6,10 @@ before anything follows from it. A round is the time between two rounds that the
 process (`FederatedPCA.fit`): the same questions, checks, noise and algebra, and no bytes, connections or files. Studies of both
 are interleaved. Rows are few, so that the products with them cost little on either side.
 
-The second table follows the clock, which all processes share. A round is time at the hub's desk, time at the durable party of some site
-and not at the hub's, and time at no desk: messages are carried then, or waits for a processor. The third has what is done at desks in
-one round: at the hub for all three sites together, and at one site; the file is the transcript or the ledger. A bare write is
-a plain file with the bytes of one commit, and fsync, while nothing else of this runs.
+The second table follows the clock, which all processes share. A round is time at the hub's desk, time at the durable party of
+some site and not at the hub's, and time at no desk: messages are carried then, or waits for a processor. The third has what is
+done at desks in one round: at the hub for all three sites together, and at one site; the file is the transcript or the ledger.
+A bare write is a plain file with the bytes of one commit, and fsync, while nothing else of this runs.
 
 Skipped: joining, the first question and the end of a study; machines of their own for the sites, where they would not compete
 for these processors, and links between them, which would take their time; policies, trees and peers. For carrying alone, beside

@@ -141,7 +141,8 @@ class Answer:
         return next((one for one in self.cells if one.cell.candidate == self.chosen), None)
 
     def regrets(self) -> dict[str, float]:
-        """How much less than the best method the chosen one captures in truth, and in each setting the one of highest guarantee."""
+        """How much less than the best method the chosen one captures in truth, and in each setting the one of highest
+        guarantee."""
         found: dict[str, float] = {}
         if self.pick is not None:
             found["all"] = max(one.truth for one in self.cells) - self.pick.truth

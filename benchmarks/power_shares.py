@@ -34,7 +34,8 @@ def captured(gram: Array, best: float, rank: int, width: int, shares: tuple[floa
 
 
 def cells(name: str, runs: int) -> list[tuple[float, ...]]:
-    """Mean captured variance for each growth, by rank, epsilon, width and rounds, where the answer is neither lost nor trivial."""
+    """Mean captured variance for each growth, by rank, epsilon, width and rounds, where the answer is neither lost nor
+    trivial."""
     rows, bound = centred_and_clipped(dense(name))
     gram = rows.T @ rows / bound**2
     found = []

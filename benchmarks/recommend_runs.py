@@ -44,9 +44,9 @@ __all__ = [
 DELTA: Final = 1e-4
 ITERATIONS: Final = 3
 STAND_INS: Final = {"jester1": "Jester", "ml100k": "MovieLens-10M and EachMovie", "gowalla": "Amazon-ledger"}
-# m, a public number, and a user's degree counts as at least that. Every m keeps the guarantee; only accuracy depends on it. Nobody
-# has fewer than 20 in ml100k, as its authors say; gowalla's least degree is 9, READ FROM THE DATA; in jester1 some have fewer
-# than 20, and weigh less.
+# m, a public number, and a user's degree counts as at least that. Every m keeps the guarantee; only accuracy depends on it.
+# Nobody has fewer than 20 in ml100k, as its authors say; gowalla's least degree is 9, READ FROM THE DATA; in jester1 some have
+# fewer than 20, and weigh less.
 LEAST_DEGREE: Final = {"jester1": 20, "ml100k": 20, "gowalla": 9}
 # Lemma 6.1: one interaction removed changes P by C with sqrt(sum_i ||C_i:||_1^2) <= sqrt(2).
 _LEMMA: Final = math.sqrt(2.0)
@@ -187,9 +187,10 @@ def published_scales(budget: Budget, *, users: int, iterations: int = ITERATIONS
     def fedpower_worst(basis: Array) -> float:
         # FedPower Alg. 2 with one user per device, s_i = 1 and p_i = 1/s, and all rounds synchronous (PPM B.1: I_T = L). On the
         # sum, which is s times the average, each of s devices adds sigma max |Z_ij| and the server once more: sqrt(s + 1). The
-        # input (epsilon, delta) is taken as it is, although Theorem 4 guarantees (2 epsilon, 2 delta) for it, and no sqrt(p) is put
-        # in where its proof leaves it out: both in its favour. The sqrt(2) is Lemma 6.1's, as above. Alg. 2 as printed follows
-        # the largest entry; PPM speaks of a worst case that does not, which is 1, the most an orthonormal basis can have.
+        # input (epsilon, delta) is taken as it is, although Theorem 4 guarantees (2 epsilon, 2 delta) for it, and no sqrt(p) is
+        # put in where its proof leaves it out: both in its favour. The sqrt(2) is Lemma 6.1's, as above. Alg. 2 as printed
+        # follows the largest entry; PPM speaks of a worst case that does not, which is 1, the most an orthonormal basis can
+        # have.
         return _LEMMA * math.sqrt(users + 1) * fedpower_multiplier(budget, rounds=iterations)
 
     return {

@@ -1,4 +1,7 @@
-"""Membership inference: the attack finds people in components without privacy, and is held to what a guarantee allows otherwise."""
+"""Membership inference:
+
+the attack finds people in components without privacy, and is held to what a guarantee allows otherwise.
+"""
 
 import math
 from dataclasses import replace

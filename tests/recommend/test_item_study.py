@@ -1,5 +1,5 @@
-"""The guarantee of a whole fit of a recommender: neighbours, given the same transcript, stay within what was charged; the noise is
-what was said; and an independent accountant agrees."""
+"""The guarantee of a whole fit of a recommender: neighbours, given the same transcript, stay within what was charged; the noise
+is what was said; and an independent accountant agrees."""
 
 import math
 import warnings

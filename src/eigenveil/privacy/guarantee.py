@@ -36,8 +36,9 @@ _OLD_RELATIONS: Final = {
 class Guarantee:
     """Who is protected (`unit`), between which tables (`neighbours`), how much, from whom, and on what it rests.
 
-    `epsilon` and `delta` are None where there is no guarantee. `released` lists what the guarantee covers. `relation` is the value of
-    the `Neighbours` that `neighbours` describes. `reproducible` says that the noise came from a known seed: nobody is protected.
+    `epsilon` and `delta` are None where there is no guarantee. `released` lists what the guarantee covers. `relation` is the
+    value of the `Neighbours` that `neighbours` describes. `reproducible` says that the noise came from a known seed: nobody is
+    protected.
 
     >>> print(Guarantee.none("exact PCA was asked for").words())
     No privacy: exact PCA was asked for.

@@ -1,7 +1,7 @@
 """`Post`: carries messages between parties in one process, on a clock of its own, through whatever faults it is told of.
 
-Without faults messages are carried at once. With faults a seed decides what is lost, repeated, late and out of order, and who stops;
-the same seed gives the same run. `InProcess` and `Meeting` run on it.
+Without faults messages are carried at once. With faults a seed decides what is lost, repeated, late and out of order, and who
+stops; the same seed gives the same run. `InProcess` and `Meeting` run on it.
 """
 
 import heapq
@@ -53,7 +53,8 @@ class Refusal:
 class Post:
     """The messages between `parties`. Changes in place. `counted` is told of each message that a party sends.
 
-    Without faults the messages that were sent last is carried first if `latest_first`, otherwise in the order in which it was sent.
+    Without faults the messages that were sent last is carried first if `latest_first`, otherwise in the order in which it was
+    sent.
     """
 
     def __init__(

@@ -66,7 +66,8 @@ class SegmentsState:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Segments(SumTask[SegmentsState, Subspace]):
-    """For each of `rank` components: a start z = sum_j x_j q_j from hidden scores q_j, then `rounds` - 1 products, D-DP-PM Alg. 1.
+    """For each of `rank` components: a start z = sum_j x_j q_j from hidden scores q_j, then `rounds` - 1 products, D-DP-PM Alg.
+    1.
 
     Write V for the directions found, P = I - V V^T, and rows x_j in their ball of radius B. At the start
     q_j = clip(N(0, deviation^2), +-clip), drawn by the holder of the row from its own `noise`, as a whole number of public steps.

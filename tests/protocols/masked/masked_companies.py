@@ -1,4 +1,7 @@
-"""Small companies whose sums are masked, and an evil hub: it holds all messages, says what it likes to whom, and takes masks off."""
+"""Small companies whose sums are masked, and an evil hub:
+
+it holds all messages, says what it likes to whom, and takes masks off.
+"""
 
 import random
 from collections.abc import Callable, Collection, Iterable, Mapping

@@ -1,4 +1,5 @@
-"""Mask graphs: no choice of colluders, survivors and messages that are withheld gets a sum over too few, but for the stated chance."""
+"""Mask graphs: no choice of colluders, survivors and messages that are withheld gets a sum over too few, but for the stated
+chance."""
 
 import math
 from collections.abc import Iterator

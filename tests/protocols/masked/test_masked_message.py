@@ -1,4 +1,7 @@
-"""Messages of masked runs gone bad: refused with the name of its sender and no trace, and what would come of it if nobody looked."""
+"""Messages of masked runs gone bad:
+
+refused with the name of its sender and no trace, and what would come of it if nobody looked.
+"""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace

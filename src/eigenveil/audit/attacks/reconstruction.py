@@ -187,7 +187,8 @@ def told(error: float) -> str:
 
 
 def curious_hub(*, seed: int = 0, epsilon: float = 1.0) -> Demonstration:
-    """FedPower Example 1: a hub that does what it should, keeps its messages, and computes a site's matrix and people's rows from it.
+    """FedPower Example 1: a hub that does what it should, keeps its messages, and computes a site's matrix and people's rows
+    from it.
 
     Three sites of made-up people. The hub runs a study, and another one after somebody has left; the two matrices differ by that
     person. Private studies are at (`epsilon`, 1e-5) each.

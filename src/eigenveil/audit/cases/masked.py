@@ -51,7 +51,10 @@ def _names(count: int) -> tuple[str, ...]:
 
 
 def claim_under_masks(budget: Budget) -> Claim:
-    """What is guaranteed against the hub and one site. Few sites share masks with all others, so that none is expected to fail."""
+    """What is guaranteed against the hub and one site.
+
+    Few sites share masks with all others, so that none is expected to fail.
+    """
     return Claim.of(budget, "FederatedPCA's guarantee under masks")
 
 

@@ -1,7 +1,7 @@
 """Cases of sites around a hub or in a tree: `FederatedPCA` with noise at the hub, at the sites, and in both places.
 
-What sites send is seen in their messages, by the hub or by an inner node of the tree. What the hub releases is seen by anybody, and
-by other sites, who know what they have sent themselves.
+What sites send is seen in their messages, by the hub or by an inner node of the tree. What the hub releases is seen by anybody,
+and by other sites, who know what they have sent themselves.
 """
 
 import math

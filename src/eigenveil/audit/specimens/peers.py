@@ -111,8 +111,8 @@ CASES: Final = (
     Case(
         name="wrong/pairwise-star",
         kind="specimen",
-        about="GossipPCA(noise='pairwise') with noise shared along a star, which it refuses, seen by whoever has all messages and "
-        "the keys of the peer in the middle: to the others, nothing is left but their own noise",
+        about="GossipPCA(noise='pairwise') with noise shared along a star, which it refuses, seen by whoever has all messages "
+        "and the keys of the peer in the middle: to the others, nothing is left but their own noise",
         canary="a row along each axis at the last peer, every other one a thousand times the bound, there or blank",
         tests=("curve", "noise"),
         budget=BUDGET,

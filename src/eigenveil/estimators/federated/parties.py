@@ -307,7 +307,10 @@ class Parties:
         return Gaussian(multiplier, self.ledgers[name], self._noise_for(name), carried)
 
     def _published(self, name: str, budget: Budget, *, sites: bool) -> Mechanism:
-        """Noise as FedPower prints it (Alg. 2), for sums instead of averages. Nothing is guaranteed, and nothing accounted for."""
+        """Noise as FedPower prints it (Alg. 2), for sums instead of averages.
+
+        Nothing is guaranteed, and nothing accounted for.
+        """
         sizes = self.request.sizes
         assert sizes is not None
         least, most = min(sizes.values()), max(sizes.values())

@@ -33,8 +33,8 @@ def warnings_of(pca: Any, gossip: GossipSimulation, found: FitResult) -> Iterato
         yield text + (_KEPT if kept else ""), UserWarning
     if gossip.apart:
         text = (
-            f"{', '.join(gossip.apart[:5])} ended with another answer, of other peers: messages were lost in the last round, and they "
-            "did not hear that the others began it again"
+            f"{', '.join(gossip.apart[:5])} ended with another answer, of other peers: messages were lost in the last round, and "
+            "they did not hear that the others began it again"
         )
         yield text, UserWarning
     ended = [name for name in counted if name in gossip.stopped]

@@ -1,7 +1,7 @@
 """`DurableParty`: opens the messages of one party, and puts its answers on disk before they leave. No sockets, no clocks.
 
-Whoever carries the messages hands in bytes with the name of the one they came from, who has been recognised, and sends what is handed
-out. What is handed out may leave: whatever must be written down first has been.
+Whoever carries the messages hands in bytes with the name of the one they came from, who has been recognised, and sends what is
+handed out. What is handed out may leave: whatever must be written down first has been.
 """
 
 from abc import ABC, abstractmethod

@@ -34,7 +34,8 @@ class TranscriptError(EigenveilError):
 @final
 @dataclass(frozen=True, slots=True)
 class LogEntry:
-    """Something that moved the hub: that it began, messages from `sender`, that it had waited long enough, or that it was resumed.
+    """Something that moved the hub: that it began, messages from `sender`, that it had waited long enough, or that it was
+    resumed.
 
     `released` is what the hub itself released in answer, and `asked` the question that it came to; None where there was none.
     """

@@ -87,7 +87,8 @@ class _DurablePeer(DurableParty):
 
 @final
 class PeerAgent:
-    """One peer: its place in the `study`, its table, its ledger, and the name of its `dataset` there. Changes in place: it spends.
+    """One peer: its place in the `study`, its table, its ledger, and the name of its `dataset` there. Changes in place: it
+    spends.
 
     Nothing is connected and nothing is spent before `run`.
     """

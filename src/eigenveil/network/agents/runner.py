@@ -1,7 +1,8 @@
-"""`Runner`: one party over the network. It waits for messages and for time, lets the durable party open it, and sends what the durable party hands out.
+"""`Runner`: one party over the network. It waits for messages and for time, lets the durable party open it, and sends what the
+durable party hands out.
 
-Messages to somebody who is not connected is dropped: when they are there again, both ends say what they still wait for. The party's
-work is done on a thread of its own, so that connections stay alive however long it takes.
+Messages to somebody who is not connected is dropped: when they are there again, both ends say what they still wait for. The
+party's work is done on a thread of its own, so that connections stay alive however long it takes.
 """
 
 import asyncio

@@ -32,7 +32,8 @@ _GOODBYE: Final = 5.0
 
 @final
 class SiteAgent:
-    """One site: its place in the `study`, its table, its ledger, and the name of its `dataset` there. Changes in place: it spends.
+    """One site: its place in the `study`, its table, its ledger, and the name of its `dataset` there. Changes in place: it
+    spends.
 
     Nothing is connected and nothing is spent before `run`.
     """
@@ -87,8 +88,8 @@ class SiteAgent:
     ) -> Model:
         """Take part until the answer is here. `deliver` gets the model before the study is closed in the ledger.
 
-        `address` is where to find who stands above, unless that is where the study file says. `note` is a line for the ledger, such
-        as who consented.
+        `address` is where to find who stands above, unless that is where the study file says. `note` is a line for the ledger,
+        such as who consented.
         """
         life: Budget | None = None if self.policy is None else self.policy.life
         with self._book.lock(self.study.digest):

@@ -1,7 +1,8 @@
-"""`DurableSite`: a site's messages. The charge and the exact bytes of an answer are in the ledger before the answer is handed out.
+"""`DurableSite`: a site's messages. The charge and the exact bytes of an answer are in the ledger before the answer is handed
+out.
 
-Messages that come again gets the bytes that are in the ledger. After a crash the party is made again from the ledger: what it had let
-out is not made a second time.
+Messages that come again gets the bytes that are in the ledger. After a crash the party is made again from the ledger: what it
+had let out is not made a second time.
 """
 
 import hashlib

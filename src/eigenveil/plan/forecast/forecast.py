@@ -54,8 +54,8 @@ class Forecast:
     `captured` is the variance along the directions found over that along the best ones, 0 to 1; `sine` the largest between the
     two spaces; `nothing` what `captured` is for directions drawn at random. `noise` is the spectral norm to expect of the noise
     on the Gram matrix, in units of row_bound^2. `memory` is in bytes at one place, `traffic` in bytes that one site sends in all,
-    `rounds` the most there are. `refused` says why it is out of the question here, "" where it is not; `guarantee` against whom it
-    protects. `params` are what an estimator runs it with; those that are `unknown`, by name, only the caller knows.
+    `rounds` the most there are. `refused` says why it is out of the question here, "" where it is not; `guarantee` against whom
+    it protects. `params` are what an estimator runs it with; those that are `unknown`, by name, only the caller knows.
     """
 
     method: str

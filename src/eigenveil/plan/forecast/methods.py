@@ -1,4 +1,5 @@
-"""`method_plan`: how a method would go about a fit: its estimator's own plan, how loud the noise is, what it takes and guarantees.
+"""`method_plan`: how a method would go about a fit: its estimator's own plan, how loud the noise is, what it takes and
+guarantees.
 
 Plans are made by `plan_sites`, `plan_segments`, `plan_stream`, `plan_masks` and `split_budget`, as for a fit, so that what is
 rehearsed is what would be run.

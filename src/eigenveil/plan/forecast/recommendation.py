@@ -28,8 +28,8 @@ Verdict = Literal["works", "hopeless", "needless", "refused"]
 @final
 @dataclass(frozen=True, slots=True)
 class Recommendation:
-    """All `forecasts`, best first and refused ones last; the `best` to take, None where all are refused; the `verdict`; `reasons`,
-    of which the first says the verdict, and what would work `instead`, or better, both in full sentences."""
+    """All `forecasts`, best first and refused ones last; the `best` to take, None where all are refused; the `verdict`;
+    `reasons`, of which the first says the verdict, and what would work `instead`, or better, both in full sentences."""
 
     forecasts: tuple[Forecast, ...]
     best: Forecast | None

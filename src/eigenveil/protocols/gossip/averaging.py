@@ -2,8 +2,8 @@
 
 Where peers mix until nothing is left of their differences but rounding, all go on from one copy of the sum.
 
-Numbers in, numbers out: what to send to whom. The order in which messages come makes no difference to the last bit, because what has
-come is added up in the order of names.
+Numbers in, numbers out: what to send to whom. The order in which messages come makes no difference to the last bit, because
+what has come is added up in the order of names.
 """
 
 import math

@@ -53,8 +53,8 @@ class PeerRound:
 class Peer(Party):
     """The peer `name` with its `rows`, whose parts leave through `outgoing`. Changes in place: it spends.
 
-    `task` is this peer's own. Messages that are not a neighbour's, not of this study, this round, this size, or not made of finite
-    numbers is a `PeerError` and changes nothing. In the end there is a `result` or an `error`.
+    `task` is this peer's own. Messages that are not a neighbour's, not of this study, this round, this size, or not made of
+    finite numbers is a `PeerError` and changes nothing. In the end there is a `result` or an `error`.
     """
 
     def __init__(

@@ -422,8 +422,8 @@ class MaskedExchange(Exchange):
             # They have been waited for, and another round costs nothing.
             self._fail(self._masking.liars)
             raise ProtocolError(
-                f"round {self.round} ({self.name}): {', '.join(missing[:10])} have not come back, and without them the sum cannot "
-                "be read. Resuming asks anew, with new keys"
+                f"round {self.round} ({self.name}): {', '.join(missing[:10])} have not come back, and without them the sum "
+                "cannot be read. Resuming asks anew, with new keys"
             )
         raise QuorumLost(
             missing,

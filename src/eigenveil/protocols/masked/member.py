@@ -56,9 +56,9 @@ class _Round:
 class MaskedMember(Party):
     """A site with `rows`, whose parts leave through `share` and under masks towards `hub`. Changes in place.
 
-    Asked the same again in a round, it sends the same bytes. Another round has other masks, noise and charge. What goes wrong with
-    its rows stays here, in `error`: the hub learns only that there will be no part. A site that may have to go on after it was
-    stopped has a `secret`, of this study alone, which its keys and masks are made from; its noise never is.
+    Asked the same again in a round, it sends the same bytes. Another round has other masks, noise and charge. What goes wrong
+    with its rows stays here, in `error`: the hub learns only that there will be no part. A site that may have to go on after it
+    was stopped has a `secret`, of this study alone, which its keys and masks are made from; its noise never is.
     """
 
     def __init__(

@@ -269,8 +269,8 @@ class Session:
         return found
 
     def reveal(self, round_: int, alive: frozenset[str]) -> bytes:
-        """What this site holds of others' secrets in a round, in the order of the roster: the seed of who is alive, the key of who
-        is not."""
+        """What this site holds of others' secrets in a round, in the order of the roster: the seed of who is alive, the key of
+        who is not."""
         at, rounds = round_ - self.first, self._terms.rounds
         found: list[bytes] = []
         for name in self._dealers():

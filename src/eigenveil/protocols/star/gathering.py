@@ -1,4 +1,7 @@
-"""`Gathering`: the parts of one round, checked as they come in and folded in the order of the sites. What hubs and nodes share."""
+"""`Gathering`: the parts of one round, checked as they come in and folded in the order of the sites.
+
+What hubs and nodes share.
+"""
 
 from collections.abc import Mapping, Sequence, Set
 from typing import Any, final

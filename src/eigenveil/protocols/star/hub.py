@@ -57,10 +57,10 @@ class Terms:
 class Hub(Party, Generic[Result]):
     """Carries `task` to its end over `below`: each one who is asked directly, with the sites behind it. Changes in place.
 
-    In a star each site stands for itself; in a tree the ones below are nodes. Late, foreign, repeated and malformed messages are a
-    `PeerError` and changes nothing. `person_sites` is at how many sites one person's rows may be. `exchanges` makes rounds of
-    more than question and answer, as where sums are masked. `asking` may put a question in the place of another that is the
-    same but for rounding, as it was asked before the hub was stopped.
+    In a star each site stands for itself; in a tree the ones below are nodes. Late, foreign, repeated and malformed messages
+    are a `PeerError` and changes nothing. `person_sites` is at how many sites one person's rows may be. `exchanges` makes
+    rounds of more than question and answer, as where sums are masked. `asking` may put a question in the place of another that
+    is the same but for rounding, as it was asked before the hub was stopped.
     """
 
     def __init__(
@@ -121,8 +121,8 @@ class Hub(Party, Generic[Result]):
         return self._open()
 
     def resume(self, *, anew: bool = False) -> list[Message]:
-        """Ask the question of the round that lacked a quorum again: those who answered it send the same numbers. A round of several
-        steps goes on in the step where it stopped, if it can.
+        """Ask the question of the round that lacked a quorum again: those who answered it send the same numbers. A round of
+        several steps goes on in the step where it stopped, if it can.
 
         `anew` begins the task again, because rows that were counted before have become others.
         """
