@@ -78,14 +78,14 @@ def site(party: Party, hub: Party, port: int) -> None:
     """The same over a switchboard."""
 
     async def answer() -> None:
-        board = Transport(party.name, credentials=party.credentials, greeting=GREETING)
-        board.dial("hub", f"{HOST}:{port}", certificate=hub.pem, server_name=hub.server_name)
+        transport = Transport(party.name, credentials=party.credentials, greeting=GREETING)
+        transport.dial("hub", f"{HOST}:{port}", certificate=hub.pem, server_name=hub.server_name)
         while True:
-            match await board.events.get():
+            match await transport.events.get():
                 case Got("hub", 1, data):
-                    await board.send("hub", 1, data)
+                    await transport.send("hub", 1, data)
                 case Got("hub", 0, _):
-                    return await board.close()
+                    return await transport.close()
                 case _:
                     pass
 
@@ -93,13 +93,13 @@ def site(party: Party, hub: Party, port: int) -> None:
 
 
 async def rounds(
-    board: Transport, names: list[str], bare: list[ssl.SSLSocket], payload: bytes, count: int
+    transport: Transport, names: list[str], bare: list[ssl.SSLSocket], payload: bytes, count: int
 ) -> tuple[list[float], list[float]]:
     """Seconds of `count` rounds of each, one of ours and one of theirs in turn, after two to warm up."""
 
     async def over_switchboard() -> None:
-        sent = asyncio.gather(*(board.send(name, 1, payload) for name in names))
-        answers = [await board.events.get() for _ in names]
+        sent = asyncio.gather(*(transport.send(name, 1, payload) for name in names))
+        answers = [await transport.events.get() for _ in names]
         assert all(await sent)
         assert all(isinstance(event, Got) and len(event.data) == len(payload) for event in answers)
 
@@ -127,8 +127,8 @@ async def measure(*, quick: bool) -> list[str]:
     authority, misses = Authority(), []
     hub, parties = authority.party("hub"), [authority.party(f"site{number}") for number in range(SITES)]
     spawn, names = multiprocessing.get_context("spawn"), [party.name for party in parties]
-    board = Transport("hub", credentials=hub.credentials, greeting=GREETING)
-    port = await board.listen(f"{HOST}:0", recognise={party.pem: party.name for party in parties}.get)
+    transport = Transport("hub", credentials=hub.credentials, greeting=GREETING)
+    port = await transport.listen(f"{HOST}:0", recognise={party.pem: party.name for party in parties}.get)
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(socket.create_server((HOST, 0)))
         listener.settimeout(60)
@@ -143,10 +143,10 @@ async def measure(*, quick: bool) -> list[str]:
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             bare.append(stack.enter_context(await asyncio.to_thread(shown.wrap_socket, plain, server_side=True)))
         for _ in parties:
-            assert isinstance(await asyncio.wait_for(board.events.get(), 60), Joined)
+            assert isinstance(await asyncio.wait_for(transport.events.get(), 60), Joined)
         for rows, columns, count, few, target_seconds in SHAPES:
             payload = np.random.default_rng(0).standard_normal((rows, columns)).tobytes()
-            ours, theirs = await rounds(board, names, bare, payload, few if quick else count)
+            ours, theirs = await rounds(transport, names, bare, payload, few if quick else count)
             median, peer = statistics.median(ours), statistics.median(theirs)
             verdict = "reached" if median <= target_seconds else "MISSED"
             print(
@@ -155,8 +155,8 @@ async def measure(*, quick: bool) -> list[str]:
             )
             misses += [f"{rows} x {columns} ({1000 * median:.0f} ms)"] if verdict == "MISSED" else []
         for name in names:
-            await board.send(name, 0, b"")
-        await board.close()
+            await transport.send(name, 0, b"")
+        await transport.close()
     return misses
 
 

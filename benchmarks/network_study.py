@@ -44,10 +44,12 @@ from eigenveil import FederatedPCA
 from eigenveil.data.rows import DenseRows
 from eigenveil.errors import require
 from eigenveil.linalg import Array, blas_threads
-from eigenveil.network.agents import durable, hub_desk, site_desk
-from eigenveil.network.agents.durable import Event
+from eigenveil.network.agents.durable import hub as durable_hub
+from eigenveil.network.agents.durable import party as durable
+from eigenveil.network.agents.durable import site as durable_site
+from eigenveil.network.agents.durable.hub_log import HubLog
+from eigenveil.network.agents.durable.party import Event
 from eigenveil.network.agents.hub import HubAgent
-from eigenveil.network.agents.hub_log import HubLog
 from eigenveil.network.agents.site import SiteAgent
 from eigenveil.network.agents.site_data import SiteData
 from eigenveil.network.identity.authority import Authority, new_request, write_new
@@ -145,10 +147,10 @@ def watched(spans: Spans, what: str, owner: Any, name: str) -> None:
 def run_hub(folder: Path, threads: int) -> None:
     """The hub's process."""
     spans: Spans = defaultdict(list)
-    watched(spans, "durable", hub_desk.DurableHub, "take")
+    watched(spans, "durable", durable_hub.DurableHub, "take")
     watched(spans, "read", durable, "decode")
     watched(spans, "party", Hub, "receive")
-    watched(spans, "write", hub_desk, "encode")
+    watched(spans, "write", durable_hub, "encode")
     watched(spans, "disk", HubLog, "add")
     study, told = StudyFile.read(folder / "study.toml"), []
 
@@ -170,11 +172,11 @@ def run_hub(folder: Path, threads: int) -> None:
 def run_site(folder: Path, name: str, threads: int) -> None:
     """A site's process."""
     spans: Spans = defaultdict(list)
-    watched(spans, "durable", site_desk.DurableSite, "take")
+    watched(spans, "durable", durable_site.DurableSite, "take")
     watched(spans, "read", durable, "decode")
     for party in (Member, MaskedMember):
         watched(spans, "party", party, "receive")
-    watched(spans, "write", site_desk, "encode")
+    watched(spans, "write", durable_site, "encode")
     watched(spans, "disk", DurableLedger, "commit")
     study = StudyFile.read(folder / "study.toml")
     rows = DenseRows(table_of(SITES.index(name), len(study.columns)))

@@ -14,7 +14,7 @@ import numpy as np
 
 from eigenveil.data.rows import DenseRows
 from eigenveil.model import Model
-from eigenveil.network.agents.durable import Event
+from eigenveil.network.agents.durable.party import Event
 from eigenveil.network.agents.hub import HubAgent
 from eigenveil.network.agents.node import NodeAgent
 from eigenveil.network.agents.peer import PeerAgent

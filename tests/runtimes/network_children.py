@@ -28,12 +28,12 @@ def sends(party: Party, hub: Party, port: int, greeting: bytes, length: int) -> 
     """Joins, and sends messages of `length` bytes for as long as it lives."""
 
     async def work() -> None:
-        async with Transport(party.name, credentials=party.credentials, greeting=greeting) as board:
-            board.dial("hub", f"127.0.0.1:{port}", certificate=hub.pem, server_name=hub.server_name)
-            assert await board.events.get() == Joined("hub")
+        async with Transport(party.name, credentials=party.credentials, greeting=greeting) as transport:
+            transport.dial("hub", f"127.0.0.1:{port}", certificate=hub.pem, server_name=hub.server_name)
+            assert await transport.events.get() == Joined("hub")
             data = bytes(length)
             while True:
-                await board.send("hub", 5, data)
+                await transport.send("hub", 5, data)
 
     asyncio.run(work())
 
@@ -43,13 +43,13 @@ def computes(party: Party, hub: Party, port: int, greeting: bytes, silence: floa
 
     async def work() -> None:
         timing = Timing(silence=silence)
-        async with Transport(party.name, credentials=party.credentials, greeting=greeting, timing=timing) as board:
-            board.dial("hub", f"127.0.0.1:{port}", certificate=hub.pem, server_name=hub.server_name)
-            assert await board.events.get() == Joined("hub")
+        async with Transport(party.name, credentials=party.credentials, greeting=greeting, timing=timing) as transport:
+            transport.dial("hub", f"127.0.0.1:{port}", certificate=hub.pem, server_name=hub.server_name)
+            assert await transport.events.get() == Joined("hub")
             end = time.monotonic() + busy
             while time.monotonic() < end:
                 sum(range(1000))
-            await board.send("hub", 6, b"computed")
-            await board.events.get()
+            await transport.send("hub", 6, b"computed")
+            await transport.events.get()
 
     asyncio.run(work())

@@ -15,23 +15,23 @@ import pytest
 
 from eigenveil.runtimes.grpc import Got, Joined, Left
 from eigenveil.runtimes.grpc.frames import CHUNK, bye, cut, greeting_frame
-from runtimes.network_boards import (
+from runtimes.network_children import child, computes, sends
+from runtimes.network_transports import (
     GREETING,
     HERE,
     HUB,
     KNOWN,
     QUICK,
     SITES,
-    board,
     hall,
     next_data,
     next_event,
     raw_call,
     run,
     soon,
+    transport,
     until,
 )
-from runtimes.network_children import child, computes, sends
 
 A, B, *_ = SITES
 HELLO = greeting_frame(GREETING)
@@ -68,7 +68,7 @@ def test_a_listener_that_ends_in_the_middle_of_a_message_is_found_again() -> Non
             assert not await soon(second)
             await soon(first)
             assert isinstance(await next_event(site), Left)
-            again = board(HUB)
+            again = transport(HUB)
             assert await again.listen(f"{HERE}:{here.port}", recognise=KNOWN.get) == here.port
             assert await next_event(site) == Joined("hub")
             assert await next_event(again) == Joined("a")
@@ -87,7 +87,7 @@ def test_a_hub_that_comes_back_is_found_within_the_wait() -> None:
             # Long enough that gRPC's own waits, which grow from a second, would be felt.
             await until(lambda: "connection refused" in site.trouble.get("hub", ""))
             await asyncio.sleep(1.5)
-            again = board(HUB)
+            again = transport(HUB)
             await again.listen(f"{HERE}:{here.port}", recognise=KNOWN.get)
             start = asyncio.get_running_loop().time()
             assert await next_event(site) == Joined("hub")
@@ -101,7 +101,7 @@ def test_a_host_that_does_not_exist_or_does_not_answer_is_tried_on_and_the_reaso
     async def check() -> None:
         with socket.create_server((HERE, 0)) as silent:
             port = silent.getsockname()[1]
-            site = board(A, timing=replace(QUICK, patience=0.3))
+            site = transport(A, timing=replace(QUICK, patience=0.3))
             for name, address in (("b", "nowhere.invalid:1"), ("hub", f"{HERE}:{port}"), ("c", f"{HERE}:9")):
                 site.dial(name, address, certificate=HUB.pem, server_name=HUB.server_name)
             await until(lambda: len(site.trouble) == 3)

@@ -6,7 +6,7 @@ import pytest
 
 from eigenveil.runtimes.grpc import Got, Inbox, Joined, Left, Timing
 from eigenveil.runtimes.grpc.timing import Backoff
-from runtimes.network_boards import run, soon
+from runtimes.network_transports import run, soon
 
 
 async def waits(work: "asyncio.Task[None]") -> bool:

@@ -9,19 +9,19 @@ import pytest
 
 from eigenveil.runtimes.grpc import Got, Joined, Left
 from eigenveil.runtimes.grpc.frames import CHUNK
-from runtimes.network_boards import (
+from runtimes.network_transports import (
     AUTHORITY,
     HERE,
     HUB,
     KNOWN,
     SITES,
-    board,
     hall,
     next_data,
     next_event,
     open_sockets,
     run,
     soon,
+    transport,
     until,
 )
 
@@ -136,7 +136,7 @@ def test_what_was_sent_before_closing_arrives_and_then_the_other_side_is_told(cl
 
 def test_closing_twice_or_with_nothing_open_is_harmless_and_ends_it() -> None:
     async def check() -> None:
-        alone = board(A)
+        alone = transport(A)
         await alone.close()
         with pytest.raises(ValueError, match="this switchboard is closed"):
             alone.dial("hub", f"{HERE}:1", certificate=HUB.pem, server_name=HUB.server_name)
@@ -262,7 +262,7 @@ def test_a_name_is_dialled_once_and_nobody_dials_themselves() -> None:
 
 def test_two_that_dial_each_other_are_told() -> None:
     async def check() -> None:
-        one, other = board(A), board(B)
+        one, other = transport(A), transport(B)
         ports = [await each.listen(f"{HERE}:0", recognise=KNOWN.get) for each in (one, other)]
         one.dial("b", f"{HERE}:{ports[1]}", certificate=B.pem, server_name=B.server_name)
         other.dial("a", f"{HERE}:{ports[0]}", certificate=A.pem, server_name=A.server_name)
@@ -276,7 +276,7 @@ def test_two_that_dial_each_other_are_told() -> None:
 
 def test_peers_both_listen_and_dial() -> None:
     async def check() -> None:
-        peers = [board(party) for party in SITES[:3]]
+        peers = [transport(party) for party in SITES[:3]]
         ports = [await peer.listen(f"{HERE}:0", recognise=KNOWN.get) for peer in peers]
         for low in range(3):
             for high in range(low + 1, 3):
@@ -294,7 +294,7 @@ def test_peers_both_listen_and_dial() -> None:
 def test_an_address_in_use_is_named() -> None:
     async def check() -> None:
         async with hall() as here:
-            second = board(A)
+            second = transport(A)
             with pytest.raises(OSError, match=f"cannot listen at {HERE}:{here.port}: .*already in use; choose another"):
                 await second.listen(f"{HERE}:{here.port}", recognise=KNOWN.get)
             assert await second.listen(f"{HERE}:0", recognise=KNOWN.get) != here.port
@@ -302,7 +302,7 @@ def test_an_address_in_use_is_named() -> None:
                 await second.listen(f"{HERE}:0", recognise=KNOWN.get)
             await second.close()
         with socket.create_server((HERE, 0)) as taken:
-            third = board(A)
+            third = transport(A)
             with pytest.raises(OSError, match="already in use"):
                 await third.listen(f"{HERE}:{taken.getsockname()[1]}", recognise=KNOWN.get)
             with pytest.raises(OSError, match=r"cannot listen at 192\.0\.2\.1:0: .*address"):
@@ -316,7 +316,7 @@ def test_an_address_in_use_is_named() -> None:
 )
 def test_an_address_that_is_none_is_refused(address: str) -> None:
     async def check() -> None:
-        alone = board(A)
+        alone = transport(A)
         with pytest.raises(ValueError, match="an address is host:port"):
             await alone.listen(address, recognise=KNOWN.get)
         with pytest.raises(ValueError, match="an address is host:port"):
@@ -330,10 +330,10 @@ def test_an_address_that_is_none_is_refused(address: str) -> None:
 def test_arguments_are_checked() -> None:
     async def check() -> None:
         with pytest.raises(ValueError, match="greeting has 4097 bytes"):
-            board(A, greeting=bytes(4097))
+            transport(A, greeting=bytes(4097))
         with pytest.raises(ValueError, match="limit must be positive"):
-            board(A, limit=0)
-        alone = board(A)
+            transport(A, limit=0)
+        alone = transport(A)
         with pytest.raises(ValueError, match="kind must lie in 0 to 255, got 256"):
             await alone.send("hub", 256, b"")
         with pytest.raises(ValueError, match="exactly one certificate"):

@@ -10,21 +10,21 @@ import grpc.aio
 import pytest
 
 from eigenveil.runtimes.grpc import Credentials, Joined, Transport
-from runtimes.network_boards import (
+from runtimes.network_certificates import Authority, Party
+from runtimes.network_transports import (
     AUTHORITY,
     HERE,
     HUB,
     KNOWN,
     SITES,
-    board,
     hall,
     next_event,
     raw_call,
     run,
     soon,
+    transport,
     until,
 )
-from runtimes.network_certificates import Authority, Party
 
 A = SITES[0]
 ELSEWHERE = Authority()
@@ -32,9 +32,9 @@ ELSEWHERE = Authority()
 
 async def refused_by_the_dialler(impostor: Party) -> str:
     """What site a says of a server that is not the hub, but has its name and address."""
-    server = board(impostor)
+    server = transport(impostor)
     port = await server.listen(f"{HERE}:0", recognise=KNOWN.get)
-    site = board(A)
+    site = transport(A)
     site.dial("hub", f"{HERE}:{port}", certificate=HUB.pem, server_name=HUB.server_name)
     await until(lambda: "hub" in site.trouble)
     why = site.trouble["hub"]
@@ -73,7 +73,7 @@ def test_a_certificate_without_its_key_is_refused_at_once() -> None:
 def test_a_pinned_certificate_that_has_ended_is_not_believed() -> None:
     async def check() -> None:
         old = AUTHORITY.party("hub", ended=True)
-        server, site = board(old), board(A)
+        server, site = transport(old), transport(A)
         port = await server.listen(f"{HERE}:0", recognise=KNOWN.get)
         site.dial("hub", f"{HERE}:{port}", certificate=old.pem, server_name=old.server_name)
         await until(lambda: "hub" in site.trouble)
@@ -86,7 +86,7 @@ def test_a_pinned_certificate_that_has_ended_is_not_believed() -> None:
 def test_a_pinned_certificate_under_another_name_is_not_believed() -> None:
     async def check() -> None:
         async with hall() as here:
-            site = board(A)
+            site = transport(A)
             site.dial("hub", f"{HERE}:{here.port}", certificate=HUB.pem, server_name="other.eigenveil")
             await until(lambda: "hub" in site.trouble)
             assert "under another name" in site.trouble["hub"]
@@ -98,7 +98,7 @@ def test_a_pinned_certificate_under_another_name_is_not_believed() -> None:
 def test_the_right_certificate_is_believed_at_any_address() -> None:
     async def check() -> None:
         async with hall() as here:
-            site = board(A)
+            site = transport(A)
             site.dial("hub", f"localhost:{here.port}", certificate=HUB.pem, server_name=HUB.server_name)
             assert await next_event(site) == Joined("hub")
             await site.close()
@@ -196,7 +196,7 @@ def test_a_recogniser_that_fails_refuses() -> None:
         def broken(_: bytes) -> str | None:
             raise ValueError("not a certificate of this kind")
 
-        server = board(HUB)
+        server = transport(HUB)
         port = await server.listen(f"{HERE}:0", recognise=broken)
         error = await turned_away(port, A.credentials)
         assert (error.code(), error.details()) == (grpc.StatusCode.PERMISSION_DENIED, "")

@@ -126,7 +126,7 @@ def test_what_was_joined_is_gone_on_with_unasked_unless_the_rows_have_changed(
     notes: list[str | None] = []
 
     async def run(self: SiteAgent, *_: object, note: str | None, **__: object) -> None:
-        self._book.join(self.account, life=None if self.policy is None else self.policy.life)
+        self._durable_ledger.join(self.account, life=None if self.policy is None else self.policy.life)
         notes.append(note)
         raise ValueError("cut short")
 

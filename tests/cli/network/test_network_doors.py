@@ -30,9 +30,9 @@ async def turned_away(folders: Folders, hub: Running) -> str:
     assert place is not None
     assert place.address is not None
     credentials = credentials_of(folders.study, keys)
-    async with Transport("stranger", credentials=credentials, greeting=folders.study.greeting) as board:
+    async with Transport("stranger", credentials=credentials, greeting=folders.study.greeting) as transport:
         certificate = place.certificate
-        board.dial("hub", place.address, certificate=certificate.pem.encode(), server_name=certificate.server_name)
+        transport.dial("hub", place.address, certificate=certificate.pem.encode(), server_name=certificate.server_name)
         return await asyncio.to_thread(hub.until, lambda line: "turned away" in line)
 
 

@@ -15,7 +15,7 @@ from cli.network.network_folders import COUNT, Folders, started
 from eigenveil import Guarantee, Model
 from eigenveil.data.rows import DenseRows
 from eigenveil.errors import PeersLost
-from eigenveil.network.agents.durable import Event
+from eigenveil.network.agents.durable.party import Event
 from eigenveil.network.agents.peer import PeerAgent
 from eigenveil.network.agents.site_data import SiteData
 from eigenveil.network.identity.certificates import Keys, pin_words
@@ -94,10 +94,10 @@ def test_one_that_is_ended_is_told_whether_it_can_come_back(
     digest = folders.study.digest
 
     async def run(self: PeerAgent, *_: object, **__: object) -> None:
-        self._book.join(self.account, life=None if self.policy is None else self.policy.life)
+        self._durable_ledger.join(self.account, life=None if self.policy is None else self.policy.life)
         self._on_event(Event("began"))
         if released:
-            self._book.commit(digest, 0, came=b"", said=[b"x"], charges=[Charge("mean", 0.1)])
+            self._durable_ledger.commit(digest, 0, came=b"", said=[b"x"], charges=[Charge("mean", 0.1)])
         signal.raise_signal(signal.SIGTERM)
         await asyncio.Event().wait()
 
@@ -124,7 +124,7 @@ def test_without_a_guarantee_what_was_sent_stays_sent(tmp_path: Path, monkeypatc
     folders = Folders(tmp_path, peers=4, privacy=privacy)
 
     async def run(self: PeerAgent, *_: object, **__: object) -> None:
-        self._book.join(self.account, life=None)
+        self._durable_ledger.join(self.account, life=None)
         self._on_event(Event("began"))
         signal.raise_signal(signal.SIGINT)
         await asyncio.Event().wait()
@@ -159,7 +159,7 @@ def test_peers_that_are_lost_before_anything_left_are_one_line(tmp_path: Path, m
     folders = Folders(tmp_path, peers=4)
 
     async def run(self: PeerAgent, *_: object, **__: object) -> None:
-        self._book.join(self.account, life=None if self.policy is None else self.policy.life)
+        self._durable_ledger.join(self.account, life=None if self.policy is None else self.policy.life)
         self._on_event(Event("began"))
         raise PeersLost(("peer 2", "peer 3"), round_=0, why="2 peers that can reach each other are left, and 3 must be")
 

@@ -238,7 +238,7 @@ import numpy as np
 from eigenveil.cli.network.run import carried
 from eigenveil.cli.network.view import Voice
 from eigenveil.cli._terminal import errors_as_lines
-from eigenveil.network.agents.durable import DurableParty
+from eigenveil.network.agents.durable.party import DurableParty
 from eigenveil.network.agents.runner import Runner
 from eigenveil.runtimes.grpc import Inbox
 import typer

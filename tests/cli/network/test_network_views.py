@@ -12,7 +12,7 @@ from rich.console import Console
 from cli.network.network_folders import Folders
 from eigenveil.cli.network.view import HubView, PartyView, Voice, traffic_of
 from eigenveil.estimators.rounds import Round
-from eigenveil.network.agents.durable import Event
+from eigenveil.network.agents.durable.party import Event
 from eigenveil.network.agents.hub import HubAgent
 from eigenveil.network.agents.site_data import credentials_of
 from eigenveil.network.identity.certificates import Keys
@@ -72,8 +72,8 @@ def test_a_hub_shows_who_is_there_what_was_done_and_how_long_it_waits(
 class Held:
     """An agent that is connected."""
 
-    def __init__(self, board: Transport) -> None:
-        self.board = board
+    def __init__(self, transport: Transport) -> None:
+        self.transport = transport
 
 
 def a_board(folders: Folders) -> Transport:
@@ -150,12 +150,12 @@ def test_whoever_cannot_be_reached_or_was_turned_away_is_told_of_once(
     agent, view = Held(a_board(Folders(tmp_path))), PartyView(Voice())
     view.look()
     view.of(agent, calls={"hub"})
-    agent.board.trouble |= {"hub": "connection refused", "site 1": "no answer within 20 s"}
-    agent.board.refused.append("a caller from 10.0.0.9")
+    agent.transport.trouble |= {"hub": "connection refused", "site 1": "no answer within 20 s"}
+    agent.transport.refused.append("a caller from 10.0.0.9")
     view.look()
     view.look()
-    agent.board.trouble["hub"] = "its certificate is another"
-    agent.board.refused.append("a caller from 10.0.0.10")
+    agent.transport.trouble["hub"] = "its certificate is another"
+    agent.transport.refused.append("a caller from 10.0.0.10")
     view.look()
     assert told(capsys) == [
         "not connected to hub: connection refused; trying again",
@@ -173,7 +173,7 @@ def test_what_was_told_as_it_happened_is_not_told_again_until_it_happens_again(
     view.of(agent, calls={"hub"})
     for _ in range(2):
         view.on_event(Event("joined", "hub"))
-        agent.board.trouble["hub"] = "the connection was lost"
+        agent.transport.trouble["hub"] = "the connection was lost"
         view.on_event(Event("left", "hub", "the connection was lost"))
         view.look()
     # The other way round, when what happened waits behind a long computation.
@@ -188,23 +188,23 @@ def test_a_hub_says_who_was_turned_away_and_who_could_not_be_talked_to(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folders, view = Folders(tmp_path), HubView(Voice())
-    board = a_board(folders)
+    transport = a_board(folders)
     keys = Keys.load(folders.of("hub") / "hub.key")
     with HubAgent.transcript_for(folders.of("hub") / "heart.transcript", folders.study) as transcript:
         agent = HubAgent(folders.study, keys=keys, transcript=transcript)
         view.of(agent)
         view.look()
         assert traffic_of(agent) == []
-        agent.board = board
+        agent.transport = transport
         view.on_event(Event("joined", "site 0"))
         # That one has just been lost, and it is about to be told.
-        board.trouble |= {"site 0": "the connection was lost", "site 1": "no answer within 20 s"}
-        board.refused.append("a caller from 10.0.0.9")
+        transport.trouble |= {"site 0": "the connection was lost", "site 1": "no answer within 20 s"}
+        transport.refused.append("a caller from 10.0.0.9")
         view.look()
         view.on_event(Event("left", "site 0", "the connection was lost"))
         view.look()
-        board.received["site 0"] += 3400
-        board.sent["site 0"] += 1200
+        transport.received["site 0"] += 3400
+        transport.sent["site 0"] += 1200
         assert re.search(r"site 0 +3.4 kB up, 1.2 kB down", drawn(view))
     assert told(capsys) == [
         "site 0 has joined; missing: site 1, site 2",

@@ -11,9 +11,9 @@ from unittest import mock
 
 import numpy as np
 
-from eigenveil.network.agents.durable import Outgoing
+from eigenveil.network.agents.durable.party import Outgoing
+from eigenveil.network.agents.durable.site import DurableSite
 from eigenveil.network.agents.hub import HubAgent
-from eigenveil.network.agents.site_desk import DurableSite
 from eigenveil.protocols.wire import decode
 from network.hostile.evil_hubs import about
 from network.kills.kill_children import Child, Nursery, as_text

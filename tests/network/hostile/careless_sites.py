@@ -18,8 +18,8 @@ def sends_first() -> None:
     def put_off(ledger: DurableLedger, *given: Any, **named: Any) -> None:
         later.append(lambda: commit(ledger, *given, **named))
 
-    async def hasty(board: Transport, *given: Any) -> bool:
-        sent = await send(board, *given)
+    async def hasty(transport: Transport, *given: Any) -> bool:
+        sent = await send(transport, *given)
         while later:
             later.pop(0)()
         return sent

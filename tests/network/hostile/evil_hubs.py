@@ -7,10 +7,10 @@ import numpy as np
 
 from eigenveil.data.rows import DenseRows
 from eigenveil.linalg import orthonormal
-from eigenveil.network.agents.durable import DurableParty, Outgoing
+from eigenveil.network.agents.durable.hub import DurableHub
+from eigenveil.network.agents.durable.hub_log import HubLog
+from eigenveil.network.agents.durable.party import DurableParty, Outgoing
 from eigenveil.network.agents.hub import HubAgent
-from eigenveil.network.agents.hub_desk import DurableHub
-from eigenveil.network.agents.hub_log import HubLog
 from eigenveil.network.agents.runner import MESSAGE
 from eigenveil.network.agents.site_data import credentials_of
 from eigenveil.network.identity.certificates import recogniser
@@ -100,7 +100,7 @@ class EvilHub:
     def __init__(self, company: Company) -> None:
         self.company, self.study = company, company.study
         self.parties = parties_of(company.study)
-        self.board = Transport(
+        self.transport = Transport(
             "hub",
             credentials=credentials_of(company.study, keys_of("hub", "hub")),
             greeting=company.study.greeting,
@@ -111,31 +111,31 @@ class EvilHub:
 
     async def __aenter__(self) -> "EvilHub":
         known = recogniser([place.certificate for place in self.study.sites])
-        await self.board.listen(f"127.0.0.1:{self.company.port}", recognise=known)
+        await self.transport.listen(f"127.0.0.1:{self.company.port}", recognise=known)
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.board.close(0.2)
+        await self.transport.close(0.2)
 
     async def joined(self) -> None:
         """Wait until a site is there."""
-        while not isinstance(await self.board.events.get(), Joined):
+        while not isinstance(await self.transport.events.get(), Joined):
             pass
 
     async def left(self) -> None:
         """Wait until a site has gone."""
-        while not isinstance(await self.board.events.get(), Left):
+        while not isinstance(await self.transport.events.get(), Left):
             pass
 
     async def say(self, body: Body | bytes, *, to: str = "site 0", kind: int = MESSAGE) -> None:
         """Send messages, or any bytes."""
         data = body if isinstance(body, bytes) else encode(Message("hub", to, body))
-        await self.board.send(to, kind, data)
+        await self.transport.send(to, kind, data)
 
     async def heard(self) -> Message:
         """The next messages from a site."""
         while True:
-            match await self.board.events.get():
+            match await self.transport.events.get():
                 case Got(kind=kind, data=data) if kind == MESSAGE:
                     self.got.append(data)
                     return decode(data)

@@ -220,13 +220,13 @@ def test_somebody_in_the_middle_with_the_name_of_the_hub_and_its_authority_is_no
 
     async def in_the_middle() -> Transport:
         async with asyncio.timeout(SECONDS):
-            board = Transport(
+            transport = Transport(
                 "hub",
                 credentials=credentials_of(company.study, Keys.load(path)),
                 greeting=company.study.greeting,
             )
             known = recogniser([place.certificate for place in company.study.sites])
-            port = await board.listen("127.0.0.1:0", recognise=known)
+            port = await transport.listen("127.0.0.1:0", recognise=known)
             wires: set[asyncio.Task[None]] = set()
 
             async def wire(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -248,11 +248,11 @@ def test_somebody_in_the_middle_with_the_name_of_the_hub_and_its_authority_is_no
             run.cancel()
             await asyncio.gather(run, *wires, return_exceptions=True)
             server.close()
-            await board.close(0.2)
-            return board
+            await transport.close(0.2)
+            return transport
 
-    board = asyncio.run(in_the_middle())
-    assert board.connected() == frozenset() and not board.received and len(board.events) == 0
+    transport = asyncio.run(in_the_middle())
+    assert transport.connected() == frozenset() and not transport.received and len(transport.events) == 0
     assert not any(told.what == "joined" for _, told in company.happened)
     assert charges_in(written(company)) == []
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from eigenveil.network.agents.durable import Outgoing
+from eigenveil.network.agents.durable.party import Outgoing
 from eigenveil.network.agents.hub import HubAgent
 from eigenveil.network.ledger.durable import DurableLedger
 from eigenveil.protocols.messages import Ask, Body, Brief, Decline, Done, Give, Masked, Message, Return

@@ -26,9 +26,9 @@ import numpy as np
 
 from eigenveil.data.rows import DenseRows
 from eigenveil.model import Model
-from eigenveil.network.agents.durable import Event
+from eigenveil.network.agents.durable.hub_log import HubLog
+from eigenveil.network.agents.durable.party import Event
 from eigenveil.network.agents.hub import HubAgent
-from eigenveil.network.agents.hub_log import HubLog
 from eigenveil.network.agents.site import SiteAgent
 from eigenveil.network.agents.site_data import SiteData
 from eigenveil.network.identity import certificates as identity_module

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Group, RenderableType
 
     from eigenveil.estimators.rounds import Round
-    from eigenveil.network.agents.durable import Event
+    from eigenveil.network.agents.durable.party import Event
     from eigenveil.network.agents.hub import HubAgent
     from eigenveil.runtimes.grpc import Transport
 
@@ -32,7 +32,7 @@ class Connected(Protocol):
     """An agent: site, peer, node or hub."""
 
     @property
-    def board(self) -> "Transport | None":
+    def transport(self) -> "Transport | None":
         """Its connections, from when it runs on."""
 
 
@@ -159,11 +159,11 @@ def round_words(done: "Round") -> str:
 
 def traffic_of(agent: Connected) -> list[tuple[str, int, int]]:
     """Bytes from and to each that has been connected."""
-    board = agent.board
-    if board is None:
+    transport = agent.transport
+    if transport is None:
         return []
-    names = sorted({*board.sent, *board.received})
-    return [(name, board.received[name], board.sent[name]) for name in names]
+    names = sorted({*transport.sent, *transport.received})
+    return [(name, transport.received[name], transport.sent[name]) for name in names]
 
 
 @final
@@ -187,13 +187,13 @@ class _Door:
 
     def news(self, agent: Connected | None, *, calls: Collection[str], but: Collection[str] = ()) -> Iterator[str]:
         """Lines that have not been said. Of those in `but` others will tell."""
-        board = None if agent is None else agent.board
-        if board is None:
+        transport = None if agent is None else agent.transport
+        if transport is None:
             return
-        for name, why in tuple(board.trouble.items()):
+        for name, why in tuple(transport.trouble.items()):
             if name not in but and self.note(name, why):
                 yield _not_connected(name, why, calls)
-        last = board.refused[-1] if board.refused else None
+        last = transport.refused[-1] if transport.refused else None
         if last is not None and last != self._stranger:
             yield f"turned away: {last}"
         self._stranger = last

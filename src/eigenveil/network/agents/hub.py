@@ -7,9 +7,9 @@ from typing import Any, final
 
 from eigenveil.errors import require
 from eigenveil.model import Model
-from eigenveil.network.agents.durable import Event, OnEvent
-from eigenveil.network.agents.hub_desk import DurableHub
-from eigenveil.network.agents.hub_log import HubLog
+from eigenveil.network.agents.durable.hub import DurableHub
+from eigenveil.network.agents.durable.hub_log import HubLog
+from eigenveil.network.agents.durable.party import Event, OnEvent
 from eigenveil.network.agents.runner import Runner
 from eigenveil.network.agents.site import READY, STOPPED, THANKS
 from eigenveil.network.agents.site_data import credentials_of, place_of
@@ -38,7 +38,7 @@ class HubAgent:
         self._thanks: set[str] = set()
         self._ready: set[str] = set()
         # The connections, while there are any.
-        self.board: Transport | None = None
+        self.transport: Transport | None = None
         self.durable = DurableHub(self.parties, transcript, limit=study.params.largest, on_event=on_event)
 
     @classmethod
@@ -58,16 +58,16 @@ class HubAgent:
 
         `listen` is the address to listen at, and `ready` is told the port.
         """
-        board = self.board = Transport(
+        transport = self.transport = Transport(
             self.place.name,
             credentials=credentials_of(self.study, self._keys),
             greeting=self.study.greeting,
             limit=self.study.params.largest,
         )
-        runner = Runner(self.durable, board, on_event=self._on_event, notes=self._noted, there=self._there)
+        runner = Runner(self.durable, transport, on_event=self._on_event, notes=self._noted, there=self._there)
         try:
             seen = [self.study.place(name).certificate for name in self.below]
-            ready(await board.listen(listen, recognise=recogniser(seen)))
+            ready(await transport.listen(listen, recognise=recogniser(seen)))
             if self.durable.begun:
                 self._on_event(Event("resumed", self.place.name, f"after {len(self.durable.rounds)} rounds"))
             if self.durable.party.result is None:
@@ -78,7 +78,7 @@ class HubAgent:
             await runner.linger(seconds=network.deadline * (1 + network.retries), over=self._all_thanked)
             return model
         finally:
-            await board.close()
+            await transport.close()
             runner.close()
 
     async def _carry(self, runner: Runner) -> None:

@@ -4,7 +4,7 @@ those below it once more, and they repeat what they said."""
 from typing import final
 
 from eigenveil.errors import PeerError, require
-from eigenveil.network.agents.durable import DurableParty, Event, OnEvent, Outgoing, opened
+from eigenveil.network.agents.durable.party import DurableParty, Event, OnEvent, Outgoing, opened
 from eigenveil.network.agents.runner import NOTE, Runner
 from eigenveil.network.agents.site import READY, THANKS
 from eigenveil.network.agents.site_data import credentials_of, place_of
@@ -68,7 +68,7 @@ class NodeAgent:
         self._thanks: set[str] = set()
         self._ready: set[str] = set()
         # The connections, while there are any.
-        self.board: Transport | None = None
+        self.transport: Transport | None = None
 
     @property
     def below(self) -> tuple[str, ...]:
@@ -79,7 +79,7 @@ class NodeAgent:
         """Pass on until the answer has been; `address` is where to find who stands above, unless the study file is right."""
         above = self.study.place(self.parties.above[self.place.name])
         limit = self.study.params.largest
-        board = self.board = Transport(
+        transport = self.transport = Transport(
             self.place.name,
             credentials=credentials_of(self.study, self._keys),
             greeting=self.study.greeting,
@@ -90,7 +90,7 @@ class NodeAgent:
         async def report() -> None:
             # The hub begins when its nodes say that all below them are there; one that was stopped in the middle only goes on.
             if self._ready >= set(self.below):
-                await board.send(above.name, NOTE, READY)
+                await transport.send(above.name, NOTE, READY)
 
         async def greet(name: str) -> None:
             if name in self.below and name not in self.parties.layout.nodes:
@@ -104,16 +104,16 @@ class NodeAgent:
                 self._ready.add(sender)
                 await report()
 
-        runner = Runner(durable, board, on_event=self._on_event, notes=noted, greet=greet)
+        runner = Runner(durable, transport, on_event=self._on_event, notes=noted, greet=greet)
         try:
             seen = [self.study.place(name).certificate for name in self.below]
-            await board.listen(listen, recognise=recogniser(seen))
+            await transport.listen(listen, recognise=recogniser(seen))
             network, where = self.study.params, address or above.address
             assert where is not None
             self._on_event(
                 Event("waiting", "", f"for {len(self.below)} to join below, then for {above.name} at {where}")
             )
-            board.dial(
+            transport.dial(
                 above.name, where, certificate=above.certificate.pem.encode(), server_name=above.certificate.server_name
             )
             await runner.run(lambda: durable.over)
@@ -122,5 +122,5 @@ class NodeAgent:
             )
             await runner.note(above.name, THANKS)
         finally:
-            await board.close()
+            await transport.close()
             runner.close()

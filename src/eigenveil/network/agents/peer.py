@@ -13,8 +13,8 @@ from eigenveil.estimators.fitted import model_of
 from eigenveil.estimators.gossip.guarantee import gossip_guarantee
 from eigenveil.estimators.gossip.parties import PeerParties, peers_settings
 from eigenveil.model import Model
-from eigenveil.network.agents.durable import DurableParty, Event, OnEvent, Outgoing, opened
-from eigenveil.network.agents.refusals import Refusals
+from eigenveil.network.agents.durable.party import DurableParty, Event, OnEvent, Outgoing, opened
+from eigenveil.network.agents.durable.refusals import Refusals
 from eigenveil.network.agents.runner import NOTE, Runner
 from eigenveil.network.agents.site_data import SiteData, account_of, credentials_of, place_of, require_policy
 from eigenveil.network.identity.certificates import Keys, recogniser
@@ -41,7 +41,7 @@ class _DurablePeer(DurableParty):
         self, party: Peer, parties: PeerParties, ledger: DurableLedger, *, study: str, limit: int, on_event: OnEvent
     ) -> None:
         self.party: Peer = party
-        self._book, self._study, self._limit, self._on_event = ledger, study, limit, on_event
+        self._durable_ledger, self._study, self._limit, self._on_event = ledger, study, limit, on_event
         self._ledger = parties.ledgers.get(party.name)
         self._number = self._lines = 0
         self._refusals = Refusals(ledger, study, on_event)
@@ -78,7 +78,7 @@ class _DurablePeer(DurableParty):
         # Without a guarantee nothing is charged; that something was let out is written down all the same, once.
         first = self._number == 0 and any(isinstance(message.body, Pass) for message in messages)
         if charges or first:
-            self._book.commit(self._study, self._number, came=came, said=said, charges=charges)
+            self._durable_ledger.commit(self._study, self._number, came=came, said=said, charges=charges)
             self._number, self._lines = self._number + 1, self._lines + len(charges)
             for charge in charges:
                 self._on_event(Event("said", "", f"{charge.label} at mu {charge.mu:.4g}"))
@@ -108,7 +108,7 @@ class PeerAgent:
         self.study, self.policy = study, policy
         self.place = place_of(study, keys, role="peer")
         self.parties = peer_parties_of(study)
-        self._keys, self._holding, self._book, self._on_event = keys, holding, ledger, on_event
+        self._keys, self._holding, self._durable_ledger, self._on_event = keys, holding, ledger, on_event
         request = self.parties.request
         require_policy(policy, study, holding, me=self.place.name, method=request.method)
         budget = request.budget
@@ -118,7 +118,7 @@ class PeerAgent:
         self._ready: set[str] = {self.place.name}
         self._done: set[str] = set()
         # The connections, while there are any.
-        self.board: Transport | None = None
+        self.transport: Transport | None = None
 
     async def run(
         self,
@@ -133,11 +133,11 @@ class PeerAgent:
         `listen` is where this peer can be reached, and `ready` is told the port. `note` is a line for the ledger.
         """
         life = None if self.policy is None else self.policy.life
-        with self._book.lock(self.study.digest):
-            entered = self._book.join(self.account, life=life)
+        with self._durable_ledger.lock(self.study.digest):
+            entered = self._durable_ledger.join(self.account, life=life)
             self._require_new(entered)
             if note is not None:
-                self._book.note(self.study.digest, note)
+                self._durable_ledger.note(self.study.digest, note)
             party = self.parties.peer(
                 self.place.name,
                 self._holding.rows,
@@ -148,7 +148,7 @@ class PeerAgent:
             durable = _DurablePeer(
                 party,
                 self.parties,
-                self._book,
+                self._durable_ledger,
                 study=self.study.digest,
                 limit=self.study.params.largest,
                 on_event=self._on_event,
@@ -168,7 +168,7 @@ class PeerAgent:
         self, durable: _DurablePeer, deliver: Callable[[Model], None], listen: str, ready: Callable[[int], None]
     ) -> Model:
         network = self.study.params
-        board = self.board = Transport(
+        transport = self.transport = Transport(
             self.place.name,
             credentials=credentials_of(self.study, self._keys),
             greeting=self.study.greeting,
@@ -179,26 +179,32 @@ class PeerAgent:
             if words == _DONE:
                 self._done.add(sender)
             elif self._learnt(words):
-                await self._say(board, self._known())
+                await self._say(transport, self._known())
 
         async def greet(name: str) -> None:
-            await board.send(name, NOTE, self._known())
+            await transport.send(name, NOTE, self._known())
 
         reply = 0.0 if self.policy is None else self.policy.reply_seconds
         runner = Runner(
-            durable, board, on_event=self._on_event, notes=noted, greet=greet, there=lambda _: self._ready, reply=reply
+            durable,
+            transport,
+            on_event=self._on_event,
+            notes=noted,
+            greet=greet,
+            there=lambda _: self._ready,
+            reply=reply,
         )
         try:
             order = [place.name for place in self.study.peers]
             mine = order.index(self.place.name)
             seen = [self.study.place(name).certificate for name in self.near]
-            ready(await board.listen(listen, recognise=recogniser(seen)))
+            ready(await transport.listen(listen, recognise=recogniser(seen)))
             for name in self.near:
                 # Of two neighbours the later one in the study file calls.
                 if order.index(name) < mine:
                     place = self.study.place(name)
                     assert place.address is not None
-                    board.dial(
+                    transport.dial(
                         name,
                         place.address,
                         certificate=place.certificate.pem.encode(),
@@ -213,13 +219,15 @@ class PeerAgent:
                 raise durable.party.error
             model = self._model(durable.party)
             deliver(model)
-            self._book.finish(self.study.digest)
-            await self._say(board, _DONE)
+            self._durable_ledger.finish(self.study.digest)
+            await self._say(transport, _DONE)
             # Neighbours may still need numbers of the last round.
-            await runner.linger(seconds=network.deadline * (1 + network.retries), over=lambda: self._all_done(board))
+            await runner.linger(
+                seconds=network.deadline * (1 + network.retries), over=lambda: self._all_done(transport)
+            )
             return model
         finally:
-            await board.close()
+            await transport.close()
             runner.close()
 
     def _known(self) -> bytes:
@@ -239,12 +247,12 @@ class PeerAgent:
         self._ready |= new
         return bool(new)
 
-    async def _say(self, board: Transport, words: bytes) -> None:
+    async def _say(self, transport: Transport, words: bytes) -> None:
         for name in self.near:
-            await board.send(name, NOTE, words)
+            await transport.send(name, NOTE, words)
 
-    def _all_done(self, board: Transport) -> bool:
-        return all(name in self._done or name not in board.connected() for name in self.near)
+    def _all_done(self, transport: Transport) -> bool:
+        return all(name in self._done or name not in transport.connected() for name in self.near)
 
     def _turned(self, peer: Peer, round_: PeerRound) -> None:
         gone = len(self.parties.names) - len(round_.counted)

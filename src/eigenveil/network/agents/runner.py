@@ -13,7 +13,7 @@ from typing import Final, TypeVar, final
 
 from eigenveil.data.rows import in_silence
 from eigenveil.errors import ProtocolError
-from eigenveil.network.agents.durable import DurableParty, Event, OnEvent, Outgoing
+from eigenveil.network.agents.durable.party import DurableParty, Event, OnEvent, Outgoing
 from eigenveil.protocols import Wait
 from eigenveil.runtimes.grpc import Got, Joined, Left, Transport, TransportEvent
 
@@ -38,7 +38,7 @@ class Runner:
     def __init__(
         self,
         durable: DurableParty,
-        board: Transport,
+        transport: Transport,
         *,
         on_event: OnEvent,
         notes: Callable[[str, bytes], Awaitable[None]] | None = None,
@@ -46,7 +46,13 @@ class Runner:
         there: Callable[[Set[str]], Collection[str]] = lambda present: present,
         reply: float = 0.0,
     ) -> None:
-        self._durable, self._board, self._on_event, self._notes, self._reply = durable, board, on_event, notes, reply
+        self._durable, self._transport, self._on_event, self._notes, self._reply = (
+            durable,
+            transport,
+            on_event,
+            notes,
+            reply,
+        )
         # Those whose coming has been told, and not only happened.
         self._present: set[str] = set()
         self._greeting, self._there = greet, there
@@ -61,7 +67,7 @@ class Runner:
         until = loop.time() + seconds
         while missing := self._missing(names):
             try:
-                event = await asyncio.wait_for(self._board.events.get(), max(0.0, until - loop.time()))
+                event = await asyncio.wait_for(self._transport.events.get(), max(0.0, until - loop.time()))
             except TimeoutError:
                 here = len(names) - len(missing)
                 if enough is not None and here >= enough:
@@ -102,7 +108,9 @@ class Runner:
         while not over():
             left = self._until - loop.time()
             try:
-                event = await asyncio.wait_for(self._board.events.get(), None if left == math.inf else max(0.0, left))
+                event = await asyncio.wait_for(
+                    self._transport.events.get(), None if left == math.inf else max(0.0, left)
+                )
             except TimeoutError:
                 self._wait = None
                 await self._send(await self._work(self._durable.wait_over))
@@ -143,7 +151,7 @@ class Runner:
 
     async def note(self, name: str, words: bytes) -> None:
         """Say something to who runs another party."""
-        await self._board.send(name, NOTE, words)
+        await self._transport.send(name, NOTE, words)
 
     def close(self) -> None:
         """Let the thread end."""
@@ -171,7 +179,7 @@ class Runner:
 
     async def _send(self, outgoing: list[Outgoing]) -> None:
         if len(outgoing) == 1:
-            await self._board.send(outgoing[0][0], MESSAGE, outgoing[0][1])
+            await self._transport.send(outgoing[0][0], MESSAGE, outgoing[0][1])
         elif outgoing:
             # One after the other to each, and to all at once.
             by_name: dict[str, list[bytes]] = {}
@@ -181,4 +189,4 @@ class Runner:
 
     async def _send_all(self, name: str, them: list[bytes]) -> None:
         for data in them:
-            await self._board.send(name, MESSAGE, data)
+            await self._transport.send(name, MESSAGE, data)

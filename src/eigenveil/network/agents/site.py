@@ -8,10 +8,10 @@ from typing import Final, final
 
 from eigenveil.errors import ProtocolError, require
 from eigenveil.model import Model
-from eigenveil.network.agents.durable import Event, OnEvent
+from eigenveil.network.agents.durable.party import Event, OnEvent
+from eigenveil.network.agents.durable.site import DurableSite
 from eigenveil.network.agents.runner import Runner
 from eigenveil.network.agents.site_data import SiteData, account_of, credentials_of, place_of, require_policy
-from eigenveil.network.agents.site_desk import DurableSite
 from eigenveil.network.identity.certificates import Keys
 from eigenveil.network.ledger.durable import DurableLedger, Opened, StudyBudget
 from eigenveil.network.policy import Policy
@@ -53,11 +53,11 @@ class SiteAgent:
         self.study, self.policy = study, policy
         self.place = place_of(study, keys, role="site")
         self.parties = parties_of(study)
-        self._keys, self._holding, self._book, self._on_event = keys, holding, ledger, on_event
+        self._keys, self._holding, self._durable_ledger, self._on_event = keys, holding, ledger, on_event
         require_policy(policy, study, holding, me=self.place.name, method=self.parties.request.plan.method)
         self.account = self._account(dataset)
         # The connections, while there are any.
-        self.board: Transport | None = None
+        self.transport: Transport | None = None
 
     @property
     def above(self) -> str:
@@ -92,12 +92,12 @@ class SiteAgent:
         such as who consented.
         """
         life: Budget | None = None if self.policy is None else self.policy.life
-        with self._book.lock(self.study.digest):
-            entered = self._book.join(self.account, life=life)
+        with self._durable_ledger.lock(self.study.digest):
+            entered = self._durable_ledger.join(self.account, life=life)
             if entered.finished:
                 raise ProtocolError(f"this site has finished the study {self.study.name!r}: its model was written then")
             if note is not None:
-                self._book.note(self.study.digest, note)
+                self._durable_ledger.note(self.study.digest, note)
             durable = self._durable(entered)
             if not entered.fresh:
                 self._on_event(Event("resumed", self.place.name, f"{len(entered.entries)} steps are in the ledger"))
@@ -107,7 +107,7 @@ class SiteAgent:
             found = found_in(self.parties, durable.party.result)
             model = federated_model(self.study, self.parties, found, sites=len(self.parties.names), rounds=None)
             deliver(model)
-            self._book.finish(self.study.digest)
+            self._durable_ledger.finish(self.study.digest)
             return model
 
     def _durable(self, entered: Opened) -> DurableSite:
@@ -122,7 +122,7 @@ class SiteAgent:
         return DurableSite(
             party,
             self.parties,
-            self._book,
+            self._durable_ledger,
             entered,
             study=self.study.digest,
             above=self.above,
@@ -134,19 +134,19 @@ class SiteAgent:
 
     async def _carry(self, durable: DurableSite, address: str | None) -> None:
         above = self.study.place(self.above)
-        board = self.board = Transport(
+        transport = self.transport = Transport(
             self.place.name,
             credentials=credentials_of(self.study, self._keys),
             greeting=self.study.greeting,
             limit=self.study.params.largest,
         )
         reply = 0.0 if self.policy is None else self.policy.reply_seconds
-        runner = Runner(durable, board, on_event=self._on_event, notes=self._noted, reply=reply)
+        runner = Runner(durable, transport, on_event=self._on_event, notes=self._noted, reply=reply)
         try:
             where = address or above.address
             assert where is not None
             self._on_event(Event("waiting", above.name, f"for {above.name} at {where}"))
-            board.dial(
+            transport.dial(
                 above.name,
                 where,
                 certificate=above.certificate.pem.encode(),
@@ -159,7 +159,7 @@ class SiteAgent:
             # The answer is in the ledger; that the hub does not hear of it is no loss.
             pass
         finally:
-            await board.close()
+            await transport.close()
             runner.close()
 
     async def _noted(self, sender: str, words: bytes) -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from eigenveil.errors import ProtocolError
-from eigenveil.network.agents.remembering import ReplayMechanism
+from eigenveil.network.agents.durable.replay import ReplayMechanism
 from eigenveil.privacy import Bounded, Gaussian, Ledger, Noise
 
 

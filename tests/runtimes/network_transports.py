@@ -79,17 +79,17 @@ async def until(true: Callable[[], bool], seconds: float = 15.0) -> None:
     await soon(look(), seconds)
 
 
-async def next_event(board: Transport, seconds: float = 15.0) -> TransportEvent:
-    return await soon(board.events.get(), seconds)
+async def next_event(transport: Transport, seconds: float = 15.0) -> TransportEvent:
+    return await soon(transport.events.get(), seconds)
 
 
-async def next_data(board: Transport) -> bytes:
-    event = await next_event(board)
+async def next_data(transport: Transport) -> bytes:
+    event = await next_event(transport)
     assert isinstance(event, Got), event
     return event.data
 
 
-def board(party: Party, **changed: Any) -> Transport:
+def transport(party: Party, **changed: Any) -> Transport:
     """A switchboard of `party`, which `run` closes."""
     _MADE.append(
         Transport(party.name, **{"credentials": party.credentials, "greeting": GREETING, "timing": QUICK, **changed})
@@ -103,12 +103,12 @@ class Hall:
 
     def __init__(self, hub: Transport, port: int) -> None:
         self.hub, self.port = hub, port
-        self.boards = [hub]
+        self.transports = [hub]
 
     def dialling(self, party: Party, **changed: Any) -> Transport:
         """`party`, on its way to the hub."""
-        made = board(party, **changed)
-        self.boards.append(made)
+        made = transport(party, **changed)
+        self.transports.append(made)
         made.dial("hub", f"{HERE}:{self.port}", certificate=HUB.pem, server_name=HUB.server_name)
         return made
 
@@ -122,12 +122,12 @@ class Hall:
 
 @asynccontextmanager
 async def hall(*, port: int = 0, **changed: Any) -> AsyncIterator[Hall]:
-    hub = board(HUB, **changed)
+    hub = transport(HUB, **changed)
     made = Hall(hub, await hub.listen(f"{HERE}:{port}", recognise=KNOWN.get))
     try:
         yield made
     finally:
-        await asyncio.gather(*(each.close(0.2) for each in made.boards))
+        await asyncio.gather(*(each.close(0.2) for each in made.transports))
 
 
 @asynccontextmanager

@@ -3,7 +3,7 @@
 from typing import Final, final
 
 from eigenveil.errors import PeerError
-from eigenveil.network.agents.durable import Event, OnEvent
+from eigenveil.network.agents.durable.party import Event, OnEvent
 from eigenveil.network.ledger.durable import DurableLedger
 
 __all__ = ["Refusals"]
@@ -17,7 +17,7 @@ class Refusals:
     """Changes in place: it counts."""
 
     def __init__(self, ledger: DurableLedger, study: str, on_event: OnEvent) -> None:
-        self._book, self._study, self._on_event, self._count = ledger, study, on_event, 0
+        self._durable_ledger, self._study, self._on_event, self._count = ledger, study, on_event, 0
 
     def note(self, error: PeerError) -> None:
         """Say what was refused and why, here and nowhere else."""
@@ -28,4 +28,4 @@ class Refusals:
         """A line in the ledger, while there is room for such lines."""
         self._count += 1
         if self._count <= _NOTED:
-            self._book.note(self._study, words)
+            self._durable_ledger.note(self._study, words)

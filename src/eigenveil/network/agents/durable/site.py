@@ -10,8 +10,8 @@ from typing import Final, final
 
 from eigenveil.errors import PeerError, ProtocolError
 from eigenveil.estimators.federated.parties import Parties
-from eigenveil.network.agents.durable import DurableParty, Event, OnEvent, Outgoing, opened
-from eigenveil.network.agents.refusals import Refusals
+from eigenveil.network.agents.durable.party import DurableParty, Event, OnEvent, Outgoing, opened
+from eigenveil.network.agents.durable.refusals import Refusals
 from eigenveil.network.ledger.durable import DurableLedger, Opened
 from eigenveil.network.study.parties import found_in
 from eigenveil.privacy import Charge
@@ -52,7 +52,13 @@ class DurableSite(DurableParty):
         on_event: OnEvent,
     ) -> None:
         self.party: Member | MaskedMember = party
-        self._book, self._study, self._above, self._limit, self._on_event = ledger, study, above, limit, on_event
+        self._durable_ledger, self._study, self._above, self._limit, self._on_event = (
+            ledger,
+            study,
+            above,
+            limit,
+            on_event,
+        )
         self._parties = parties
         self._ledger = parties.ledgers.get(party.name)
         self._whole, self._stretch = whole, stretch
@@ -115,7 +121,7 @@ class DurableSite(DurableParty):
                 "nothing was charged and nothing was sent"
             )
         charges = self._charges(before, answers)
-        self._book.commit(self._study, self._number, came=data, said=said, charges=charges)
+        self._durable_ledger.commit(self._study, self._number, came=data, said=said, charges=charges)
         self._ahead = False
         self._number += 1
         outgoing = [(answer.receiver, raw) for answer, raw in zip(answers, said, strict=True)]

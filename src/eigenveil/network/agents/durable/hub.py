@@ -7,9 +7,9 @@ from typing import Any, final
 from eigenveil.errors import BudgetExceeded, PeerError, ProtocolError
 from eigenveil.estimators.federated.parties import Parties
 from eigenveil.estimators.rounds import Round, round_of
-from eigenveil.network.agents.durable import DurableParty, Event, OnEvent, Outgoing, opened
-from eigenveil.network.agents.hub_log import HubLog, LogEntry
-from eigenveil.network.agents.remembering import ReplayMechanism
+from eigenveil.network.agents.durable.hub_log import HubLog, LogEntry
+from eigenveil.network.agents.durable.party import DurableParty, Event, OnEvent, Outgoing, opened
+from eigenveil.network.agents.durable.replay import ReplayMechanism
 from eigenveil.network.study.parties import found_in
 from eigenveil.privacy import Exact, Mechanism
 from eigenveil.protocols import Ask, Done, Hub, HubRound, Message
