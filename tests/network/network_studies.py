@@ -130,7 +130,7 @@ class PeerCompany:
             "holding": SiteData.of(DenseRows(self.tables[name]), self.study),
             "dataset": "patients",
             "policy": None,
-            "tell": lambda event: self.happened.append((name, event)),
+            "on_event": lambda event: self.happened.append((name, event)),
         }
         with DurableLedger.open(self.ledger(name)) as ledger:
             agent = PeerAgent(self.study, ledger=ledger, **(settings | changes))
@@ -209,7 +209,7 @@ class Company:
             "ledger": ledger,
             "dataset": "patients",
             "policy": None if self.policy is None else Policy.parse(self.policy),
-            "tell": self.told(name),
+            "on_event": self.told(name),
         }
         return SiteAgent(self.study, **(settings | changes))
 

@@ -70,7 +70,7 @@ def test_a_peer_that_is_gone_is_left_behind_and_the_rest_may_say_why_they_stop(t
         if event.what == "round":
             raise Gone
 
-    ends = company.run(changes={"peer 3": {"tell": stop}})
+    ends = company.run(changes={"peer 3": {"on_event": stop}})
     assert isinstance(ends[3], Gone)
     assert all(isinstance(end, PeersLost) for end in ends[:3])
     again = company.run(["peer 0"])

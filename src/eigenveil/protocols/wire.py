@@ -101,6 +101,23 @@ def _decode(data: bytes, limit: int) -> Message:
     return Message(sender, receiver, _body(head, arrays, pieces))
 
 
+# What each message is called on the wire, where a round's number is a "turn". These words belong to version 1 of the format: ledgers
+# and hub logs keep such bytes, so renaming a class must not change them.
+_KINDS: Final[dict[type[Body], str]] = {
+    Ask: "ask",
+    Give: "give",
+    Decline: "decline",
+    Done: "done",
+    Brief: "brief",
+    Return: "return",
+    Masked: "masked",
+    Pass: "pass",
+    Again: "again",
+    Here: "here",
+    Leave: "leave",
+    PeerKey: "card",
+}
+# The fields of each kind's head, beside those that all have.
 _MORE: Final = {
     "ask": ("step", "stage", "without"),
     "give": ("missing", "half"),
@@ -143,7 +160,7 @@ def _pieces(body: Body) -> list[bytes]:
 def _head(message: Message) -> tuple[dict[str, Any], tuple[NDArray[Any], ...]]:
     body = message.body
     head: dict[str, Any] = {
-        "kind": type(body).__name__.lower(),
+        "kind": _KINDS[type(body)],
         "from": message.sender,
         "to": message.receiver,
         "turn": body.round,

@@ -16,7 +16,7 @@ __all__ = ["Meeting"]
 
 @final
 class Meeting:
-    """Runs `peers`. Changes in place. `sent` is how many bytes each peer has sent, in all and by turn.
+    """Runs `peers`. Changes in place. `sent` is how many bytes each peer has sent, in all and by round.
 
     >>> import numpy as np
     >>> from eigenveil.linalg.graphs import Graph

@@ -201,7 +201,7 @@ def test_a_file_that_may_not_grow(server: Children, tmp_path: Path) -> None:
 SMALL_DISK = """
 import sys
 from pathlib import Path
-from network.ledger.book_children import *
+from network.ledger.ledger_children import *
 folder = Path(sys.argv[1])
 mine = account()
 with DurableLedger.open(folder / "ledger.db") as ledger:

@@ -553,8 +553,8 @@ def deep(thing: Any) -> Any:
         seen = {key: value for key, value in kept.items() if key not in ("_now", "_session")}
         inner = None
         if session is not None:
-            inner = {k: v for k, v in vars(session).items() if k not in ("_terms", "_identity", "_letters")}
-            inner["_letters"] = session._bundles.private_bytes_raw()
+            inner = {k: v for k, v in vars(session).items() if k not in ("_terms", "_identity", "_bundles")}
+            inner["_bundles"] = session._bundles.private_bytes_raw()
         charges = None if thing._share.ledger is None else thing._share.ledger.charges
         round_ = None if now is None else {slot: getattr(now, slot) for slot in now.__slots__}
         return picture((seen, _open_doubt(inner), _open_doubt(round_), charges))

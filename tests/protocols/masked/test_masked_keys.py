@@ -80,7 +80,7 @@ def test_a_hub_in_the_middle_with_keys_of_its_own_gets_no_part(monkeypatch: Patc
         # The roster that the victim would go by has nobody else's signature.
         hub = in_the_middle()
         assert (VICTIM, 0) not in hub.words
-        one.setattr(Session, "_require_roll_signed", nothing)
+        one.setattr(Session, "_require_roster_signed", nothing)
         hub = in_the_middle()
         assert same(hub.bare(VICTIM), hub.them.part(VICTIM))
 
@@ -139,7 +139,7 @@ def test_a_site_with_two_cards_gets_no_roll_signed(monkeypatch: Patch) -> None:
     assert all(not ledger.charges for ledger in hub.them.ledgers.values())
     with monkeypatch.context() as one:
         # All would give their parts, and pay for them, in a round that cannot be ended: their lists are bound to two rosters.
-        one.setattr(Session, "_require_roll_signed", nothing)
+        one.setattr(Session, "_require_roster_signed", nothing)
         hub = swapped_cards()
         assert len(hub.words) == 7
         assert all(len(ledger.charges) == 1 for ledger in hub.them.ledgers.values())
@@ -195,7 +195,7 @@ def test_a_roll_for_one_site_alone_is_not_sealed(monkeypatch: Patch) -> None:
     assert (VICTIM, 0) not in hub.words
     # Its seed is no secret any more, and masks nothing.
     assert hub.seed(VICTIM) is not None
-    monkeypatch.setattr(Session, "_require_roll_signed", nothing)
+    monkeypatch.setattr(Session, "_require_roster_signed", nothing)
     hub = private_roster(monkeypatch)
     assert hub.refused == {}
     assert same(hub.bare(VICTIM), hub.them.part(VICTIM))
@@ -316,7 +316,7 @@ def test_there_are_no_more_rounds_than_were_agreed_on() -> None:
         assert hub.ask(round_, [VICTIM]) == {}
         assert hub.said(VICTIM, round_, "keys", bytes(KEY)) is None
     assert "the study has 2" in hub.refused[VICTIM]
-    object.__setattr__(them.terms, "most_turns", 4)
+    object.__setattr__(them.terms, "most_rounds", 4)
     for round_ in (2, 3):
         assert hub.ask(round_, [VICTIM]) != {}
 
@@ -423,7 +423,7 @@ def test_cards_of_an_earlier_study_are_on_no_roll_that_is_sealed(monkeypatch: Pa
     why = hub.refused[VICTIM]
     assert "other cards than this site has seen" in why and "0 sites have signed, and 5 must" in why
     assert hub.words == {}
-    monkeypatch.setattr(Session, "_require_roll_signed", nothing)
+    monkeypatch.setattr(Session, "_require_roster_signed", nothing)
     assert len(old_cards().words) == 1
 
 

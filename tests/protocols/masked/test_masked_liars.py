@@ -155,7 +155,7 @@ def other_bundles(patch: Patch, liar: str, to: Collection[str]) -> None:
             text = b"".join(add(piece, 1) for piece in pieces_of(text))
         return bundle(session, name, text, public)
 
-    patch.setattr(Session, "_letter", false)
+    patch.setattr(Session, "_bundle", false)
 
 
 def junk_bundles(patch: Patch, liar: str, to: Collection[str]) -> None:
@@ -166,7 +166,7 @@ def junk_bundles(patch: Patch, liar: str, to: Collection[str]) -> None:
         sealed = bundle(session, name, text, public)
         return bytes(len(sealed)) if session._name == liar and name in to else sealed
 
-    patch.setattr(Session, "_letter", false)
+    patch.setattr(Session, "_bundle", false)
 
 
 # Holders.
@@ -419,7 +419,7 @@ def test_letters_that_nobody_asks_after_cost_everybody_a_charge_and_honest_sites
 ) -> None:
     names = [f"site {at}" for at in range(9)]
     junk_bundles(monkeypatch, DEALER, names)
-    monkeypatch.setattr(MaskedExchange, "_require_letters", nothing)
+    monkeypatch.setattr(MaskedExchange, "_require_bundles", nothing)
     them = masked_company(9, 6, private=True, retries=0)
     with pytest.raises(ProtocolError, match=f"of the secret of {DEALER} 1 shares are good"):
         process_of(them).run()
@@ -595,8 +595,8 @@ def test_letters_changed_on_the_way_from_the_hub_frame_nobody(monkeypatch: Patch
     assert them.masking.liars == {}
     assert them.masking.banned == set()
     # Where holders do not say which bundle they got, or nobody compares it, the dealer is left out.
-    monkeypatch.setattr("eigenveil.protocols.masked.keyring.letter_mark", lambda sealed: bytes(MARK))
-    monkeypatch.setattr("eigenveil.protocols.masked.session.letter_mark", lambda sealed: bytes(MARK))
+    monkeypatch.setattr("eigenveil.protocols.masked.keyring.bundle_mark", lambda sealed: bytes(MARK))
+    monkeypatch.setattr("eigenveil.protocols.masked.session.bundle_mark", lambda sealed: bytes(MARK))
     them = masked_company(7, 5)
     process = InProcess(them.hub, them.members.values(), faults=Faults(meddle=change), seed=1)
     with pytest.raises(ProtocolError, match=f"{DEALER} sent its holders bundles that are not what it said"):

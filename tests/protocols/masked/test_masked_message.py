@@ -207,7 +207,7 @@ def test_a_part_of_an_earlier_round_is_not_taken_for_another(fresh_label: bool, 
     assert BAD not in them.hub.rounds[-1].answered
     monkeypatch.setattr(MaskedExchange, "_require_signed", nothing)
     if not fresh_label:
-        monkeypatch.setattr(MaskedExchange, "_require_turn", nothing)
+        monkeypatch.setattr(MaskedExchange, "_require_round", nothing)
     them, result, process = attack()
     assert process.refused == []
     assert estimate(them, result) > 1
@@ -301,7 +301,7 @@ def test_letters_changed_on_the_way_are_not_read(monkeypatch: Patch) -> None:
     assert len(them.hub.rounds[-1].answered) == 7
     session = them.members[BAD]._session
     assert session is not None and set(session._held) == {BAD}
-    monkeypatch.setattr(session_module, "open_letter", open_without_looking)
+    monkeypatch.setattr(session_module, "open_bundle", open_without_looking)
     them = masked_company()
     assert right(them, run(them, spoil_bundles)[0])
     assert them.masking.liars == {}
@@ -698,7 +698,7 @@ def test_letters_of_another_length_are_refused_by_the_hub(more: int, monkeypatch
         result, process = run(them, measure)
         return them, result, process, longest[0]
 
-    monkeypatch.setattr(Session, "_letter", other)
+    monkeypatch.setattr(Session, "_bundle", other)
     them, result, process, longest = attack()
     assert {refusal.peer for refusal in process.refused} == {BAD}
     assert "not what was asked for" in process.refused[0].why
@@ -707,7 +707,7 @@ def test_letters_of_another_length_are_refused_by_the_hub(more: int, monkeypatch
     assert longest < 1 << 14
     if more > 1:
         monkeypatch.setattr(MaskedExchange, "_read", nothing)
-        monkeypatch.setattr(MaskedExchange, "_require_letters", nothing)
+        monkeypatch.setattr(MaskedExchange, "_require_bundles", nothing)
         them = masked_company(retries=0)
         sent: list[int] = []
 

@@ -79,7 +79,7 @@ def seen(
     *,
     colluder: str | None = None,
 ) -> list[Look]:
-    """What all messages of a fit on `tables_of(...)` shows to who knows everything but which canaries were there, round by turn.
+    """What all messages of a fit on `tables_of(...)` shows to who knows everything but which canaries were there, round by round.
 
     With a `colluder`, all noise that it shares with others is known too. What others add hangs together, so what they sent is
     brought to a form in which it does not: each look has noise of one size on all of its numbers.

@@ -156,7 +156,7 @@ def cost_words(
 ) -> Iterator[tuple[str, str | None]]:
     """What the study costs and what the dataset has cost so far, with styles. `joined`: the study is counted in `state`."""
     if account.epsilon is None or account.delta is None:
-        yield "Cost: NO PROMISE IS MADE, and no budget pays for that.", "bold red"
+        yield "Cost: NOTHING IS GUARANTEED, and no budget pays for that.", "bold red"
         void = f"In the ledger, {account.dataset!r} will have no guarantee for life from then on, whatever else is done with it."
         yield void, "bold red"
         return

@@ -29,7 +29,7 @@ _EXPORT: Final = ".jsonl"
 _SHOWN_DIGITS: Final = 16
 
 LedgerPath: TypeAlias = Annotated[
-    Path, typer.Argument(metavar="BOOK", help="The ledger of this site, such as ledger.db.", show_default=False)
+    Path, typer.Argument(metavar="LEDGER", help="The ledger of this site, such as ledger.db.", show_default=False)
 ]
 
 
@@ -135,7 +135,7 @@ def export(
 @errors_as_lines
 def verify(
     path: Annotated[
-        Path, typer.Argument(metavar="BOOK", help="A ledger, or the .jsonl file of an export.", show_default=False)
+        Path, typer.Argument(metavar="LEDGER", help="A ledger, or the .jsonl file of an export.", show_default=False)
     ],
     head: Annotated[
         str | None,

@@ -1,5 +1,5 @@
 """`WholeFit`: a fit from its first release to its last as one task, and what carriers must know of it before it begins. `Fit`:
-the one that finds components. The mean, the components, and the small totals beside them, round by turn.
+the one that finds components. The mean, the components, and the small totals beside them, round by round.
 
 Written once, it is carried by a curator who holds all rows, by sites around a hub, in a tree, or by peers. What each stage may
 spend is fixed before the first round.
