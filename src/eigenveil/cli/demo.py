@@ -5,7 +5,6 @@ do with private rows without giving them away. Each line is printed as soon as i
 guarantee fit on a terminal of 80 x 24.
 """
 
-import os
 import shlex
 import shutil
 import sys
@@ -162,7 +161,9 @@ def _chart(exact: "PrivatePCA", private: "PrivatePCA") -> "BarChart":
     from eigenveil.cli._report import Bar, BarChart
 
     pairs = zip(private.explained_variance_, exact.explained_variance_, strict=True)
-    bars = tuple(Bar(str(i), float(found), f"{found:5.1f}, exact {true:5.1f}") for i, (found, true) in enumerate(pairs, 1))
+    bars = tuple(
+        Bar(str(i), float(found), f"{found:5.1f}, exact {true:5.1f}") for i, (found, true) in enumerate(pairs, 1)
+    )
     return BarChart(bars, float(private.noise_floor_), f"noise floor at epsilon = {private.epsilon:g}")
 
 
@@ -185,7 +186,7 @@ def _command() -> str:
 def _typed(program: Path) -> str:
     """The shortest way to call `program` from this folder: its name, a path from here, or its whole path."""
     # Links are not followed: a virtual environment's python is a link to another one that lacks its packages.
-    whole, here = Path(os.path.abspath(program)), Path.cwd()
+    whole, here = program.absolute(), Path.cwd()
     if shutil.which(program.name) == str(whole):
         return shlex.quote(program.name)
     if whole.parent == here:
