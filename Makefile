@@ -7,9 +7,13 @@ READY := $(VENV)/.ready
 .PHONY: demo test quick lint audit bench clean
 .DEFAULT_GOAL := demo
 
+# pip says nothing for most of a minute, so a line every few seconds says that it is at work. The sleep holds no output open.
 $(READY): pyproject.toml
-	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed, this is " + sys.version.split()[0]) if sys.version_info < (3, 11) else None'
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed, this is " + sys.version.split()[0]) if sys.version_info < (3, 11) else None'
+	@echo "Building $(VENV). This happens once and takes a minute or two."
+	@seconds=0; while sleep 3 >/dev/null 2>&1; do seconds=$$((seconds + 3)); echo "  installing, $$seconds s"; done & \
+	beat=$$!; trap 'kill $$beat' EXIT; trap 'exit 130' INT TERM; \
+	{ test -x $(BIN)/python || $(PYTHON) -m venv $(VENV); } && \
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $(READY)
 

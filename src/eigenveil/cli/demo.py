@@ -1,10 +1,13 @@
 """`eigenveil demo`: handwritten digits fitted at three budgets beside the exact answer, in a few seconds.
 
 The digits come with scikit-learn and are public, so the demo may compare with the exact components, which no one could
-do with private rows without giving them away.
+do with private rows without giving them away. Each line is printed as soon as it is known, and all of them up to the
+guarantee fit on a terminal of 80 x 24.
 """
 
-from collections.abc import Sequence
+import shlex
+import shutil
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, final
@@ -18,7 +21,6 @@ from eigenveil.errors import ModelFileError
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
     from eigenveil.cli._report import BarChart
     from eigenveil.estimators import PrivatePCA
@@ -61,16 +63,20 @@ def demo(
     budgets and exactly, and shows what each budget can still see. The
     images are public, which is why the exact answer may be shown.
     """
-    require_output(model, endings=(".safetensors",), force=_is_own(model), inputs=[])
+    require_output(model, endings=(".safetensors",), force=model.exists() and _is_own(model), inputs=[])
+    console = output()
+    # Before the heavy imports: whoever waits for them knows what for.
+    console.print("Five principal components of 1797 handwritten digits, 64 pixels each", style="bold")
     rows, names = _digits()
-    exact, trials = _trials(rows, seed)
+    _introduce(console, seeded=seed is not None)
+    exact, trials = _trials(console, rows, seed)
     chosen = trials[_SHOWN].pca
     # The mark in the settings lets a later demo overwrite this file, and no other.
     kept = replace(chosen.model_, columns=names, settings={**chosen.model_.settings, "demo": "handwritten digits"})
     kept.save(model)
     wrote(model)
-    _show(output(), exact, trials, seeded=seed is not None)
-    _next_steps(output(), model)
+    _show(console, exact, chosen)
+    _next_steps(console, model)
 
 
 def _is_own(path: Path) -> bool:
@@ -90,88 +96,100 @@ def _digits() -> tuple["Array", tuple[str, ...]]:
     return data.data, tuple(str(name) for name in data.feature_names)
 
 
-def _trials(rows: "Array", seed: int | None) -> tuple["PrivatePCA", list[DemoFit]]:
-    from eigenveil.estimators import PrivatePCA
-    from eigenveil.linalg import captured_variance, sines
-
-    exact = PrivatePCA(_RANK, epsilon=None).fit(rows)
-    centred = rows - rows.mean(axis=0)
-    gram = centred.T @ centred
-    trials = []
-    for epsilon in EPSILONS:
-        pca = PrivatePCA(
-            _RANK,
-            epsilon=epsilon,
-            delta=_DELTA,
-            row_bound=_ROW_BOUND,
-            column_bounds=_COLUMN_BOUNDS,
-            random_state=seed,
-        ).fit(rows)
-        basis = pca.subspace_.basis
-        sine = float(sines(basis, exact.subspace_.basis)[0])
-        trials.append(DemoFit(pca, captured_variance(gram, basis), sine))
-    return exact, trials
-
-
-def _show(console: "Console", exact: "PrivatePCA", trials: Sequence[DemoFit], *, seeded: bool) -> None:
-    from eigenveil.cli._report import guarantee_panel, warning_panel
-
-    shown = trials[_SHOWN].pca
-    console.print("Five principal components of 1797 handwritten digits, 64 pixels each", style="bold")
+def _introduce(console: "Console", *, seeded: bool) -> None:
     console.print(
-        "A person here is one image. The images are public, so the exact answer may stand beside the private ones; "
-        "with private rows that comparison would itself be a leak.\n",
+        "Each image stands for one person. The images are public, so the exact answer may be shown beside the private "
+        "ones. With private rows that would be a leak.\n",
         style="dim",
     )
     if seeded:
+        from eigenveil.cli._report import warning_panel
+
         console.print(warning_panel("NOT PRIVATE: --seed fixes the noise, which is fine for public images only."))
-    console.print(_table(trials))
+
+
+def _trials(console: "Console", rows: "Array", seed: int | None) -> tuple["PrivatePCA", list[DemoFit]]:
+    """The exact fit and the private ones, each in a line of a table that grows as they are done."""
+    from eigenveil.estimators import PrivatePCA
+
+    header = _line("budget", "captured variance", "largest sine", "noise floor")
+    console.print(header, style="bold")
+    console.print(("-" if console.options.ascii_only else "─") * len(header))
+    exact = PrivatePCA(_RANK, epsilon=None).fit(rows)
+    console.print(_line("exact, not private", "100.0%", "0.000", "0.0"), style="dim")
+    trials = []
+    for epsilon in EPSILONS:
+        trial = _trial(rows, exact, epsilon, seed)
+        trials.append(trial)
+        figures = f"{trial.captured:.1%}", f"{trial.sine:.3f}", f"{trial.pca.noise_floor_:.1f}"
+        console.print(_line(f"epsilon = {epsilon:g}", *figures))
+    return exact, trials
+
+
+def _line(budget: str, captured: str, sine: str, floor: str) -> str:
+    return f"{budget:<18}   {captured:>17}   {sine:>12}   {floor:>11}"
+
+
+def _trial(rows: "Array", exact: "PrivatePCA", epsilon: float, seed: int | None) -> DemoFit:
+    from eigenveil.estimators import PrivatePCA
+    from eigenveil.linalg import captured_variance, sines
+
+    pca = PrivatePCA(
+        _RANK, epsilon=epsilon, delta=_DELTA, row_bound=_ROW_BOUND, column_bounds=_COLUMN_BOUNDS, random_state=seed
+    ).fit(rows)
+    centred = rows - rows.mean(axis=0)
+    basis = pca.subspace_.basis
+    captured = captured_variance(centred.T @ centred, basis)
+    return DemoFit(pca, captured, float(sines(basis, exact.subspace_.basis)[0]))
+
+
+def _show(console: "Console", exact: "PrivatePCA", shown: "PrivatePCA") -> None:
+    from eigenveil.cli._report import guarantee_panel
+
     console.print(
-        "captured variance: of the most that five directions can hold. Largest sine: 0 if they span the same space as "
-        "the exact ones, 1 if one of those is lost. Noise floor: variance that noise alone can show.",
+        "Captured variance: of the most that five directions can hold. Largest sine: 0 if the exact directions are "
+        "found, 1 if one is lost. Noise floor: variance that noise alone can show.",
         style="dim",
     )
-    console.print(f"\nvariance along each component, exact and at epsilon = {shown.epsilon:g}", style="bold")
+    console.print(f"\nVariance along each component at epsilon = {shown.epsilon:g}, beside the exact", style="bold")
     console.print(_chart(exact, shown))
     console.print()
     console.print(guarantee_panel(shown.guarantee_))
 
 
-def _table(trials: Sequence[DemoFit]) -> "Table":
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for name in ("budget", "captured variance", "largest sine", "noise floor"):
-        table.add_column(name, justify="left" if name == "budget" else "right")
-    for trial in trials:
-        table.add_row(
-            f"epsilon = {trial.pca.epsilon:g}",
-            f"{trial.captured:.1%}",
-            f"{trial.sine:.3f}",
-            f"{trial.pca.noise_floor_:.1f}",
-        )
-    table.add_row("exact, not private", "100.0%", "0.000", "0.0", style="dim")
-    return table
-
-
 def _chart(exact: "PrivatePCA", private: "PrivatePCA") -> "BarChart":
     from eigenveil.cli._report import Bar, BarChart
 
-    bars = []
-    for i in range(_RANK):
-        true, found = float(exact.explained_variance_[i]), float(private.explained_variance_[i])
-        bars.append(Bar(f"{i + 1} exact", true, f"{true:.1f}", "dim"))
-        bars.append(Bar("  private", found, f"{found:.1f}", "cyan"))
-    return BarChart(tuple(bars), float(private.noise_floor_), f"noise floor at epsilon = {private.epsilon:g}")
+    pairs = zip(private.explained_variance_, exact.explained_variance_, strict=True)
+    bars = tuple(
+        Bar(str(i), float(found), f"{found:5.1f}, exact {true:5.1f}") for i, (found, true) in enumerate(pairs, 1)
+    )
+    return BarChart(bars, float(private.noise_floor_), f"noise floor at epsilon = {private.epsilon:g}")
 
 
 def _next_steps(console: "Console", model: Path) -> None:
-    console.print(f"\nmodel of the middle budget written to {model}", soft_wrap=True)
-    console.print("try next:", style="bold")
-    for line in (
-        f"eigenveil inspect {model}",
-        "eigenveil account --epsilon 1 --delta 1e-5",
-        "eigenveil fit --help",
-    ):
-        console.print(f"  {line}", soft_wrap=True)
+    command = _command()
+    console.print(f"\nModel of the middle budget written to {model}", soft_wrap=True)
+    console.print("Try next:", style="bold")
+    for line in (f"inspect {shlex.quote(str(model))}", "account --epsilon 1 --delta 1e-5", "fit --help"):
+        console.print(f"  {command} {line}", soft_wrap=True)
+
+
+def _command() -> str:
+    """What to type for `eigenveil` here, so that the lines above work as they are printed."""
+    script = Path(sys.argv[0])
+    if script.stem == "eigenveil":
+        return _typed(script)
+    return f"{_typed(Path(sys.executable))} -m eigenveil"
+
+
+def _typed(program: Path) -> str:
+    """The shortest way to call `program` from this folder: its name, a path from here, or its whole path."""
+    # Links are not followed: a virtual environment's python is a link to another one that lacks its packages.
+    whole, here = program.absolute(), Path.cwd()
+    if shutil.which(program.name) == str(whole):
+        return shlex.quote(program.name)
+    if whole.parent == here:
+        # A name alone would be looked for on the search path.
+        return shlex.quote(f"./{program.name}")
+    return shlex.quote(str(whole.relative_to(here) if whole.is_relative_to(here) else whole))
