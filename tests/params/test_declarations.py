@@ -29,7 +29,7 @@ from eigenveil.params import (
     param,
     parameters,
 )
-from eigenveil.params.docs import DOCUMENTED, KEYS_PAGE, current, keys_page
+from eigenveil.params.docs import DOCUMENTED, current, pages
 from eigenveil.params.words import as_call, as_options, flag, in_options, in_study
 
 # What must be given, besides the number of components and epsilon.
@@ -68,8 +68,12 @@ def test_docstrings_are_current(name: str) -> None:
     assert text == wanted, f"{path}: run python -m eigenveil.params.docs"
 
 
-def test_the_page_of_keys_is_current() -> None:
-    assert KEYS_PAGE.read_text(encoding="utf-8") == keys_page(), "run python -m eigenveil.params.docs"
+def test_tables_of_parameters_in_the_docs_are_current() -> None:
+    found = {path.name: (text, wanted) for path, text, wanted in pages()}
+    assert {"study-keys.md", "command-line.md", "plan.md"} <= set(found)
+    for name, (text, wanted) in found.items():
+        assert text == wanted, f"{name}: run python -m eigenveil.params.docs"
+        assert text.count("<!-- options ") == text.count("<!-- end of options -->"), name
 
 
 @EACH

@@ -5,6 +5,7 @@ The package is copied, six lines are put into one declaration, and nothing else 
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -41,7 +42,7 @@ from sklearn.base import clone
 sites = np.array_split(np.random.default_rng(0).standard_normal((60, 4)), 3)
 found["default"] = FederatedPCA(2, epsilon=None).patience
 found["cloned"] = clone(FederatedPCA(2, epsilon=None, patience=5)).get_params()["patience"]
-FederatedPCA(2, epsilon=None, patience=9).fit(sites)
+FederatedPCA(2, epsilon=None, patience=9).fit(sites).save(sys.argv[1] + "/model.safetensors")
 try:
     FederatedPCA(2, epsilon=None, patience=10).fit(sites)
 except ValueError as error:
@@ -52,7 +53,11 @@ np.save(sys.argv[1] + "/rows.npy", np.vstack(sites))
 command = ["simulate", sys.argv[1] + "/rows.npy", "-k", "2", "--sites", "3", "--no-privacy", "--patience"]
 found["help"] = CliRunner(env={"COLUMNS": "200"}).invoke(app, ["simulate", "--help"]).output
 found["runs"] = CliRunner().invoke(app, [*command, "2"]).exit_code
+found["inspected"] = CliRunner().invoke(app, ["inspect", sys.argv[1] + "/model.safetensors"]).output
 found["refused"] = CliRunner().invoke(app, [*command, "10"]).output
+
+from eigenveil.model import Model
+found["settings"] = dict(Model.load(sys.argv[1] + "/model.safetensors").settings)
 
 from eigenveil.network.study.file import StudyFile
 from network.study_parties import document
@@ -109,6 +114,11 @@ def test_the_command_has_it_checked_and_documented(found: dict[str, Any]) -> Non
     assert "--patience" in found["help"] and "How many rounds may bring nothing." in found["help"]
     assert found["runs"] == 0
     assert "--patience must be an integer from 1 to 9, got 10" in found["refused"]
+
+
+def test_the_model_has_it_in_its_settings(found: dict[str, Any]) -> None:
+    assert found["settings"]["patience"] == 9
+    assert re.search(r"^ *patience +9 *$", found["inspected"], re.MULTILINE)
 
 
 def test_the_study_file_has_it_checked_and_documented(found: dict[str, Any]) -> None:

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from eigenveil import __version__
+from eigenveil.cli._commands import Commands
 from eigenveil.cli.account import account
 from eigenveil.cli.audit import audit
 from eigenveil.cli.bounds.command import bounds
@@ -28,9 +29,8 @@ from eigenveil.cli.transform import transform
 
 __all__ = ["app"]
 
-app = typer.Typer(
-    name="eigenveil",
-    no_args_is_help=True,
+app = Commands(
+    "eigenveil",
     # Plain tracebacks, if one ever shows: pretty ones can print local variables, and those hold rows.
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"]},

@@ -11,7 +11,7 @@ import typer
 
 from eigenveil.errors import ParameterError, Words, require
 from eigenveil.params.declare import Declared, checked, declared, refusal
-from eigenveil.params.values import Expected
+from eigenveil.params.values import Expected, Whole
 from eigenveil.params.words import flag, help_of, in_options
 
 __all__ = ["with_options", "written_out"]
@@ -128,7 +128,7 @@ def _option(one: Declared, words: Words, *, needed: bool) -> inspect.Parameter:
         name,
         *(() if spec.short is None else (spec.short,)),
         help=help_of(one, words) + ("" if spec.written is None else f" Written as {spec.written}."),
-        metavar=spec.metavar,
+        metavar=_metavar(one),
         rich_help_panel=spec.panel or None,
         show_default=True if default is not None else (spec.unset or False),
     )
@@ -138,6 +138,14 @@ def _option(one: Declared, words: Words, *, needed: bool) -> inspect.Parameter:
         annotation=Annotated[kind, about],
         default=inspect.Parameter.empty if needed else default,
     )
+
+
+def _metavar(one: Declared) -> str | None:
+    """What stands for the value, with the range of a whole number."""
+    word, check = one.param.metavar, one.param.check
+    if word is None and set(one.kinds) <= {int, float}:
+        word = "NUMBER"
+    return f"{word} [{check.range}]" if isinstance(check, Whole) and one.param.parse is None else word
 
 
 def _require_together(known: Mapping[str, Declared], settings: Mapping[str, Any]) -> None:

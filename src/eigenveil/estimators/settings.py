@@ -1,18 +1,86 @@
-"""`settings_of`: the public choices of a fit, as plain values for the model file. Every kind of fit writes them through it."""
+"""The settings of a model: the public choices of a fit, as plain values. They come from the declarations of its parameters.
 
-from typing import Any
+`asked_settings` takes what was asked for, `settings_of` puts what the fit found beside it. Every kind of fit writes them so.
+"""
 
+import math
+from numbers import Integral
+from typing import Any, Final, Literal, get_args, get_origin
+
+from eigenveil.params.declare import Declared, declared
+from eigenveil.params.values import HasArray, as_float
 from eigenveil.privacy import Neighbours
 
-__all__ = ["settings_of"]
+__all__ = ["asked_settings", "settings_of"]
+
+_PER_COLUMN: Final = "one number per column"
 
 
-def settings_of(*, mechanism: str, why: str, neighbours: Neighbours | None, **facts: Any) -> dict[str, Any]:
-    """What was done and why, between which `neighbours` it is private (None for no privacy), and `facts` that are known.
+def settings_of(
+    asked: dict[str, Any], *, mechanism: str, why: str, neighbours: Neighbours | None, **facts: Any
+) -> dict[str, Any]:
+    """What was done and why, between which `neighbours` it is private (None for no privacy), what was `asked`, and `facts`.
 
-    >>> settings_of(mechanism="power", why="asked for", neighbours=None, width=4, rounds=None)
-    {'mechanism': 'power', 'why': 'asked for', 'width': 4, 'neighbours': 'none'}
+    A fact takes the place of the parameter of that name, because it is what the fit made of it. One that is None is not known,
+    or means nothing here: it is left out, and the parameter with it.
+
+    >>> settings_of({"rounds": 9, "align": "sign"}, mechanism="power", why="asked for", neighbours=None, width=4, rounds=None)
+    {'mechanism': 'power', 'why': 'asked for', 'align': 'sign', 'width': 4, 'neighbours': 'none'}
     """
-    known = {name: value for name, value in facts.items() if value is not None}
-    near = "none" if neighbours is None else neighbours.value
-    return {"mechanism": mechanism, "why": why} | known | {"neighbours": near}
+    first = {"mechanism": mechanism, "why": why}
+    if neighbours is None and asked.get("center") == "private":
+        # The word of the parameter would be read as a guarantee.
+        asked = asked | {"center": "exact mean"}
+    found = first | asked | facts | first | {"neighbours": "none" if neighbours is None else neighbours.value}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def asked_settings(asked: Any) -> dict[str, Any]:
+    """The checked parameters that a model records, by name: those that mean something there, but for `recorded=False`.
+
+    Rows and identifiers of people cannot get in: a value is recorded if it is a number, a truth value or a word that the
+    declaration lists. Other text, arrays and objects are not, unless the declaration says that all its values are public.
+
+    >>> from eigenveil.params import PrivateParams
+    >>> sorted(asked_settings(PrivateParams(5, epsilon=1.0, delta=1e-6, row_bound=2.0, person=["Ann", "Bob"])))
+    ['calibration', 'center', 'mechanism', 'n_components', 'neighbours', 'row_bound']
+    """
+    known = {name: (one, getattr(asked, name)) for name, one in declared(type(asked)).items() if one.holds(asked)}
+    found = {
+        name: _public(one, value)
+        for name, (one, value) in known.items()
+        if one.param.recorded is not False and not (one.param.quiet and one.at_default(value))
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _public(one: Declared, value: Any) -> Any:
+    """What is recorded of a value, None for nothing."""
+    if value is None:
+        return one.param.none
+    if one.param.recorded or any(_is_of(value, kind) for kind in one.kinds):
+        return _plain(value)
+    return _PER_COLUMN if HasArray in one.kinds and hasattr(value, "__len__") else None
+
+
+def _is_of(value: Any, kind: Any) -> bool:
+    """Whether a value is of a kind that has no room for rows: a listed word, a truth value, a number, or a tuple of these."""
+    inner = get_args(kind)
+    if get_origin(kind) is Literal:
+        return isinstance(value, str) and value in inner
+    if get_origin(kind) is tuple:
+        return isinstance(value, tuple) and len(value) == len(inner) and all(map(_is_of, value, inner))
+    return isinstance(value, bool) if kind is bool else kind in (int, float) and not math.isnan(as_float(value))
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON has it: words, truth values, numbers and lists of these. None for anything else."""
+    if isinstance(value, str | bool):
+        return value
+    if isinstance(value, tuple | list):
+        parts = [_plain(part) for part in value]
+        return None if any(part is None or isinstance(part, list) for part in parts) else parts
+    number = as_float(value)
+    if not math.isfinite(number):
+        return None
+    return int(value) if isinstance(value, Integral) else number

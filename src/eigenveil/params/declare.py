@@ -107,7 +107,10 @@ class Param:
     instead: str | None = None  # What to do where `only` does not hold.
     written: str | None = None  # Its forms on a command line, where neither the help nor the metavar shows them.
     beside: str | None = None  # Outside Python: given where this other parameter is, and only there.
-    quiet: bool = False  # A study file has it only where it is not at its default.
+    quiet: bool = False  # A study file, and a model's settings, have it only where it is not at its default.
+    recorded: bool | None = (
+        None  # In a model's settings. None: its numbers and listed words. True: all that the check lets by.
+    )
     limit: Limit | None = None  # The key of a policy that limits it.
     panel: str | None = None  # Heading in --help and in the docs; by default that of the class that declares it.
     section: str | None = None  # Table of a study file; likewise.
@@ -149,6 +152,11 @@ class Declared:
     def optional(self) -> bool:
         """Whether it may be None."""
         return self.default is None or NoneType in get_args(self.type)
+
+    def holds(self, asked: Any) -> bool:
+        """Whether it means anything beside the other parameters of `asked`."""
+        other, _, word = (self.param.only or "").partition("=")
+        return not other or getattr(asked, other) == word
 
     def at_default(self, value: Any) -> bool:
         """Whether a value is the default. Arrays never are."""

@@ -1,6 +1,7 @@
 """The Parameters section of docstrings, of estimators and of functions that `takes` made, written into their source.
 
-Editors that run no code show it too. The page that lists the keys of study files and policies is written here as well.
+Editors that run no code show it too. The page that lists the keys of study files and policies is written here as well, and
+so are tables of options in other pages, between `<!-- options PlanParams: people dim -->` and `<!-- end of options -->`.
 `python -m eigenveil.params.docs` rewrites what is not current, and a test says what that is.
 """
 
@@ -8,13 +9,18 @@ import importlib
 import inspect
 import re
 import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import MISSING
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
+from eigenveil.params.declare import Declared, declared
 from eigenveil.params.tables import keys_table
-from eigenveil.params.words import parameters_section
+from eigenveil.params.texts import text_of
+from eigenveil.params.words import flag, help_of, in_options, parameters_section
 
-__all__ = ["DOCUMENTED", "KEYS_PAGE", "current", "keys_page", "main"]
+__all__ = ["DOCUMENTED", "current", "main", "options_table", "pages"]
 
 DOCUMENTED: Final = (
     "eigenveil.estimators.private.pca:PrivatePCA",
@@ -29,8 +35,10 @@ DOCUMENTED: Final = (
 )
 _SECTION: Final = re.compile(r"    Parameters\n    -{10}\n.*?(?=\n\n    \w+\n    -{4,}\n)", re.DOTALL)
 
+_OPTIONS: Final = re.compile(r"(<!-- options (\w+): ([\w ]+) -->\n).*?(?=<!-- end of options -->)", re.DOTALL)
+
 # In a checkout; where only the package is there are no pages.
-KEYS_PAGE: Final = Path(__file__).parents[3] / "docs" / "study-keys.md"
+_PAGES: Final = Path(__file__).parents[3] / "docs"
 _KEYS: Final = (
     ("A study around a hub, or in a tree", "eigenveil.params.declarations.study:HubStudy"),
     ("A study between peers", "eigenveil.params.declarations.study:PeerStudy"),
@@ -55,7 +63,58 @@ def _found(name: str) -> Any:
     return getattr(importlib.import_module(module), own)
 
 
-def keys_page() -> str:
+def pages() -> Iterator[tuple[Path, str, str]]:
+    """The pages with tables of parameters: the file, its text, and the text as they are declared now."""
+    for path in sorted(_PAGES.glob("*.md")):
+        text = path.read_text(encoding="utf-8")
+        if path.name == "study-keys.md":
+            yield path, text, _keys_page()
+        elif "<!-- options " in text:
+            yield path, text, _OPTIONS.sub(_with_table, text)
+
+
+def _with_table(found: re.Match[str]) -> str:
+    kind = _found(f"eigenveil.params:{found[2]}")
+    return f"{found[1]}\n{options_table(kind, found[3].split())}\n\n"
+
+
+def options_table(cls: type, names: Sequence[str]) -> str:
+    """The options of these parameters of `cls` as a table in Markdown: each with its default, and what it means.
+
+    >>> from eigenveil.params import PlanParams
+    >>> print(options_table(PlanParams, ["dim", "sites"]))
+    | option | default | |
+    |---|---|---|
+    | `-d`, `--columns D` | | How many columns; a file that is given may say it. |
+    | `--sites M` | `1` | At how many sites the rows are, evenly. |
+    """
+    known, words = declared(cls), in_options(cls)
+    rows = ["| option | default | |", "|---|---|---|"]
+    for one in (known[name] for name in names):
+        written = "" if one.param.written is None else f" Written as {one.param.written}."
+        rows.append(f"| {_option(one)} |{_default_of(one)} | {help_of(one, words)}{written} |")
+    return "\n".join(rows)
+
+
+def _option(one: Declared) -> str:
+    short = "" if one.param.short is None else f"`{one.param.short}`, "
+    if one.type is bool or one.param.switch is not None:
+        return f"{short}`{flag(one)}`"
+    return f"{short}`{flag(one)} {one.param.metavar or 'NUMBER'}`"
+
+
+def _default_of(one: Declared) -> str:
+    if one.default is MISSING:
+        return " must be given"
+    if one.default is None or one.param.unset is not None:
+        said = one.param.unset or one.param.none
+        return "" if said is None else f" {said}"
+    if one.param.switch is not None:
+        return ""
+    return f" `{flag(one) if one.default is True else text_of(one.default)}`"
+
+
+def _keys_page() -> str:
     """The page that lists the keys of study files and policies, as they are declared now."""
     tables = [f"## {title}\n\n{keys_table(_found(name))}\n" for title, name in _KEYS]
     return "\n".join([_KEYS_HEAD, *tables])
@@ -76,13 +135,10 @@ def current(name: str) -> tuple[Path, str, str]:
 
 def main() -> None:
     """Write every section that is not current, and name the files."""
-    for name in DOCUMENTED:
-        path, text, wanted = current(name)
+    for path, text, wanted in chain(map(current, DOCUMENTED), pages()):
         if text != wanted:
             path.write_text(wanted, encoding="utf-8")
             sys.stdout.write(f"{path}\n")
-    if KEYS_PAGE.parent.is_dir():
-        KEYS_PAGE.write_text(keys_page(), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -159,18 +159,13 @@ def lines_of(asked: Any, section: str, *, leave: Collection[str] = ()) -> Iterat
     words = in_study(type(asked), inside=section)
     for key, one in keys_of(type(asked), section).items():
         value = getattr(asked, one.name)
-        if one.name in leave or not _holds(asked, one) or (one.param.quiet and value == one.default):
+        if one.name in leave or not one.holds(asked) or (one.param.quiet and value == one.default):
             continue
         if value is not None or one.param.none is not None:
             yield KeyLine(key, one.param.none if value is None else value, help_of(one, words))
         if one.param.aloud is not None:
             about = one.param.aloud.help
             yield KeyLine(one.param.aloud.key, value is None, f"true: {about[0].lower()}{about[1:]}")
-
-
-def _holds(asked: Any, one: Declared) -> bool:
-    other, _, word = (one.param.only or "").partition("=")
-    return not other or getattr(asked, other) == word
 
 
 def keys_table(cls: type) -> str:

@@ -3,7 +3,8 @@
 import math
 import numbers
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any, Protocol, final
 
 from eigenveil.errors import ParameterError
 
@@ -13,6 +14,7 @@ __all__ = [
     "HasArray",
     "Numbers",
     "Vector",
+    "Whole",
     "as_float",
     "bounds_in_file",
     "center_in_file",
@@ -71,16 +73,33 @@ def one_of(*allowed: str) -> Check:
     return check
 
 
-def whole(least: int, most: int | None = None) -> Check:
+def whole(least: int, most: int | None = None) -> "Whole":
     """A whole number; numpy's are taken, truth values are not."""
-    limits = f"of at least {least}" if most is None else f"from {least} to {most}"
+    return Whole(least, most)
 
-    def check(value: Any) -> int:
+
+@final
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """A whole number within limits."""
+
+    least: int
+    most: int | None
+
+    def __call__(self, value: Any) -> int:
+        least, most = self.least, self.most
         if not _is_whole(value) or int(value) < least or (most is not None and int(value) > most):
-            raise Expected(f"an integer {limits}")
+            raise Expected(f"an integer of at least {least}" if most is None else f"an integer from {least} to {most}")
         return int(value)
 
-    return check
+    @property
+    def range(self) -> str:
+        """The limits as --help shows them, without one that only the unreasonable meet.
+
+        >>> whole(1).range, whole(0, 1000).range, whole(0, 1 << 63).range
+        ('x>=1', '0<=x<=1000', 'x>=0')
+        """
+        return f"x>={self.least}" if self.most is None or self.most >= 10**9 else f"{self.least}<=x<={self.most}"
 
 
 def real(

@@ -19,7 +19,7 @@ from eigenveil.estimators.federated.request import FederatedSpec
 from eigenveil.estimators.federated.rules import masks_of, share_of
 from eigenveil.estimators.federated.simulation import FederatedSimulation
 from eigenveil.estimators.rounds import Unfinished, Watch
-from eigenveil.estimators.settings import settings_of
+from eigenveil.estimators.settings import asked_settings, settings_of
 from eigenveil.estimators.sites import Columns
 from eigenveil.linalg import Array
 from eigenveil.params import RecommenderParams, checked, param, parameters
@@ -230,6 +230,7 @@ class PrivateRecommender(RecommenderParams, BaseEstimator):
             terms=Terms(share_of("quorum", self.quorum, len(sites)) if masks is None else masks[0]),
             sizes={name: float(rows.shape[0]) for name, rows in sites.items()} if terms.users is not None else None,
             seed=seed,
+            settings=asked_settings(self),
             masks=masks,
         )
         federation = FederatedSimulation(request, sites, Columns(dim, next(iter(sites))), watch=watch)
@@ -330,14 +331,13 @@ class PrivateRecommender(RecommenderParams, BaseEstimator):
             degrees=degrees,
             items=fit.items,
             settings=settings_of(
+                federation.request.settings,
                 mechanism=fit.plan.method,
                 why=fit.plan.reason,
                 neighbours=federation.request.neighbours if federation.request.private else None,
-                unit=self.unit,
                 item_degrees=self._degrees_in_words(),
-                normalise=self.normalise,
                 trust=place_of_noise(federation.request),
-                min_degree=int(self.min_degree),
+                survivors=None if federation.request.masks is None else federation.request.masks[0],
                 width=fit.plan.width,
                 rounds=len(federation.rounds),
                 sites=len(federation.hub.sites),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from eigenveil.cli import _options as option
+from eigenveil.cli._commands import Commands
 from eigenveil.cli._derived import with_options
 from eigenveil.cli._files import require_output
 from eigenveil.cli._terminal import errors_as_lines, output, wrote
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["recommend"]
 
-recommend = typer.Typer(name="recommend", no_args_is_help=True)
+recommend = Commands("recommend")
 
 _ONE_PROGRAM: Final = "one program read the files of all sites: whoever ran it could see them, which is not covered"
 _FOR_THAT_USER: Final = (

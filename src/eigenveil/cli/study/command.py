@@ -5,8 +5,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
-
+from eigenveil.cli._commands import Commands
 from eigenveil.cli._derived import with_options
 from eigenveil.cli._terminal import errors_as_lines, output, wrote
 from eigenveil.cli.study import options as choice
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["study"]
 
-study = typer.Typer(name="study", no_args_is_help=True)
+study = Commands("study")
 
 
 @study.callback()

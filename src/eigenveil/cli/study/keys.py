@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from eigenveil.cli._commands import Commands
 from eigenveil.cli._terminal import errors_as_lines, wrote
 from eigenveil.cli.study.keys_shown import dates_of, facts_in, facts_of, say, say_next, show_facts
 from eigenveil.errors import require
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["keys"]
 
-keys = typer.Typer(name="keys", no_args_is_help=True)
+keys = Commands("keys")
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="What the study calls this party.", show_default=False)]
 Folder = Annotated[Path, typer.Option(metavar="FOLDER", help="Where its files go; made if it is not there.")]

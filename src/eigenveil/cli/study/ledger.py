@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 import typer
 
 from eigenveil.cli import _options as option
+from eigenveil.cli._commands import Commands
 from eigenveil.cli._files import require_output
 from eigenveil.cli._terminal import errors_as_lines, output, wrote
 from eigenveil.cli.network.words import rounded
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ledger"]
 
-ledger = typer.Typer(name="ledger", no_args_is_help=True)
+ledger = Commands("ledger")
 
 # Where neither the policy nor a study says at which delta to count.
 _USUAL_DELTA: Final = 1e-6

@@ -5,12 +5,13 @@ from typing import Annotated
 
 import typer
 
+from eigenveil.cli._commands import Commands
 from eigenveil.cli._terminal import errors_as_lines, output, wrote
 from eigenveil.errors import require
 
 __all__ = ["policy"]
 
-policy = typer.Typer(name="policy", no_args_is_help=True)
+policy = Commands("policy")
 
 _REFUSED = 2
 

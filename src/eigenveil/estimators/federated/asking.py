@@ -18,6 +18,7 @@ from eigenveil.estimators.federated.rules import (
     share_of,
 )
 from eigenveil.estimators.federated.study import pca_study
+from eigenveil.estimators.settings import asked_settings
 from eigenveil.estimators.sites import SiteInfo
 from eigenveil.params import FederatedParams
 from eigenveil.plan import Method, plan_sites
@@ -134,6 +135,7 @@ def request_of(asked: FederatedParams, held: SiteInfo) -> FederatedSpec:
         grouped=held.grouped,
         sizes=sizes,
         seed=seed_of(asked.random_state),
+        settings=asked_settings(asked),
         masks=masks,
         declared=declared,
     )

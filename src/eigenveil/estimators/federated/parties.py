@@ -19,6 +19,7 @@ from eigenveil.estimators.federated.request import FederatedSpec
 from eigenveil.estimators.private.curator import noise_floor
 from eigenveil.estimators.settings import settings_of
 from eigenveil.papers.noise_scales import fedpower_multiplier
+from eigenveil.plan import iterates
 from eigenveil.privacy import (
     Budget,
     Charge,
@@ -330,15 +331,17 @@ def sites_settings(parties: Parties, *, sites: int, rounds: int | None, sent: in
     """Of a fit of so many `sites` around a hub, as the party knows it that writes the model: `sent` are bytes."""
     request, plan = parties.request, parties.request.plan
     return settings_of(
+        request.settings,
         mechanism=plan.method,
         why=plan.reason,
         neighbours=request.neighbours if request.private else None,
         trust=place_of_noise(request),
+        survivors=None if request.masks is None else request.masks[0],
         topology="star" if request.fanout is None else f"tree of fan-out {request.fanout}",
         sites=sites,
         rounds=rounds,
         bytes=sent,
-        calibration="paper" if request.published else "exact",
+        tolerance=plan.tolerance if iterates(plan.method) else None,
         width=plan.width,
     )
 

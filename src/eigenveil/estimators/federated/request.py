@@ -23,7 +23,8 @@ class FederatedSpec:
     """How sites are to fit together what `design` makes. `at_sites` and `at_hub` are budgets, None where no noise is added.
 
     `sizes` are the rows of each site where those are public. `masks` is how many sites must survive and how many may collude,
-    where parts are masked; `declared` what sites said of their rows where no bound was given for them.
+    where parts are masked; `declared` what sites said of their rows where no bound was given for them. `settings` are what a
+    model records of the parameters.
     """
 
     design: Design
@@ -34,6 +35,7 @@ class FederatedSpec:
     terms: Terms
     sizes: Mapping[str, float] | None
     seed: int | None
+    settings: dict[str, Any]
     masks: tuple[int, int] | None = None
     published: bool = False
     fanout: int | None = None

@@ -204,15 +204,16 @@ def peers_settings(parties: PeerParties, *, peers: int, rounds: int, sent: int |
     """Of a fit of so many `peers` without a hub, as the peer knows it that writes the model: `sent` are bytes."""
     request, plan = parties.request, parties.request.plan
     return settings_of(
+        request.settings,
         mechanism=request.method,
         why=plan.reason,
         neighbours=request.neighbours if request.private else None,
         noise=request.noise,
         graph=f"{len(request.graph.names)} peers, {len(request.graph.edges)} edges",
-        consensus=request.consensus,
         steps=parties.terms.among(()).mixing.steps,
         peers=peers,
         rounds=rounds,
         bytes=sent,
+        tolerance=plan.tolerance if request.method != "covariance" else None,
         width=plan.width if isinstance(plan, SitesPlan) else 1,
     )

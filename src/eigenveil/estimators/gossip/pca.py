@@ -23,6 +23,7 @@ from eigenveil.estimators.gossip.scores import PublishedScores, ReadyScores
 from eigenveil.estimators.gossip.simulation import GossipSimulation
 from eigenveil.estimators.gossip.warn import warnings_of
 from eigenveil.estimators.rounds import Unfinished, Watch
+from eigenveil.estimators.settings import asked_settings
 from eigenveil.estimators.sites import SiteInfo, read_sites
 from eigenveil.linalg import Array
 from eigenveil.linalg.graphs import Graph
@@ -341,6 +342,7 @@ class GossipPCA(GossipParams, FittedPCA):
             people=known if private or noise == "published" else None,
             sizes=sizes,
             seed=seed_of(self.random_state),
+            settings=asked_settings(self),
         )
 
     def _require_connected(self, graph: Graph) -> None:

@@ -23,7 +23,7 @@ class GossipSpec:
     """What is to be fitted. `budget` is None where nothing is guaranteed, and `noise` what is added to what leaves a peer.
 
     `sizes` are the rows of each peer where those are public, `people` their sum where that is public. `restarts` is how many
-    rounds the budget has room to begin again.
+    rounds the budget has room to begin again. `settings` are what a model records of the parameters.
     """
 
     rank: int
@@ -47,6 +47,7 @@ class GossipSpec:
     people: float | None
     sizes: Mapping[str, float] | None
     seed: int | None
+    settings: dict[str, Any]
 
     @property
     def private(self) -> bool:

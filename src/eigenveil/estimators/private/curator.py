@@ -42,7 +42,10 @@ Calibration = Literal["exact", "paper"]
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class PrivateSpec:
-    """What is to be fitted, in checked and public terms. `rank` None means: read `fraction` off the released spectrum."""
+    """What is to be fitted, in checked and public terms. `rank` None means: read `fraction` off the released spectrum.
+
+    `settings` are what a model records of it.
+    """
 
     rank: int | None
     fraction: float
@@ -55,6 +58,7 @@ class PrivateSpec:
     iterations: int | None
     grouped: bool
     least_rows: int
+    settings: dict[str, Any]
 
 
 @final
@@ -226,10 +230,10 @@ def _rank_for(subspace: Subspace, trace: float, fraction: float, floor: float) -
 def curator_settings(request: PrivateSpec, plan: Plan, *, private: bool) -> dict[str, Any]:
     """Of a fit of one table."""
     return settings_of(
+        request.settings,
         mechanism=plan.chosen.mechanism,
         why=plan.reason,
         neighbours=request.neighbours if private else None,
-        calibration=request.calibration,
         width=plan.chosen.width,
         iterations=len(plan.chosen.shares),
     )

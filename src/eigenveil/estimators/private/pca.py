@@ -9,6 +9,7 @@ from eigenveil.errors import require_param
 from eigenveil.estimators.checks import SharedLedger, budget_of, center_of, rank_and_fraction, seed_of
 from eigenveil.estimators.fitted import FittedPCA, read_rows, without_person
 from eigenveil.estimators.private.curator import Curator, PrivateSpec, curator_settings
+from eigenveil.estimators.settings import asked_settings
 from eigenveil.params import PrivateParams, checked, parameters
 from eigenveil.privacy import Ledger, Neighbours, Noise
 from eigenveil.tasks.fit.bounds import RowBounds
@@ -140,6 +141,7 @@ class PrivatePCA(SharedLedger, PrivateParams, FittedPCA):
             iterations=asked.iterations,
             grouped=counts_people(rows),
             least_rows=max(2, rank or 2),
+            settings=asked_settings(asked),
         )
 
 

@@ -34,6 +34,8 @@ __all__ = ["StreamingPCA"]
 _DAMAGE = (ValueError, TypeError, KeyError, AttributeError, ArithmeticError)
 # One thread at a time begins a stream; after that the stream has a lock of its own.
 _FIRST = threading.Lock()
+# What publish comes to, which may be another than was asked for where memory is short.
+_PUBLISH = {"products": "sync", "slices": "block", "tree": "continual"}
 _LEARNT = ("_stream", "_sparse", "n_features_in_", "feature_names_in_", "unfinished_")
 
 
@@ -470,11 +472,13 @@ class StreamingPCA(StreamingParams, TransformerMixin, BaseEstimator):
 def _settings(stream: Stream, view: View, divisor: float) -> dict[str, Any]:
     terms, plan = stream.terms, stream.terms.plan
     return settings_of(
+        terms.settings,
         mechanism=f"stream, {plan.tracker}",
         why=plan.reason,
         neighbours=terms.neighbours if stream.private else None,
         block=plan.block,
-        forget=terms.forget,
+        publish=_PUBLISH[plan.tracker] if stream.private else None,
+        oversample=terms.oversample,
         rows=view.rows,
         releases=stream.releases,
         noise_floor=view.noise_floor / divisor,

@@ -1,10 +1,11 @@
 """What a stream was asked for: the parameters of `StreamingPCA`, checked, and what is guaranteed under them, in words."""
 
 from dataclasses import dataclass
-from typing import Final, Literal, final
+from typing import Any, Final, Literal, final
 
 from eigenveil.errors import require_param
 from eigenveil.estimators.checks import budget_of, seed_of
+from eigenveil.estimators.settings import asked_settings
 from eigenveil.estimators.streaming.merged import Merged
 from eigenveil.params import StreamingParams
 from eigenveil.plan import StreamPlan, plan_stream
@@ -26,7 +27,7 @@ _ANEW: Final[dict[str, Literal["", "at every synchronisation", "after every bloc
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class StreamSpec:
-    """What was asked for, in checked and public terms."""
+    """What was asked for, in checked and public terms. `settings` are what a model records of it."""
 
     rank: int
     oversample: int
@@ -40,6 +41,7 @@ class StreamSpec:
     plan: StreamPlan
     horizon: int | None
     seed: int | None
+    settings: dict[str, Any]
 
 
 def require_sense(asked: StreamingParams) -> None:
@@ -91,6 +93,7 @@ def terms_of(asked: StreamingParams, dim: int, *, sparse: bool, plan: StreamPlan
         plan=plan,
         horizon=asked.horizon,
         seed=seed_of(asked.random_state),
+        settings=asked_settings(asked),
     )
 
 

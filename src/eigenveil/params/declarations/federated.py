@@ -99,6 +99,7 @@ class PairBudget:
         metavar="NUMBER",
         aloud=NO_PRIVACY,
         limit=EPSILON_LIMIT,
+        recorded=False,
     )
     delta: float | tuple[float, float] | None = param(
         "The chance that the guarantee of epsilon fails; well below one over the number of people. With {trust=both} it may "
@@ -111,6 +112,7 @@ class PairBudget:
         metavar="NUMBER",
         beside="epsilon",
         limit=DELTA_LIMIT,
+        recorded=False,
     )
 
 
@@ -192,6 +194,7 @@ class HubMethod:
         default="auto",
         metavar="WHICH",
         limit=METHOD_LIMIT,
+        recorded=False,  # The mechanism is, which is what auto came to.
     )
 
 
@@ -209,6 +212,7 @@ class Rounds(Stopping):
         quiet=True,
         said='int, list of int or ("decay", int)',
         parse=local_steps_from,
+        recorded=True,
         metavar="STEPS",
     )
     align: Literal["procrustes", "sign", "none"] = param(
@@ -226,6 +230,8 @@ class Rounds(Stopping):
         said='"full", ("with-replacement", K) or ("without-replacement", K)',
         parse=participation_from,
         metavar="WHO",
+        quiet=True,
+        recorded=True,
         surfaces=OFFLINE,
     )
 

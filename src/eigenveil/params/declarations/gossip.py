@@ -122,6 +122,7 @@ class GossipParams(Waiting, Stopping, Peers, Places, Protection, PooledBounds, B
         default="power",
         metavar="WHICH",
         limit=METHOD_LIMIT,
+        recorded=False,  # The mechanism is, which is what auto came to.
     )
     quorum: int | float | None = again(
         Waiting,

@@ -110,6 +110,7 @@ class BudgetParams:
         strict=EPSILON_IN_FILE,
         aloud=NO_PRIVACY,
         limit=EPSILON_LIMIT,
+        recorded=False,  # The guarantee says what is guaranteed: it may be more than this, or nothing.
     )
     delta: float | None = param(
         "The chance that the guarantee of epsilon fails; well below one over the number of people.",
@@ -118,6 +119,7 @@ class BudgetParams:
         strict=DELTA_IN_FILE,
         beside="epsilon",
         limit=DELTA_LIMIT,
+        recorded=False,
     )
 
 
@@ -133,6 +135,7 @@ class Seed:
         parse=int,
         metavar="INTEGER",
         called="seed",
+        recorded=False,  # Whoever has the model could subtract the noise.
         surfaces=OFFLINE,
     )
 
@@ -182,6 +185,7 @@ class Units:
         parse=numbers_from,
         metavar="NUMBERS",
         written="2 or 1,2.5,3",
+        recorded=False,  # A model has it beside its mean, for every column.
     )
 
 
@@ -203,6 +207,7 @@ class Clipping:
         strict=bounds_in_file,
         parse=pair_from,
         metavar="LOW,HIGH",
+        recorded=True,
     )
     center: Literal["private"] | Vector | None = param(
         "private: find the mean, for a tenth to a quarter of the budget. {center=None}: leave rows where they are. "
@@ -287,12 +292,13 @@ class Stopping:
         check=whole(0),
         strict=whole(0, LARGEST_COUNT),
         unset="planned",
+        recorded=False,  # The width is, with the components in it.
     )
 
 
 @parameters(panel="Waiting", section="network")
 class Waiting:
-    """For whom and how long everybody waits."""
+    """For whom and how long everybody waits. A model records who came, and not how long one would have waited."""
 
     quorum: int | float | None = param(
         "How many must answer, such as 4, or which share of them, such as 0.8. Others are left out from there on.",
@@ -302,6 +308,7 @@ class Waiting:
         parse=share_from,
         metavar="NUMBER",
         unset="all",
+        recorded=False,
     )
     deadline: float = param(
         "Seconds to wait for an answer before asking again; simulated time in a simulation.",
@@ -309,7 +316,12 @@ class Waiting:
         check=real("positive and finite", lambda number: 0 < number < float("inf")),
         strict=real("a number of seconds above 0 and at most 1e6", lambda number: 0 < number <= 1e6),
         metavar="SECONDS",
+        recorded=False,
     )
     retries: int = param(
-        "How often to ask again before going on without an answer.", default=4, check=whole(0, 1000), metavar="NUMBER"
+        "How often to ask again before going on without an answer.",
+        default=4,
+        check=whole(0, 1000),
+        metavar="NUMBER",
+        recorded=False,
     )

@@ -45,7 +45,11 @@ class PrivateParams(PersonParams, Protection, Bounds, BudgetParams):
         metavar="WHICH",
     )
     oversample: int | None = param(
-        "For power: how many vectors beyond the components.", default=None, check=whole(0), unset="planned"
+        "For power: how many vectors beyond the components.",
+        default=None,
+        check=whole(0),
+        unset="planned",
+        recorded=False,  # The width is, with the components in it.
     )
     iterations: int | None = param("For power: how many products.", default=None, check=whole(1, 200), unset="planned")
     calibration: Literal["exact", "paper"] = param(

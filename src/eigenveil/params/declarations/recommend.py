@@ -63,6 +63,7 @@ class RecommenderBudget:
         more="{epsilon=None} must be written out and gives the exact filter with no privacy.",
         check=EPSILON,
         aloud=Aloud("--no-privacy", "none", "The exact filter. Nobody is protected, and whatever is written says so."),
+        recorded=False,  # The guarantee says what is guaranteed.
     )
     delta: float | None = param(
         "The chance that the guarantee of epsilon fails.",
@@ -70,6 +71,7 @@ class RecommenderBudget:
         default=None,
         check=fraction,
         unset="a tenth of one over the number of users, at most 1e-5, where that is public",
+        recorded=False,
     )
 
 
@@ -129,6 +131,7 @@ class RecommenderParams(Seed, RecommenderBudget):
         default=None,
         check=number_or_share,
         unset="all",
+        recorded=False,
         surfaces=HERE,
     )
     items: Sequence[Any] | int | None = param(
@@ -181,6 +184,7 @@ class RecommenderParams(Seed, RecommenderBudget):
         check=real("a positive number of items", lambda number: 0 < number < 1e12),
         metavar="ITEMS",
         unset="40",
+        recorded=False,
         panel="Method",
     )
     on_noise: Literal["raise", "warn"] = param(
@@ -188,5 +192,6 @@ class RecommenderParams(Seed, RecommenderBudget):
         more="raise refuses, before anything is spent, and warn goes on.",
         default="raise",
         switch=("--even-if-noise", "warn"),
+        recorded=False,
         panel="Method",
     )

@@ -42,6 +42,7 @@ class StreamingParams(Seed, BudgetParams):
         more="{epsilon=None} must be written out and gives exact PCA with no privacy.",
         check=EPSILON,
         aloud=NO_PRIVACY,
+        recorded=False,
         panel="Privacy",
     )
     row_bound: float | None = param(
@@ -86,6 +87,7 @@ class StreamingParams(Seed, BudgetParams):
         "In at most how many blocks one person has a row; one row in each.",
         default=1,
         check=whole(1),
+        quiet=True,
         metavar="NUMBER",
         panel="Privacy",
     )
@@ -119,6 +121,7 @@ class StreamingParams(Seed, BudgetParams):
         check=whole(1),
         metavar="ROWS",
         unset="planned",
+        recorded=False,  # The block is, as planned.
     )
     oversample: int | None = param(
         "Directions kept beyond the components, for what later rows bring up.",
@@ -134,6 +137,7 @@ class StreamingParams(Seed, BudgetParams):
         parse=bytes_from,
         metavar="BYTES|64MB|1.5GiB",
         unset="1GiB",
+        recorded=False,  # It is about the device.
     )
     noise_target: float | None = param(
         "For {publish=block}: make the first block long enough that the noise on its average product has at most this standard "
