@@ -25,7 +25,7 @@ from datasets import centred_and_clipped, dense, skipped
 from eigenveil.linalg import Array, captured_variance
 from eigenveil.papers.noise_scales import classical_multiplier, fpca_scale, mod_sulq_scale
 from eigenveil.privacy import Budget
-from utility import DELTA, TURNS, Method, mask, ours, random_basis
+from utility import DELTA, ROUNDS, Method, mask, ours, random_basis
 
 ROOT = Path(__file__).resolve().parents[1]
 RANK = 5
@@ -54,7 +54,7 @@ CONTENDERS = (
     Contender("Analyze Gauss", mask(analyze_gauss_scale, symmetric=True), "c", most=1.0),
     Contender(
         "PPM, for a person",
-        ours("power", calibration="paper", oversample=0, iterations=TURNS, neighbours="replace-one"),
+        ours("power", calibration="paper", oversample=0, iterations=ROUNDS, neighbours="replace-one"),
         "d",
     ),
     Contender("MOD-SuLQ", mask(mod_sulq_scale, symmetric=True), "e"),

@@ -101,8 +101,8 @@ def _decode(data: bytes, limit: int) -> Message:
     return Message(sender, receiver, _body(head, arrays, pieces))
 
 
-# What each message is called on the wire, where a round's number is a "turn". These words belong to version 1 of the format: ledgers
-# and hub logs keep such bytes, so renaming a class must not change them.
+# What each message is called on the wire, where a round's number is a "turn". These words belong to version 1 of the format:
+# ledgers and hub logs keep such bytes, so renaming a class must not change them.
 _KINDS: Final[dict[type[Body], str]] = {
     Ask: "ask",
     Give: "give",
