@@ -204,7 +204,7 @@ def peers_settings(parties: PeerParties, *, peers: int, rounds: int, sent: int |
     """Of a fit of so many `peers` without a hub, as the peer knows it that writes the model: `sent` are bytes."""
     request, plan = parties.request, parties.request.plan
     return settings_of(
-        mechanism=request.method,
+        method=request.method,
         why=plan.reason,
         neighbours=request.neighbours if request.private else None,
         noise=request.noise,

@@ -470,7 +470,7 @@ class StreamingPCA(StreamingParams, TransformerMixin, BaseEstimator):
 def _settings(stream: Stream, view: View, divisor: float) -> dict[str, Any]:
     terms, plan = stream.terms, stream.terms.plan
     return settings_of(
-        mechanism=f"stream, {plan.tracker}",
+        method=f"stream, {plan.tracker}",
         why=plan.reason,
         neighbours=terms.neighbours if stream.private else None,
         block=plan.block,
