@@ -44,7 +44,7 @@ def pooled(sites: Sequence[Array], terms: dict[str, Any]) -> Array:
 def ways() -> dict[str, Fit]:
     """Each line of the table."""
     found: dict[str, Fit] = {"PrivatePCA": pooled}
-    for trust in ("curator", "site", "both"):
+    for trust in ("hub", "site", "both"):
         for method in ("covariance", "power", "krylov"):
             found[f"{trust}, {method}"] = federated(trust=trust, method=method)
     found["site, fedpower p=2"] = federated(trust="site", method="fedpower", local_steps=2)

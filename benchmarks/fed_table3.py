@@ -58,7 +58,7 @@ def as_kept(epsilon: float, others: float, bound: float) -> dict[str, Any]:
     """The same people, the whole run."""
     settings: dict[str, Any] = {"delta": DELTA, "row_bound": bound, "center": None}
     if math.isinf(epsilon):
-        return {**settings, "epsilon": others, "trust": "curator"}
+        return {**settings, "epsilon": others, "trust": "hub"}
     return {**settings, "epsilon": (epsilon, others), "trust": "both"}
 
 

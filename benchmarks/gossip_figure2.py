@@ -54,11 +54,11 @@ def ours(table: Table, **settings: Any) -> Way:
     return run
 
 
-def curator(table: Table, mechanism: Any) -> Way:
+def curator(table: Table, method: Any) -> Way:
     """All rows in one place."""
 
     def run(seed: int, epsilon: float) -> Errors:
-        pca = PrivatePCA(1, epsilon=epsilon, mechanism=mechanism, random_state=seed, **_terms(table))
+        pca = PrivatePCA(1, epsilon=epsilon, method=method, random_state=seed, **_terms(table))
         return table.errors(pca.fit(table.rows).subspace_.basis[:, 0])
 
     return run

@@ -30,14 +30,14 @@ from fed_runs import heading, line, shuffled_sites
 NAMES = ("a9a", "usps", "connect4")
 SITES, RANK, DELTA, COLLUDERS = 20, 5, 1e-5, 1
 WAYS: dict[str, dict[str, Any]] = {
-    "curator": {"trust": "curator"},
+    "hub": {"trust": "hub"},
     "masked, all must survive": {"trust": "masked", "colluders": COLLUDERS},
     "masked, 80% must survive": {"trust": "masked", "survivors": 0.8, "colluders": COLLUDERS},
     "site": {"trust": "site"},
 }
 # What the theory says of the noise over a curator's.
 EXPECTED = {
-    "curator": 1.0,
+    "hub": 1.0,
     "masked, all must survive": math.sqrt(SITES / (SITES - COLLUDERS)),
     "masked, 80% must survive": math.sqrt(SITES / (0.8 * SITES - COLLUDERS)),
     "site": math.sqrt(SITES),

@@ -1,6 +1,6 @@
 """What masks cost a site and a hub, in bytes and CPU seconds, beside plain parts in the same run. Target: 3x plain at 20 sites.
 
-Three companies do the same rounds with the same rows: `raw` sends parts as they are (trust="curator"), `noisy` with Gaussian
+Three companies do the same rounds with the same rows: `raw` sends parts as they are (trust="hub"), `noisy` with Gaussian
 noise of the site's own (trust="site"), and `masked` with a share of the noise under masks (trust="masked"), 80% of the sites
 having to survive and one colluding; all do survive. Two shapes: products of 1000 columns with 10 directions, 10^4 numbers, four
 rounds; and what `method="auto"` makes of 1413 columns, one covariance of 10^6 numbers. --shapes wide adds products of 100000

@@ -142,9 +142,9 @@ def _mean(look: bool) -> dict[str, Any]:
     return {"center": "private" if look else None}
 
 
-def _curator(mechanism: Any) -> Fit:
+def _curator(method: Any) -> Fit:
     def fit(table: Table, epsilon: float, seed: int, look: bool) -> Any:
-        return PrivatePCA(table.rank, mechanism=mechanism, **_mean(look), **_terms(epsilon, seed)).fit(table.rows)
+        return PrivatePCA(table.rank, method=method, **_mean(look), **_terms(epsilon, seed)).fit(table.rows)
 
     return fit
 
@@ -178,7 +178,7 @@ def _peers(noise: Any, method: Any) -> Fit:
 WAYS: Final[dict[str, Fit]] = {
     **{f"curator/{one}": _curator(one) for one in ("covariance", "power")},
     **{f"stream/{one}": _stream(one) for one in ("sync", "block", "continual")},
-    **{f"hub/{one}": _federated("curator", one) for one in ("covariance", "krylov", "power")},
+    **{f"hub/{one}": _federated("hub", one) for one in ("covariance", "krylov", "power")},
     **{f"site/{one}": _federated("site", one) for one in ("covariance", "krylov", "power", "fedpower", "merge")},
     **{f"masked/{one}": _federated("masked", one) for one in ("covariance", "krylov", "power")},
     **{f"peers/{one}": _peers("pairwise", one) for one in ("covariance", "krylov", "power", "segments")},

@@ -12,7 +12,7 @@ log(1/delta) only. FedPower's is proved for less than one per round and used bey
 with a trusted curator, whose start is its own: "item" protects one interaction, "user" the whole history; m is a public
 number, and a user's degree counts as at least m. The reference is that of m = 1.
 
-To reach: ours at item level, with some m and mechanism, at epsilon <= 3 no worse than PPM as published at epsilon = 10, on
+To reach: ours at item level, with some m and method, at epsilon <= 3 no worse than PPM as published at epsilon = 10, on
 jester1 and ml100k with p = 32; on jester1 also at whole-user level.
 
 About 15 minutes of one core for figures 1 and 3; --quick, 3 runs of jester1, half a minute; gowalla about 4.
@@ -99,11 +99,11 @@ def ways(data: Table, rank: int) -> dict[str, Way]:
             lambda epsilon, seed: analyze_gauss(data, Budget(epsilon, DELTA), rank=rank, seed=seed), ppm_limit()
         )
     found = {f"{name} (item)": way for name, way in found.items()}
-    for mechanism in ("covariance", "power") if data.covariance is not None else ("power",):
+    for method in ("covariance", "power") if data.covariance is not None else ("power",):
         # At the level of users m buys nothing: one user moves P by at most 1 whatever it is.
         for unit, least in (("item", 1), ("item", LEAST_DEGREE[data.name]), ("user", 1)):
-            words = f"ours, {mechanism} ({unit}, m = {least})"
-            found[words] = Way(_ours(data, rank, mechanism, unit, least), unit=unit)
+            words = f"ours, {method} ({unit}, m = {least})"
+            found[words] = Way(_ours(data, rank, method, unit, least), unit=unit)
     return found
 
 
@@ -115,9 +115,9 @@ def _published(data: Table, rank: int, name: str) -> Find:
     return find
 
 
-def _ours(data: Table, rank: int, mechanism: str, unit: str, least: int) -> Find:
+def _ours(data: Table, rank: int, method: str, unit: str, least: int) -> Find:
     def find(epsilon: float, seed: int) -> Array:
-        settings = {"mechanism": mechanism, "unit": unit, "min_degree": least}
+        settings = {"method": method, "unit": unit, "min_degree": least}
         return ours(data, rank=rank, epsilon=epsilon, seed=seed, **settings)
 
     return find

@@ -46,13 +46,13 @@ RANK, AT, SHARE = 32, 10.0, 0.9
 @final
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One line: what is protected, the least degree m, how degrees are used, how many items are, and by which mechanism."""
+    """One line: what is protected, the least degree m, how degrees are used, how many items are, and by which method."""
 
     unit: str
     least: int = 1
     degrees: str = "none"
     items: int | None = None
-    mechanism: str = "auto"
+    method: str = "auto"
 
     @property
     def words(self) -> list[str]:
@@ -68,7 +68,7 @@ class Way:
             "item_degrees": None if self.degrees == "none" else "private",
             "normalise": "both" if self.degrees == "both" else "filter",
             "items": self.items,
-            "mechanism": self.mechanism,
+            "method": self.method,
         }
 
 
@@ -114,7 +114,7 @@ def ways(name: str, units: Sequence[str] = UNITS) -> list[Way]:
 def _all_ways(name: str) -> list[Way]:
     if name == "gowalla":
         few = [Way("user", degrees=degrees, items=items) for items in FEWER for degrees in ("none", "private", "both")]
-        return [*few, *(Way("item", degrees=degrees, mechanism="power") for degrees in ("none", "private"))]
+        return [*few, *(Way("item", degrees=degrees, method="power") for degrees in ("none", "private"))]
     users = [Way("user", degrees=degrees) for degrees in ("none", "private", "both")]
     leasts = (1, LEAST_DEGREE[name])
     return users + [Way("item", least, degrees) for least in leasts for degrees in ("none", "private")]
@@ -183,7 +183,7 @@ def measure(
         for way in ways(name, units):
             began = time.perf_counter()
             # What is protected plays no part where nothing is.
-            plain = replace(way, unit="user", mechanism="auto")
+            plain = replace(way, unit="user", method="auto")
             exact[plain] = exact.get(plain) or fitted(plain, rank, None, splits)
             private = {epsilon: fitted(way, rank, epsilon, splits) for epsilon in epsilons}
             line([*way.words, *map(str, (exact[plain], *private.values())), f"{time.perf_counter() - began:.0f}"])

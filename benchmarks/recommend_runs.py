@@ -25,8 +25,8 @@ from eigenveil.recommend import PrivateRecommender
 
 __all__ = [
     "DELTA",
-    "ITERATIONS",
     "LEAST_DEGREE",
+    "ROUNDS",
     "STAND_INS",
     "Filtered",
     "Run",
@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 DELTA: Final = 1e-4
-ITERATIONS: Final = 3
+ROUNDS: Final = 3
 STAND_INS: Final = {"jester1": "Jester", "ml100k": "MovieLens-10M and EachMovie", "gowalla": "Amazon-ledger"}
 # m, a public number, and a user's degree counts as at least that. Every m keeps the guarantee; only accuracy depends on it.
 # Nobody has fewer than 20 in ml100k, as its authors say; gowalla's least degree is 9, READ FROM THE DATA; in jester1 some have
@@ -162,7 +162,7 @@ def ppm_limit(delta: float = DELTA) -> float:
     return 4 * math.log(1 / delta)
 
 
-def published_scales(budget: Budget, *, users: int, iterations: int = ITERATIONS) -> dict[str, Scale]:
+def published_scales(budget: Budget, *, users: int, rounds: int = ROUNDS) -> dict[str, Scale]:
     """Of each power method as published, the deviation of the noise on an entry of P Z, as a function of Z, (d, p).
 
     All at the guarantee of Lemma 6.1, one interaction of one user; beyond PPM's limit on epsilon only FedPower has a scale.
@@ -170,12 +170,12 @@ def published_scales(budget: Budget, *, users: int, iterations: int = ITERATIONS
 
     def ppm(basis: Array) -> float:
         # Alg. 1, and Alg. 2 whose s shares of noise add up to the same.
-        return _LEMMA * ppm_scale(budget, iterations=iterations, basis=basis)
+        return _LEMMA * ppm_scale(budget, rounds=rounds, basis=basis)
 
     def balcan(basis: Array) -> float:
         # Their sqrt(p) max |Z_ij| is for a change of one entry by 1. For Lemma 6.1's C, |(C Z)_ij| <= ||C_i:||_1 max |Z_ij|, and
         # so ||C Z||_F <= sqrt(2) sqrt(p) max |Z_ij|: the same factor sqrt(2) as PPM's.
-        return _LEMMA * balcan_scale(budget, iterations=iterations, basis=basis)
+        return _LEMMA * balcan_scale(budget, rounds=rounds, basis=basis)
 
     def balcan_local(basis: Array) -> float:
         # Every user adds that noise to what is sent, in the open.
@@ -191,7 +191,7 @@ def published_scales(budget: Budget, *, users: int, iterations: int = ITERATIONS
         # put in where its proof leaves it out: both in its favour. The sqrt(2) is Lemma 6.1's, as above. Alg. 2 as printed
         # follows the largest entry; PPM speaks of a worst case that does not, which is 1, the most an orthonormal basis can
         # have.
-        return _LEMMA * math.sqrt(users + 1) * fedpower_multiplier(budget, rounds=iterations)
+        return _LEMMA * math.sqrt(users + 1) * fedpower_multiplier(budget, rounds=rounds)
 
     return {
         "PPM": ppm,
@@ -216,11 +216,11 @@ def start(items: int, rank: int, *, seed: int) -> Array:
     return orthonormal(np.random.default_rng((seed, 0)).standard_normal((items, rank)))
 
 
-def noisy_power(data: Table, basis: Array, *, scale: Scale, seed: int, iterations: int = ITERATIONS) -> Run:
+def noisy_power(data: Table, basis: Array, *, scale: Scale, seed: int, rounds: int = ROUNDS) -> Run:
     """PPM Alg. 1: Z <- QR(P Z + scale(Z) N), N standard Gaussian and, for one seed, the same for every method and epsilon."""
     rng = np.random.default_rng((seed, 1))
     norms = []
-    for _ in range(iterations):
+    for _ in range(rounds):
         norms.append(float(np.linalg.norm(basis, axis=1).max()))
         basis = orthonormal(data.times(basis) + scale(basis) * rng.standard_normal(basis.shape))
     return Run(basis, tuple(norms))
@@ -235,16 +235,16 @@ def analyze_gauss(data: Table, budget: Budget, *, rank: int, seed: int) -> Array
     assert data.covariance is not None
     noise = np.triu(np.random.default_rng((seed, 1)).standard_normal(data.covariance.shape))
     noise += np.triu(noise, 1).T
-    noise *= _LEMMA * ppm_multiplier(budget, iterations=1)
+    noise *= _LEMMA * ppm_multiplier(budget, rounds=1)
     noise += data.covariance
     return top_eigen(noise, rank=rank, overwrite=True)[1]
 
 
 def ours(data: Table, *, rank: int, epsilon: float, seed: int, **settings: Any) -> Array:
-    """The basis, (d, p), of `PrivateRecommender` with a trusted curator; `settings` are unit, min_degree and mechanism."""
+    """The basis, (d, p), of `PrivateRecommender` with a trusted curator; `settings` are unit, min_degree and method."""
     terms: dict[str, Any] = {
         "item_degrees": None,
-        "trust": "curator",
+        "trust": "hub",
         "random_state": seed,
         "on_noise": "warn",
         **settings,

@@ -83,7 +83,7 @@ def at_sites(rows: Any) -> list[Any]:
 
 def private(held: Any, *, unit: Literal["user", "item"]) -> object:
     """Ours, with noise added by a curator."""
-    return PrivateRecommender(RANK, epsilon=1.0, unit=unit, mechanism="power", on_noise="warn").fit(held)
+    return PrivateRecommender(RANK, epsilon=1.0, unit=unit, method="power", on_noise="warn").fit(held)
 
 
 def of_length_one(rows: Any) -> Any:

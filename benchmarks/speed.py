@@ -78,7 +78,7 @@ def covariance() -> None:
     dim, rank = rows.shape[1], 10
 
     def ours() -> object:
-        return PrivatePCA(rank, row_bound=10.0, mechanism="covariance", **PRIVATE).fit(rows)
+        return PrivatePCA(rank, row_bound=10.0, method="covariance", **PRIVATE).fit(rows)
 
     def theirs() -> object:
         return PCA(rank, svd_solver="covariance_eigh").fit(rows)
@@ -103,9 +103,9 @@ def power() -> None:
 
     def fit(center: Literal["private"] | None) -> Callable[[], object]:
         settings: dict[str, Any] = {
-            "mechanism": "power",
+            "method": "power",
             "oversample": width - rank,
-            "iterations": 3,
+            "rounds": 3,
             "row_bound": 10.0,
             **PRIVATE,
         }

@@ -29,7 +29,7 @@ TARGETS = {("a9a", 1.0): 0.998, ("a9a", 0.1): 0.96, ("mnist:test", 1.0): 0.96}
 Method = Callable[[Array, Array, float, int, Budget, int], Array]
 
 
-def ours(mechanism: Any, **more: Any) -> Method:
+def ours(method: Any, **more: Any) -> Method:
     """PrivatePCA on the prepared rows, add/remove, whole person."""
 
     def run(rows: Array, gram: Array, bound: float, rank: int, budget: Budget, seed: int) -> Array:
@@ -39,7 +39,7 @@ def ours(mechanism: Any, **more: Any) -> Method:
             delta=budget.delta,
             row_bound=bound,
             center=None,
-            mechanism=mechanism,
+            method=method,
             random_state=seed,
             **more,
         )
@@ -69,7 +69,7 @@ def published_power(scale: Callable[..., float]) -> Method:
         noise = Noise.seeded(seed)
         basis = orthonormal(np.random.default_rng(seed).standard_normal((len(gram), rank)))
         for _ in range(ROUNDS):
-            size = scale(budget, iterations=ROUNDS, basis=basis) * bound**2
+            size = scale(budget, rounds=ROUNDS, basis=basis) * bound**2
             basis = orthonormal(gram @ basis + size * noise.normal(basis.shape))
         return basis
 
@@ -85,7 +85,7 @@ METHODS: dict[str, Method] = {
     "ours, covariance": ours("covariance"),
     "ours, covariance, replace-one": ours("covariance", neighbours="replace-one"),
     "ours, power": ours("power"),
-    "PPM zCDP, person level": ours("power", calibration="paper", oversample=0, iterations=ROUNDS),
+    "PPM zCDP, person level": ours("power", calibration="paper", oversample=0, rounds=ROUNDS),
     "PPM zCDP, entry level*": published_power(ppm_scale),
     "Balcan et al., entry level*": published_power(balcan_scale),
     "MOD-SuLQ (6), replace-one": mask(mod_sulq_scale, symmetric=True),

@@ -23,7 +23,7 @@ def told() -> list[tuple[str, str]]:
 def walked() -> list[tuple[str, str]]:
     """Every function of ours that a fit enters, in the order in which it is first entered."""
     rows = np.random.default_rng(0).standard_normal((300, 6)) * [4, 2, 1, 1, 1, 1]
-    pca = PrivatePCA(2, epsilon=1.0, delta=1e-6, row_bound=10.0, center=None, mechanism="covariance", random_state=0)
+    pca = PrivatePCA(2, epsilon=1.0, delta=1e-6, row_bound=10.0, center=None, method="covariance", random_state=0)
     found: dict[tuple[str, str], None] = {}
 
     def note(frame: types.FrameType, event: str, _: object) -> None:

@@ -85,10 +85,10 @@ def test_a_fit_as_it_comes_calls_up_no_more_than_this(fit: Callable[[], object],
     assert calls.total() <= limit, calls
 
 
-@pytest.mark.parametrize("mechanism", ["covariance", "power"])
-def test_one_holder_calls_up_for_nothing(mechanism: str) -> None:
+@pytest.mark.parametrize("method", ["covariance", "power"])
+def test_one_holder_calls_up_for_nothing(method: str) -> None:
     with calls_upward() as calls:
-        private(mechanism=mechanism)
+        private(method=method)
     assert not calls
 
 

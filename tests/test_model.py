@@ -46,7 +46,7 @@ def model(**changes: Any) -> Model:
         "guarantee": GUARANTEE,
         "scale": np.array([1.0, 2.0, 0.5, 1e3]),
         "columns": ("a", "b", "c", "Größe"),
-        "settings": {"mechanism": "covariance", "iterations": 1},
+        "settings": {"method": "covariance", "rounds": 1},
     }
     return Model(**(facts | changes))
 

@@ -150,7 +150,7 @@ def test_without_noise_the_power_method_finds_the_space() -> None:
     measure = runs.Filtered.of(data, data.leading(2)[1], degrees=True)
     errors = [
         measure.error(
-            runs.noisy_power(data, runs.start(12, 2, seed=0), scale=lambda _: 0.0, seed=0, iterations=rounds).basis
+            runs.noisy_power(data, runs.start(12, 2, seed=0), scale=lambda _: 0.0, seed=0, rounds=rounds).basis
         )
         for rounds in (1, 10, 400)
     ]
@@ -195,19 +195,19 @@ def test_runs_share_their_start_and_seeds_differ() -> None:
     np.testing.assert_allclose(one.T @ one, np.eye(3), atol=1e-12)
 
 
-@pytest.mark.parametrize("mechanism", ["covariance", "power"])
+@pytest.mark.parametrize("method", ["covariance", "power"])
 @pytest.mark.parametrize("unit", ["item", "user"])
-def test_ours_finds_the_space_where_there_is_next_to_no_noise(mechanism: str, unit: str) -> None:
+def test_ours_finds_the_space_where_there_is_next_to_no_noise(method: str, unit: str) -> None:
     data = small()
-    basis = runs.ours(data, rank=2, epsilon=1e6, seed=0, unit=unit, min_degree=1, mechanism=mechanism)
+    basis = runs.ours(data, rank=2, epsilon=1e6, seed=0, unit=unit, min_degree=1, method=method)
     np.testing.assert_allclose(basis.T @ basis, np.eye(2), atol=1e-9)
     assert runs.Filtered.of(data, data.leading(2)[1], degrees=True).error(basis) < 0.1
 
 
 def test_every_line_of_ours_names_what_it_protects() -> None:
-    for held, mechanisms in ((small(), {"covariance", "power"}), (without_matrix(small()), {"power"})):
+    for held, methods in ((small(), {"covariance", "power"}), (without_matrix(small()), {"power"})):
         lines = {words: way for words, way in figures.ways(held, 2).items() if way.unit is not None}
-        assert {words.split(", ")[1].split(" ")[0] for words in lines} == mechanisms
+        assert {words.split(", ")[1].split(" ")[0] for words in lines} == methods
         assert all(f"({way.unit}, m = " in words and way.limit == math.inf for words, way in lines.items())
 
 

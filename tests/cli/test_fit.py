@@ -34,7 +34,7 @@ def test_the_summary_says_what_was_found_and_what_is_promised(tmp_path: Path) ->
         "(1, 1e-06)-differential privacy for each person, who holds one row.",
         "components above the noise floor: ",
         " of 5",
-        "why this mechanism: covariance",
+        "why this method: covariance",
         "noise floor, ",
         f"model written to {target}",
     ):
@@ -61,7 +61,7 @@ def test_a_person_with_several_rows_is_protected_whole(tmp_path: Path, ending: s
 
 def test_options_reach_the_estimator(tmp_path: Path) -> None:
     source, target = written(tmp_path, "npy"), tmp_path / "model.safetensors"
-    options = "--mechanism power --oversample 1 --iterations 3 --calibration paper --neighbours replace-one --seed 7 "
+    options = "--method power --oversample 1 --rounds 3 --calibration paper --neighbours replace-one --seed 7 "
     options += "--column-bounds -20,20 --origin 0,0,0,0,0 --mean-bound 30 --scale 1,1,1,1,2"
     result = eigenveil("fit", source, "-k", 2, *PRIVATE, *options.split(), "-o", target)
     assert result.exit_code == 0, result.output
@@ -71,9 +71,9 @@ def test_options_reach_the_estimator(tmp_path: Path) -> None:
         delta=1e-6,
         row_bound=12,
         column_bounds=(-20, 20),
-        mechanism="power",
+        method="power",
         oversample=1,
-        iterations=3,
+        rounds=3,
         calibration="paper",
         neighbours="replace-one",
         origin=np.zeros(5),
@@ -128,7 +128,7 @@ MISTAKES = {
     "--column-bounds: every low": ("-k", 2, *PRIVATE, "--column-bounds", "1,0"),
     "--origin must be a number or 5 numbers": ("-k", 2, *PRIVATE, "--origin", "1,2"),
     "--scale must be a number, or numbers": ("-k", 2, *PRIVATE, "--scale", "a,b"),
-    "--iterations must be an integer from 1 to 200": ("-k", 2, *PRIVATE, "--iterations", 0),
+    "--rounds must be an integer from 1 to 200": ("-k", 2, *PRIVATE, "--rounds", 0),
     "--seed must not be negative": ("-k", 2, *PRIVATE, "--seed", -1),
     "has no column 'who'": ("-k", 2, *PRIVATE, "--person", "who"),
     "has no column 'what'": ("-k", 2, *PRIVATE, "--drop", "what"),
@@ -138,7 +138,7 @@ MISTAKES = {
         *PRIVATE,
         "--epsilon",
         99,
-        "--mechanism",
+        "--method",
         "power",
         "--calibration",
         "paper",

@@ -44,7 +44,7 @@ FITS: dict[str, Callable[[Any], Any]] = {
     "private": lambda X: PrivatePCA(2, **BOUND).fit(X).transform(X),
     "private, scaled": lambda X: PrivatePCA(2, mean_bound=3.0, scale=[1, 2, 1, 1], **BOUND).fit(X).transform(X),
     "columns cut": lambda X: PrivatePCA(2, column_bounds=(-3, 3), **GIVEN).fit(X).transform(X),
-    "power": lambda X: PrivatePCA(2, mechanism="power", **BOUND).fit(X).transform(X),
+    "power": lambda X: PrivatePCA(2, method="power", **BOUND).fit(X).transform(X),
     "stream": streamed,
     "stream, blocks": lambda X: streamed(X, publish="block"),
     "stream, tree": lambda X: streamed(X, publish="continual", horizon=1000),

@@ -20,7 +20,7 @@ GIVEN: dict[str, Any] = {"epsilon": EPSILON, "delta": DELTA}
 FITS: dict[str, Callable[[Any, Ledger], Guarantee]] = {
     "covariance": lambda rows, ledger: PrivatePCA(2, row_bound=9.0, ledger=ledger, **GIVEN).fit(rows).guarantee_,
     "power": lambda rows, ledger: (
-        PrivatePCA(2, row_bound=9.0, mechanism="power", ledger=ledger, **GIVEN).fit(rows).guarantee_
+        PrivatePCA(2, row_bound=9.0, method="power", ledger=ledger, **GIVEN).fit(rows).guarantee_
     ),
     "stream": lambda rows, ledger: StreamingPCA(2, row_bound=9.0, ledger=ledger, **GIVEN).fit(rows).guarantee_,
     "bounds": lambda rows, ledger: find_bounds(rows, ledger=ledger, **GIVEN).guarantee,

@@ -20,8 +20,8 @@ from estimators.tables import NAMES, private, rows
 
 CHECKED = [
     PrivatePCA(2, epsilon=None),
-    private(2, row_bound=10.0, mechanism="covariance"),
-    private(2, row_bound=10.0, mechanism="power"),
+    private(2, row_bound=10.0, method="covariance"),
+    private(2, row_bound=10.0, method="power"),
 ]
 
 
@@ -134,4 +134,4 @@ def test_a_saved_fit_gives_the_same_scores(tmp_path: Any) -> None:
     assert np.allclose(loaded.transform(values), pca.model_.transform(values), rtol=1e-13)
     assert loaded.guarantee == pca.guarantee_
     assert loaded.columns == tuple(NAMES)
-    assert loaded.settings["mechanism"] == "covariance"
+    assert loaded.settings["method"] == "covariance"

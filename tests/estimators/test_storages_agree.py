@@ -41,13 +41,13 @@ def no_densifying(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("no_densifying")
-@pytest.mark.parametrize("mechanism", ["covariance", "power"])
+@pytest.mark.parametrize("method", ["covariance", "power"])
 @pytest.mark.parametrize("place", PLACES.values(), ids=PLACES.keys())
-def test_sparse_rows_give_what_dense_rows_give_and_stay_sparse(mechanism: str, place: dict[str, Any]) -> None:
+def test_sparse_rows_give_what_dense_rows_give_and_stay_sparse(method: str, place: dict[str, Any]) -> None:
     values = sparse_rows()
-    dense = private(2, mechanism=mechanism, **place).fit(values)
+    dense = private(2, method=method, **place).fit(values)
     for form in FORMS:
-        sparse = private(2, mechanism=mechanism, **place).fit(form(values))
+        sparse = private(2, method=method, **place).fit(form(values))
         # Sparse rows are rounded in their stored entries alone, so the two are as near as the grid of rows is fine.
         assert distance(dense, sparse) < ON_GRID
         assert np.allclose(sparse.transform(form(values)), dense.transform(values), atol=ON_GRID)
@@ -55,22 +55,22 @@ def test_sparse_rows_give_what_dense_rows_give_and_stay_sparse(mechanism: str, p
     assert distance(exact, dense) > 1e-3
 
 
-@pytest.mark.parametrize("mechanism", ["covariance", "power"])
-def test_entries_stored_in_parts_are_one_entry(mechanism: str) -> None:
+@pytest.mark.parametrize("method", ["covariance", "power"])
+def test_entries_stored_in_parts_are_one_entry(method: str) -> None:
     values = sparse_rows()
     whole = sp.csr_array(values)
     parts = sp.csr_array(
         (np.repeat(whole.data / 4, 4), np.repeat(whole.indices, 4), 4 * whole.indptr), shape=values.shape
     )
-    found = private(2, mechanism=mechanism, row_bound=3.0).fit(parts)
-    assert distance(found, private(2, mechanism=mechanism, row_bound=3.0).fit(values)) < ON_GRID
+    found = private(2, method=method, row_bound=3.0).fit(parts)
+    assert distance(found, private(2, method=method, row_bound=3.0).fit(values)) < ON_GRID
 
 
 def test_a_wide_sparse_table_takes_little_memory() -> None:
     table = sp.random_array((3000, 20_000), density=1e-3, format="csr", rng=np.random.default_rng(0))
     tracemalloc.start()
     try:
-        private(2, mechanism="power", row_bound=3.0).fit(table)
+        private(2, method="power", row_bound=3.0).fit(table)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -80,12 +80,12 @@ def test_a_wide_sparse_table_takes_little_memory() -> None:
 
 
 @pytest.mark.parametrize("kind", tables(rows(20)))
-@pytest.mark.parametrize("mechanism", ["covariance", "power"])
-def test_tables_give_what_arrays_give(kind: str, mechanism: str) -> None:
+@pytest.mark.parametrize("method", ["covariance", "power"])
+def test_tables_give_what_arrays_give(kind: str, method: str) -> None:
     values = rows()
     table = tables(values)[kind]
-    from_array = private(2, mechanism=mechanism).fit(values)
-    from_table: Any = private(2, mechanism=mechanism).fit(table)
+    from_array = private(2, method=method).fit(values)
+    from_table: Any = private(2, method=method).fit(table)
     assert distance(from_array, from_table) < 1e-12
     assert list(from_table.feature_names_in_) == NAMES
     assert np.allclose(from_table.transform(table), from_array.transform(values), atol=1e-12)

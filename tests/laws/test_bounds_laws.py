@@ -106,7 +106,7 @@ class Spy(Mechanism):
 @contextmanager
 def spied(dim: int) -> Iterator[Spy]:
     spy = Spy(dim)
-    with patch.object(SmallRelease, "mechanism", lambda self: spy):
+    with patch.object(SmallRelease, "method", lambda self: spy):
         yield spy
 
 

@@ -129,8 +129,8 @@ def stream(*, sync: bool = True, form: Callable[[Array], Any] = np.asarray, **ch
 
 
 MADE: dict[str, Callable[[], Kept]] = {
-    "curator, covariance": lambda: curator(mechanism="covariance"),
-    "curator, power": lambda: curator(mechanism="power"),
+    "curator, covariance": lambda: curator(method="covariance"),
+    "curator, power": lambda: curator(method="power"),
     "curator, given center": lambda: curator(center=None),
     "curator, exact": lambda: Kept(PrivatePCA(DIM, epsilon=None).fit(ROWS)),
     "curator, people": lambda: curator(person=PEOPLE),
@@ -381,12 +381,12 @@ def histories() -> sp.csr_array:
     return sp.csr_array((np.random.default_rng(3).random((600, 7)) < 0.4).astype(float))
 
 
-@pytest.mark.parametrize("trust", ["curator", "site", "masked"])
-@pytest.mark.parametrize("mechanism", ["covariance", "power"])
-def test_no_recommender_holds_a_history(trust: str, mechanism: str) -> None:
+@pytest.mark.parametrize("trust", ["hub", "site", "masked"])
+@pytest.mark.parametrize("method", ["covariance", "power"])
+def test_no_recommender_holds_a_history(trust: str, method: str) -> None:
     R = histories()
     sites = [R[:200], R[200:400], R[400:]]
-    choices: dict[str, Any] = {"trust": trust, "mechanism": mechanism, "item_degrees": "private", "on_noise": "warn"}
+    choices: dict[str, Any] = {"trust": trust, "method": method, "item_degrees": "private", "on_noise": "warn"}
     model = PrivateRecommender(6, epsilon=4.0, delta=1e-4, random_state=0, **choices)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

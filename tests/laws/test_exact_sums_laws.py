@@ -293,8 +293,8 @@ def test_a_spectrum_is_that_of_one_matrix(case: tuple[Table, Domain], seed: int)
 
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("person", [False, True])
-@pytest.mark.parametrize("mechanism", ["covariance", "power"])
-def test_a_whole_fit_does_not_depend_on_the_order_of_rows(mechanism: Any, person: bool, sparse: bool) -> None:
+@pytest.mark.parametrize("method", ["covariance", "power"])
+def test_a_whole_fit_does_not_depend_on_the_order_of_rows(method: Any, person: bool, sparse: bool) -> None:
     rng = np.random.default_rng(0)
     values, ids, order = rng.standard_normal((500, 6)) + 1, rng.integers(200, size=500), rng.permutation(500)
     fits = [
@@ -303,7 +303,7 @@ def test_a_whole_fit_does_not_depend_on_the_order_of_rows(mechanism: Any, person
             epsilon=1.0,
             delta=1e-6,
             row_bound=5.0,
-            mechanism=mechanism,
+            method=method,
             random_state=1,
             person=ids[places] if person else None,
         ).fit(sp.csr_array(values[places]) if sparse else values[places])

@@ -38,9 +38,9 @@ DELTA = 1e-5
 GIVEN = np.array([0.1, -0.2, 0.3, 0.0])
 AVERAGES = ("merge", "uda", "wda")
 PLACES = [
-    (method, trust) for method in ("krylov", "power", "fedpower", "covariance") for trust in ("curator", "site", "both")
+    (method, trust) for method in ("krylov", "power", "fedpower", "covariance") for trust in ("hub", "site", "both")
 ]
-PLACES += [(method, trust) for method in AVERAGES for trust in ("curator", "site")]
+PLACES += [(method, trust) for method in AVERAGES for trust in ("hub", "site")]
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Case:
     @property
     def at_sites(self) -> bool:
         """Whether sites add noise."""
-        return self.options["trust"] != "curator" or self.options["method"] in AVERAGES
+        return self.options["trust"] != "hub" or self.options["method"] in AVERAGES
 
 
 def site_table(people: Sequence[tuple[int, Array]], *, grouped: bool, sparse: bool) -> Any:
@@ -259,14 +259,14 @@ def canary_case(trust: str, sites: int = 1, **more: Any) -> Case:
 
 @pytest.mark.parametrize("sites", [1, 2, 4])
 @pytest.mark.parametrize("topology", ["star", "tree"])
-@pytest.mark.parametrize("trust", ["curator", "site"])
+@pytest.mark.parametrize("trust", ["hub", "site"])
 def test_the_bound_is_reached(trust: str, topology: str, sites: int) -> None:
     case = canary_case(trust, sites, topology=topology, fanout=2)
 
     def run(tables: list[Array]) -> Callable[[], object]:
         return lambda: FederatedPCA(2, random_state=1, **case.options).fit(tables)
 
-    expected = mu_for(1.0, DELTA) / (COVERED if trust == "curator" else 1.0)
+    expected = mu_for(1.0, DELTA) / (COVERED if trust == "hub" else 1.0)
     found = realised_mu(run(case.one), run(case.other))
     assert (1 - ON_GRID) * expected <= found <= expected * SLACK
 
@@ -285,22 +285,22 @@ def test_both_bounds_are_reached(pair: tuple[float, float], sites: int) -> None:
 
 
 @pytest.mark.parametrize("method", ["power", "fedpower"])
-@pytest.mark.parametrize("trust", ["curator", "site"])
+@pytest.mark.parametrize("trust", ["hub", "site"])
 def test_several_rounds_come_close_to_the_bound(method: str, trust: str) -> None:
     """A person in the span of every block moves each product by the whole sensitivity; the total sum of squares has a share."""
     case = canary_case(trust, method=method, rounds=2, oversample=2)
     one, other = both_views(case)
-    found, stated = places_mu(one, other, hub=trust == "curator"), mu_for(1.0, DELTA)
+    found, stated = places_mu(one, other, hub=trust == "hub"), mu_for(1.0, DELTA)
     assert (1 - OFF) * stated <= found <= stated * SLACK
 
 
-@pytest.mark.parametrize("trust", ["curator", "site", "both"])
+@pytest.mark.parametrize("trust", ["hub", "site", "both"])
 def test_a_forgotten_clip_is_convicted(trust: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Domain, "_to_grid", lambda self, squares, block, unit, *more: np.full(len(squares), 1 / unit))
     case = canary_case(trust, epsilon=(1.0, 1.0) if trust == "both" else 1.0)
     one, other = both_views(case)
-    found = places_mu(one, other, hub=trust == "curator")
-    expected = 25 * mu_for(1.0, DELTA) / (COVERED if trust == "curator" else 1.0)
+    found = places_mu(one, other, hub=trust == "hub")
+    expected = 25 * mu_for(1.0, DELTA) / (COVERED if trust == "hub" else 1.0)
     assert found == pytest.approx(expected, rel=1e-6)
     with pytest.raises(AssertionError):
         check(case)
@@ -344,7 +344,7 @@ def test_local_steps_without_noise_of_their_own_are_convicted(monkeypatch: pytes
     assert places_mu(one, other, hub=False) > 1.3 * mu_for(1.0, DELTA)
 
 
-@pytest.mark.parametrize("trust", ["curator", "both"])
+@pytest.mark.parametrize("trust", ["hub", "both"])
 def test_a_hub_that_forgets_that_people_are_at_several_sites_is_convicted(
     trust: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

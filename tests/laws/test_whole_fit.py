@@ -49,7 +49,7 @@ def fits(draw: st.DrawFn) -> tuple[dict[str, Any], Any, Any]:
     options: dict[str, Any] = {
         "epsilon": draw(st.sampled_from([0.5, 3.0])),
         "delta": 1e-5,
-        "mechanism": draw(st.sampled_from(["covariance", "power"])),
+        "method": draw(st.sampled_from(["covariance", "power"])),
         "center": draw(st.sampled_from(["private", None])),
         "neighbours": neighbours.value,
         "row_bound": draw(st.sampled_from([0.5, 2.0])),
@@ -77,7 +77,7 @@ def test_the_bound_is_reached() -> None:
     """
     rows = np.zeros((3, DIM))
     canary = np.vstack([rows, [[1.0, 0, 0, 0]]])
-    options = {"epsilon": 1.0, "delta": 1e-5, "mechanism": "covariance", "center": None, "row_bound": 1.0}
+    options = {"epsilon": 1.0, "delta": 1e-5, "method": "covariance", "center": None, "row_bound": 1.0}
     found = realised_mu(options, (canary, None), (rows, None))
     assert (1 - 4 * 2.0**-16) * mu_for(1.0, 1e-5) <= found <= mu_for(1.0, 1e-5) * (1 + 1e-9)
 
@@ -88,5 +88,5 @@ def test_a_forgotten_clip_is_convicted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Domain, "_to_grid", lambda self, squares, block, unit, *more: np.full(len(squares), 1 / unit))
     rows = np.zeros((3, DIM))
     canary = np.vstack([rows, [[5.0, 0, 0, 0]]])
-    options = {"epsilon": 1.0, "delta": 1e-5, "mechanism": "covariance", "center": None, "row_bound": 1.0}
+    options = {"epsilon": 1.0, "delta": 1e-5, "method": "covariance", "center": None, "row_bound": 1.0}
     assert realised_mu(options, (canary, None), (rows, None)) > 10 * mu_for(1.0, 1e-5)

@@ -40,7 +40,7 @@ def test_peers_without_privacy_cost_everything_and_leave_a_line(tmp_path: Path) 
             ledger.join(account, life=LIFE)
 
 
-@pytest.mark.parametrize("trust", ["site", "masked", "curator"])
+@pytest.mark.parametrize("trust", ["site", "masked", "hub"])
 def test_a_person_at_several_sites_pays_in_the_ledger_what_the_guarantee_says(tmp_path: Path, trust: str) -> None:
     company = Company(tmp_path, sections={"privacy": {"trust": trust, "person_sites": 2}})
     company.run()
@@ -56,7 +56,7 @@ def test_a_person_at_several_sites_pays_in_the_ledger_what_the_guarantee_says(tm
 
 
 def test_lines_that_others_may_see_hold_no_digest_that_a_guess_could_be_compared_with(tmp_path: Path) -> None:
-    company = Company(tmp_path, sections={"privacy": {"trust": "curator"}})
+    company = Company(tmp_path, sections={"privacy": {"trust": "hub"}})
     with DurableLedger.open(tmp_path / "ledger") as ledger:
         durable, _ = durable_of(company, ledger)
         (_, raw), *_ = durable.take("hub", first_message(company))
@@ -90,7 +90,7 @@ class Unreachable:
         raise OSError("away")
 
 
-@pytest.mark.parametrize("trust", ["site", "curator"])
+@pytest.mark.parametrize("trust", ["site", "hub"])
 def test_a_site_that_had_no_part_has_one_when_it_was_mended(tmp_path: Path, trust: str) -> None:
     company = Company(tmp_path, sections={"privacy": {"trust": trust}})
     message = first_message(company)

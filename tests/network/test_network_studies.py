@@ -19,11 +19,11 @@ SEED = {"seed": 7}
         ({"trust": "masked"}, {}, None),
         ({"trust": "masked"}, {"method": "krylov", "rounds": 3}, None),
         ({"trust": "site"}, {"method": "krylov", "rounds": 3}, None),
-        ({"trust": "curator"}, {"method": "krylov", "rounds": 3}, None),
+        ({"trust": "hub"}, {"method": "krylov", "rounds": 3}, None),
         ({"trust": "both", "epsilon": [5.0, 2.0], "delta": [1e-6, 1e-6]}, {}, None),
         ({"trust": None, "epsilon": None, "delta": None, "none": True}, {}, None),
         ({"trust": "site"}, {}, 2),
-        ({"trust": "curator"}, {"method": "power", "rounds": 3}, 2),
+        ({"trust": "hub"}, {"method": "power", "rounds": 3}, 2),
     ],
 )
 def test_with_a_test_seed_a_network_study_and_its_simulation_agree_to_the_last_bit(

@@ -93,9 +93,9 @@ def test_where_sites_add_their_own_noise_others_need_not_be_pinned() -> None:
 def test_another_pin_under_a_known_name_is_always_refused() -> None:
     minted = authority().sign(new_request("site 2", "site")[0])
     sites = [*document(3)["site"][:2], {"certificate": minted.pem}]
-    for trust in ("masked", "site", "curator"):
+    for trust in ("masked", "site", "hub"):
         study = StudyFile.of(document(3, site=sites, privacy={"trust": trust}))
-        known = policy_for(STAR, limits={"trust": ["masked", "site", "curator"]})
+        known = policy_for(STAR, limits={"trust": ["masked", "site", "hub"]})
         (reason,) = refusals(study, known)
         assert reason.startswith("[pins.peers] 'site 2'") and minted.pin in reason
     # A key of its own under my name is not me, either.
@@ -131,7 +131,7 @@ def test_methods_that_are_not_listed_are_refused() -> None:
 
 
 def test_trust_that_is_not_listed_is_refused() -> None:
-    for trust, allowed in {"masked": True, "site": True, "curator": False, "both": False}.items():
+    for trust, allowed in {"masked": True, "site": True, "hub": False, "both": False}.items():
         epsilon = [1.0, 0.5] if trust == "both" else 1.0
         study = StudyFile.of(document(3, privacy={"trust": trust, "epsilon": epsilon}))
         reasons = refusals(study, policy_for(study))
@@ -211,7 +211,7 @@ def test_small_tables_are_refused_without_saying_how_small() -> None:
 
 def test_all_reasons_come_at_once() -> None:
     study = StudyFile.of(
-        document(3, privacy={"trust": "curator", "epsilon": 9.0}, network={"quorum": 1}, rehearsal={"seed": 1})
+        document(3, privacy={"trust": "hub", "epsilon": 9.0}, network={"quorum": 1}, rehearsal={"seed": 1})
     )
     reasons = refusals(study, Policy(), method="dr-svd")
     keys = [reason.partition(":")[0] for reason in reasons]
@@ -274,7 +274,7 @@ WRONG: list[tuple[str, str]] = [
     ("[pins]\npeers = 3", r"\[pins\] peers must be a table"),
     ("[limits]\norganisations = 0", r"\[limits\] organisations must be an integer from 1"),
     ('[limits]\ntasks = ["magic"]', r"\[limits\] tasks, entry 1, must be one of krylov.*'magic'"),
-    ('[limits]\ntrust = ["me"]', r"\[limits\] trust, entry 1, must be one of curator, .*masked.*'me'"),
+    ('[limits]\ntrust = ["me"]', r"\[limits\] trust, entry 1, must be one of hub, .*masked.*'me'"),
     ("[limits]\nrows = -1", r"\[limits\] rows must be an integer from 0"),
     ("[limits]\ncolumns = 3", r"\[limits\] columns must be a list"),
     ("[budget]\nstudy_epsilon = 0", r"\[budget\] study_epsilon must be a positive number, or inf, got 0"),

@@ -147,8 +147,8 @@ def test_a_switch_of_the_command_can_stand_for_all_of_its_parameters() -> None:
 def test_what_is_unknown_or_always_said_is_in_options_and_calls() -> None:
     asked = FederatedParams(2, epsilon=1.0)
     more: dict[str, Any] = {"always": ["trust"], "unknown": ["row_bound"]}
-    assert as_call(asked, "PCA", **more) == "PCA(2, epsilon=1.0, row_bound=..., trust='curator')"
-    assert as_options(asked, **more)[-4:] == ["--row-bound", "ROW_BOUND", "--trust", "curator"]
+    assert as_call(asked, "PCA", **more) == "PCA(2, epsilon=1.0, row_bound=..., trust='hub')"
+    assert as_options(asked, **more)[-4:] == ["--row-bound", "ROW_BOUND", "--trust", "hub"]
 
 
 def test_what_must_be_given_and_is_not_is_asked_for_in_its_own_words() -> None:

@@ -25,7 +25,7 @@ def both(**facts: Any) -> tuple[Choice, Choice]:
     """Forecasts for the covariance and for the power method."""
     defaults: dict[str, Any] = {"dim": 50, "rank": 3, "budget": BUDGET, "people": 3000}
     covariance, power = predict(**(defaults | facts)).considered
-    assert (covariance.mechanism, power.mechanism) == ("covariance", "power")
+    assert (covariance.method, power.method) == ("covariance", "power")
     return covariance, power
 
 
@@ -66,7 +66,7 @@ def test_forecasts_range_from_hopeless_to_perfect() -> None:
 
 @given(dims, epsilons, st.integers(1, 8))
 def test_shares_sum_to_one_and_later_rounds_get_more(dim: int, epsilon: float, rounds: int) -> None:
-    covariance, power = both(dim=dim, rank=2, budget=Budget(epsilon, 1e-6), iterations=rounds)
+    covariance, power = both(dim=dim, rank=2, budget=Budget(epsilon, 1e-6), rounds=rounds)
     assert covariance.shares == (1.0,)
     assert len(power.shares) == rounds
     assert math.fsum(power.shares) == pytest.approx(1.0, abs=1e-12)
@@ -85,14 +85,14 @@ def test_rounds_and_widths_have_defaults_and_can_be_given() -> None:
 
 def test_auto_takes_the_covariance_while_it_fits() -> None:
     small = predict(dim=300, rank=5, budget=BUDGET)
-    assert small.chosen.mechanism == "covariance"
+    assert small.chosen.method == "covariance"
     assert "times lower than that of the power method" in small.reason
     assert "2.7 of 1024 MiB allowed" in small.reason
     large = predict(dim=20_000, rank=5, budget=BUDGET)
-    assert large.chosen.mechanism == "power"
+    assert large.chosen.method == "power"
     assert "the covariance would need 12207 MiB, more than the 1024 MiB allowed" in large.reason
     exact = predict(dim=300, rank=5, budget=None)
-    assert (exact.chosen.mechanism, exact.chosen.noise) == ("covariance", 0.0)
+    assert (exact.chosen.method, exact.chosen.noise) == ("covariance", 0.0)
     assert "it is exact" in exact.reason
 
 
@@ -105,11 +105,11 @@ def test_auto_draws_the_line_at_the_memory_it_states(dim: int, limit: int) -> No
     assert (plan.chosen is covariance) == (covariance.memory <= limit)
 
 
-@pytest.mark.parametrize(("mechanism", "dim"), list(product(["covariance", "power"], [10, 10_000])))
-def test_the_mechanism_asked_for_is_taken(mechanism: Any, dim: int) -> None:
-    plan = predict(dim=dim, rank=2, budget=BUDGET, mechanism=mechanism)
-    assert plan.chosen.mechanism == mechanism
-    assert plan.reason == f"{mechanism} was asked for"
+@pytest.mark.parametrize(("method", "dim"), list(product(["covariance", "power"], [10, 10_000])))
+def test_the_mechanism_asked_for_is_taken(method: Any, dim: int) -> None:
+    plan = predict(dim=dim, rank=2, budget=BUDGET, method=method)
+    assert plan.chosen.method == method
+    assert plan.reason == f"{method} was asked for"
 
 
 def test_replacing_a_person_takes_more_noise_than_removing_one() -> None:
@@ -152,7 +152,7 @@ def test_a_short_spectrum_means_zeros_behind_it(spectrum: Array) -> None:
     [
         ({"rank": 0}, "rank must be from 1 to the 50 columns, got 0"),
         ({"rank": 51}, "rank must be from 1 to the 50 columns, got 51"),
-        ({"iterations": 0}, "rounds must be at least 1, got 0"),
+        ({"rounds": 0}, "rounds must be at least 1, got 0"),
         ({"people": 0}, "people must be at least 1, got 0"),
         ({"spectrum": np.ones(51)}, "spectrum has 51 values for 50 columns"),
         ({"spectrum": np.zeros(3)}, "spectrum: variances must be finite, not negative, not all zero"),
@@ -189,7 +189,7 @@ def rademacher(people: int, dim: int) -> Array:
 
 
 @pytest.mark.parametrize(
-    ("dim", "rank", "people", "epsilon", "mechanism"),
+    ("dim", "rank", "people", "epsilon", "method"),
     [
         (50, 3, 2000, 1.0, "covariance"),
         (50, 3, 5000, 1.0, "power"),
@@ -197,9 +197,9 @@ def rademacher(people: int, dim: int) -> Array:
         (200, 2, 4000, 2.0, "power"),
     ],
 )
-def test_fits_capture_what_was_forecast(dim: int, rank: int, people: int, epsilon: float, mechanism: Any) -> None:
+def test_fits_capture_what_was_forecast(dim: int, rank: int, people: int, epsilon: float, method: Any) -> None:
     facts: dict[str, Any] = {"dim": dim, "rank": rank, "people": people, "budget": Budget(epsilon, 1e-6)}
-    forecast = predict(**facts, mechanism=mechanism, neighbours=Neighbours.ZERO_OUT).chosen
+    forecast = predict(**facts, method=method, neighbours=Neighbours.ZERO_OUT).chosen
     rows = rademacher(people, dim)
     found = []
     for seed in range(4):
@@ -210,7 +210,7 @@ def test_fits_capture_what_was_forecast(dim: int, rank: int, people: int, epsilo
             row_bound=1.0,
             center=None,
             neighbours="zero-out",
-            mechanism=mechanism,
+            method=method,
             random_state=seed,
         )
         found.append(captured_variance(rows.T @ rows, pca.fit(rows).components_.T))
@@ -219,5 +219,5 @@ def test_fits_capture_what_was_forecast(dim: int, rank: int, people: int, epsilo
     assert captured(forecast) > 0.95
     assert np.mean(found) == pytest.approx(captured(forecast), abs=0.025)
     # Half the people would be told apart, so the tolerance says something.
-    half = both(**(facts | {"people": people // 2}))[0 if mechanism == "covariance" else 1]
+    half = both(**(facts | {"people": people // 2}))[0 if method == "covariance" else 1]
     assert np.mean(found) - captured(half) > 0.025

@@ -123,7 +123,7 @@ def test_fewer_rounds_are_planned_where_more_cannot_be_afforded() -> None:
 def test_plans_are_those_of_the_estimators() -> None:
     known = facts()
     ours = method_plan(known, "curator/power").plan
-    theirs = predict(dim=30, rank=3, budget=BUDGET, mechanism="power").chosen
+    theirs = predict(dim=30, rank=3, budget=BUDGET, method="power").chosen
     assert (ours.width, ours.shares) == (theirs.width, theirs.shares)  # type: ignore[union-attr]
     sites = plan_sites(
         dim=30,

@@ -36,7 +36,7 @@ def facts(**changes: Any) -> Facts:
 def fitted(method: str, *, look: bool, seed: int, **more: Any) -> Any:
     name: Any
     setting, _, name = method.partition("/")
-    trust: Any = "curator" if setting == "hub" else setting
+    trust: Any = setting
     terms: dict[str, Any] = {"epsilon": EPSILON, "delta": DELTA, "row_bound": 1.0, "random_state": seed} | more
     if setting == "stream":
         horizon = PEOPLE if name == "continual" else None
@@ -44,7 +44,7 @@ def fitted(method: str, *, look: bool, seed: int, **more: Any) -> Any:
     terms["center"] = "private" if look else None
     sites = np.array_split(ROWS, SITES)
     if setting == "curator":
-        return PrivatePCA(RANK, mechanism=name, **terms).fit(ROWS)
+        return PrivatePCA(RANK, method=name, **terms).fit(ROWS)
     if setting.startswith("peers"):
         noise = "pairwise" if setting == "peers" else "independent"
         more = {"graph": "complete", "consensus": "tree", "people": PEOPLE, "noise": noise}

@@ -115,17 +115,17 @@ def test_published_covariance_noise_over_exact(dim: int, fpca: float, mod_sulq: 
 @pytest.mark.parametrize(("epsilon", "ratio"), [(0.5, 2.06), (1.0, 1.91), (10.0, 1.33)])
 def test_published_power_noise_over_exact(epsilon: float, ratio: float) -> None:
     budget = Budget(epsilon, 1e-4)
-    assert ppm_multiplier(budget, iterations=3) / (math.sqrt(3) / budget.mu) == pytest.approx(ratio, abs=0.005)
+    assert ppm_multiplier(budget, rounds=3) / (math.sqrt(3) / budget.mu) == pytest.approx(ratio, abs=0.005)
 
 
 def test_published_multipliers_keep_their_guarantee_where_they_are_proved() -> None:
     for epsilon in (0.1, 0.5, 0.9):
         assert delta_of(epsilon, 1 / classical_multiplier(Budget(epsilon, 1e-5))) <= 1e-5
     for epsilon in (0.1, 1.0, 20.0):
-        multiplier = ppm_multiplier(Budget(epsilon, 1e-5), iterations=1)
+        multiplier = ppm_multiplier(Budget(epsilon, 1e-5), rounds=1)
         assert delta_of(epsilon, 1 / multiplier) <= 1e-5
     with pytest.raises(ValueError, match="4 log"):
-        ppm_multiplier(Budget(50.0, 1e-5), iterations=1)
+        ppm_multiplier(Budget(50.0, 1e-5), rounds=1)
 
 
 @pytest.mark.parametrize(

@@ -122,7 +122,7 @@ def spaces() -> list[ItemSpace]:
     return [
         space(),
         space(columns=COLUMNS, degrees=DEGREES),
-        space(items=tuple("äbcdefg"), settings={"mechanism": "covariance", "rounds": 3}),
+        space(items=tuple("äbcdefg"), settings={"method": "covariance", "rounds": 3}),
     ]
 
 

@@ -63,7 +63,7 @@ def fits(draw: st.DrawFn) -> tuple[dict[str, Any], list[Array], list[Array]]:
         "min_degree": draw(st.sampled_from([1, 2, 4])),
         "item_degrees": draw(st.sampled_from([None, "private"])),
         "items": draw(st.sampled_from([None, 4, [0, 1, 3, 5]])),
-        "mechanism": draw(st.sampled_from(["covariance", "power"])),
+        "method": draw(st.sampled_from(["covariance", "power"])),
     }
     if not item and draw(st.booleans()):
         options["normalise"] = "both"
@@ -92,7 +92,7 @@ def moves(first: Transcript, second: Transcript) -> list[float]:
     return [float(np.linalg.norm(a - b)) / scale for a, b, scale in pairs]
 
 
-@pytest.mark.parametrize("trust", ["one matrix", "curator", "site"])
+@pytest.mark.parametrize("trust", ["one matrix", "hub", "site"])
 @settings(max_examples=60)
 @given(case=fits())
 def test_a_whole_fit_stays_within_its_budget(trust: str, case: tuple[dict[str, Any], list[Array], list[Array]]) -> None:
@@ -174,7 +174,7 @@ def test_the_budget_is_reached(unit: str) -> None:
     table[0, :5] = 1.0
     other = table.copy()
     other[0, 0 if unit == "item" else slice(None)] = 0.0
-    options = {"epsilon": 1.0, "delta": DELTA, "unit": unit, "min_degree": 5, "mechanism": "covariance"}
+    options = {"epsilon": 1.0, "delta": DELTA, "unit": unit, "min_degree": 5, "method": "covariance"}
     first, second, _ = runs(options, table, other)
     # A hub rounds parts to a grid and pays for that: see `on_grid`.
     assert math.hypot(*moves(first, second)) == pytest.approx(mu_for(1.0, DELTA), rel=2 * ROUNDING_COST)
@@ -184,7 +184,7 @@ def test_a_forgotten_divisor_is_convicted(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(Histories, "_shares", lambda self, degrees: np.ones(len(degrees)))
     table = np.zeros((4, 8))
     table[0] = 1.0
-    first, second, _ = runs({"epsilon": 1.0, "delta": DELTA, "mechanism": "covariance"}, table, 0 * table)
+    first, second, _ = runs({"epsilon": 1.0, "delta": DELTA, "method": "covariance"}, table, 0 * table)
     assert math.hypot(*moves(first, second)) > 5 * mu_for(1.0, DELTA)
 
 
@@ -192,7 +192,7 @@ def test_a_degree_vote_that_is_not_paid_for_is_convicted(monkeypatch: pytest.Mon
     """Portions of the budget: a stage that took all of it would be seen in the sum."""
     monkeypatch.setattr(ItemStudy, "_fraction", lambda self, stage: 1.0)
     with pytest.raises(BudgetExceeded, match="nothing was released"):
-        fitted(np.ones((4, 8)), epsilon=1.0, delta=DELTA, item_degrees="private", mechanism="covariance")
+        fitted(np.ones((4, 8)), epsilon=1.0, delta=DELTA, item_degrees="private", method="covariance")
 
 
 # The law of the noise.
@@ -221,10 +221,10 @@ def has_law(noise: Array) -> None:
 def test_noise_is_what_was_charged_for(unit: str, least: int) -> None:
     R = random_histories(300, 9000, share=0.01, rng=np.random.default_rng(3))
     options = {"epsilon": 2.0, "delta": 1e-4, "unit": unit, "min_degree": least, "random_state": 5}
-    (degrees, gram), recommender = noise_of(R, items=180, mechanism="covariance", **options)
+    (degrees, gram), recommender = noise_of(R, items=180, method="covariance", **options)
     has_law(degrees)
     has_law(gram)
-    products, powered = noise_of(R, mechanism="power", **options)
+    products, powered = noise_of(R, method="power", **options)
     assert len(products) >= 2
     for product in products:
         has_law(product)
@@ -233,7 +233,7 @@ def test_noise_is_what_was_charged_for(unit: str, least: int) -> None:
     transcript = Transcript()
     with pytest.MonkeyPatch.context() as patch:
         transcript.watch(patch)
-        fitted(R, items=180, mechanism="covariance", **options)
+        fitted(R, items=180, method="covariance", **options)
     (ledger,) = recommender.ledgers_.values()
     # Degrees are released in units of their sensitivity.
     stated = [1.0 / ledger.charges[0].mu, region.gram_sensitivity(near) / ledger.charges[1].mu]
@@ -243,11 +243,11 @@ def test_noise_is_what_was_charged_for(unit: str, least: int) -> None:
 
 
 @pytest.mark.parametrize("unit", ["user", "item"])
-@pytest.mark.parametrize("mechanism", ["covariance", "power"])
-def test_noise_under_masks_is_at_least_a_curators_and_what_the_fit_says(unit: str, mechanism: str) -> None:
+@pytest.mark.parametrize("method", ["covariance", "power"])
+def test_noise_under_masks_is_at_least_a_curators_and_what_the_fit_says(unit: str, method: str) -> None:
     R = random_histories(40, 6000, share=0.01, rng=np.random.default_rng(3)).toarray()
     sites = [R[at::4] for at in range(4)]
-    options = {"epsilon": 2.0, "delta": 1e-4, "unit": unit, "min_degree": 3, "mechanism": mechanism, "items": 150}
+    options = {"epsilon": 2.0, "delta": 1e-4, "unit": unit, "min_degree": 3, "method": method, "items": 150}
     watched = MaskedTranscript()
     studies: list[ItemStudy] = []
     result = ItemStudy.result
@@ -281,7 +281,7 @@ def test_noise_under_masks_is_at_least_a_curators_and_what_the_fit_says(unit: st
     assert multiplier / math.sqrt(4 / 3) * Budget(2.0, 1e-4).mu >= 1 - 1e-9
 
 
-@pytest.mark.parametrize("options", [{}, {"item_degrees": "private"}, {"items": 5, "mechanism": "power"}], ids=repr)
+@pytest.mark.parametrize("options", [{}, {"item_degrees": "private"}, {"items": 5, "method": "power"}], ids=repr)
 @pytest.mark.parametrize("unit", ["user", "item"])
 def test_an_independent_accountant_agrees(options: dict[str, Any], unit: str) -> None:
     R = random_histories(50, 12, share=0.3, rng=np.random.default_rng(1))
@@ -478,7 +478,7 @@ def test_kept_items_are_those_of_the_released_degrees_and_not_of_the_true_ones()
     transcript = Transcript()
     with pytest.MonkeyPatch.context() as patch:
         transcript.watch(patch)
-        recommender = fitted(R, epsilon=0.1, delta=1e-4, items=4, mechanism="covariance")
+        recommender = fitted(R, epsilon=0.1, delta=1e-4, items=4, method="covariance")
     assert recommender.columns_.tolist() == most_popular(transcript.released[0], 4).tolist()
     assert recommender.columns_.tolist() != most_popular(transcript.values[0], 4).tolist()
     assert transcript.values[1].shape == (4, 4)

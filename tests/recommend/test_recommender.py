@@ -68,11 +68,11 @@ def untouched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     ],
     ids=repr,
 )
-@pytest.mark.parametrize("mechanism", ["covariance", "power"])
+@pytest.mark.parametrize("method", ["covariance", "power"])
 @pytest.mark.parametrize("exact", [True, False])
-def test_users_get_items_of_their_taste(exact: bool, mechanism: str, choices: dict[str, Any]) -> None:
+def test_users_get_items_of_their_taste(exact: bool, method: str, choices: dict[str, Any]) -> None:
     make = recommender if exact else private
-    model = quietly(make(mechanism=mechanism, **choices), R)
+    model = quietly(make(method=method, **choices), R)
     for group in range(GROUPS):
         row = np.zeros(ITEMS)
         row[group] = 1.0
@@ -203,12 +203,12 @@ def test_pairs_that_are_given_twice_count_once() -> None:
     assert np.array_equal(recommender().fit(twice).components_, recommender().fit(R).components_)
 
 
-@pytest.mark.parametrize("mechanism", ["covariance", "power"])
+@pytest.mark.parametrize("method", ["covariance", "power"])
 @pytest.mark.parametrize("table", [np.zeros((5, 4)), np.zeros((0, 4)), np.ones((1, 4)), SMALL, np.eye(4)], ids=str)
 @pytest.mark.filterwarnings("error")
-def test_small_and_empty_tables_have_an_exact_answer(table: Array, mechanism: str) -> None:
+def test_small_and_empty_tables_have_an_exact_answer(table: Array, method: str) -> None:
     for degrees in (None, "private"):
-        model = recommender(n_components=2, mechanism=mechanism, item_degrees=degrees).fit(table)
+        model = recommender(n_components=2, method=method, item_degrees=degrees).fit(table)
         assert model.components_.shape == (2, 4)
         assert np.isfinite(model.singular_values_).all()
         found = model.recommend(np.array([1, 0, 0, 0]), n=3)
@@ -270,7 +270,7 @@ BAD_CHOICES: list[tuple[dict[str, Any], str]] = [
     *(({"history": value}, "history") for value in (0, -1, math.nan, math.inf, "3", True)),
     *(
         ({name: value}, name)
-        for name in ("unit", "trust", "mechanism", "neighbours", "on_noise")
+        for name in ("unit", "trust", "method", "neighbours", "on_noise")
         for value in ("x", None, 1)
     ),
     *(({"random_state": value}, "random_state") for value in (-1, "x", 0.5)),
@@ -392,8 +392,8 @@ def test_delta_is_a_tenth_of_one_over_the_users_where_their_number_is_public(uni
 
 def test_a_matrix_of_pairs_that_no_machine_holds_is_refused_before_anything_is_spent() -> None:
     wide = sp.csr_array((10, 2_000_000))
-    model = private(items=1_000_000, mechanism="covariance", on_noise="warn")
-    with pytest.raises(ValueError, match="take mechanism='power', or fewer items"):
+    model = private(items=1_000_000, method="covariance", on_noise="warn")
+    with pytest.raises(ValueError, match="take method='power', or fewer items"):
         quietly(model, wide)
     assert not hasattr(model, "unfinished_")
 
@@ -476,11 +476,11 @@ def test_a_second_fit_forgets_the_first() -> None:
     assert [len(ledger.charges) for ledger in model.ledgers_.values()] == [1]
 
 
-@pytest.mark.parametrize("mechanism", ["covariance", "power"])
-def test_a_seed_repeats_a_fit_and_no_seed_does_not(mechanism: str) -> None:
-    one, same = (quietly(private(mechanism=mechanism, random_state=5), R) for _ in range(2))
-    other = quietly(private(mechanism=mechanism, random_state=6), R)
-    fresh = [quietly(private(mechanism=mechanism, random_state=None), R) for _ in range(2)]
+@pytest.mark.parametrize("method", ["covariance", "power"])
+def test_a_seed_repeats_a_fit_and_no_seed_does_not(method: str) -> None:
+    one, same = (quietly(private(method=method, random_state=5), R) for _ in range(2))
+    other = quietly(private(method=method, random_state=6), R)
+    fresh = [quietly(private(method=method, random_state=None), R) for _ in range(2)]
     assert np.array_equal(one.components_, same.components_)
     assert not np.array_equal(one.singular_values_, other.singular_values_)
     assert not np.array_equal(fresh[0].singular_values_, fresh[1].singular_values_)

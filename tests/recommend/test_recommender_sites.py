@@ -66,13 +66,11 @@ def same_bits(one: PrivateRecommender, other: PrivateRecommender) -> bool:
 
 
 @pytest.mark.parametrize("items", ITEM_CHOICES, ids=["all", "kept", "listed"])
-@pytest.mark.parametrize("mechanism", ["covariance", "power"])
+@pytest.mark.parametrize("method", ["covariance", "power"])
 @pytest.mark.parametrize("normalise", ["filter", "both"])
-@pytest.mark.parametrize("trust", ["one matrix", "curator", "site", "masked"])
-def test_without_noise_every_trust_finds_the_pooled_space(
-    trust: str, normalise: str, mechanism: str, items: Any
-) -> None:
-    choices = {"mechanism": mechanism, "items": items, "min_degree": 4, "item_degrees": "private"}
+@pytest.mark.parametrize("trust", ["one matrix", "hub", "site", "masked"])
+def test_without_noise_every_trust_finds_the_pooled_space(trust: str, normalise: str, method: str, items: Any) -> None:
+    choices = {"method": method, "items": items, "min_degree": 4, "item_degrees": "private"}
     choices["normalise"] = normalise
     plain = fit(recommender(**choices), R)
     model = plain if trust == "one matrix" else fit(recommender(trust=trust, **choices), SITES)
@@ -88,10 +86,10 @@ def test_without_noise_every_trust_finds_the_pooled_space(
 
 
 @pytest.mark.parametrize("items", ITEM_CHOICES, ids=["all", "kept", "listed"])
-@pytest.mark.parametrize("mechanism", ["covariance", "power"])
-def test_a_curator_of_sites_releases_what_a_curator_of_all_does(mechanism: str, items: Any) -> None:
+@pytest.mark.parametrize("method", ["covariance", "power"])
+def test_a_curator_of_sites_releases_what_a_curator_of_all_does(method: str, items: Any) -> None:
     """The same seed, the same noise at the hub, and sums that differ by rounding to a grid alone."""
-    choices = {"mechanism": mechanism, "items": items, "item_degrees": "private", "unit": "item", "min_degree": 4}
+    choices = {"method": method, "items": items, "item_degrees": "private", "unit": "item", "min_degree": 4}
     one, several = fit(private(**choices), R), fit(private(**choices), SITES)
     assert off(one, several) <= 1e-3
     assert one.item_degrees_ is not None and several.item_degrees_ is not None
@@ -99,7 +97,7 @@ def test_a_curator_of_sites_releases_what_a_curator_of_all_does(mechanism: str, 
     assert one.guarantee_.charges == several.guarantee_.charges
 
 
-@pytest.mark.parametrize("trust", ["curator", "site", "masked"])
+@pytest.mark.parametrize("trust", ["hub", "site", "masked"])
 def test_names_storage_and_the_order_of_sites(trust: str) -> None:
     plain = fit(recommender(trust=trust), SITES)
     named = fit(recommender(trust=trust), NAMED)
@@ -111,11 +109,11 @@ def test_names_storage_and_the_order_of_sites(trust: str) -> None:
 
 def test_every_user_may_be_a_site() -> None:
     few = R[:12]
-    model = fit(recommender(trust="masked", mechanism="covariance"), [few[[at]] for at in range(12)])
+    model = fit(recommender(trust="masked", method="covariance"), [few[[at]] for at in range(12)])
     assert sines(model.components_.T, pooled_basis(few)).max() <= 1e-6
 
 
-@pytest.mark.parametrize("trust", ["curator", "site", "masked"])
+@pytest.mark.parametrize("trust", ["hub", "site", "masked"])
 def test_a_site_without_users_and_one_with_empty_histories_change_nothing(trust: str) -> None:
     nobody, nothing = sp.csr_array((0, ITEMS)), sp.csr_array((4, ITEMS))
     plain = fit(recommender(trust=trust), SITES)
@@ -127,10 +125,10 @@ def test_a_site_without_users_and_one_with_empty_histories_change_nothing(trust:
 
 
 @pytest.mark.parametrize("unit", ["user", "item"])
-@pytest.mark.parametrize("trust", ["curator", "site", "masked"])
+@pytest.mark.parametrize("trust", ["hub", "site", "masked"])
 def test_ledgers_stand_where_the_noise_does(trust: str, unit: str) -> None:
     model = fit(private(trust=trust, unit=unit, item_degrees="private", random_state=None), NAMED)
-    assert set(model.ledgers_) == ({"hub"} if trust == "curator" else set(NAMED))
+    assert set(model.ledgers_) == ({"hub"} if trust == "hub" else set(NAMED))
     for ledger in model.ledgers_.values():
         assert epsilon_of(ledger.spent_mu, 1e-4) <= 3.0
         assert ledger.spent_mu > 0.95 * Budget(3.0, 1e-4).mu
@@ -140,7 +138,7 @@ def test_ledgers_stand_where_the_noise_does(trust: str, unit: str) -> None:
     assert guarantee.charges == next(iter(model.ledgers_.values())).charges
     assert ("single interaction" in guarantee.unit) == (unit == "item")
     assert "joint differential privacy" in words
-    wanted = {"curator": "raw", "site": "every number that leaves a site", "masked": "even if it breaks the protocol"}[
+    wanted = {"hub": "raw", "site": "every number that leaves a site", "masked": "even if it breaks the protocol"}[
         trust
     ]
     assert wanted in words
@@ -160,7 +158,7 @@ def test_masked_needs_sites_and_survivors_that_can_be() -> None:
     ):
         with pytest.raises(ValueError, match=r"survivors|colluders|quorum"):
             private(trust="masked", **wrong).fit(SITES)
-    for trust in ("curator", "site"):
+    for trust in ("hub", "site"):
         for wrong in ({"survivors": 3}, {"colluders": 2}):
             with pytest.raises(ValueError, match="is for trust='masked'"):
                 private(trust=trust, **wrong).fit(SITES)
@@ -170,10 +168,10 @@ def test_masked_needs_sites_and_survivors_that_can_be() -> None:
 
 
 @pytest.mark.parametrize("private_fit", [False, True])
-@pytest.mark.parametrize("trust", ["curator", "site", "masked"])
+@pytest.mark.parametrize("trust", ["hub", "site", "masked"])
 def test_a_lost_site_is_missed_and_the_rest_answers(trust: str, private_fit: bool) -> None:
     enough = {"survivors": 4} if trust == "masked" else {"quorum": 4}
-    choices = {"trust": trust, "mechanism": "covariance", "faults": Faults(dies={"site 3": 0}), **enough}
+    choices = {"trust": trust, "method": "covariance", "faults": Faults(dies={"site 3": 0}), **enough}
     model = fit((private if private_fit else recommender)(**choices), SITES)
     assert "site 3" in model.transcript_[-1].missing
     if private_fit:
@@ -183,9 +181,9 @@ def test_a_lost_site_is_missed_and_the_rest_answers(trust: str, private_fit: boo
     assert sines(model.components_.T, pooled_basis(left)).max() <= 1e-6
 
 
-@pytest.mark.parametrize("trust", ["curator", "site", "masked"])
+@pytest.mark.parametrize("trust", ["hub", "site", "masked"])
 def test_a_lost_quorum_is_an_error_that_names_the_missing_and_says_what_was_spent(trust: str) -> None:
-    model = private(trust=trust, faults=Faults(dies={"site 2": 0}), mechanism="covariance")
+    model = private(trust=trust, faults=Faults(dies={"site 2": 0}), method="covariance")
     with warnings.catch_warnings(), pytest.raises(QuorumLost, match="site 2"):
         warnings.simplefilter("ignore", UserWarning)
         model.fit(SITES)
@@ -193,24 +191,24 @@ def test_a_lost_quorum_is_an_error_that_names_the_missing_and_says_what_was_spen
     assert not model.__sklearn_is_fitted__()
     spent = model.unfinished_.ledgers
     assert all(epsilon_of(ledger.spent_mu, 1e-4) <= 3.0 for ledger in spent.values())
-    if trust == "curator":
+    if trust == "hub":
         # The sum was never there to be released.
         assert not spent["hub"].charges
 
 
 def test_a_site_that_goes_between_the_stages_of_an_exact_fit_is_not_half_counted() -> None:
     faults = Faults(dies={"site 1": 1})
-    model = fit(recommender(items=9, quorum=4, mechanism="covariance", faults=faults), SITES)
+    model = fit(recommender(items=9, quorum=4, method="covariance", faults=faults), SITES)
     left = sp.vstack([held for at, held in enumerate(SITES) if at != 1]).tocsr()
     assert sines(model.components_.T, pooled_basis(left, model.columns_)).max() <= 1e-6
-    alone = fit(recommender(items=9, mechanism="covariance"), left)
+    alone = fit(recommender(items=9, method="covariance"), left)
     assert model.columns_.tolist() == alone.columns_.tolist()
 
 
 @pytest.mark.parametrize("faults", [Faults(delay=1.0), Faults(delay=1.0, duplicate=0.3), Faults(loss=0.1)], ids=repr)
-@pytest.mark.parametrize("trust", ["curator", "site", "masked"])
+@pytest.mark.parametrize("trust", ["hub", "site", "masked"])
 def test_a_bad_network_gives_the_same_answer_or_a_named_error(trust: str, faults: Faults) -> None:
-    choices = {"trust": trust, "items": 9, "item_degrees": "private", "unit": "item", "mechanism": "covariance"}
+    choices = {"trust": trust, "items": 9, "item_degrees": "private", "unit": "item", "method": "covariance"}
     quiet = fit(private(**choices), SITES)
     try:
         rough = fit(private(faults=faults, **choices), SITES)
@@ -251,7 +249,7 @@ LIES: dict[str, Any] = {
 @pytest.mark.parametrize("trust", ["site", "masked"])
 @pytest.mark.filterwarnings("ignore")
 def test_a_hub_that_asks_what_it_should_not_gets_nothing_for_it(trust: str, lie: str) -> None:
-    model = private(trust=trust, items=9, mechanism="power", faults=meddled(LIES[lie]))
+    model = private(trust=trust, items=9, method="power", faults=meddled(LIES[lie]))
     with pytest.raises((ProtocolError, ValueError)):
         model.fit(SITES)
     assert not hasattr(model, "space_")
@@ -305,7 +303,7 @@ def test_sites_with_other_names_of_items_are_refused() -> None:
     assert fit(recommender(), [one, one]).items_ == names
 
 
-@pytest.mark.parametrize("trust", ["curator", "site"])
+@pytest.mark.parametrize("trust", ["hub", "site"])
 def test_quorum_is_a_number_or_a_share(trust: str) -> None:
     for quorum in (4, 0.8):
         model = fit(recommender(trust=trust, quorum=quorum, faults=Faults(dies={"site 0": 0})), SITES)
@@ -317,7 +315,7 @@ def test_quorum_is_a_number_or_a_share(trust: str) -> None:
 
 def test_noise_at_every_site_is_more_than_a_curators() -> None:
     """Noise in five places is sqrt(5) times as large in the sum: seen in how far the space is off, and in what it says."""
-    curator, site = (fit(private(trust=trust, mechanism="covariance"), SITES) for trust in ("curator", "site"))
+    curator, site = (fit(private(trust=trust, method="covariance"), SITES) for trust in ("hub", "site"))
     basis = pooled_basis(R)
     gaps = [float(sines(model.components_.T, basis).max()) for model in (curator, site)]
     assert gaps[0] < gaps[1]

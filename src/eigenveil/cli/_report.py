@@ -193,8 +193,8 @@ def scores_warning() -> Text:
 
 
 def model_summary(model: Model, *, reason: str) -> Group:
-    """What a fit found: its spectrum above the noise, why this mechanism was taken, and what is guaranteed."""
-    why = Text.assemble(("why this mechanism: ", _LABEL), plain(reason))
+    """What a fit found: its spectrum above the noise, why this method was taken, and what is guaranteed."""
+    why = Text.assemble(("why this method: ", _LABEL), plain(reason))
     return Group(_spectrum(model), why, Text(""), guarantee_panel(model.guarantee))
 
 

@@ -127,7 +127,7 @@ def _show_noise(epsilon: float, delta: float, releases: int) -> None:
     needed = math.sqrt(releases) / budget.mu
     table = _table("calibration", "multiplier of each release", "times what is needed")
     table.add_row("exact (used here)", _up(needed), "1")
-    published = ppm_multiplier(budget, iterations=releases) if epsilon <= 4 * math.log(1 / delta) else None
+    published = ppm_multiplier(budget, rounds=releases) if epsilon <= 4 * math.log(1 / delta) else None
     table.add_row("published: PPM Alg. 1", *_compared(published, needed))
     if releases == 1:
         table.add_row("textbook Gaussian", *_compared(classical_multiplier(budget) if epsilon < 1 else None, needed))

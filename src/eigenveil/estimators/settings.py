@@ -17,17 +17,17 @@ _PER_COLUMN: Final = "one number per column"
 
 
 def settings_of(
-    asked: dict[str, Any], *, mechanism: str, why: str, neighbours: Neighbours | None, **facts: Any
+    asked: dict[str, Any], *, method: str, why: str, neighbours: Neighbours | None, **facts: Any
 ) -> dict[str, Any]:
     """What was done and why, between which `neighbours` it is private (None for no privacy), what was `asked`, and `facts`.
 
     A fact takes the place of the parameter of that name, because it is what the fit made of it. One that is None is not known,
     or means nothing here: it is left out, and the parameter with it.
 
-    >>> settings_of({"rounds": 9, "align": "sign"}, mechanism="power", why="asked for", neighbours=None, width=4, rounds=None)
-    {'mechanism': 'power', 'why': 'asked for', 'align': 'sign', 'width': 4, 'neighbours': 'none'}
+    >>> settings_of({"rounds": 9, "align": "sign"}, method="power", why="asked for", neighbours=None, width=4, rounds=None)
+    {'method': 'power', 'why': 'asked for', 'align': 'sign', 'width': 4, 'neighbours': 'none'}
     """
-    first = {"mechanism": mechanism, "why": why}
+    first = {"method": method, "why": why}
     if neighbours is None and asked.get("center") == "private":
         # The word of the parameter would be read as a guarantee.
         asked = asked | {"center": "exact mean"}
@@ -43,7 +43,7 @@ def asked_settings(asked: Any) -> dict[str, Any]:
 
     >>> from eigenveil.params import PrivateParams
     >>> sorted(asked_settings(PrivateParams(5, epsilon=1.0, delta=1e-6, row_bound=2.0, person=["Ann", "Bob"])))
-    ['calibration', 'center', 'mechanism', 'n_components', 'neighbours', 'row_bound']
+    ['calibration', 'center', 'n_components', 'neighbours', 'row_bound']
     """
     known = {name: (one, getattr(asked, name)) for name, one in declared(type(asked)).items() if one.holds(asked)}
     found = {

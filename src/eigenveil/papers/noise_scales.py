@@ -56,12 +56,12 @@ def sulq_scale(budget: Budget, *, dim: int) -> float:
     return math.sqrt(8) * dim * math.log(dim / budget.delta) / budget.epsilon
 
 
-def ppm_multiplier(budget: Budget, *, iterations: int) -> float:
-    """PPM Alg. 1: sigma = sqrt(4 L log(1/delta)) / epsilon times the sensitivity, equal in all L iterations.
+def ppm_multiplier(budget: Budget, *, rounds: int) -> float:
+    """PPM Alg. 1: sigma = sqrt(4 L log(1/delta)) / epsilon times the sensitivity, equal in all L rounds.
 
     Through zero-concentrated DP (PPM Theorem 3.2), which needs epsilon <= 4 log(1/delta) and is 1.3 to 2 times loose.
 
-    >>> round(ppm_multiplier(Budget(1.0, 1e-4), iterations=3), 3)
+    >>> round(ppm_multiplier(Budget(1.0, 1e-4), rounds=3), 3)
     10.513
     """
     limit = 4 * math.log(1 / budget.delta)
@@ -69,28 +69,28 @@ def ppm_multiplier(budget: Budget, *, iterations: int) -> float:
         budget.epsilon <= limit,
         f"PPM's calibration holds for epsilon <= 4 log(1/delta) = {limit:.4g} only, got epsilon = {budget.epsilon}",
     )
-    return math.sqrt(4 * iterations * math.log(1 / budget.delta)) / budget.epsilon
+    return math.sqrt(4 * rounds * math.log(1 / budget.delta)) / budget.epsilon
 
 
-def ppm_scale(budget: Budget, *, iterations: int, basis: Array) -> float:
+def ppm_scale(budget: Budget, *, rounds: int, basis: Array) -> float:
     """PPM Alg. 1 at its own entry-level guarantee: the multiplier times max_i ||X_i|| (PPM (8)).
 
-    >>> round(ppm_scale(Budget(1.0, 1e-4), iterations=3, basis=np.eye(2)), 3)
+    >>> round(ppm_scale(Budget(1.0, 1e-4), rounds=3, basis=np.eye(2)), 3)
     10.513
     """
-    return ppm_multiplier(budget, iterations=iterations) * float(np.linalg.norm(basis, axis=1).max())
+    return ppm_multiplier(budget, rounds=rounds) * float(np.linalg.norm(basis, axis=1).max())
 
 
-def balcan_scale(budget: Budget, *, iterations: int, basis: Array) -> float:
+def balcan_scale(budget: Budget, *, rounds: int, basis: Array) -> float:
     """Balcan et al. (2016) and Hardt and Price (2014): sqrt(p) max |X_ij| in place of the sensitivity (PPM (3)).
 
     Entry level. The composition it cites has a comparison sign turned round (PPM A.2.1); the scale is the one that PPM uses.
 
-    >>> round(balcan_scale(Budget(1.0, 1e-4), iterations=3, basis=np.eye(4)), 3)
+    >>> round(balcan_scale(Budget(1.0, 1e-4), rounds=3, basis=np.eye(4)), 3)
     21.026
     """
     largest = float(np.abs(basis).max())
-    return ppm_multiplier(budget, iterations=iterations) * math.sqrt(basis.shape[1]) * largest
+    return ppm_multiplier(budget, rounds=rounds) * math.sqrt(basis.shape[1]) * largest
 
 
 def classical_multiplier(budget: Budget) -> float:

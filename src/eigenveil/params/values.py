@@ -4,11 +4,12 @@ import math
 import numbers
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, final
+from typing import Any, Final, Protocol, final
 
 from eigenveil.errors import ParameterError
 
 __all__ = [
+    "RENAMED_VALUES",
     "Check",
     "Expected",
     "HasArray",
@@ -40,6 +41,9 @@ __all__ = [
 
 Check = Callable[[Any], Any]
 
+# What version 0.1 wrote, and what it is called now.
+RENAMED_VALUES: Final = {"curator": "hub"}
+
 
 class HasArray(Protocol):
     """A numpy array, or what becomes one: a stand-in for numpy's own type, which is slow to import."""
@@ -63,12 +67,14 @@ class Expected(Exception):
 
 
 def one_of(*allowed: str) -> Check:
-    """One of these words."""
+    """One of these words. A word of version 0.1 is refused with the one that took its place."""
 
     def check(value: Any) -> str:
-        if not isinstance(value, str) or value not in allowed:
-            raise Expected(f"one of {', '.join(allowed)}")
-        return value
+        if isinstance(value, str) and value in allowed:
+            return value
+        now = RENAMED_VALUES.get(value) if isinstance(value, str) else None
+        hint = f" ({value} of version 0.1 is now {now})" if now in allowed else ""
+        raise Expected(f"one of {', '.join(allowed)}{hint}")
 
     return check
 

@@ -112,8 +112,8 @@ def as_call(asked: Any, name: str, *, always: Sequence[str] = (), unknown: Seque
     Those in `always` are said at their defaults, too, and three dots stand for those that are `unknown`.
 
     >>> from eigenveil.params import PrivateParams
-    >>> as_call(PrivateParams(5, epsilon=1.0), "PrivatePCA", always=["mechanism"], unknown=["row_bound"])
-    "PrivatePCA(5, epsilon=1.0, row_bound=..., mechanism='auto')"
+    >>> as_call(PrivateParams(5, epsilon=1.0), "PrivatePCA", always=["method"], unknown=["row_bound"])
+    "PrivatePCA(5, epsilon=1.0, row_bound=..., method='auto')"
     """
     first = {own for own in declared(type(asked)) if not _keyword(type(asked), own)}
     given = [

@@ -1,6 +1,6 @@
 """The planner: what each way to do it costs and brings, and which one to take. From public numbers alone: it never sees a row."""
 
-from eigenveil.plan.choose.choice import Choice, Mechanisms, Plan, predict
+from eigenveil.plan.choose.choice import Choice, Plan, PrivateMethod, predict
 from eigenveil.plan.choose.components import components_of, iterates
 from eigenveil.plan.choose.gossip import SegmentsPlan, guessed_eigenvalues, plan_segments
 from eigenveil.plan.choose.masks import MasksPlan, plan_masks
@@ -22,9 +22,9 @@ __all__ = [
     "Forecast",
     "Interval",
     "MasksPlan",
-    "Mechanisms",
     "Method",
     "Plan",
+    "PrivateMethod",
     "Recommendation",
     "SegmentsPlan",
     "Setting",

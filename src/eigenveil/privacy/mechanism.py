@@ -1,6 +1,6 @@
 """`Mechanism`: the only way from private to public. The ledger is charged first, the noise drawn second.
 
-Where a mechanism stands is the trust model: `Gaussian` at the hub trusts the hub as curator, `Gaussian` at the sites
+Where a mechanism stands is the trust model: `Gaussian` at the hub trusts the hub, `Gaussian` at the sites
 trusts nobody else. Tasks take whatever they are handed and do not change. What a `Gaussian` releases is a whole number of public
 steps (`eigenveil.privacy.noise.steps`), drawn exactly (`eigenveil.privacy.noise.rounded`).
 """

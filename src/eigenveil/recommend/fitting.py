@@ -28,8 +28,8 @@ def require_room(plan: ItemPlan, items: int) -> None:
         return
     require_param(
         needed <= held,
-        f"{{mechanism=covariance}} needs {needed / 2**30:.3g} GiB for all pairs of {items} items, and this machine has "
-        f"{held / 2**30:.3g}; take {{mechanism=power}}, or fewer items",
+        f"{{method=covariance}} needs {needed / 2**30:.3g} GiB for all pairs of {items} items, and this machine has "
+        f"{held / 2**30:.3g}; take {{method=power}}, or fewer items",
     )
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from eigenveil.errors import ParameterWarning, require_param
 from eigenveil.linalg import Array
-from eigenveil.plan import SitesPlan, found_share
+from eigenveil.plan import PrivateMethod, SitesPlan, found_share
 from eigenveil.plan.choose.choice import MEMORY_LIMIT
 from eigenveil.privacy import Budget, Histories, Neighbours
 from eigenveil.privacy.sums.histories import interaction_products_sensitivity
@@ -20,7 +20,6 @@ from eigenveil.tasks import constant_steps, geometric_shares
 
 __all__ = ["ASSUMED_HISTORY", "Change", "ItemPlan", "ItemTerms", "Outcome", "pairs_memory", "plan_items"]
 
-Mechanisms = Literal["auto", "covariance", "power"]
 # Of the budget, what item degrees get where they are released: more where they decide which items are used.
 _DEGREES_SHARE, _CHOICE_SHARE = 0.05, 0.1
 # Noisy products, all of which are kept: how many, and how their shares grow. Where rows are capped the block is narrow.
@@ -66,7 +65,7 @@ class ItemTerms:
     budget: Budget | None
     neighbours: Neighbours
     least: int
-    mechanism: Mechanisms
+    method: PrivateMethod
     degrees: bool
     history: float | None = None
     chosen: bool = False
@@ -167,10 +166,10 @@ def _planned(terms: ItemTerms) -> ItemPlan:
         f"{{n_components}} must lie in 1..{terms.kept}, the items, got {{@rank}}",
         rank=terms.rank,
     )
-    if terms.mechanism != "auto":
-        if terms.mechanism == "power" and terms.budget is None:
+    if terms.method != "auto":
+        if terms.method == "power" and terms.budget is None:
             return _by(terms, "krylov", "products without noise, all of which are kept")
-        return _by(terms, terms.mechanism, f"{terms.mechanism} was asked for")
+        return _by(terms, terms.method, f"{terms.method} was asked for")
     memory = pairs_memory(terms.kept)
     if memory > MEMORY_LIMIT:
         why = f"all pairs of items would need {memory / 2**20:.0f} MiB, more than {MEMORY_LIMIT / 2**20:.0f} MiB"

@@ -66,8 +66,8 @@ class PrivateRecommender(RecommenderParams, BaseEstimator):
         For unit='user': what must be hard to tell. zero-out: whether a history was blanked; the number of users is
         public. add-remove: whether the user was there at all; then delta is needed, and nobody can say beforehand
         what to expect. replace-one: whether the history was another one.
-    trust : "curator", "site" or "masked", default 'curator'
-        Who adds the noise. curator: whoever runs this, and sees the sums. site: every site, for sqrt(sites) times the
+    trust : "hub", "site" or "masked", default 'hub'
+        Who adds the noise. hub: whoever runs this, and sees the sums. site: every site, for sqrt(sites) times the
         noise. masked: the sites together, under masks that come off the sum alone, for little more noise than a
         curator's where sites are many.
     survivors : int, float or None, default None: all
@@ -89,7 +89,7 @@ class PrivateRecommender(RecommenderParams, BaseEstimator):
     normalise : "filter" or "both", default 'filter'
         Where item degrees are used. filter: in the filter. both: on the histories before the fit as well. The first
         is PPM (75). The second is GF-CF, which recommends better where much is found; it is for unit='user'.
-    mechanism : "auto", "covariance" or "power", default 'auto'
+    method : "auto", "covariance" or "power", default 'auto'
         covariance: one noisy matrix of all pairs of items. power: noisy products with a few vectors, for very many
         items. auto: covariance where it fits in memory, but for single items among very many.
     history : float or None, default None: 40
@@ -225,8 +225,8 @@ class PrivateRecommender(RecommenderParams, BaseEstimator):
             design=design,
             neighbours=terms.neighbours,
             plan=plan.for_sites(),
-            at_sites=terms.budget if self.trust != "curator" else None,
-            at_hub=terms.budget if self.trust == "curator" else None,
+            at_sites=terms.budget if self.trust != "hub" else None,
+            at_hub=terms.budget if self.trust == "hub" else None,
             terms=Terms(share_of("quorum", self.quorum, len(sites)) if masks is None else masks[0]),
             sizes={name: float(rows.shape[0]) for name, rows in sites.items()} if terms.users is not None else None,
             seed=seed,
@@ -249,7 +249,7 @@ class PrivateRecommender(RecommenderParams, BaseEstimator):
             budget=self._budget(users, dim),
             neighbours=near,
             least=self.min_degree,
-            mechanism=self.mechanism,
+            method=self.method,
             degrees=isinstance(self.item_degrees, str),
             history=self.history,
             louder=self._louder(len(sites), masks),
@@ -332,7 +332,7 @@ class PrivateRecommender(RecommenderParams, BaseEstimator):
             items=fit.items,
             settings=settings_of(
                 federation.request.settings,
-                mechanism=fit.plan.method,
+                method=fit.plan.method,
                 why=fit.plan.reason,
                 neighbours=federation.request.neighbours if federation.request.private else None,
                 item_degrees=self._degrees_in_words(),

@@ -19,7 +19,7 @@ from eigenveil.privacy import Budget, Charge, epsilon_of
     "privacy, expected",
     [
         ({"trust": "site"}, "They leave with noise that this site adds itself"),
-        ({"trust": "curator"}, "THEY LEAVE AS THEY ARE, without noise: the hub reads them"),
+        ({"trust": "hub"}, "THEY LEAVE AS THEY ARE, without noise: the hub reads them"),
         ({"trust": "both", "epsilon": [5.0, 2.0]}, "the hub adds more before it passes anything on"),
         ({"trust": None, "epsilon": None, "delta": None, "none": True}, "nothing is guaranteed to anybody"),
         ({"epsilon": None, "delta": None, "none": True}, "the hub reads their exact sum over at least 3 sites"),

@@ -161,7 +161,7 @@ def test_json_has_every_forecast_as_the_planner_says(oracle: Oracle) -> None:
     assert [each["method"] for each in found["forecasts"]] == list(methods_for(oracle.facts))
     assert found["chosen"] == found["forecasts"][0]
     assert found["chosen"]["parameters"].keys() == declared(FederatedParams).keys()
-    assert found["chosen"]["parameters"]["trust"] == "curator"
+    assert found["chosen"]["parameters"]["trust"] == "hub"
     assert found["chosen"] | {"guarantee": "", "call": "", "parameters": {}} == {
         "method": "hub/covariance",
         "captured": {"value": 0.9, "low": pytest.approx(0.87), "high": pytest.approx(0.92)},

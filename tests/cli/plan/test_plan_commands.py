@@ -93,7 +93,7 @@ def test_the_command_runs_with_the_parameters_of_the_plan(
     assert (model.guarantee.epsilon, model.guarantee.delta) == (1.0, 1e-6)
     assert len(model.values) == 2
     how = parts_of(method)[1]
-    assert model.settings["mechanism"] == STREAMS.get(how, how)
+    assert model.settings["method"] == STREAMS.get(how, how)
 
 
 def _alone(kind: str) -> dict[str, Any]:

@@ -107,7 +107,7 @@ def test_options_reach_the_recommender(tmp_path: Path) -> None:
     source, target = plays_in(tmp_path, "npz"), tmp_path / "items.safetensors"
     degrees = tmp_path / "degrees.csv"
     degrees.write_text("item,degree\n" + "".join(f"{at},{at + 1}\n" for at in range(ITEMS)), encoding="utf-8")
-    words = "--delta 1e-5 --unit item --min-degree 4 --mechanism power --history 9 --even-if-noise --seed 5"
+    words = "--delta 1e-5 --unit item --min-degree 4 --method power --history 9 --even-if-noise --seed 5"
     done = eigenveil("recommend", "fit", source, *PRIVATE, *words.split(), "--item-degrees", degrees, "-o", target)
     assert done.exit_code == 0, done.output
     assert "NOT PRIVATE" in done.stdout
@@ -117,7 +117,7 @@ def test_options_reach_the_recommender(tmp_path: Path) -> None:
         delta=1e-5,
         unit="item",
         min_degree=4,
-        mechanism="power",
+        method="power",
         history=9,
         item_degrees=np.arange(1, ITEMS + 1),
         random_state=5,
@@ -153,7 +153,7 @@ def test_ratings_public_lists_and_private_counts(tmp_path: Path) -> None:
     assert found.degrees is not None
 
 
-@pytest.mark.parametrize("trust", ["curator", "site", "masked"])
+@pytest.mark.parametrize("trust", ["hub", "site", "masked"])
 def test_several_files_are_several_sites(tmp_path: Path, trust: str) -> None:
     target = tmp_path / "items.safetensors"
     more = ("--survivors", 1.0, "--colluders", 1) if trust == "masked" else ()

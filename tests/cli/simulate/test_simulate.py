@@ -1,5 +1,6 @@
 """`eigenveil simulate`: every split, trust and fault gives a table of rounds, every mistake one line."""
 
+import json
 import re
 import subprocess
 import sys
@@ -97,7 +98,7 @@ def test_a_long_table_shows_its_first_and_last_rounds(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("terms", "columns"),
     [(PRIVATE, "charge, mu"), ((*PRIVATE, "--trust", "site"), "charge, mu"), (BOTH, "mu, hub / site")],
-    ids=["curator", "site", "both"],
+    ids=["hub", "site", "both"],
 )
 def test_every_trust_shows_its_charges_and_its_guarantee(tmp_path: Path, terms: tuple[Any, ...], columns: str) -> None:
     source = written(tmp_path, "npy")
@@ -109,8 +110,8 @@ def test_every_trust_shows_its_charges_and_its_guarantee(tmp_path: Path, terms: 
     words = " ".join(re.sub(r"[│\n]", " ", result.stdout).split())
     assert "(1, 1e-06)-differential privacy for each person, who holds one row at one site" in words
     assert "a simulation: one holder of all rows" in words
-    against = {"curator": "raw parts", "site": "the hub and the other sites", "both": "is (3, 1e-06)"}
-    assert against["curator" if terms == PRIVATE else "both" if terms == BOTH else "site"] in words
+    against = {"hub": "raw parts", "site": "the hub and the other sites", "both": "is (3, 1e-06)"}
+    assert against["hub" if terms == PRIVATE else "both" if terms == BOTH else "site"] in words
     assert files_in(tmp_path) == {source.name}
 
 
@@ -220,8 +221,9 @@ def test_a_model_can_be_inspected_and_overwritten_by_force_only(tmp_path: Path) 
     result = eigenveil(*arguments)
     assert f"model written to {target}" in result.stdout
     shown = eigenveil("inspect", target).stdout
-    for words in ("age=", "curator", "by hospital", "a simulation: one holder of all rows", "(1, 1e-06)-differential"):
+    for words in ("age=", "by hospital", "a simulation: one holder of all rows", "(1, 1e-06)-differential"):
         assert words in shown
+    assert json.loads(eigenveil("inspect", target, "--json").stdout)["settings"]["trust"] == "hub"
     assert "already exists; --force overwrites it" in refusal(*arguments)
     assert eigenveil(*arguments, "--force").exit_code == 0
 
@@ -247,7 +249,7 @@ def test_no_private_number_is_in_what_a_private_run_says_or_writes(tmp_path: Pat
     source, target = tmp_path / "people.csv", tmp_path / "model.safetensors"
     sizes = {"a": 211, "b": 307, "c": COUNT - 211 - 307}
     pc.write_csv(arrow_table(secret, ward=[name for name, size in sizes.items() for _ in range(size)]), source)
-    for trust in ("curator", "site"):
+    for trust in ("hub", "site"):
         arguments = ("--split", "by:ward", "--trust", trust, "--guarantee", "-o", target, "--force")
         result = eigenveil("simulate", source, "-k", 5, *PRIVATE, *arguments)
         assert result.exit_code == 0, result.output
@@ -338,7 +340,7 @@ MISTAKES: dict[str, tuple[object, ...]] = {
         "some",
     ),
     "--epsilon must be a pair with --trust both": ("-k", 2, "--sites", 3, *PRIVATE, "--trust", "both"),
-    "--epsilon must be a number with --trust curator": ("-k", 2, "--sites", 3, *BOTH[:-2]),
+    "--epsilon must be a number with --trust hub": ("-k", 2, "--sites", 3, *BOTH[:-2]),
     "--row-bound (or --column-bounds) is required": ("-k", 2, "--sites", 3, "--epsilon", 1, "--delta", 1e-6),
     "--components 9 must be at most": ("-k", 9, "--no-privacy", "--sites", 3),
     "--components must be an integer of at least 1, got 0": ("-k", 0, "--no-privacy", "--sites", 3),
@@ -348,7 +350,7 @@ MISTAKES: dict[str, tuple[object, ...]] = {
     "--tolerance must be in [0, 1), got 2.0": (*EXACT, "--sites", 3, "--tolerance", 2),
     "--local-steps must be a number such as 4": (*EXACT, "--sites", 3, "--local-steps", "decay:x"),
     "--local-steps is for --method fedpower": (*EXACT, "--sites", 3, "--local-steps", "4"),
-    "--local-steps above 1 with --epsilon and --trust curator": (
+    "--local-steps above 1 with --epsilon and --trust hub": (
         *("-k", 2, "--sites", 3, *PRIVATE, "--method", "fedpower", "--local-steps", "decay:4"),
     ),
     "--method dr-svd has no private form; take --method auto, or --no-privacy": (

@@ -46,7 +46,7 @@ def test_the_summary_says_what_was_found_promised_and_written(tmp_path: Path, ta
     result = piped(as_csv(rows()), *CSV, "-k", 2, *PRIVATE, "-o", target, "--state", state)
     for words in (
         "(1, 1e-06)-differential privacy for each person, who has one row of the stream.",
-        "why this mechanism: one release per synchronisation",
+        "why this method: one release per synchronisation",
         f"{COUNT} rows in ",
         " rows/s\n",
         f"model written to {target}\n",

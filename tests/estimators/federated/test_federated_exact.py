@@ -420,7 +420,7 @@ def test_a_seed_gives_the_same_bits(method: str) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("trust", ["none", "curator", "site"])
+@pytest.mark.parametrize("trust", ["none", "hub", "site"])
 def test_the_order_of_arrival_changes_no_bit(method: str, trust: Any) -> None:
     choices: dict[str, Any] = {"method": method}
     if trust != "none":

@@ -32,7 +32,7 @@ SUMS = METHODS[:4]
 PAIR: dict[str, Any] = {"trust": "both", "epsilon": (4.0, 0.5)}
 
 
-def test_a_curator_is_named_as_one_who_sees_raw_parts() -> None:
+def test_a_trusted_hub_is_named_as_one_who_sees_raw_parts() -> None:
     guarantee = private_federated(random_state=None).fit(SITES).guarantee_
     assert (guarantee.epsilon, guarantee.delta) == (1.0, 1e-6)
     assert guarantee.private
@@ -64,7 +64,7 @@ def test_noise_at_the_sites_needs_no_trust_in_the_hub(method: str) -> None:
 
 @pytest.mark.parametrize("method", METHODS[4:])
 def test_averages_put_the_noise_at_the_sites_whoever_is_trusted_and_say_so(method: str) -> None:
-    pca = private_federated(method=method, trust="curator").fit(SITES)
+    pca = private_federated(method=method, trust="hub").fit(SITES)
     assert set(pca.ledgers_) == set(pca.sites_)
     assert "What a site holds of a person's rows is seen there and nowhere else" in pca.guarantee_.words()
     assert pca.model_.settings["trust"] == "site"
@@ -119,7 +119,7 @@ def test_without_epsilon_there_is_no_guarantee(method: str) -> None:
 @pytest.mark.parametrize("local_steps", [1, 4])
 @pytest.mark.parametrize(
     "trust",
-    [{"trust": "curator"}, {"trust": "site"}, {"trust": "both", "epsilon": (1.0, 2.0)}],
+    [{"trust": "hub"}, {"trust": "site"}, {"trust": "both", "epsilon": (1.0, 2.0)}],
     ids=lambda t: t["trust"],
 )
 def test_published_noise_guarantees_nothing(trust: dict[str, Any], local_steps: int) -> None:
@@ -207,7 +207,7 @@ def test_words_for_people_and_draws() -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("trust", ["curator", "site", "both"])
+@pytest.mark.parametrize("trust", ["hub", "site", "both"])
 @pytest.mark.parametrize("several", [1, 3])
 def test_charges_add_up(method: str, trust: str, several: int) -> None:
     choices: dict[str, Any] = {"method": method, "trust": trust, "person_sites": several}
@@ -216,7 +216,7 @@ def test_charges_add_up(method: str, trust: str, several: int) -> None:
             return
         choices["epsilon"] = (2.0, 1.0)
     pca = private_federated(**choices).fit(SITES)
-    at_sites = trust != "curator" or method in METHODS[4:]
+    at_sites = trust != "hub" or method in METHODS[4:]
     mu = Budget(1.0, 1e-6).mu
     lines = [charge for round_ in pca.transcript_ for charge in round_.charges]
     own = [*pca.ledgers_["site 0"].charges] if at_sites else []
@@ -234,7 +234,7 @@ def test_charges_add_up(method: str, trust: str, several: int) -> None:
         assert pca.ledgers_["site 0"].spent_mu * math.sqrt(several) == pytest.approx(mu, rel=1e-9)
 
 
-@pytest.mark.parametrize("trust", ["curator", "site"])
+@pytest.mark.parametrize("trust", ["hub", "site"])
 def test_the_budget_is_reserved_for_the_most_rounds(trust: Any) -> None:
     """Stopping early leaves something over, and says nothing that was not released."""
     choices: dict[str, Any] = {"method": "power", "rounds": 8, "trust": trust, "oversample": 0, "n_components": 1}
@@ -281,7 +281,7 @@ def test_a_model_file_keeps_the_guarantee(choices: dict[str, Any], tmp_path: Pat
 @pytest.mark.parametrize("delta", [1e-12, 1e-3, 0.1])
 @pytest.mark.parametrize("several", [1, 2, 4])
 def test_every_budget_can_be_spent(epsilon: float, delta: float, several: int) -> None:
-    for trust in ("curator", "site", "both"):
+    for trust in ("hub", "site", "both"):
         pair = (epsilon, epsilon) if trust == "both" else epsilon
         pca = private_federated(epsilon=pair, delta=delta, trust=trust, person_sites=several, method="covariance").fit(
             SITES
@@ -291,7 +291,7 @@ def test_every_budget_can_be_spent(epsilon: float, delta: float, several: int) -
 
 @pytest.mark.parametrize("rounds", [1600, 10_000])
 def test_many_rounds_can_be_paid_for_or_are_refused_in_time(rounds: int) -> None:
-    for trust in ("curator", "site"):
+    for trust in ("hub", "site"):
         said = ""
         try:
             private_federated(1, method="power", oversample=0, trust=trust, rounds=rounds).fit(
@@ -303,7 +303,7 @@ def test_many_rounds_can_be_paid_for_or_are_refused_in_time(rounds: int) -> None
         assert said == "" or ("rounds" in said and len(said) < 300), trust
 
 
-@pytest.mark.parametrize("trust", ["curator", "site", "both"])
+@pytest.mark.parametrize("trust", ["hub", "site", "both"])
 @pytest.mark.parametrize("method", METHODS)
 def test_with_many_people_the_private_answer_is_nearly_the_exact_one(method: str, trust: Any) -> None:
     if trust == "both" and method in METHODS[4:]:
@@ -342,7 +342,7 @@ def test_noise_in_both_places_costs_no_more_than_the_larger() -> None:
 
 
 def test_nobody_pays_twice_for_a_resumed_round() -> None:
-    for trust in ("curator", "site"):
+    for trust in ("hub", "site"):
         pca = private_federated(trust=trust, method="power", faults=Faults(dies={"site 1": 3}))
         with pytest.raises(QuorumLost, match="site 1"):
             pca.fit(SITES)

@@ -193,10 +193,10 @@ def test_all_sites_together_add_little_more_than_a_curator_would() -> None:
     sites = np.array_split(pooled_rows(2000), 20)
     same: dict[str, Any] = {"method": "covariance", "neighbours": "zero-out"}
     hidden = private_masked(survivors=None, **same).fit(sites)
-    curator = private_federated(**same).fit(sites)
+    trusted = private_federated(**same).fit(sites)
     each = private_federated(trust="site", **same).fit(sites)
-    assert 1.0 < hidden.noise_floor_ / curator.noise_floor_ < 1.03
-    assert each.noise_floor_ / curator.noise_floor_ > 4.4
+    assert 1.0 < hidden.noise_floor_ / trusted.noise_floor_ < 1.03
+    assert each.noise_floor_ / trusted.noise_floor_ > 4.4
 
 
 def test_with_many_people_the_answer_is_nearly_the_exact_one() -> None:
@@ -532,5 +532,5 @@ def test_matrices_with_a_large_trace_have_room() -> None:
 def test_directions_agree_with_the_curators_within_the_noise() -> None:
     sites = cut(pooled_rows(20_000), 5000, 2000, 300, 7000)
     hidden = private_masked(survivors=None, epsilon=3.0).fit(sites)
-    curator = private_federated(epsilon=3.0).fit(sites)
-    assert float(sines(hidden.subspace_.basis, curator.subspace_.basis).max()) < 0.2
+    trusted = private_federated(epsilon=3.0).fit(sites)
+    assert float(sines(hidden.subspace_.basis, trusted.subspace_.basis).max()) < 0.2

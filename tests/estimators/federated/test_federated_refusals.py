@@ -179,7 +179,7 @@ CHOICES: dict[str, tuple[dict[str, Any], str]] = {
     "all components": ({"n_components": None}, "n_components must be an integer of at least 1, got None"),
     "more components than columns": ({"n_components": 13}, "n_components=13 must be at most the number of columns, 12"),
     "unknown method": ({"method": "lanczos"}, "method must be one of auto, krylov, .* got 'lanczos'"),
-    "unknown trust": ({"trust": "nobody"}, "trust must be one of curator, site, both, masked, got 'nobody'"),
+    "unknown trust": ({"trust": "nobody"}, "trust must be one of hub, site, both, masked, got 'nobody'"),
     "unknown topology": ({"topology": "ring"}, "topology must be one of star, tree, got 'ring'"),
     "unknown align": ({"align": "rotate"}, "align must be one of procrustes, sign, none, got 'rotate'"),
     "no align": ({"align": None}, "align must be one of procrustes, sign, none, got None"),
@@ -313,7 +313,7 @@ PRIVATE: dict[str, tuple[dict[str, Any], str]] = {
     "epsilon NaN": ({"epsilon": np.nan}, "epsilon must be a number"),
     "epsilon text": ({"epsilon": "1"}, "epsilon must be a number, got '1'"),
     "no bound": ({"row_bound": None}, r"row_bound \(or column_bounds\) is required"),
-    "a pair for a curator": ({"epsilon": (1.0, 1.0)}, "epsilon must be a number with trust='curator'"),
+    "a pair for a hub": ({"epsilon": (1.0, 1.0)}, "epsilon must be a number with trust='hub'"),
     "a pair for sites": ({"epsilon": (1.0, 1.0), "trust": "site"}, "epsilon must be a number with trust='site'"),
     "no pair for both": ({"trust": "both"}, "epsilon must be a pair with trust='both'"),
     "three for both": (
@@ -336,9 +336,9 @@ PRIVATE: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "dr-svd": ({"method": "dr-svd"}, "method='dr-svd' has no private form"),
     "dr-svd at sites": ({"method": "dr-svd", "trust": "site"}, "method='dr-svd' has no private form"),
-    "local steps of a curator": ({"method": "fedpower", "local_steps": 2}, "noise at the hub does not cover"),
-    "some local steps of a curator": ({"method": "fedpower", "local_steps": [1, 2]}, "noise at the hub does not cover"),
-    "decaying steps of a curator": ({"method": "fedpower", "local_steps": ("decay", 3)}, "take trust='site'"),
+    "local steps of a hub": ({"method": "fedpower", "local_steps": 2}, "noise at the hub does not cover"),
+    "some local steps of a hub": ({"method": "fedpower", "local_steps": [1, 2]}, "noise at the hub does not cover"),
+    "decaying steps of a hub": ({"method": "fedpower", "local_steps": ("decay", 3)}, "take trust='site'"),
     "local steps in both places": (
         {"method": "fedpower", "local_steps": 2, "trust": "both", "epsilon": (1.0, 1.0)},
         "local_steps above 1 with epsilon and trust='both'",
@@ -396,12 +396,12 @@ def test_one_column_is_refused_with_privacy_too() -> None:
 def test_how_many_rows_there_are_is_no_reason_to_refuse_a_private_fit() -> None:
     """Under add-remove that would tell the number of people."""
     for count in (0, 1, 2):
-        for trust in ("curator", "site"):
+        for trust in ("hub", "site"):
             pca = private_federated(3, trust=trust).fit([ROWS[:count], ROWS[:0]])
             assert pca.components_.shape == (3, DIM)
 
 
-@pytest.mark.parametrize("trust", ["curator", "site"])
+@pytest.mark.parametrize("trust", ["hub", "site"])
 def test_published_noise_needs_rows_at_every_site(trust: Any) -> None:
     """Its scale is divided by the smallest size."""
     pca = private_federated(trust=trust, calibration="paper", center=None)

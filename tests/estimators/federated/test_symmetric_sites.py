@@ -78,7 +78,7 @@ def test_units_are_taken_out_of_a_matrix_as_out_of_rows() -> None:
 
 
 @pytest.mark.parametrize("neighbours", ["add-remove", "zero-out", "replace-one"])
-@pytest.mark.parametrize("trust", [{"trust": "site"}, {"trust": "curator"}], ids=lambda t: str(t["trust"]))
+@pytest.mark.parametrize("trust", [{"trust": "site"}, {"trust": "hub"}], ids=lambda t: str(t["trust"]))
 @pytest.mark.parametrize("method", PRIVATE)
 def test_noise_and_charges_are_those_of_rows(method: str, trust: dict[str, Any], neighbours: Any) -> None:
     """With one seed the noise is the same to the last bit, so nothing but the grids of rows and of the hub can differ."""

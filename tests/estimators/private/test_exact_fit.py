@@ -74,7 +74,7 @@ def test_components_are_counted_as_scikit_learn_counts_them(wanted: Any) -> None
 
 def test_the_power_method_comes_to_the_same_answer_without_noise() -> None:
     values = rows()
-    by_power = PrivatePCA(2, epsilon=None, mechanism="power").fit(values)
+    by_power = PrivatePCA(2, epsilon=None, method="power").fit(values)
     agree(by_power, PCA(2, svd_solver="full").fit(values))
     assert by_power.plan_.reason == "power was asked for"
 
@@ -132,10 +132,10 @@ def test_a_person_counts_once_however_many_rows_they_have(store: Callable[[Any],
 
 
 @pytest.mark.parametrize("neighbours", ["add-remove", "zero-out", "replace-one"])
-@pytest.mark.parametrize("mechanism", ["covariance", "power"])
-def test_a_person_who_repeats_a_row_changes_nothing(neighbours: str, mechanism: str) -> None:
+@pytest.mark.parametrize("method", ["covariance", "power"])
+def test_a_person_who_repeats_a_row_changes_nothing(neighbours: str, method: str) -> None:
     values = rows()
-    choices: dict[str, Any] = {"neighbours": neighbours, "mechanism": mechanism}
+    choices: dict[str, Any] = {"neighbours": neighbours, "method": method}
     repeated = np.repeat(np.arange(len(values)), np.arange(len(values)) % 4 + 1)
     grouped = private(2, person=repeated, **choices).fit(values[repeated])
     # Rows that share a person are shorter and rounded each for itself: as near as the grid, the row bound over 2^16.

@@ -15,7 +15,7 @@ from eigenveil.linalg import Array, sines
 from eigenveil.privacy import Budget, Guarantee
 from estimators.tables import distance, private, rows, tables
 
-MECHANISMS = ["covariance", "power"]
+METHODS = ["covariance", "power"]
 MU = Budget(1.0, 1e-6).mu
 
 
@@ -66,34 +66,34 @@ PLACES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("make", HOSTILE.values(), ids=HOSTILE.keys())
 @pytest.mark.parametrize("place", PLACES.values(), ids=PLACES.keys())
-@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("method", METHODS)
 def test_hostile_rows_give_finite_answers_in_silence(
-    make: Callable[[], Array], place: dict[str, Any], mechanism: str
+    make: Callable[[], Array], place: dict[str, Any], method: str
 ) -> None:
     for store in (np.asarray, sp.csr_array):
         for wanted in (2, 0.8):
             with warnings.catch_warnings():
                 warnings.simplefilter("error")
-                check_finite(private(wanted, mechanism=mechanism, **place).fit(store(make())))
+                check_finite(private(wanted, method=method, **place).fit(store(make())))
 
 
-@pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_a_huge_row_counts_no_more_than_its_bound(mechanism: str) -> None:
+@pytest.mark.parametrize("method", METHODS)
+def test_a_huge_row_counts_no_more_than_its_bound(method: str) -> None:
     values = rows(4000)
     spoilt = values.copy()
     spoilt[:3] *= [[1e8], [1e200], [1e306]]
-    choices: dict[str, Any] = {"mechanism": mechanism, "neighbours": "zero-out", "center": None}
+    choices: dict[str, Any] = {"method": method, "neighbours": "zero-out", "center": None}
     before, after = (private(2, **choices).fit(table) for table in (values, spoilt))
     # Three rows of length at most 12 replaced: the sum of squares moves by at most 3 * 144 in spectral norm.
     assert np.abs(before.explained_variance_ - after.explained_variance_).max() <= 3 * 144 / 3999
     assert sines(before.components_.T, after.components_.T).max() < 0.05
 
 
-@pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_with_many_people_the_private_answer_is_nearly_the_exact_one(mechanism: str) -> None:
+@pytest.mark.parametrize("method", METHODS)
+def test_with_many_people_the_private_answer_is_nearly_the_exact_one(method: str) -> None:
     values = rows(100_000)
     exact = PrivatePCA(2, epsilon=None).fit(values)
-    pca = private(2, mechanism=mechanism, row_bound=25.0).fit(values)
+    pca = private(2, method=method, row_bound=25.0).fit(values)
     # The floor is the expected norm of the noise. By Gaussian concentration it is passed by t entries with probability
     # exp(-t^2 / 4), at six columns 2.6 times over with less than 1e-6. Davis and Kahan bound the sine by twice that
     # over the gap behind the second component, 9 - 4, and Weyl the change of a variance by that itself.
@@ -181,15 +181,15 @@ LABELS: dict[str, tuple[dict[str, Any], list[str]]] = {
     "given center": ({"center": np.zeros(6)}, ["covariance", "count"]),
     "no center, zero-out": ({"center": None, "neighbours": "zero-out"}, ["covariance"]),
     "power": (
-        {"mechanism": "power", "iterations": 2},
+        {"method": "power", "rounds": 2},
         ["mean and count", "power product 1 of 2", "power product 2 of 2", "trace"],
     ),
     "power, no center": (
-        {"mechanism": "power", "iterations": 1, "center": None},
+        {"method": "power", "rounds": 1, "center": None},
         ["power product 1 of 1", "count and trace"],
     ),
     "power, replace-one": (
-        {"mechanism": "power", "iterations": 1, "neighbours": "replace-one"},
+        {"method": "power", "rounds": 1, "neighbours": "replace-one"},
         ["mean", "power product 1 of 1", "trace"],
     ),
 }
@@ -210,12 +210,12 @@ def test_every_release_is_a_line_and_the_lines_add_up_to_the_budget(choices: dic
     assert main >= 0.87 * total**2
 
 
-@pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_a_shared_ledger_adds_fits_up(mechanism: str) -> None:
+@pytest.mark.parametrize("method", METHODS)
+def test_a_shared_ledger_adds_fits_up(method: str) -> None:
     ledger = Ledger(epsilon=3.0, delta=1e-6)
     spent = [0.0]
     for fit in range(1, 4):
-        pca = private(2, mechanism=mechanism, ledger=ledger).fit(rows())
+        pca = private(2, method=method, ledger=ledger).fit(rows())
         assert pca.ledger_ is ledger
         assert ledger.charges[-len(pca.guarantee_.charges) :] == pca.guarantee_.charges
         assert len(ledger.charges) == fit * len(pca.guarantee_.charges)
@@ -227,15 +227,15 @@ def test_a_shared_ledger_adds_fits_up(mechanism: str) -> None:
     assert spent == sorted(set(spent))
 
 
-@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])
-def test_published_noise_is_named_and_costs_no_more_than_was_promised(mechanism: str, neighbours: str) -> None:
-    choices: dict[str, Any] = {"mechanism": mechanism, "neighbours": neighbours}
+def test_published_noise_is_named_and_costs_no_more_than_was_promised(method: str, neighbours: str) -> None:
+    choices: dict[str, Any] = {"method": method, "neighbours": neighbours}
     exact, paper = (private(2, calibration=name, **choices).fit(rows()) for name in ("exact", "paper"))
     assert paper.guarantee_.mu < 0.95 * exact.guarantee_.mu
     assert paper.ledger_ is not None and paper.ledger_.epsilon() < 1.0
     assert paper.noise_floor_ > exact.noise_floor_
-    source = "FPCA (17)" if mechanism == "covariance" else "PPM Alg. 1"
+    source = "FPCA (17)" if method == "covariance" else "PPM Alg. 1"
     assert source in paper.guarantee_.calibration
     assert "not on the paper's proof" in paper.guarantee_.words()
     assert "exact Gaussian composition" in exact.guarantee_.calibration
@@ -271,10 +271,10 @@ def test_people_with_several_rows_are_named_as_such() -> None:
         assert "no person has more than one row" not in fitted.guarantee_.words()
 
 
-@pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_a_seed_repeats_every_bit_and_takes_the_guarantee_away(mechanism: str) -> None:
+@pytest.mark.parametrize("method", METHODS)
+def test_a_seed_repeats_every_bit_and_takes_the_guarantee_away(method: str) -> None:
     values = rows()
-    one, again, other = (private(2, mechanism=mechanism, random_state=seed).fit(values) for seed in (7, 7, 8))
+    one, again, other = (private(2, method=method, random_state=seed).fit(values) for seed in (7, 7, 8))
     assert distance(one, again) == 0.0
     assert distance(one, other) > 1e-3
     assert not one.guarantee_.private
@@ -282,10 +282,10 @@ def test_a_seed_repeats_every_bit_and_takes_the_guarantee_away(mechanism: str) -
     assert "reproducible, not private" in one.guarantee_.words()
 
 
-@pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_without_a_seed_no_two_fits_are_alike(mechanism: str) -> None:
+@pytest.mark.parametrize("method", METHODS)
+def test_without_a_seed_no_two_fits_are_alike(method: str) -> None:
     values = rows()
-    one, other = (private(2, mechanism=mechanism, random_state=None).fit(values) for _ in range(2))
+    one, other = (private(2, method=method, random_state=None).fit(values) for _ in range(2))
     assert np.abs(one.mean_ - other.mean_).min() > 0
     assert np.abs(one.components_ - other.components_).min() > 0
     assert one.guarantee_.private
@@ -304,11 +304,11 @@ def test_generators_are_seeds_too_and_move_on() -> None:
 
 
 @pytest.mark.parametrize("scale", [None, np.arange(1.0, 7.0)], ids=["as they are", "scaled"])
-@pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_scores_are_the_formula_and_come_back(scale: Array | None, mechanism: str) -> None:
+@pytest.mark.parametrize("method", METHODS)
+def test_scores_are_the_formula_and_come_back(scale: Array | None, method: str) -> None:
     values = rows(100)
     units = np.ones(6) if scale is None else scale
-    pca = private(3, scale=scale, mechanism=mechanism).fit(values)
+    pca = private(3, scale=scale, method=method).fit(values)
     expected = (values - pca.mean_) / units @ pca.components_.T
     assert np.allclose(pca.transform(values), expected, atol=1e-12)
     assert np.allclose(pca.transform(sp.csr_array(values)), expected, atol=1e-12)
@@ -322,14 +322,14 @@ def test_scores_are_the_formula_and_come_back(scale: Array | None, mechanism: st
 
 def test_the_plan_is_kept_and_followed() -> None:
     pca = private(2).fit(rows())
-    assert pca.plan_.chosen.mechanism == "covariance"
+    assert pca.plan_.chosen.method == "covariance"
     assert "it fits" in pca.plan_.reason
     # The number of people is private here, so the plan was made without it.
     assert pca.plan_.chosen.captured is None
     assert private(2, neighbours="zero-out").fit(rows()).plan_.chosen.captured is not None
-    wide = private(2, mechanism="power", oversample=1, iterations=3).fit(rows())
+    wide = private(2, method="power", oversample=1, rounds=3).fit(rows())
     assert (wide.plan_.chosen.width, len(wide.plan_.chosen.shares)) == (3, 3)
-    assert wide.model_.settings["iterations"] == 3
+    assert wide.model_.settings["rounds"] == 3
 
 
 def test_a_refit_forgets_the_fit_before() -> None:

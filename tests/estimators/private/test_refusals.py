@@ -99,10 +99,10 @@ TABLES: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize(("table", "message"), TABLES.values(), ids=TABLES.keys())
-@pytest.mark.parametrize("mechanism", ["covariance", "power"])
-def test_tables_that_cannot_be_fitted_are_refused_before_they_cost(table: Any, message: str, mechanism: Any) -> None:
-    refused(with_ledger(1, mechanism=mechanism), table, message)
-    refused(PrivatePCA(1, epsilon=None, mechanism=mechanism), table, message)
+@pytest.mark.parametrize("method", ["covariance", "power"])
+def test_tables_that_cannot_be_fitted_are_refused_before_they_cost(table: Any, message: str, method: Any) -> None:
+    refused(with_ledger(1, method=method), table, message)
+    refused(PrivatePCA(1, epsilon=None, method=method), table, message)
 
 
 @pytest.mark.parametrize("table", [VALUES[:4], sparse(VALUES[:4]), arrow(VALUES[:4])], ids=["dense", "sparse", "arrow"])
@@ -190,8 +190,8 @@ CHOICES: dict[str, tuple[dict[str, Any], str]] = {
     "scale negative": ({"scale": -1.0}, "every scale must be positive"),
     "scale NaN": ({"scale": np.nan}, "scale must be finite"),
     "scale text": ({"scale": "std"}, "scale must be a number or 6 numbers, got str"),
-    "unknown mechanism": ({"mechanism": "laplace"}, "mechanism must be one of auto, covariance, power, got 'laplace'"),
-    "no mechanism": ({"mechanism": None}, "mechanism must be one of auto, covariance, power, got None"),
+    "unknown method": ({"method": "laplace"}, "method must be one of auto, covariance, power, got 'laplace'"),
+    "no method": ({"method": None}, "method must be one of auto, covariance, power, got None"),
     "unknown neighbours": ({"neighbours": "swap"}, "neighbours must be one of add-remove, zero-out, replace-one"),
     "entry level": ({"neighbours": "entry"}, "neighbours must be one of"),
     "unknown calibration": ({"calibration": "loose"}, "calibration must be one of exact, paper, got 'loose'"),
@@ -199,8 +199,8 @@ CHOICES: dict[str, tuple[dict[str, Any], str]] = {
     "seed text": ({"random_state": "0"}, "random_state must be None or an integer, got '0'"),
     "seed fraction": ({"random_state": 0.5}, "random_state must be None or an integer, got 0.5"),
     "oversample negative": ({"oversample": -1}, "oversample must be an integer of at least 0, got -1"),
-    "no iterations": ({"iterations": 0}, "iterations must be an integer from 1 to 200, got 0"),
-    "iterations fraction": ({"iterations": 2.5}, "iterations must be an integer from 1 to 200, got 2.5"),
+    "no rounds": ({"rounds": 0}, "rounds must be an integer from 1 to 200, got 0"),
+    "rounds fraction": ({"rounds": 2.5}, "rounds must be an integer from 1 to 200, got 2.5"),
     "ledger a number": ({"ledger": 1.0}, "ledger must be an eigenveil.Ledger"),
     "ledger a list": ({"ledger": []}, "ledger must be an eigenveil.Ledger"),
     "too few people": ({"person": ["ann"]}, "person must name as many people as there are rows"),
@@ -210,7 +210,7 @@ CHOICES: dict[str, tuple[dict[str, Any], str]] = {
     "people NaN": ({"person": np.full(50, np.nan)}, "person has missing, blank or placeholder ids"),
     "unknown person column": ({"person": "who"}, "person names the column 'who', which X does not have"),
     "published noise beyond its proof": (
-        {"calibration": "paper", "mechanism": "power", "epsilon": 2.5, "delta": 0.9},
+        {"calibration": "paper", "method": "power", "epsilon": 2.5, "delta": 0.9},
         r"PPM's calibration holds for epsilon <= 4 log\(1/delta\)",
     ),
 }
@@ -247,9 +247,9 @@ def test_a_ledger_that_cannot_pay_refuses_before_anything_is_read() -> None:
             raise AssertionError(f"somebody read {size} rows")
 
     small = Ledger(epsilon=0.9, delta=1e-6)
-    for mechanism in ("covariance", "power"):
+    for method in ("covariance", "power"):
         with pytest.raises(BudgetExceeded, match=r"'this fit' needs mu = 0.2367 .* nothing was released"):
-            private(2, ledger=small, mechanism=mechanism).fit(Untouched())
+            private(2, ledger=small, method=method).fit(Untouched())
     assert small.charges == ()
     enough = Ledger(epsilon=1.0, delta=1e-6)
     private(2, ledger=enough).fit(VALUES)

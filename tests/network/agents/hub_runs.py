@@ -183,9 +183,7 @@ class HubKilling:
         for name in company.names:
             lines = lines_at(company.ledger(name))
             said = [raw for message in self.messages if message.site == name for raw in message.said]
-            counts.note(
-                "unpaid", len(unpaid_in(said, company.ledger(name), once=self.name.startswith("curator"))), name
-            )
+            counts.note("unpaid", len(unpaid_in(said, company.ledger(name), once=self.name.startswith("hub"))), name)
             counts.note("renoised", renoised_in(said), f"{name} answered one step in two ways")
             spent = charges_in(lines)
             counts.note("double", int(len(spent) > len(self.expected)), f"{name} spent {spent}")

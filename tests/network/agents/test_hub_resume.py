@@ -25,8 +25,8 @@ def right(counts: Counts) -> None:
 
 
 # Some of the points of each study, which are before and after each line of the transcript and each send.
-SOME = [("masked covariance", (2, 50, 71, 120)), ("site krylov", (12, 33)), ("curator krylov", (8, 27))]
-MORE = [("masked covariance", (1, 5, 90)), ("site krylov", (7, 60)), ("curator krylov", (14, 45))]
+SOME = [("masked covariance", (2, 50, 71, 120)), ("site krylov", (12, 33)), ("hub krylov", (8, 27))]
+MORE = [("masked covariance", (1, 5, 90)), ("site krylov", (7, 60)), ("hub krylov", (14, 45))]
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_a_hub_that_is_killed_goes_on_and_asks_nobody_for_what_it_has(
     assert killing.refused() == []
 
 
-@pytest.mark.parametrize("name", ["curator krylov", pytest.param("masked covariance", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["hub krylov", pytest.param("masked covariance", marks=pytest.mark.slow)])
 def test_a_hub_that_is_killed_again_and_again_gets_there(tmp_path: Path, children: Nursery, name: str) -> None:
     killing = HubKilling(children, name, tmp_path)
     counts = asyncio.run(killing.run(*[partial(killing.start, kill=point) for point in (11, 17, 24)]))
@@ -51,7 +51,7 @@ def test_a_hub_that_is_killed_again_and_again_gets_there(tmp_path: Path, childre
     assert counts.kills == 3
 
 
-@pytest.mark.parametrize("name, lines", [("site covariance", 7), ("curator krylov", 16)])
+@pytest.mark.parametrize("name, lines", [("site covariance", 7), ("hub krylov", 16)])
 def test_a_hub_that_is_killed_with_the_answer_in_hand_has_it_for_everybody(
     tmp_path: Path, children: Nursery, name: str, lines: int
 ) -> None:
@@ -64,8 +64,8 @@ def test_a_hub_that_is_killed_with_the_answer_in_hand_has_it_for_everybody(
 
 
 # After so many messages to site 2 it goes away: in the first round, in a later one, and under masks in each step of a round.
-GOING = [("site krylov", (3,)), ("curator krylov", (1,)), ("masked covariance", (3, 6))]
-MORE_GOING = [("site krylov", (1,)), ("curator krylov", (3,)), ("masked covariance", (1, 5, 7, 8))]
+GOING = [("site krylov", (3,)), ("hub krylov", (1,)), ("masked covariance", (3, 6))]
+MORE_GOING = [("site krylov", (1,)), ("hub krylov", (3,)), ("masked covariance", (1, 5, 7, 8))]
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_a_hub_that_lost_its_quorum_goes_on_when_all_are_there(
     assert Child({"log": tmp_path / "log"}).said("failed")[0][0] == "QuorumLost"
 
 
-@pytest.mark.parametrize("name, line", [("masked covariance", 12), ("curator krylov", 5)])
+@pytest.mark.parametrize("name, line", [("masked covariance", 12), ("hub krylov", 5)])
 def test_where_the_disk_of_the_hub_is_full_it_says_so_and_goes_on_with_room(
     tmp_path: Path, children: Nursery, name: str, line: int
 ) -> None:
@@ -95,7 +95,7 @@ def test_where_the_disk_of_the_hub_is_full_it_says_so_and_goes_on_with_room(
     assert "nothing that follows was sent. Make room and start the hub again" in words
 
 
-@pytest.mark.parametrize("name, line", [("masked covariance", 25), ("site krylov", 6), ("curator krylov", 6)])
+@pytest.mark.parametrize("name, line", [("masked covariance", 25), ("site krylov", 6), ("hub krylov", 6)])
 def test_a_hub_that_lost_its_transcript_cannot_make_anybody_pay_again(
     tmp_path: Path, children: Nursery, name: str, line: int
 ) -> None:

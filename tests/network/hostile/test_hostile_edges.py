@@ -152,7 +152,7 @@ REFUSALS: dict[str, tuple[dict[str, Any], Callable[[str], str], list[str]]] = {
     "task": ({"task": KRYLOV}, lambda text: text + '[limits]\ntasks = ["covariance"]', ["[limits] tasks"]),
     "organisations": ({}, lambda text: text + "[limits]\norganisations = 4", ["[limits] organisations"]),
     "rows": ({}, lambda text: text + "[limits]\nrows = 1000", ["[limits] rows"]),
-    "trust": ({"privacy": {"trust": "curator"}}, lambda text: text, ["[limits] trust"]),
+    "trust": ({"privacy": {"trust": "hub"}}, lambda text: text, ["[limits] trust"]),
     "all at once": (
         {"task": KRYLOV},
         lambda text: '[limits]\norganisations = 9\nrows = 1000\ntasks = ["covariance"]\ntrust = ["site"]',

@@ -142,7 +142,7 @@ def carried(company: Company, twist: Callable[[list[Outgoing]], list[Outgoing]])
     return asyncio.run(all_of_them())
 
 
-@pytest.mark.parametrize("name", ["site krylov", "curator krylov", "masked krylov"])
+@pytest.mark.parametrize("name", ["site krylov", "hub krylov", "masked krylov"])
 @pytest.mark.parametrize("round, lies", [(0, ANYTIME), (2, ANYTIME | IN_PLACE_OF_A_PRODUCT)], ids=["mean", "products"])
 def test_what_a_hub_makes_up_is_refused_one_by_one_and_the_study_goes_on(
     tmp_path: Path, name: str, round_: int, lies: dict[str, tuple[Lie, str]]
@@ -153,7 +153,7 @@ def test_what_a_hub_makes_up_is_refused_one_by_one_and_the_study_goes_on(
     others = [data for sender, data in durable.came if sender == "site 1"]
     # As many answers as from those who were not lied to: none of the lies got one, not even a refusal.
     assert [about(data) for data in came] == [about(data) for data in others]
-    require_paid(company, came, once=name.startswith("curator"))
+    require_paid(company, came, once=name.startswith("hub"))
     assert charges_in(written(company)) == list(undisturbed(name))
     reasons = refusals(company)
     assert len(reasons) == len(lies)

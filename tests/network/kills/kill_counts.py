@@ -38,8 +38,8 @@ STUDIES: Final[dict[str, dict[str, Any]]] = {
     "masked krylov": {"privacy": {"trust": "masked"}, "task": {"method": "krylov", "rounds": 3}},
     "site covariance": {"privacy": {"trust": "site"}},
     "site krylov": {"privacy": {"trust": "site"}, "task": {"method": "krylov", "rounds": 3}},
-    "curator covariance": {"privacy": {"trust": "curator"}},
-    "curator krylov": {"privacy": {"trust": "curator"}, "task": {"method": "krylov", "rounds": 3}},
+    "hub covariance": {"privacy": {"trust": "hub"}},
+    "hub krylov": {"privacy": {"trust": "hub"}, "task": {"method": "krylov", "rounds": 3}},
 }
 # The site that is killed.
 VICTIM: Final = "site 1"

@@ -93,7 +93,7 @@ class Killing:
         self._look()
 
     def _look(self) -> None:
-        found = unpaid_in(self.came(), self.ledger, once=self.name.startswith("curator"))
+        found = unpaid_in(self.came(), self.ledger, once=self.name.startswith("hub"))
         self.counts.note("unpaid", len(found - self._unpaid), f"{self.name}: not in the ledger, or not paid for")
         self._unpaid |= found
 

@@ -40,14 +40,14 @@ SOME = [
     ("masked krylov", (40,)),
     ("site covariance", (4, 5)),
     ("site krylov", (13,)),
-    ("curator krylov", (4, 9)),
+    ("hub krylov", (4, 9)),
 ]
 MORE = [
     ("masked covariance", (20, 29, 44, 49)),
     ("masked krylov", (25, 62)),
     ("site covariance", (3, 6)),
     ("site krylov", (8, 24)),
-    ("curator krylov", (14,)),
+    ("hub krylov", (14,)),
 ]
 
 
@@ -64,7 +64,7 @@ def test_a_site_that_is_killed_pays_once_and_says_the_same_again(
     assert killing.codes[0] == -9
 
 
-@pytest.mark.parametrize("name, least", [("masked krylov", 6), ("site krylov", 4), ("curator covariance", 3)])
+@pytest.mark.parametrize("name, least", [("masked krylov", 6), ("site krylov", 4), ("hub covariance", 3)])
 def test_a_site_that_is_killed_again_and_again_gets_there(
     tmp_path: Path, children: Nursery, name: str, least: int
 ) -> None:
@@ -93,7 +93,7 @@ def test_a_site_that_makes_new_noise_is_found_out(tmp_path: Path, children: Nurs
     assert renoised_in([first, first, second]) == 1
 
 
-@pytest.mark.parametrize("name, step", [("masked covariance", 5), ("site krylov", 0), ("curator krylov", 3)])
+@pytest.mark.parametrize("name, step", [("masked covariance", 5), ("site krylov", 0), ("hub krylov", 3)])
 def test_where_the_disk_is_full_nothing_leaves_and_with_room_the_study_goes_on(
     tmp_path: Path, children: Nursery, name: str, step: int
 ) -> None:

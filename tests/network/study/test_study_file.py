@@ -85,7 +85,7 @@ def studies(draw: st.DrawFn) -> StudyFile:
         kind = draw(st.sampled_from(["ring", "complete", "random-regular:2"]))
         graph = {"kind": kind, "consensus": draw(st.sampled_from(["metropolis", "chebyshev", "tree"]))}
         return StudyFile.of(gossip_document(draw(st.integers(3, 6)), privacy=privacy, graph=graph, **sections))
-    trusts = ["curator", "site", "both"] + (["masked"] if carrier == "star" else [])
+    trusts = ["hub", "site", "both"] + (["masked"] if carrier == "star" else [])
     privacy["trust"] = draw(st.sampled_from(trusts)) if private else None
     if privacy["trust"] == "both":
         privacy["epsilon"] = [privacy["epsilon"], 0.5]
@@ -286,7 +286,7 @@ def test_what_is_said_names_who_learns_what() -> None:
     said = {
         "masked": "noisy sums over at least 3 sites",
         "site": "noise of the site's own",
-        "curator": "THE RAW PARTS",
+        "hub": "THE RAW PARTS",
         "both": "noise of the hub's",
     }
     for trust, words in said.items():

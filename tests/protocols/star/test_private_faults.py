@@ -12,14 +12,14 @@ from protocols.star.companies import RANK, table
 from protocols.star.fault_runs import random_faults
 
 WAYS: dict[str, dict[str, Any]] = {
-    "covariance, curator": {"method": "covariance", "trust": "curator"},
+    "covariance, hub": {"method": "covariance", "trust": "hub"},
     "covariance, site": {"method": "covariance", "trust": "site"},
     "covariance, both": {"method": "covariance", "trust": "both"},
-    "power, curator": {"method": "power", "trust": "curator", "rounds": 3},
+    "power, hub": {"method": "power", "trust": "hub", "rounds": 3},
     "power, site": {"method": "power", "trust": "site", "rounds": 3},
     "power, both": {"method": "power", "trust": "both", "rounds": 3},
     "krylov, site": {"method": "krylov", "trust": "site", "rounds": 3},
-    "fedpower, curator": {"method": "fedpower", "trust": "curator", "rounds": 3},
+    "fedpower, hub": {"method": "fedpower", "trust": "hub", "rounds": 3},
     "fedpower, site, 2 local steps": {"method": "fedpower", "trust": "site", "rounds": 3, "local_steps": 2},
     "merge, site": {"method": "merge", "trust": "site"},
     "uda, site": {"method": "uda", "trust": "site"},
@@ -71,7 +71,7 @@ def planned(fit: FederatedPCA, *, local: bool) -> int:
 def require_paid_once(fit: FederatedPCA, ledgers: dict[str, Any]) -> None:
     sites = [name for name in ledgers if name != "hub"]
     assert bool(sites) == (fit.trust in ("site", "both"))
-    assert ("hub" in ledgers) == (fit.trust in ("curator", "both"))
+    assert ("hub" in ledgers) == (fit.trust in ("hub", "both"))
     for name, ledger in ledgers.items():
         assert ledger.spent_mu <= ledger.budget.mu * (1 + 1e-12)
         repeated = [label for label, times in Counter(charge.label for charge in ledger.charges).items() if times > 1]

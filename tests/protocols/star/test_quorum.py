@@ -103,7 +103,7 @@ def test_a_site_lost_before_anything_was_counted_is_no_reason_to_begin_again() -
 
 
 @PLACES
-@pytest.mark.parametrize("trust", ["curator", "site", "both"])
+@pytest.mark.parametrize("trust", ["hub", "site", "both"])
 def test_a_private_fit_goes_on_without_those_who_left(place: str, trust: str) -> None:
     budget = {"epsilon": (3.0, 2.0) if trust == "both" else 3.0, "delta": 1e-5, "row_bound": 50.0, "trust": trust}
     fit = model(quorum=3, method="power", faults=dead("site 2", after=2), **budget, **around(place)).fit(tables(6))
@@ -113,7 +113,7 @@ def test_a_private_fit_goes_on_without_those_who_left(place: str, trust: str) ->
 
 
 @PLACES
-@pytest.mark.parametrize("trust", ["curator", "site", "both"])
+@pytest.mark.parametrize("trust", ["hub", "site", "both"])
 @pytest.mark.parametrize("after", [0, 1, 3])
 def test_resuming_costs_those_who_had_answered_nothing(place: str, trust: str, after: int) -> None:
     budget = {"epsilon": (3.0, 2.0) if trust == "both" else 3.0, "delta": 1e-5, "row_bound": 50.0, "trust": trust}
@@ -183,7 +183,7 @@ def test_a_site_put_right_comes_back() -> None:
 
 
 @pytest.mark.parametrize("scheme", ["with-replacement", "without-replacement"])
-@pytest.mark.parametrize("trust", [None, "curator", "site"])
+@pytest.mark.parametrize("trust", [None, "hub", "site"])
 def test_drawn_sites_that_are_missing_are_left_out_of_their_round_alone(scheme: str, trust: str | None) -> None:
     budget = {} if trust is None else {"epsilon": 3.0, "delta": 1e-5, "row_bound": 50.0, "trust": trust}
     more: dict[str, Any] = {"neighbours": "zero-out"} if trust is not None else {}

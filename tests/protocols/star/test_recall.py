@@ -83,7 +83,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "masked krylov": {"epsilon": 4.0, "delta": 1e-6, "trust": "masked", "method": "krylov", "rounds": 3},
     "masked exact": {"epsilon": None, "trust": "masked"},
     "site": {"epsilon": 4.0, "delta": 1e-6, "trust": "site", "method": "krylov", "rounds": 3},
-    "curator": {"epsilon": 4.0, "delta": 1e-6, "trust": "curator"},
+    "hub": {"epsilon": 4.0, "delta": 1e-6, "trust": "hub"},
     "exact": {"epsilon": None, "method": "power", "rounds": 4},
 }
 

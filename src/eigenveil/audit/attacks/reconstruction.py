@@ -227,7 +227,7 @@ def _runs(epsilon: float) -> tuple[_Run, ...]:
             "none",
             exact | _ROUNDS | {"method": "fedpower", "local_steps": 2},
         ),
-        _Run(f"{said} at a hub that is trusted", "trusted", private | _ROUNDS | {"trust": "curator"}),
+        _Run(f"{said} at a hub that is trusted", "trusted", private | _ROUNDS | {"trust": "hub"}),
         _Run(f"{said} at the sites, power iteration", "private", private | _ROUNDS | {"trust": "site"}),
         _Run(f"{said} at the sites, one covariance", "private", private | {"method": "covariance", "trust": "site"}),
         _Run(f"{said} under masks, one covariance", "private", private | {"method": "covariance", "trust": "masked"}),

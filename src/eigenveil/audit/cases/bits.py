@@ -112,7 +112,7 @@ def site_parts(budget: Budget, rng: Generator, state: int | None, *, standing: S
     return Trial(np.array(scores), present)
 
 
-def _hub_release(budget: Budget, rng: Generator, state: int | None, *, trust: Literal["curator", "masked"]) -> Trial:
+def _hub_release(budget: Budget, rng: Generator, state: int | None, *, trust: Literal["hub", "masked"]) -> Trial:
     """What the hub makes public, or learns under masks: sums over all sites. The canary is at the last of them."""
     present, tap, masked = tossed(1, rng), Tap(), trust == "masked"
     one = _Tables.of(rng, people=60, dim=_DIM, present=present[0], blank=masked)
@@ -182,7 +182,7 @@ def _item_degrees(budget: Budget, rng: Generator, state: int | None) -> Trial:
         _ITEMS,
         epsilon=budget.epsilon,
         delta=budget.delta,
-        mechanism="covariance",
+        method="covariance",
         item_degrees="private",
         neighbours="add-remove",
         on_noise="warn",
@@ -359,8 +359,8 @@ CASES: Final = (
     ),
     _case(
         "hub-release",
-        f"FederatedPCA(trust='curator', method='covariance'), the last places of what the hub releases, seen {_KNOWN}",
-        partial(_hub_release, trust="curator"),
+        f"FederatedPCA(trust='hub', method='covariance'), the last places of what the hub releases, seen {_KNOWN}",
+        partial(_hub_release, trust="hub"),
         _guarantee("FederatedPCA"),
     ),
     _case(
@@ -377,7 +377,7 @@ CASES: Final = (
     ),
     _case(
         "item-degrees",
-        "PrivateRecommender(item_degrees='private', mechanism='covariance'), the last places of item degrees and pairs of items, "
+        "PrivateRecommender(item_degrees='private', method='covariance'), the last places of item degrees and pairs of items, "
         f"seen {_KNOWN}",
         _item_degrees,
         _guarantee("PrivateRecommender"),

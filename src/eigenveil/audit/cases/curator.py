@@ -59,7 +59,7 @@ def _power(budget: Budget, rng: Generator, state: int | None) -> Trial:
     # More than enough: the noise of the last product is not known before the fit has chosen its rounds.
     base = lifted(dim, length=1.0, people=2 * enough_people(dim, deviation=1 / mu_of(budget)))
     table = np.vstack([base, np.where(present[:, None], np.eye(dim), 0.0)])
-    pca = fitted(table, budget, state, components=dim, mechanism="power")
+    pca = fitted(table, budget, state, components=dim, method="power")
     *_, last, total = pca.guarantee_.charges
     require(last.label.startswith("power product") and total.label == "trace", "the products come before the trace")
     rest = gram_of(pca.subspace_) - base.T @ base - np.diag(present.astype(float))
@@ -74,7 +74,7 @@ def _trace(budget: Budget, rng: Generator, state: int | None) -> Trial:
     base = lifted(dim, length=1.0, people=2 * enough_people(dim, deviation=1 / mu_of(budget)))
     table = np.vstack([base, np.where(present[:, None], 1000 * np.eye(dim), 0.0)])
     # Half of the components are far less than all variance there is: noise does not bridge that.
-    pca = fitted(table, budget, state, components=dim // 2, mechanism="power")
+    pca = fitted(table, budget, state, components=dim // 2, method="power")
     charge = pca.guarantee_.charges[-1]
     require(charge.label == "trace", "the trace was to come last")
     rest = pca.subspace_.values[0] ** 2 / pca.explained_variance_ratio_[0] - len(base) - present.sum()
@@ -156,7 +156,7 @@ _HEAVY = np.where(np.arange(DIM) % 2 == 0, 1e8, 1e200)[:, None]
 CASES = (
     _case(
         "covariance",
-        f"PrivatePCA(mechanism='covariance'): {_ALL}",
+        f"PrivatePCA(method='covariance'): {_ALL}",
         "a row along each axis, there or blank",
         partial(blanked, given=AXES, bounded=AXES),
         quick=300,
@@ -230,13 +230,13 @@ CASES = (
     ),
     _case(
         "power",
-        f"PrivatePCA(mechanism='power'): {_ALL}, which show the last product; the others stay with the curator",
+        f"PrivatePCA(method='power'): {_ALL}, which show the last product; the others stay with the curator",
         "a row along each axis, there or blank",
         _power,
     ),
     _case(
         "trace",
-        "PrivatePCA(mechanism='power') with half of the components: the total variance, which their ratios to it show",
+        "PrivatePCA(method='power') with half of the components: the total variance, which their ratios to it show",
         "a row along each axis a thousand times too long, there or blank",
         _trace,
         tests=("noise",),

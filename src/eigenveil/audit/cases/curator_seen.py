@@ -53,7 +53,7 @@ def fitted(
     **settings: Any,
 ) -> PrivatePCA:
     """A fit of `rows` for all of `budget`; rows of length one around zero and one noisy Gram matrix unless said otherwise."""
-    usual: dict[str, Any] = {"row_bound": 1.0, "center": None, "mechanism": "covariance", "neighbours": "zero-out"}
+    usual: dict[str, Any] = {"row_bound": 1.0, "center": None, "method": "covariance", "neighbours": "zero-out"}
     pca = estimator(
         components, epsilon=budget.epsilon, delta=budget.delta, random_state=state, **(usual | settings)
     ).fit(rows)

@@ -107,7 +107,7 @@ def _user(budget: Budget, rng: Generator, state: int | None) -> Trial:
         state,
         given,
         _ITEMS,
-        mechanism="covariance",
+        method="covariance",
         items=list(range(_ITEMS)),
         item_degrees="private",
         neighbours="add-remove",
@@ -139,7 +139,7 @@ def _item(budget: Budget, rng: Generator, state: int | None) -> Trial:
     without = canaries - np.eye(_ITEMS)
     present = tossed(_ITEMS, rng)
     given = _histories(base, canaries, present, without)
-    fitted, _ = _fitted(budget, state, given, _ITEMS, mechanism="covariance", unit="item", min_degree=_LEAST)
+    fitted, _ = _fitted(budget, state, given, _ITEMS, method="covariance", unit="item", min_degree=_LEAST)
     less = _gram(without, domain)
     known = _gram(base, domain).sum(axis=0) + less.sum(axis=0)
     sensitivity, shifts = domain.gram_sensitivity(Neighbours.INTERACTION), _gram(canaries, domain) - less
@@ -161,7 +161,7 @@ def _products(
     """Each product that the last of two sites sends. All canaries are there, or blank, and next to nobody else."""
     dim, present = base.shape[1], tossed(len(canaries), rng)
     other, last = sp.csr_array(base), _histories(base[:1], canaries, present, np.zeros_like(canaries))
-    fitted, tap = _fitted(budget, state, [other, last], rank, mechanism="power", trust="site", **options)
+    fitted, tap = _fitted(budget, state, [other, last], rank, method="power", trust="site", **options)
     domain = Histories(dim)
     counted, first = _counted(canaries, domain), _counted(base[:1], domain)
     looks = []
@@ -180,7 +180,7 @@ def _many(budget: Budget, rng: Generator, state: int | None) -> Trial:
     present = tossed(_MANY, rng)
     axes = sp.eye_array(_MANY, format="csr")
     given = sp.csr_array(sp.vstack([*[axes] * _MANY, axes[present]]))
-    fitted, _ = _fitted(budget, state, given, _MANY, mechanism="covariance", neighbours="add-remove")
+    fitted, _ = _fitted(budget, state, given, _MANY, method="covariance", neighbours="add-remove")
     return Trial(np.diag(_released(fitted)) - _MANY, present)
 
 
@@ -199,7 +199,7 @@ def _case(
 CASES: Final = (
     _case(
         "recommend/user",
-        "PrivateRecommender(mechanism='covariance', items=[...], item_degrees='private') of a thousand items, all directions of "
+        "PrivateRecommender(method='covariance', items=[...], item_degrees='private') of a thousand items, all directions of "
         "a few of them, their weights and the item degrees, seen by anybody",
         "a user of each item in use, and one of all, who have everything that is not in use, there or not",
         _user,
@@ -207,7 +207,7 @@ CASES: Final = (
     ),
     _case(
         "recommend/user-products",
-        "PrivateRecommender(mechanism='power', trust='site'), what a site sends, seen by the hub",
+        "PrivateRecommender(method='power', trust='site'), what a site sends, seen by the hub",
         "a user of each item, of half of the items the only one, there or blank",
         partial(
             _products,
@@ -220,7 +220,7 @@ CASES: Final = (
     ),
     _case(
         "recommend/long-history",
-        "PrivateRecommender(mechanism='power', trust='site') of a hundred items, what a site sends, seen by the hub",
+        "PrivateRecommender(method='power', trust='site') of a hundred items, what a site sends, seen by the hub",
         "a user who has all of a hundred items, as many others have, there or blank",
         partial(
             _products,
@@ -233,14 +233,14 @@ CASES: Final = (
     ),
     _case(
         "recommend/item",
-        "PrivateRecommender(unit='item', min_degree=4, mechanism='covariance'), all directions and weights, seen by anybody",
+        "PrivateRecommender(unit='item', min_degree=4, method='covariance'), all directions and weights, seen by anybody",
         "one of four items of a user, there or not, for each item",
         _item,
         quick=160,
     ),
     _case(
         "recommend/item-products",
-        "PrivateRecommender(unit='item', mechanism='power', trust='site'), what a site sends, seen by the hub",
+        "PrivateRecommender(unit='item', method='power', trust='site'), what a site sends, seen by the hub",
         "the one item of a user, there or not, for each of the popular items",
         partial(
             _products,
@@ -255,7 +255,7 @@ CASES: Final = (
     Case(
         name="recommend/one-run",
         kind="shipped",
-        about="PrivateRecommender(mechanism='covariance') of four hundred items, all directions and their weights, seen by "
+        about="PrivateRecommender(method='covariance') of four hundred items, all directions and their weights, seen by "
         "anybody who looks once",
         canary="a user of each item who has no other, there or not",
         tests=("one-run",),

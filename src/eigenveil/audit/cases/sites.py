@@ -136,7 +136,7 @@ def _seen_from_hub(budget: Budget, rng: Generator, state: int | None, **options:
 def _seen_in_result(budget: Budget, rng: Generator, state: int | None) -> Trial:
     """All components and variances and the number of people: what a noisy Gram matrix and a noisy count were made into."""
     crowd, tap = Crowd.of(_SITES, dim=_DIM, mu=budget.mu, rng=rng, at=_SITES[-1:]), Tap()
-    options = {"trust": "curator", "method": "covariance"}
+    options = {"trust": "hub", "method": "covariance"}
     pca = _pca(budget.epsilon, budget.delta, state, options)
     _fit(pca, crowd.tables(), tap)
     require_guarantee(pca.guarantee_, budget)
@@ -158,7 +158,7 @@ def _swapped(budget: Budget, rng: Generator, state: int | None) -> Trial:
     base = np.repeat(np.eye(_DIM), people, axis=0)
     # Half a person along the first axis of each pair; a canary is one along the second.
     last = np.vstack([base, math.sqrt(0.5) * np.eye(_DIM)[0::2], np.eye(_DIM)[1::2][present]])
-    pca = _pca(budget.epsilon, budget.delta, state, {"trust": "curator", "method": "covariance"})
+    pca = _pca(budget.epsilon, budget.delta, state, {"trust": "hub", "method": "covariance"})
     pca.fit({_SITES[0]: base, _SITES[1]: base, _SITES[2]: last})
     require_guarantee(pca.guarantee_, budget)
     first = np.square(pca.components_[0::2])
@@ -198,7 +198,7 @@ def _at_sites(what: str, seen: str, *, quick: int = 60, **options: Any) -> Case:
 CASES: Final = (
     _case(
         "hub-noise/result",
-        "FederatedPCA(trust='curator', method='covariance'), all components and variances and the count, seen by anybody",
+        "FederatedPCA(trust='hub', method='covariance'), all components and variances and the count, seen by anybody",
         _seen_in_result,
         canary=_LAST,
         quick=160,
@@ -207,7 +207,7 @@ CASES: Final = (
     Case(
         "hub-noise/swap",
         "shipped",
-        "FederatedPCA(trust='curator', method='covariance'), components without their variances, seen by anybody",
+        "FederatedPCA(trust='hub', method='covariance'), components without their variances, seen by anybody",
         "a row at the last site for each pair of near-tied eigenvalues, which puts the second of a pair first, there or not",
         ("curve",),
         _BUDGET,
@@ -219,14 +219,14 @@ CASES: Final = (
     ),
     _case(
         "hub-noise/power",
-        "FederatedPCA(trust='curator', method='power', rounds=2), every release of the hub, seen by anybody",
-        partial(_seen_from_hub, trust="curator", method="power", rounds=2),
+        "FederatedPCA(trust='hub', method='power', rounds=2), every release of the hub, seen by anybody",
+        partial(_seen_from_hub, trust="hub", method="power", rounds=2),
         canary=_LAST,
     ),
     _case(
         "hub-noise/krylov",
-        "FederatedPCA(trust='curator', method='krylov', rounds=3), every release of the hub, seen by anybody",
-        partial(_seen_from_hub, trust="curator", method="krylov", rounds=3),
+        "FederatedPCA(trust='hub', method='krylov', rounds=3), every release of the hub, seen by anybody",
+        partial(_seen_from_hub, trust="hub", method="krylov", rounds=3),
         canary=_LAST,
     ),
     _at_sites("covariance", "each site's matrix and count", quick=260, method="covariance"),

@@ -22,9 +22,9 @@ from eigenveil.protocols.messages import Pass
 
 __all__ = ["CASES", "lone_tables", "published"]
 
-# D-DP-PM's experiments: four agents, each of whom mixes with two others by these weights, and five iterations.
+# D-DP-PM's experiments: four agents, each of whom mixes with two others by these weights, and five rounds.
 _WEIGHTS: Final = np.array([[0.5, 0.25, 0, 0.25], [0.25, 0.5, 0.25, 0], [0, 0.25, 0.5, 0.25], [0.25, 0, 0.25, 0.5]])
-_ITERATIONS: Final = 5
+_ROUNDS: Final = 5
 _OBSERVER, _HOME = NAMES[0], NAMES[1]
 # What they report at the smallest epsilon of their schedule for Wine, where delta is the largest of all.
 _REPORTED: Final = Budget(1.0, 0.44)
@@ -48,7 +48,7 @@ def published(state: int | None, tap: Tap) -> GossipPCA:
         center=None,
         method="segments",
         noise="published",
-        rounds=_ITERATIONS,
+        rounds=_ROUNDS,
         steps=1,
         random_state=state,
         faults=tap.faults(),

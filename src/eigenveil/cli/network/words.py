@@ -106,7 +106,7 @@ def _covered(study: "StudyFile") -> str:
             return "They leave with noise that this site adds itself, all that the guarantee needs."
         case "both":
             return "They leave with noise that this site adds itself; the hub adds more before it passes anything on."
-        case "curator":
+        case "hub":
             return "THEY LEAVE AS THEY ARE, without noise: the hub reads them and must be trusted."
         case _ if study.masked:
             return f"THEY LEAVE WITHOUT NOISE, under masks: the hub reads their exact sum over at least {study.fewest} sites."

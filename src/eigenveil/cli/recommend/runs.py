@@ -179,7 +179,7 @@ def judged(
         found[f"private, epsilon = {epsilon:g}"] = _quality(private.space_, parts, n, view)
     items = next(iter(parts.sites.values())).items
     # All histories at one place and no noise: what the private fit would be if nothing had to be hidden.
-    alone = {"epsilon": None, "delta": None, "trust": "curator", "survivors": None, "colluders": 1}
+    alone = {"epsilon": None, "delta": None, "trust": "hub", "survivors": None, "colluders": 1}
     exact, _ = fitted_on({"all": Interactions(parts.train, items=items)}, {**settings, **alone}, view)
     found["exact, not private"] = _quality(exact.space_, parts, n, view)
     popularity = popularity_scores(parts.train)

@@ -1,7 +1,7 @@
 """`Parties`: what a federated fit is made of, from its public terms alone, and each of its parties where that one stands.
 
 In one process all of them are made in one place; across a network each party makes itself, from the same terms, and they fit.
-Where the mechanism stands is the trust model: at the hub ("curator"), at every site ("site"), in both places, or in shares at the
+Where the mechanism stands is the trust model: at the hub ("hub"), at every site ("site"), in both places, or in shares at the
 sites, under masks ("masked").
 """
 
@@ -332,7 +332,7 @@ def sites_settings(parties: Parties, *, sites: int, rounds: int | None, sent: in
     request, plan = parties.request, parties.request.plan
     return settings_of(
         request.settings,
-        mechanism=plan.method,
+        method=plan.method,
         why=plan.reason,
         neighbours=request.neighbours if request.private else None,
         trust=place_of_noise(request),
@@ -353,4 +353,4 @@ def place_of_noise(request: FederatedSpec) -> str:
         return f"masked, {survivors} survivors of whom {colluders} may collude"
     if request.at_sites is not None:
         return "both" if request.at_hub is not None else "site"
-    return "curator" if request.at_hub is not None else "none"
+    return "hub" if request.at_hub is not None else "none"

@@ -75,8 +75,8 @@ class FederatedPCA(FederatedParams, FittedPCA):
         star: every site talks to the hub. tree: at most fanout to each node.
     fanout : int, default 8
         For topology='tree': at most how many below one node.
-    trust : "curator", "site", "both" or "masked", default 'curator'
-        Who adds the noise. curator: the hub, WHICH SEES RAW PARTS. site: every site, against the hub too, for sqrt(M)
+    trust : "hub", "site", "both" or "masked", default 'hub'
+        Who adds the noise. hub: the hub, WHICH SEES RAW PARTS. site: every site, against the hub too, for sqrt(M)
         times the noise. both: sites and hub, for two budgets. masked: the sites together, a share each, under masks
         that come off the sum alone: against the hub too, for the noise of a curator. With epsilon=None, masks without
         noise. Masks are for krylov, power, covariance and dr-svd in a star.

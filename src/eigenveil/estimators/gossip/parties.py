@@ -205,7 +205,7 @@ def peers_settings(parties: PeerParties, *, peers: int, rounds: int, sent: int |
     request, plan = parties.request, parties.request.plan
     return settings_of(
         request.settings,
-        mechanism=request.method,
+        method=request.method,
         why=plan.reason,
         neighbours=request.neighbours if request.private else None,
         noise=request.noise,

@@ -119,7 +119,7 @@ def peers_plan(
         rounds = _PUBLISHED_ROUNDS if asked.noise == "published" and rounds is None else rounds
         plan = plan_segments(dim=dim, rank=rank, people=max(2, int(guess)), budget=budget, rounds=rounds)
         if asked.noise == "published":
-            return replace(plan, reason=f"{plan.rounds} iterations for each component, as published, scaled by guesses")
+            return replace(plan, reason=f"{plan.rounds} rounds for each component, as published, scaled by guesses")
         return plan if tolerance is None else replace(plan, tolerance=tolerance)
     return plan_sites(
         dim=dim,

@@ -13,7 +13,7 @@ from eigenveil.data.rows import Rows
 from eigenveil.estimators.settings import settings_of
 from eigenveil.linalg import Array, Subspace, orthonormal
 from eigenveil.papers.noise_scales import fpca_scale, ppm_multiplier
-from eigenveil.plan import Choice, Mechanisms, Plan, predict
+from eigenveil.plan import Choice, Plan, PrivateMethod, predict
 from eigenveil.privacy import (
     Budget,
     Domain,
@@ -52,10 +52,10 @@ class PrivateSpec:
     bounds: RowBounds
     center: Array | Literal["private"] | None
     neighbours: Neighbours
-    mechanism: Mechanisms
+    method: PrivateMethod
     calibration: Calibration
     oversample: int | None
-    iterations: int | None
+    rounds: int | None
     grouped: bool
     least_rows: int
     settings: dict[str, Any]
@@ -100,7 +100,7 @@ class Curator:
         request = self.request
         public = self._public_count(rows)
         plan = self._plan(public)
-        chosen, power = plan.chosen, plan.chosen.mechanism == "power"
+        chosen, power = plan.chosen, plan.chosen.method == "power"
         split = split_budget(
             mean=isinstance(request.center, str), search=request.bounds.search, count=public is None, trace=power
         )
@@ -123,7 +123,7 @@ class Curator:
             with self.ledger.reserve(self.budget.mu, label="this fit") as self._reserve:
                 found = run_pooled(study, rows, Gaussian(1.0 / self.budget.mu, self._reserve, self.noise))
         self._overshoot = math.sqrt(split.main(found.steps) / study.components_share(found.steps))
-        floor = noise_floor(found, chosen.mechanism, width=chosen.width, last=self._shares(chosen)[-1])
+        floor = noise_floor(found, chosen.method, width=chosen.width, last=self._shares(chosen)[-1])
         subspace = found.subspace
         if request.rank is None:
             subspace = subspace.truncate(_rank_for(subspace, found.trace, request.fraction, floor))
@@ -146,17 +146,17 @@ class Curator:
             dim=dim,
             rank=request.rank or min(dim, 32),
             budget=self.budget,
-            mechanism=request.mechanism,
+            method=request.method,
             neighbours=request.neighbours,
             people=None if people is None else round(people),
             oversample=request.oversample,
-            iterations=request.iterations,
+            rounds=request.rounds,
         )
 
     def _components(self, choice: Choice) -> Callable[[Domain], Task[Any, Any, Any]]:
         """What makes the task for rows in a domain: one release of the Gram matrix, or noisy products with a block of vectors."""
         request = self.request
-        if choice.mechanism == "covariance":
+        if choice.method == "covariance":
             return partial(CovarianceSum, neighbours=request.neighbours)
         begin = orthonormal(self.rng.standard_normal((request.bounds.dim, choice.width)))
         shares = self._shares(choice)
@@ -169,13 +169,13 @@ class Curator:
         return (1.0 / len(choice.shares),) * len(choice.shares)
 
     def _published(self, choice: Choice) -> float | None:
-        """The noise multiplier that the paper behind the chosen mechanism prints, where that one was asked for."""
+        """The noise multiplier that the paper behind the chosen method prints, where that one was asked for."""
         if self.budget is None or self.request.calibration != "paper":
             return None
-        if choice.mechanism == "covariance":
+        if choice.method == "covariance":
             return fpca_scale(self.budget, dim=self.request.bounds.dim) / gram_sensitivity(1.0, self.request.neighbours)
         rounds = len(choice.shares)
-        return ppm_multiplier(self.budget, iterations=rounds) / math.sqrt(rounds)
+        return ppm_multiplier(self.budget, rounds=rounds) / math.sqrt(rounds)
 
     def _at_most(self, choice: Choice) -> float:
         """The share of the budget that the components spend, where a published calibration adds more noise than it asks for."""
@@ -231,9 +231,9 @@ def curator_settings(request: PrivateSpec, plan: Plan, *, private: bool) -> dict
     """Of a fit of one table."""
     return settings_of(
         request.settings,
-        mechanism=plan.chosen.mechanism,
+        method=plan.chosen.method,
         why=plan.reason,
         neighbours=request.neighbours if private else None,
         width=plan.chosen.width,
-        iterations=len(plan.chosen.shares),
+        rounds=len(plan.chosen.shares),
     )

@@ -56,13 +56,13 @@ class PrivatePCA(SharedLedger, PrivateParams, FittedPCA):
         protected together. Without it each row is taken for a person of its own. The column is then left out; or give
         one identifier per row. Every row must name somebody: what is missing, blank or a placeholder such as "NA" is
         refused (`eigenveil.data.people`).
-    mechanism : "auto", "covariance" or "power", default 'auto'
+    method : "auto", "covariance" or "power", default 'auto'
         covariance: one noisy covariance, best while it fits in memory. power: noisy products with a few vectors.
         auto: covariance where it fits in memory.
     oversample : int or None, default None: planned
         For power: how many vectors beyond the components.
-    iterations : int or None, default None: planned
-        For power: how many products.
+    rounds : int or None, default None: planned
+        For power: how many rounds of noisy products.
     calibration : "exact" or "paper", default 'exact'
         exact: noise by exact accounting. paper: as published, which is more than needed. The papers are FPCA (17) and
         PPM Alg. 1, for comparison.
@@ -74,7 +74,7 @@ class PrivatePCA(SharedLedger, PrivateParams, FittedPCA):
     components_, mean_, explained_variance_, explained_variance_ratio_, singular_values_, n_components_, n_features_in_
         As in scikit-learn's PCA, from released numbers only.
     subspace_, guarantee_, ledger_, plan_, model_
-        The components as a `Subspace`, the guarantee, what was charged, why this mechanism, and what `save` writes.
+        The components as a `Subspace`, the guarantee, what was charged, why this method, and what `save` writes.
     noise_floor_ : float
         Explained variances below this cannot be told from noise.
 
@@ -135,10 +135,10 @@ class PrivatePCA(SharedLedger, PrivateParams, FittedPCA):
             bounds=RowBounds.of(asked, dim, private=private, sparse=rows.sparse),
             center=center_of(asked.center, dim),
             neighbours=Neighbours(asked.neighbours),
-            mechanism=asked.mechanism,
+            method=asked.method,
             calibration=asked.calibration,
             oversample=asked.oversample,
-            iterations=asked.iterations,
+            rounds=asked.rounds,
             grouped=counts_people(rows),
             least_rows=max(2, rank or 2),
             settings=asked_settings(asked),

@@ -473,7 +473,7 @@ def _settings(stream: Stream, view: View, divisor: float) -> dict[str, Any]:
     terms, plan = stream.terms, stream.terms.plan
     return settings_of(
         terms.settings,
-        mechanism=f"stream, {plan.tracker}",
+        method=f"stream, {plan.tracker}",
         why=plan.reason,
         neighbours=terms.neighbours if stream.private else None,
         block=plan.block,

@@ -230,7 +230,7 @@ class StudyFile:
 
     @property
     def trust(self) -> str:
-        """Where the noise is: "curator", "site", "both" or "masked"; between peers "pairwise" or "independent"; or "none"."""
+        """Where the noise is: "hub", "site", "both" or "masked"; between peers "pairwise" or "independent"; or "none"."""
         if not self.private:
             return "none"
         return str(self.params.noise if isinstance(self.params, PeerStudy) else self.params.trust)

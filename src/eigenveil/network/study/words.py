@@ -75,7 +75,7 @@ def _learnt(study: "StudyFile") -> Iterator[str]:
             yield f"{hub} each site's part, with so much noise of the site's own that the guarantee holds against them."
         case "both":
             yield f"{hub} each site's part with noise of the site's own; all others learn less, with noise of the hub's."
-        case "curator":
+        case "hub":
             yield f"{raw} and must be trusted with them; noise protects against all others."
         case "pairwise":
             others = "one of them tells others" if few == 1 else f"{few} of them tell each other"

@@ -136,12 +136,12 @@ class HubParams:
         lenient=True,
         metavar="NUMBER",
     )
-    trust: Literal["curator", "site", "both", "masked"] = param(
-        "Who adds the noise. curator: the hub, WHICH SEES RAW PARTS. site: every site, against the hub too, for sqrt(M) times "
+    trust: Literal["hub", "site", "both", "masked"] = param(
+        "Who adds the noise. hub: the hub, WHICH SEES RAW PARTS. site: every site, against the hub too, for sqrt(M) times "
         "the noise. both: sites and hub, for two budgets. masked: the sites together, a share each, under masks that come "
         "off the sum alone: against the hub too, for the noise of a curator. With {epsilon=None}, masks without noise.",
         more="Masks are for krylov, power, covariance and dr-svd in a star.",
-        default="curator",
+        default="hub",
         metavar="WHO",
         panel="Privacy",
         section="privacy",

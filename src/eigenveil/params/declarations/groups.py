@@ -84,7 +84,7 @@ TRUST_LIMIT: Final = Limit(
     "limits",
     "trust",
     "among",
-    "Who may add the noise; curator and both leave some of it to the hub, and none is no noise at all.",
+    "Who may add the noise; hub and both leave some of it to the hub, and none is no noise at all.",
     default=("masked", "site", "pairwise", "independent"),
     also=("none",),
     but=("published",),

@@ -44,7 +44,7 @@ def words_allowed(limit: Limit, kinds: Iterable[type] = (FederatedParams, Gossip
 
     >>> from eigenveil.params.declarations.groups import TRUST_LIMIT
     >>> words_allowed(TRUST_LIMIT)
-    ('curator', 'site', 'both', 'masked', 'pairwise', 'independent', 'none')
+    ('hub', 'site', 'both', 'masked', 'pairwise', 'independent', 'none')
     """
     known = [one for kind in kinds for one, other in limited(kind, limit.section) if other.key == limit.key]
     words = dict.fromkeys(word for one in known for word in one.words)

@@ -38,7 +38,7 @@ class PrivateParams(PersonParams, Protection, Bounds, BudgetParams):
         panel="",
         metavar="K",
     )
-    mechanism: Literal["auto", "covariance", "power"] = param(
+    method: Literal["auto", "covariance", "power"] = param(
         "covariance: one noisy covariance, best while it fits in memory. power: noisy products with a few vectors. "
         "auto: covariance where it fits in memory.",
         default="auto",
@@ -51,7 +51,9 @@ class PrivateParams(PersonParams, Protection, Bounds, BudgetParams):
         unset="planned",
         recorded=False,  # The width is, with the components in it.
     )
-    iterations: int | None = param("For power: how many products.", default=None, check=whole(1, 200), unset="planned")
+    rounds: int | None = param(
+        "For power: how many rounds of noisy products.", default=None, check=whole(1, 200), unset="planned"
+    )
     calibration: Literal["exact", "paper"] = param(
         "exact: noise by exact accounting. paper: as published, which is more than needed.",
         more="The papers are FPCA (17) and PPM Alg. 1, for comparison.",

@@ -103,11 +103,11 @@ class RecommenderParams(Seed, RecommenderBudget):
         only="unit=user",
         metavar="WHICH",
     )
-    trust: Literal["curator", "site", "masked"] = param(
-        "Who adds the noise. curator: whoever runs this, and sees the sums. site: every site, for sqrt(sites) times the "
+    trust: Literal["hub", "site", "masked"] = param(
+        "Who adds the noise. hub: whoever runs this, and sees the sums. site: every site, for sqrt(sites) times the "
         "noise. masked: the sites together, under masks that come off the sum alone, for little more noise than a "
         "curator's where sites are many.",
-        default="curator",
+        default="hub",
         metavar="WHO",
     )
     survivors: int | float | None = param(
@@ -171,7 +171,7 @@ class RecommenderParams(Seed, RecommenderBudget):
         metavar="WHERE",
         panel="Method",
     )
-    mechanism: Literal["auto", "covariance", "power"] = param(
+    method: Literal["auto", "covariance", "power"] = param(
         "covariance: one noisy matrix of all pairs of items. power: noisy products with a few vectors, for very many items. "
         "auto: covariance where it fits in memory, but for single items among very many.",
         default="auto",

@@ -94,7 +94,7 @@ class HubStudy(StudyTerms, FederatedParams):
 
     topology: Literal["star", "tree"] = again(FederatedParams, "topology", default=MISSING)
     # Whoever reads the file should see who adds the noise, and how large the tree is.
-    trust: Literal["curator", "site", "both", "masked"] = again(FederatedParams, "trust", unset=_WITH_EPSILON)
+    trust: Literal["hub", "site", "both", "masked"] = again(FederatedParams, "trust", unset=_WITH_EPSILON)
     fanout: int = again(FederatedParams, "fanout", unset="must be given in a tree")
 
 

@@ -1,4 +1,4 @@
-"""Which mechanism: what each would cost in memory and noise, and which one to take, from public numbers alone.
+"""Which method: what each would cost in memory and noise, and which one to take, from public numbers alone.
 
 Serves every "auto". It never sees a row; the number of people enters only where the caller declared it public.
 """
@@ -13,7 +13,7 @@ from eigenveil.plan.spectrum import Spectrum, found_share, require_rank
 from eigenveil.privacy import Budget, Neighbours, gram_sensitivity
 from eigenveil.tasks import geometric_shares
 
-__all__ = ["Choice", "Mechanisms", "Plan", "predict"]
+__all__ = ["Choice", "Plan", "PrivateMethod", "predict"]
 
 MEMORY_LIMIT: Final = 1 << 30
 # Each power product gets this many times the budget of the one before it: benchmarks/power_shares.py.
@@ -21,7 +21,7 @@ GROWTH: Final = 1.6
 ROUNDS: Final = 4
 EXACT_ROUNDS: Final = 24
 
-Mechanisms = Literal["auto", "covariance", "power"]
+PrivateMethod = Literal["auto", "covariance", "power"]
 
 
 @final
@@ -31,7 +31,7 @@ class Choice:
     `captured` the share of the best possible variance to expect, None where the number of people is not public: by a formula of
     first order, for a first idea (`eigenveil.plan.forecast.forecast` rehearses the fit)."""
 
-    mechanism: Literal["covariance", "power"]
+    method: Literal["covariance", "power"]
     noise: float
     memory: int
     captured: float | None
@@ -40,7 +40,7 @@ class Choice:
 
     def __str__(self) -> str:
         guess = "" if self.captured is None else f", captured variance about {self.captured:.2f}"
-        return f"{self.mechanism}: noise {self.noise:.3g} row_bound^2, {self.memory / 2**20:.3g} MiB{guess}"
+        return f"{self.method}: noise {self.noise:.3g} row_bound^2, {self.memory / 2**20:.3g} MiB{guess}"
 
 
 @final
@@ -56,7 +56,7 @@ class Plan:
     @property
     def reason(self) -> str:
         """The choice and why, in one line."""
-        return f"{self.chosen.mechanism}{' ' if self.asked else ': '}{self.why}"
+        return f"{self.chosen.method}{' ' if self.asked else ': '}{self.why}"
 
 
 def predict(
@@ -64,29 +64,29 @@ def predict(
     dim: int,
     rank: int,
     budget: Budget | None,
-    mechanism: Mechanisms = "auto",
+    method: PrivateMethod = "auto",
     neighbours: Neighbours = Neighbours.ADD_REMOVE,
     people: int | None = None,
     spectrum: Spectrum | Array | None = None,
     oversample: int | None = None,
-    iterations: int | None = None,
+    rounds: int | None = None,
     memory_limit: int = MEMORY_LIMIT,
 ) -> Plan:
-    """Compare the mechanisms for `rank` of `dim` components and choose one, or explain the one that was asked for.
+    """Compare the methods for `rank` of `dim` components and choose one, or explain the one that was asked for.
 
     `spectrum` is what is known of the rows', or the shape of it alone, (up to dim,), by default the guess of `Spectrum.guessed`:
     it matters only for `captured`. Noise alone decides: a release of all pairs of columns captures at least as much as products
     wherever rehearsals compared them.
 
     >>> plan = predict(dim=100, rank=5, budget=Budget(1.0, 1e-6))
-    >>> plan.chosen.mechanism
+    >>> plan.chosen.method
     'covariance'
-    >>> predict(dim=50_000, rank=5, budget=Budget(1.0, 1e-6)).chosen.mechanism
+    >>> predict(dim=50_000, rank=5, budget=Budget(1.0, 1e-6)).chosen.method
     'power'
     """
     require_rank(rank, dim)
     width = _width(dim, rank, oversample, exact=budget is None)
-    rounds = iterations if iterations is not None else (EXACT_ROUNDS if budget is None else ROUNDS)
+    rounds = rounds if rounds is not None else (EXACT_ROUNDS if budget is None else ROUNDS)
     shares = geometric_shares(rounds, growth=GROWTH)
     sigma = 0.0 if budget is None else gram_sensitivity(1.0, neighbours) / budget.mu
     last = sigma / math.sqrt(shares[-1])
@@ -107,13 +107,13 @@ def predict(
         width=width,
         shares=shares,
     )
-    chosen, why = _choose(mechanism, covariance, power, memory_limit)
-    return Plan(chosen, (covariance, power), why, asked=mechanism != "auto")
+    chosen, why = _choose(method, covariance, power, memory_limit)
+    return Plan(chosen, (covariance, power), why, asked=method != "auto")
 
 
-def _choose(mechanism: Mechanisms, covariance: Choice, power: Choice, limit: int) -> tuple[Choice, str]:
-    if mechanism != "auto":
-        chosen = covariance if mechanism == "covariance" else power
+def _choose(method: PrivateMethod, covariance: Choice, power: Choice, limit: int) -> tuple[Choice, str]:
+    if method != "auto":
+        chosen = covariance if method == "covariance" else power
         return chosen, "was asked for"
     allowed = f"{limit / 2**20:.0f} MiB allowed"
     if covariance.memory <= limit:

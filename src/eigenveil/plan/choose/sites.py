@@ -101,7 +101,7 @@ def _chosen(
     if budget is None:
         return "krylov", "krylov: exact to rounding in few rounds, of d x w numbers each"
     plan = predict(dim=dim, rank=rank, budget=budget, neighbours=neighbours)
-    if plan.chosen.mechanism == "covariance":
+    if plan.chosen.method == "covariance":
         return "covariance", plan.reason
     return "krylov", f"krylov: {plan.why}; of noisy products, all are kept"
 

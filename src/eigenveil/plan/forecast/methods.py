@@ -140,8 +140,8 @@ def _sums(facts: Facts, setting: Setting, name: str) -> MethodPlan:
 
 def _sites_plan(facts: Facts, setting: Setting, name: str, split: Split) -> SitesPlan:
     if setting == "curator":
-        mechanism = predict(dim=facts.dim, rank=facts.rank, budget=facts.budget, mechanism=cast("Any", name)).chosen
-        return SitesPlan(cast("Method", name), mechanism.width, len(mechanism.shares), mechanism.shares, (), 0.0, "")
+        choice = predict(dim=facts.dim, rank=facts.rank, budget=facts.budget, method=cast("Any", name)).chosen
+        return SitesPlan(cast("Method", name), choice.width, len(choice.shares), choice.shares, (), 0.0, "")
 
     def planned(rounds: int | None) -> SitesPlan:
         return plan_sites(

@@ -43,7 +43,7 @@ def params_of(
         given["center"] = None
     match setting:
         case "curator":
-            return PrivateParams(**given, mechanism=_any(how))
+            return PrivateParams(**given, method=_any(how))
         case "peers" | "peers-independent":
             pairwise = setting == "peers"
             return GossipParams(
@@ -60,7 +60,7 @@ def params_of(
     return FederatedParams(
         **given,
         method=_any(how),
-        trust="curator" if setting == "hub" else _any(setting),
+        trust=_any(setting),
         survivors=facts.survivors if masked else None,
         colluders=facts.colluders if masked else 1,
         rounds=_rounds(plan, facts),
@@ -83,7 +83,7 @@ def estimator_of(params: FitParams) -> tuple[str, tuple[str, ...]]:
     """The estimator of these parameters, and which of them say what method it is: a plan says those even at their defaults."""
     match params:
         case PrivateParams():
-            return "PrivatePCA", ("mechanism",)
+            return "PrivatePCA", ("method",)
         case FederatedParams():
             return "FederatedPCA", ("trust", "method")
         case GossipParams():

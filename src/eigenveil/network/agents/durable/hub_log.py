@@ -65,7 +65,7 @@ class HubLog:
         fresh = not path.exists()
         if not fresh and path.stat().st_mode & 0o077:
             raise TranscriptError(
-                f"{path} can be read or changed by others, and with trust = curator it holds raw parts: chmod 600 {path}"
+                f"{path} can be read or changed by others, and with trust = hub it holds raw parts: chmod 600 {path}"
             )
         if fresh:
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
