@@ -31,6 +31,6 @@ def line_of(command: str, option: str) -> str:
 
 def test_ranges_of_whole_numbers_are_shown() -> None:
     assert line_of("simulate", "--fanout").startswith("--fanout NUMBER [x>=2] For")
-    assert line_of("fit", "--iterations").startswith("--iterations NUMBER [1<=x<=200] For")
+    assert line_of("fit", "--rounds").startswith("--rounds NUMBER [1<=x<=200] For")
     assert line_of("study new", "--rehearsal-seed").startswith("--rehearsal-seed INTEGER [x>=0] A test run")
     assert line_of("fit", "--row-bound").startswith("--row-bound NUMBER Rows")

@@ -72,11 +72,11 @@ def test_a_new_parameter_is_recorded_by_its_kind() -> None:
 
 
 def test_what_a_fit_found_takes_the_place_of_what_was_asked() -> None:
-    asked = {"mechanism": "auto", "rounds": 9, "steps": 4, "center": "private", "neighbours": "add-remove"}
-    found = settings_of(asked, mechanism="power", why="asked for", neighbours=None, rounds=3, steps=None)
-    expected = {"mechanism": "power", "why": "asked for", "rounds": 3, "center": "exact mean", "neighbours": "none"}
+    asked = {"method": "auto", "rounds": 9, "steps": 4, "center": "private", "neighbours": "add-remove"}
+    found = settings_of(asked, method="power", why="asked for", neighbours=None, rounds=3, steps=None)
+    expected = {"method": "power", "why": "asked for", "rounds": 3, "center": "exact mean", "neighbours": "none"}
     assert found == expected
-    near = settings_of(asked, mechanism="power", why="asked for", neighbours=Neighbours.ZERO_OUT)
+    near = settings_of(asked, method="power", why="asked for", neighbours=Neighbours.ZERO_OUT)
     assert (near["center"], near["neighbours"], near["rounds"]) == ("private", "zero-out", 9)
 
 

@@ -43,7 +43,7 @@ def asked_settings(asked: Any) -> dict[str, Any]:
 
     >>> from eigenveil.params import PrivateParams
     >>> sorted(asked_settings(PrivateParams(5, epsilon=1.0, delta=1e-6, row_bound=2.0, person=["Ann", "Bob"])))
-    ['calibration', 'center', 'n_components', 'neighbours', 'row_bound']
+    ['calibration', 'center', 'method', 'n_components', 'neighbours', 'row_bound']
     """
     known = {name: (one, getattr(asked, name)) for name, one in declared(type(asked)).items() if one.holds(asked)}
     found = {

@@ -194,7 +194,7 @@ class HubMethod:
         default="auto",
         metavar="WHICH",
         limit=METHOD_LIMIT,
-        recorded=False,  # The mechanism is, which is what auto came to.
+        recorded=False,  # The settings have it as `auto` was resolved.
     )
 
 

@@ -122,7 +122,7 @@ class GossipParams(Waiting, Stopping, Peers, Places, Protection, PooledBounds, B
         default="power",
         metavar="WHICH",
         limit=METHOD_LIMIT,
-        recorded=False,  # The mechanism is, which is what auto came to.
+        recorded=False,  # The settings have it as `auto` was resolved.
     )
     quorum: int | float | None = again(
         Waiting,
