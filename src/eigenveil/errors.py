@@ -4,7 +4,7 @@ Bad input is a `ValueError` at the public edge. A guarantee that cannot be kept 
 never a warning, so that nobody publishes by accident what was not protected.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from string import Formatter
 from typing import Any, Final
 
@@ -22,6 +22,7 @@ __all__ = [
     "Words",
     "at_place",
     "in_python",
+    "listed",
     "require",
     "require_param",
     "shown",
@@ -176,6 +177,17 @@ def in_python(name: str, value: Any) -> str:
     ('trust', "trust='masked'")
     """
     return name if value is ... else f"{name}={value!r}"
+
+
+def listed(names: Iterable[object], *, most: int = 20) -> str:
+    """Names for an error message, with commas between; the first few of many, and how many more there are.
+
+    >>> listed(["age", "weight"]), listed("abcde", most=2)
+    ('age, weight', 'a, b and 3 more')
+    """
+    every = [str(name) for name in names]
+    more = f" and {len(every) - most} more" if len(every) > most else ""
+    return ", ".join(every[:most]) + more
 
 
 def shown(value: Any) -> str:

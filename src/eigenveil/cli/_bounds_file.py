@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, final
 
 import typer
 
-from eigenveil.errors import require
+from eigenveil.errors import listed, require
 from eigenveil.params import PrivateParams, declared
 from eigenveil.params.words import flag
 
@@ -123,7 +123,7 @@ class BoundsFile:
         if columns is None or self.columns is None:
             return
         other = [f"{new!r} where {old!r} was" for old, new in zip(self.columns, columns, strict=True) if old != new]
-        require(not other, f"--bounds {self.path} is of other columns than the table has: {', '.join(other)}")
+        require(not other, f"--bounds {self.path} is of other columns than the table has: {listed(other)}")
 
     @property
     def warning(self) -> str | None:

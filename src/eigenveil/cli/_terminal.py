@@ -29,7 +29,6 @@ __all__ = ["errors_as_lines", "leaves", "message_of", "output", "watched", "wrot
 _BUDGET: Final = 1
 _BAD_INPUT: Final = 2
 _INTERRUPTED: Final = 130
-_LONGEST: Final = 600
 _TRACEBACK: Final = "EIGENVEIL_TRACEBACK"
 
 _written: ContextVar[Path | None] = ContextVar("written", default=None)
@@ -102,10 +101,9 @@ def message_of(error: Exception) -> str:
 def _fail(message: str, code: int, error: Exception) -> NoReturn:
     if os.environ.get(_TRACEBACK):
         raise error
-    # Some messages list every column, or every share of a budget.
-    short = message if len(message) <= _LONGEST else message[:_LONGEST] + " ..."
     left = _leaves.get()
-    _say(f"error: {short}" if left is None else f"error: {short}; {left}")
+    # Whole, however long: the end of a message is where it says what to type. Messages shorten their own lists (`listed`).
+    _say(f"error: {message}" if left is None else f"error: {message}; {left}")
     raise typer.Exit(code) from None
 
 

@@ -10,7 +10,7 @@ from eigenveil.cli._files import column_names, read_rows, require_input, require
 from eigenveil.cli._options import Data, Drop, Force
 from eigenveil.cli._terminal import errors_as_lines, output, watched, wrote
 from eigenveil.data.archive import whole_file
-from eigenveil.errors import require
+from eigenveil.errors import listed, require
 
 if TYPE_CHECKING:
     from eigenveil.data.rows import Rows
@@ -58,7 +58,7 @@ def transform(
     wrote(scores)
     console = output()
     if left_out:
-        console.print(f"left out, since the model does not know them: {', '.join(left_out)}", style="dim")
+        console.print(f"left out, since the model does not know them: {listed(left_out)}", style="dim")
     console.print(f"scores written to {scores}, one column per component", soft_wrap=True)
     console.print(scores_warning())
 

@@ -19,7 +19,7 @@ import scipy.sparse as sp
 from eigenveil.data.archive import SVMLIGHT, TABLES, ending_of
 from eigenveil.data.people import identifiers, require_ids
 from eigenveil.data.rows import Block, DenseRows, Rows, SparseRows, WeightedRows, require_real
-from eigenveil.errors import require
+from eigenveil.errors import listed, require
 
 __all__ = [
     "Table",
@@ -286,9 +286,9 @@ def person_ids(table: Any, person: str) -> Any:
 def require_names(path: Path, names: Sequence[str], wanted: Sequence[str]) -> None:
     """Refuse a table that lacks a `wanted` column, or has two of one name."""
     missing = [name for name in wanted if name not in names]
-    require(not missing, f"{path} has no column {', '.join(map(repr, missing))}; it has {', '.join(names)}")
+    require(not missing, f"{path} has no column {listed(map(repr, missing))}; it has {listed(names)}")
     twice = sorted(name for name, count in Counter(names).items() if count > 1)
-    require(not twice, f"{path} has more than one column called {', '.join(map(repr, twice))}")
+    require(not twice, f"{path} has more than one column called {listed(map(repr, twice))}")
 
 
 def require_numbers(schema: Any) -> None:
@@ -299,7 +299,7 @@ def require_numbers(schema: Any) -> None:
     bad = [f"{field.name} ({field.type})" for field in schema if not any(test(field.type) for test in good)]
     require(
         not bad,
-        f"columns must hold numbers; these do not: {', '.join(bad)}; leave them out or code them as numbers",
+        f"columns must hold numbers; these do not: {listed(bad)}; leave them out or code them as numbers",
     )
 
 

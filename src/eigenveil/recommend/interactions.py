@@ -17,7 +17,7 @@ import scipy.sparse as sp
 from eigenveil.data.people import require_ids
 from eigenveil.data.rows import require_real
 from eigenveil.data.tables import as_arrow, as_numbers, is_arrow_like, require_numbers
-from eigenveil.errors import require, require_param
+from eigenveil.errors import listed, require, require_param
 from eigenveil.estimators.checks import is_real
 
 __all__ = ["Interactions", "checked_interactions", "is_whole", "ones_at", "require_names_of_one_line"]
@@ -235,7 +235,7 @@ def _from_pandas(frame: Any, name: str) -> Any:
     bad = [f"{column} ({kind})" for column, kind in frame.dtypes.items() if kind.kind not in "biuf"]
     require(
         not bad,
-        f"{name}: columns must hold numbers; these do not: {', '.join(bad)}; leave them out or code them as numbers",
+        f"{name}: columns must hold numbers; these do not: {listed(bad)}; leave them out or code them as numbers",
     )
     if frame.shape[1] and all(getattr(kind, "fill_value", None) == 0 for kind in frame.dtypes):
         return frame.sparse.to_coo()

@@ -16,7 +16,7 @@ import scipy.sparse as sp
 from eigenveil.data.archive import HISTORIES, ending_of
 from eigenveil.data.people import require_ids
 from eigenveil.data.tables import as_numbers, first_line, require_names, require_numbers
-from eigenveil.errors import ParameterError, require, require_param, verbatim
+from eigenveil.errors import ParameterError, listed, require, require_param, verbatim
 from eigenveil.params import InteractionsParams, takes
 from eigenveil.recommend.interactions import Interactions, is_whole, ones_at, require_names_of_one_line
 
@@ -152,10 +152,8 @@ def _require_columns(path: Path, names: Sequence[str], wanted: Sequence[str], *,
     missing = [name for name in wanted if name not in names]
     if missing:
         shown = not header or all(_NAME.fullmatch(name) for name in names)
-        has = (
-            f"it has {', '.join(names)}" if shown else "its first line may be no header, or not be separated by commas"
-        )
-        said = verbatim(f"{path} has no column {', '.join(map(repr, missing))}; {has}")
+        has = f"it has {listed(names)}" if shown else "its first line may be no header, or not be separated by commas"
+        said = verbatim(f"{path} has no column {listed(map(repr, missing))}; {has}")
         raise ParameterError(f"{said}. Say which columns to read with {{user}}, {{item}} and {{value}}")
     require_names(path, names, wanted)
 

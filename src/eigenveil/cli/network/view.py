@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Protocol, final
 
 from eigenveil.cli._terminal import output
+from eigenveil.errors import listed
 
 if TYPE_CHECKING:
     from rich.console import Group, RenderableType
@@ -142,8 +143,7 @@ def shown_names(names: Sequence[str]) -> str:
     >>> shown_names([]), shown_names(["north", "south"])
     ('nobody', 'north, south')
     """
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return (", ".join(names[:_NAMED]) or "nobody") + more
+    return listed(names, most=_NAMED) or "nobody"
 
 
 def round_words(done: "Round") -> str:

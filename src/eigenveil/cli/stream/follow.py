@@ -15,7 +15,7 @@ from eigenveil.cli._options import COUNTED, SEEDED
 from eigenveil.cli._terminal import leaves, message_of, output, wrote
 from eigenveil.cli.stream.live import live_view
 from eigenveil.data.archive import STREAMS, SVMLIGHT, ending_of
-from eigenveil.errors import require, require_param
+from eigenveil.errors import listed, require, require_param
 
 if TYPE_CHECKING:
     from eigenveil.data.streams import Source
@@ -124,7 +124,7 @@ def _require_same_columns(pca: "StreamingPCA", source: "Source") -> None:
         f"the rows have {len(source.columns)} columns and the stream in the state has {len(known)}",
     )
     other = [f"{new!r} where {old!r} was" for old, new in zip(known, source.columns, strict=True) if old != new]
-    require(not other, f"the columns are not those of the stream in the state: {', '.join(other)}")
+    require(not other, f"the columns are not those of the stream in the state: {listed(other)}")
 
 
 def _take(pca: "StreamingPCA", batch: Any, columns: tuple[str, ...] | None, *, sync_every: int | None) -> None:
