@@ -1,5 +1,6 @@
 """One small table in every format the command reads, and the command itself as a function of its arguments."""
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,9 @@ import pyarrow as pa
 import pyarrow.csv as pc
 import pyarrow.parquet as pq
 import scipy.sparse as sp
+import typer.testing
 from sklearn.datasets import dump_svmlight_file
+from typer.main import get_command
 from typer.testing import CliRunner, Result
 
 from eigenveil.cli import app
@@ -18,6 +21,8 @@ NAMES = ("age", "income", "height", "weight", "salt")
 COUNT = 1009
 PRIVATE = ("--epsilon", "1", "--delta", "1e-6", "--row-bound", "12")
 FORMATS = ("csv", "parquet", "npy", "npz", "sparse.npz", "svm")
+# A runner makes all commands of an app anew for each call, which takes longer than most of them run.
+vars(typer.testing)["_get_command"] = cache(get_command)
 
 
 def eigenveil(*arguments: object) -> Result:

@@ -42,7 +42,8 @@ def person(dim: int, rng: np.random.Generator, size: float, count: int) -> Array
     directions = rng.standard_normal((count, dim))
     style = rng.integers(3)
     if style == 0:
-        directions = np.eye(dim)[rng.integers(dim, size=count)]
+        directions = np.zeros((count, dim))
+        directions[np.arange(count), rng.integers(dim, size=count)] = 1.0
     elif style == 1:
         directions = np.repeat(directions[:1], count, axis=0)
     directions /= np.maximum(np.linalg.norm(directions, axis=1, keepdims=True), 1e-9)

@@ -38,8 +38,8 @@ def pair(kind: str, shape: str, sites: int = 5, **more: Any) -> tuple[Company, C
     return one, two
 
 
-def require_refused(party: Party, message: Message, what: str) -> None:
-    before = picture(party)
+def require_refused(party: Party, message: Message, what: str, before: object = None) -> None:
+    before = picture(party) if before is None else before
     try:
         answers = party.receive(message)
     except PeerError as error:
@@ -55,8 +55,9 @@ def require_refused(party: Party, message: Message, what: str) -> None:
 def test_bad_message_names_its_sender_and_changes_nothing(kind: str, shape: str) -> None:
     disturbed, undisturbed = pair(kind, shape)
     for party, message in deliveries(disturbed):
+        held = picture(party)
         for what, bad in spoiled(message, layouts(5)[shape]):
-            require_refused(party, bad, what)
+            require_refused(party, bad, what, held)
     assert disturbed.hub.result is not None
     assert bits(disturbed.hub.result) == bits(finish(undisturbed))
 

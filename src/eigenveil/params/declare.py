@@ -11,7 +11,7 @@ import dataclasses
 import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, replace
-from functools import wraps
+from functools import cache, wraps
 from types import MappingProxyType, NoneType, UnionType
 from typing import (
     Any,
@@ -231,6 +231,12 @@ def parameters(
 
 def declared(cls: type) -> dict[str, Declared]:
     """The parameters of a class, by name, in the order of its constructor."""
+    return _declared(cls).copy()
+
+
+@cache
+def _declared(cls: type) -> dict[str, Declared]:
+    # A study file asks for these some thirty times.
     own = [one for one in dataclasses.fields(cls) if "param" in one.metadata]
     own.sort(key=lambda one: bool(one.kw_only))
     return {

@@ -4,8 +4,6 @@ import os
 import queue
 import signal
 import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from cli.forked import COMMAND, Forked
 from eigenveil.network.identity.authority import Authority, new_request, write_new
 from eigenveil.network.identity.certificates import Certificate, Role
 from eigenveil.network.study.file import StudyFile
@@ -156,24 +155,14 @@ class Folders:
 class Running:
     """A process of the command, and its lines on stdout as they come."""
 
-    def __init__(self, arguments: list[str], *, cwd: Path, python: list[str] | None = None) -> None:
-        command = [sys.executable, *(["-m", "eigenveil"] if python is None else python), *arguments]
-        self.process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=PLAIN,
-            cwd=cwd,
-        )
+    def __init__(self, arguments: list[str], *, cwd: Path, program: str = COMMAND) -> None:
+        self.process = Forked(arguments, cwd=cwd, env=PLAIN, program=program)
         self.lines: list[str] = []
         self._queue: queue.Queue[str | None] = queue.Queue()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
     def _read(self) -> None:
-        assert self.process.stdout is not None
         for line in self.process.stdout:
             self._queue.put(line.rstrip("\n"))
         self._queue.put(None)
@@ -202,19 +191,19 @@ class Running:
 
     def _said(self) -> str:
         assert self.process.stderr is not None
-        return self.process.stderr.read()
+        return str(self.process.stderr.read())
 
 
 @contextmanager
-def started(*commands: tuple[list[str], Path], python: list[str] | None = None) -> Iterator[list[Running]]:
-    """Processes in their folders, all ended when this is; of the command itself, or of other arguments to `python`."""
+def started(*commands: tuple[list[str], Path], program: str = COMMAND) -> Iterator[list[Running]]:
+    """Processes in their folders, all ended when this is; of the command itself, or of another program."""
     running: list[Running] = []
     try:
         for arguments, cwd in commands:
-            running.append(Running(arguments, cwd=cwd, python=python))
+            running.append(Running(arguments, cwd=cwd, program=program))
         yield running
     finally:
         for one in running:
             if one.process.poll() is None:
                 one.process.kill()
-                one.process.wait()
+                one.process.wait(60)

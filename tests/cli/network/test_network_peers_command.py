@@ -273,7 +273,7 @@ def test_when_one_is_killed_the_others_stop_or_go_on_and_it_cannot_come_back(
     )
     rules = "[limits]\norganisations = 2\n"
     first, _, last = ((command(folders, name, rules=rules), folders.of(name)) for name in folders.names)
-    with started(last, python=["-c", KILLED]) as (killed,), started(first) as (other,):
+    with started(last, program=KILLED) as (killed,), started(first) as (other,):
         end: AbstractContextManager[object] = nullcontext()
         if restarts is None:
             end = pytest.raises(PeersLost, match="without peer 2")

@@ -278,8 +278,8 @@ typer.run(command)
 
 
 def test_one_signal_waits_for_the_step_at_hand_and_a_second_does_not(tmp_path: Path) -> None:
-    patient = Running(["2.5"], cwd=tmp_path, python=["-c", BUSY])
-    hasty = Running(["60"], cwd=tmp_path, python=["-c", BUSY])
+    patient = Running(["2.5"], cwd=tmp_path, program=BUSY)
+    hasty = Running(["60"], cwd=tmp_path, program=BUSY)
     patient.until(lambda line: line == "busy")
     patient.signal(signal.SIGINT)
     code, said, error = patient.ended()

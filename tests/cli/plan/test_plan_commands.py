@@ -2,6 +2,7 @@
 
 import shlex
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,15 @@ def facts_for(method: str, **other: Any) -> Facts:
 
 def chosen(facts: Facts, method: str) -> Forecast:
     return forecast(facts, method, fits=1)
+
+
+@cache
+def planned(method: str, kind: str) -> tuple[Facts, Forecast]:
+    """A plan of one of the KINDS, made once; for one holder of all rows without what is said of others, who could collude."""
+    alone = parts_of(method)[0] in ALONE
+    asked = {name: value for name, value in KINDS[kind].items() if not (alone and name in ("colluders", "survivors"))}
+    facts = facts_for(method, **asked)
+    return facts, chosen(facts, method)
 
 
 def typed(line: str, **known: object) -> list[str]:
@@ -79,9 +89,8 @@ def fitted(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 def test_the_command_runs_with_the_parameters_of_the_plan(
     tmp_path: Path, fitted: list[Any], method: str, kind: str
 ) -> None:
-    facts = facts_for(method, **(KINDS[kind] if parts_of(method)[0] not in ALONE else _alone(kind)))
     source, target = written(tmp_path, "npy"), tmp_path / "model.safetensors"
-    plan = chosen(facts, method)
+    facts, plan = planned(method, kind)
     assert plan.unknown == ()
     line = rehearsal_of(facts, plan) or command_of(facts, plan)
     result = eigenveil(*typed(line, TABLE=source, PUBLIC_TABLE=source), "-o", target)
@@ -96,16 +105,10 @@ def test_the_command_runs_with_the_parameters_of_the_plan(
     assert model.settings["method"] == STREAMS.get(how, how)
 
 
-def _alone(kind: str) -> dict[str, Any]:
-    """The same for one holder of all rows, where nobody can collude."""
-    return {name: value for name, value in KINDS[kind].items() if name not in ("colluders", "survivors")}
-
-
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("method", METHODS)
 def test_the_python_call_runs_with_the_parameters_of_the_plan(method: str, kind: str) -> None:
-    facts = facts_for(method, **(KINDS[kind] if parts_of(method)[0] not in ALONE else _alone(kind)))
-    plan = chosen(facts, method)
+    facts, plan = planned(method, kind)
     pca = eval(plan.call, ESTIMATORS)
     assert_has(pca, plan.params, surface="python")
     same = ESTIMATORS[estimator_of(plan.params)[0]](**vars(plan.params))
@@ -131,7 +134,7 @@ def test_what_a_caller_changes_in_the_parameters_is_said_as_well(tmp_path: Path,
 
 
 def test_a_plan_has_every_parameter_that_is_declared() -> None:
-    kinds = {parts_of(method)[0]: chosen(facts_for(method), method).params for method in METHODS}
+    kinds = {parts_of(method)[0]: planned(method, "as it is")[1].params for method in METHODS}
     assert {type(params) for params in kinds.values()} == {
         PrivateParams,
         StreamingParams,

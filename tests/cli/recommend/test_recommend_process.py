@@ -3,16 +3,15 @@
 import os
 import pty
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from cli.cli_tables import files_in
+from cli.forked import Forked, run_forked
 from cli.recommend.test_recommend import GROUPS, PRIVATE, catalogue_in, plays_in
 from cli.simulate.test_simulate_process import _read as read_screen
-from cli.test_process import QUIET, run
+from cli.test_process import QUIET
 
 # The second round says that it has begun and then takes its time.
 SLOW_ROUND = r"""
@@ -48,13 +47,14 @@ app()
 
 def test_fit_and_top_as_processes(tmp_path: Path) -> None:
     source, target = plays_in(tmp_path), tmp_path / "items.safetensors"
-    done = run("recommend", "fit", source, *PRIVATE, "-o", target, "--items-file", catalogue_in(tmp_path))
+    items = ("--items-file", catalogue_in(tmp_path))
+    done = run_forked("recommend", "fit", source, *PRIVATE, "-o", target, *items, env=QUIET)
     assert (done.returncode, done.stderr) == (0, "")
-    listed = run("recommend", "top", target, "--have", "i0", "--have", "i3", "-n", 5)
+    listed = run_forked("recommend", "top", target, "--have", "i0", "--have", "i3", "-n", 5, env=QUIET)
     assert listed.returncode == 0
     assert [int(name[1:]) % GROUPS for name in listed.stdout.split()] == [0] * 5
     assert listed.stderr.count("\n") == 1
-    refused = run("recommend", "fit", source, *PRIVATE, "-o", target)
+    refused = run_forked("recommend", "fit", source, *PRIVATE, "-o", target, env=QUIET)
     assert (refused.returncode, refused.stdout) == (2, "")
     assert refused.stderr == f"error: --output {target} already exists; --force overwrites it\n"
 
@@ -78,13 +78,11 @@ def test_ctrl_c_while_the_file_is_written_leaves_no_half_of_it(tmp_path: Path) -
 
 def _interrupted(program: str, source: Path, *more: object, terminal: bool = False) -> str:
     """What a fit that was interrupted says on stderr."""
-    command = [sys.executable, "-c", program, "recommend", "fit", source.name, *map(str, (*PRIVATE, *more))]
+    command = ["recommend", "fit", source.name, *PRIVATE, *more]
     screen, stderr = pty.openpty() if terminal else os.pipe()
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=stderr, text=True, env=QUIET | {"TERM": "xterm"}, cwd=source.parent
-    ) as started:
+    env = QUIET | {"TERM": "xterm"}
+    with Forked(command, program=program, stderr=stderr, env=env, cwd=source.parent) as started:
         os.close(stderr)
-        assert started.stdout is not None
         assert started.stdout.readline() == "begun\n"
         started.send_signal(signal.SIGINT)
         assert started.wait(30) == 130

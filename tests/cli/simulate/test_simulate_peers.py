@@ -15,9 +15,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from cli.cli_tables import COUNT, NAMES, PRIVATE, arrow_table, eigenveil, files_in, refusal, rows, written
+from cli.forked import Forked, run_forked
 from cli.simulate.test_simulate import lines, visits
 from cli.simulate.test_simulate_process import _read
-from cli.test_process import QUIET, run
+from cli.test_process import QUIET
 from eigenveil import GossipPCA, Model, PrivatePCA
 from eigenveil.cli.simulate.options import _WITHOUT_HUB
 from eigenveil.errors import BudgetExceeded
@@ -423,23 +424,20 @@ def test_help_teaches_peers() -> None:
 
 def test_peers_as_a_process(tmp_path: Path) -> None:
     source, target = written(tmp_path, "npy"), tmp_path / "model.safetensors"
-    done = run("simulate", source, *SECRET, "ring", "--sites", 5, "-o", target)
+    done = run_forked("simulate", source, *SECRET, "ring", "--sites", 5, "-o", target, env=QUIET)
     assert (done.returncode, done.stderr) == (0, "")
     assert Model.load(target).guarantee.epsilon == 1
-    lost = run("simulate", source, *EXACT, "star", "--sites", 5, "--dead", 0)
+    lost = run_forked("simulate", source, *EXACT, "star", "--sites", 5, "--dead", 0, env=QUIET)
     assert (lost.returncode, lost.stdout) == (3, "")
     assert re.fullmatch(r"error: peers lost in round 1: no way to site 0, .*\n", lost.stderr)
 
 
 def test_ctrl_c_says_which_round_was_reached(tmp_path: Path) -> None:
     source = written(tmp_path, "npy")
-    command = [sys.executable, "-c", SLOW, "simulate", str(source), *map(str, EXACT), "ring", "--sites", "3"]
+    command = ["simulate", source, *EXACT, "ring", "--sites", 3]
     screen, stderr = pty.openpty()
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=stderr, text=True, env=QUIET | {"TERM": "xterm"}, cwd=tmp_path
-    ) as started:
+    with Forked(command, program=SLOW, stderr=stderr, env=QUIET | {"TERM": "xterm"}, cwd=tmp_path) as started:
         os.close(stderr)
-        assert started.stdout is not None
         assert started.stdout.readline() == "begun\n"
         started.send_signal(signal.SIGINT)
         assert started.wait(30) == 130

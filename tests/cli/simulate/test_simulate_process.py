@@ -4,14 +4,13 @@ import os
 import pty
 import re
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from cli.cli_tables import files_in, written
-from cli.test_process import QUIET, run
+from cli.forked import Forked, run_forked
+from cli.test_process import QUIET
 
 # The third round says that it has begun and then takes its time.
 SLOW = r"""
@@ -35,9 +34,10 @@ app()
 
 def test_a_simulation_is_quiet_on_stderr_and_a_lost_quorum_is_one_line(tmp_path: Path) -> None:
     source = written(tmp_path, "npy")
-    done = run("simulate", source, "-k", 2, "--sites", 20, "--no-privacy")
+    done = run_forked("simulate", source, "-k", 2, "--sites", 20, "--no-privacy", env=QUIET)
     assert (done.returncode, done.stderr) == (0, "")
-    lost = run("simulate", source, "-k", 2, "--sites", 20, "--no-privacy", "--dead", 3, "--loss", 0.05, "--seed", 1)
+    faults = ("--dead", 3, "--loss", 0.05, "--seed", 1)
+    lost = run_forked("simulate", source, "-k", 2, "--sites", 20, "--no-privacy", *faults, env=QUIET)
     assert (lost.returncode, lost.stdout) == (3, "")
     assert re.fullmatch(r"error: quorum lost in round 1 \(mean 1\): no answer from site 3; .*\n", lost.stderr)
 
@@ -45,13 +45,10 @@ def test_a_simulation_is_quiet_on_stderr_and_a_lost_quorum_is_one_line(tmp_path:
 @pytest.mark.parametrize("terminal", [False, True])
 def test_ctrl_c_says_which_round_was_reached(tmp_path: Path, terminal: bool) -> None:
     source = written(tmp_path, "npy")
-    command = [sys.executable, "-c", SLOW, "simulate", str(source), "-k", "2", "--sites", "3", "--no-privacy"]
+    command = ["simulate", source, "-k", 2, "--sites", 3, "--no-privacy"]
     screen, stderr = pty.openpty() if terminal else os.pipe()
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=stderr, text=True, env=QUIET | {"TERM": "xterm"}, cwd=tmp_path
-    ) as started:
+    with Forked(command, program=SLOW, stderr=stderr, env=QUIET | {"TERM": "xterm"}, cwd=tmp_path) as started:
         os.close(stderr)
-        assert started.stdout is not None
         assert started.stdout.readline() == "begun\n"
         started.send_signal(signal.SIGINT)
         assert started.wait(30) == 130

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from cli.cli_tables import COUNT, PRIVATE, eigenveil, files_in, rows, written
+from cli.forked import Forked
 from cli.stream.cli_streams import ARROW, CSV, EXACT, SEEDED, as_arrow_stream, as_csv, piped
 from cli.test_process import COMMAND, QUIET
 from eigenveil import Model
@@ -32,10 +33,8 @@ class Watched:
 
     def __init__(self, *arguments: object) -> None:
         self._screen, terminal = pty.openpty()
-        command = [*COMMAND, "stream", "-", *map(str, arguments)]
-        self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=terminal, env=QUIET | {"TERM": "xterm"}
-        )
+        env, command = QUIET | {"TERM": "xterm"}, ["stream", "-", *arguments]
+        self.process = Forked(command, stdin=subprocess.PIPE, stderr=terminal, text=False, env=env, cwd=Path.cwd())
         os.close(terminal)
         self.said = ""
         self._changed = threading.Condition()
@@ -60,7 +59,6 @@ class Watched:
         # A pipe that nobody closes: only the signal can end the command.
         assert self.process.wait(PATIENCE) == 130
         self._reader.join(PATIENCE)
-        assert self.process.stdout is not None
         assert self.process.stdout.read() == b""
         return "interrupted; " + self.said.rpartition("interrupted; ")[2].strip()
 

@@ -40,7 +40,7 @@ KRYLOV = {"method": "krylov", "rounds": 3}
 def test_a_flood_of_junk_fills_neither_the_ledger_nor_the_memory(tmp_path: Path) -> None:
     # A site holds as much unread messages as one message may have.
     company = Company(tmp_path, sections={**STUDIES["site krylov"], "network": {"largest": 1 << 16}})
-    count, size = 10_000, 8192
+    count, size = 4_000, 8192
 
     async def flooding() -> int:
         async with alone(company) as hub:

@@ -187,9 +187,9 @@ def spoil(body: Body, terms: GossipTerms) -> Iterator[tuple[str, Any]]:
     yield "a card for nobody", PeerKey(0, "nobody", terms.graph.names[0], bytes(32), bytes(64), terms.digest)
 
 
-def require_refused(peer: Peer, message: Message, what: str) -> None:
-    """A `PeerError` that names who sent it, and no change in anything the peer holds."""
-    before = look(peer)
+def require_refused(peer: Peer, message: Message, what: str, before: dict[str, Any] | None = None) -> None:
+    """A `PeerError` that names who sent it, and no change in anything the peer holds, which may be known from `before`."""
+    before = look(peer) if before is None else before
     try:
         answers = peer.receive(message)
     except PeerError as error:

@@ -41,6 +41,7 @@ def test_bad_message_names_its_sender_and_changes_nothing(noise: PeerNoise, task
     for peer, letter in deliveries(disturbed):
         if not peer.over:
             places += 1
+            held = look(peer)
             for what, bad in spoil(letter.body, disturbed.terms):
                 early = isinstance(letter.body, Pass) and (peer._phase != "sum" or letter.body.round != peer._round)
                 if early and what in ("one number too many", "no numbers", "another step", "another stage"):
@@ -51,11 +52,11 @@ def test_bad_message_names_its_sender_and_changes_nothing(noise: PeerNoise, task
                 if what == "another step" and isinstance(peer._sums.get(peer._round), _Agreed):
                     # On a complete graph the step after the only one is the root's copy of the sum, which may overtake.
                     continue
-                require_refused(peer, replace(letter, body=bad), what)
+                require_refused(peer, replace(letter, body=bad), what, held)
             for stranger in ("nobody", peer.name):
-                require_refused(peer, replace(letter, sender=stranger), "messages of a stranger")
+                require_refused(peer, replace(letter, sender=stranger), "messages of a stranger", held)
             for body in (Ask(0, Question(0, ())), Give(0, ()), Decline(0), Done(0, ())):
-                require_refused(peer, replace(letter, body=body), "messages of another protocol")
+                require_refused(peer, replace(letter, body=body), "messages of another protocol", held)
     assert places > 15
     for _ in deliveries(plain):
         pass
