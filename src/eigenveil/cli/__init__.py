@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from eigenveil import __version__
+from eigenveil.cli._renamed import Command
 from eigenveil.cli.account import account
 from eigenveil.cli.audit import audit
 from eigenveil.cli.bounds.command import bounds
@@ -39,7 +40,7 @@ for _command in (
     *(plan, bounds, spectrum, fit, stream, simulate, transform, inspect, account, audit, demo),
     *(hub, site, peer, node),
 ):
-    app.command()(_command)
+    app.command(cls=Command)(_command)
 for _group in (recommend, keys, study, policy, ledger):
     app.add_typer(_group)
 

@@ -128,7 +128,7 @@ def _option(one: Declared, words: Words, *, needed: bool) -> inspect.Parameter:
         name,
         *(() if spec.short is None else (spec.short,)),
         help=help_of(one, words) + ("" if spec.written is None else f" Written as {spec.written}."),
-        metavar=spec.metavar,
+        metavar=spec.metavar or _metavar(one),
         rich_help_panel=spec.panel or None,
         show_default=True if default is not None else (spec.unset or False),
     )
@@ -138,6 +138,11 @@ def _option(one: Declared, words: Words, *, needed: bool) -> inspect.Parameter:
         annotation=Annotated[kind, about],
         default=inspect.Parameter.empty if needed else default,
     )
+
+
+def _metavar(one: Declared) -> str | None:
+    """What stands for a number: the same word in all commands, whatever sort of number it is."""
+    return "NUMBER" if set(one.kinds) <= {int, float} else None
 
 
 def _require_together(known: Mapping[str, Declared], settings: Mapping[str, Any]) -> None:

@@ -50,7 +50,7 @@ def test_fit_and_top_as_processes(tmp_path: Path) -> None:
     source, target = plays_in(tmp_path), tmp_path / "items.safetensors"
     done = run("recommend", "fit", source, *PRIVATE, "-o", target, "--items-file", catalogue_in(tmp_path))
     assert (done.returncode, done.stderr) == (0, "")
-    listed = run("recommend", "top", target, "--have", "i0", "--have", "i3", "-n", 5)
+    listed = run("recommend", "top", target, "--have", "i0", "--have", "i3", "--first", 5)
     assert listed.returncode == 0
     assert [int(name[1:]) % GROUPS for name in listed.stdout.split()] == [0] * 5
     assert listed.stderr.count("\n") == 1
