@@ -84,7 +84,7 @@ class Group:
             people=known["people"],
             budget=Budget(self.epsilon, DELTA),
             spectrum=spectrum,
-            center="private" if self.look else "known",
+            center="private" if self.look else None,
             sites=1 if self.alone else SITES,
         )
 

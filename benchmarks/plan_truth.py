@@ -152,8 +152,8 @@ def _curator(method: Any) -> Fit:
 def _stream(publish: Any) -> Fit:
     def fit(table: Table, epsilon: float, seed: int, look: bool) -> Any:
         horizon = len(table.rows) if publish == "continual" else None
-        terms = _terms(epsilon, seed)
-        return StreamingPCA(table.rank, publish=publish, horizon=horizon, center=look, **terms).fit(table.rows)
+        terms: dict[str, Any] = {"center": "private" if look else None, **_terms(epsilon, seed)}
+        return StreamingPCA(table.rank, publish=publish, horizon=horizon, **terms).fit(table.rows)
 
     return fit
 

@@ -27,7 +27,7 @@ def ways(count: int, epsilon: float, rank: int, bound: float) -> dict[str, Calla
     budget: dict[str, Any] = {"epsilon": epsilon, "delta": DELTA, "row_bound": bound}
 
     def stream(**more: Any) -> StreamingPCA:
-        return StreamingPCA(rank, center=False, **budget, **more)
+        return StreamingPCA(rank, center=None, **budget, **more)
 
     def synced(rows: Array, times: int) -> StreamingPCA:
         pca = stream()

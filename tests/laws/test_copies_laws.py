@@ -118,7 +118,7 @@ def peers(**choices: Any) -> Kept:
 
 
 def stream(*, sync: bool = True, form: Callable[[Array], Any] = np.asarray, **choices: Any) -> Kept:
-    given = {"block_size": 16, "center": False} | BUDGET | choices
+    given = {"block_size": 16, "center": None} | BUDGET | choices
     pca = StreamingPCA(DIM, **given).partial_fit(form(ROWS[:70]))
     if sync:
         pca.sync().partial_fit(form(ROWS[70:]))

@@ -126,8 +126,8 @@ def test_sums_over_few_are_refused() -> None:
 
 def test_methods_that_are_not_listed_are_refused() -> None:
     assert [method for method in METHODS if refusals(STAR, policy_for(STAR), method=method)] == ["dr-svd"]
-    (reason,) = refusals(STAR, policy_for(STAR, limits={"tasks": ["krylov"]}), method="covariance")
-    assert reason.startswith("[limits] tasks: covariance is not among krylov")
+    (reason,) = refusals(STAR, policy_for(STAR, limits={"method": ["krylov"]}), method="covariance")
+    assert reason.startswith("[limits] method: covariance is not among krylov")
 
 
 def test_trust_that_is_not_listed_is_refused() -> None:
@@ -218,7 +218,7 @@ def test_all_reasons_come_at_once() -> None:
     assert keys == [
         "[pins] hub",
         "[limits] organisations",
-        "[limits] tasks",
+        "[limits] method",
         "[limits] trust",
         "[agent] rehearsals",
         "[budget] study_epsilon",
@@ -239,7 +239,7 @@ def test_the_template_says_the_defaults() -> None:
     written = tomllib.loads(template(None))
     assert written["limits"] == {
         "organisations": 3,
-        "tasks": ["krylov", "power", "fedpower", "covariance", "merge", "uda", "wda"],
+        "method": ["krylov", "power", "fedpower", "covariance", "merge", "uda", "wda"],
         "trust": ["masked", "site", "pairwise", "independent"],
         "rows": 100,
     }
@@ -273,7 +273,7 @@ WRONG: list[tuple[str, str]] = [
     ('[pins.peers]\n"a\\u001b" = "abc"', r"\[pins\] peers, a name, must be one line of printable"),
     ("[pins]\npeers = 3", r"\[pins\] peers must be a table"),
     ("[limits]\norganisations = 0", r"\[limits\] organisations must be an integer from 1"),
-    ('[limits]\ntasks = ["magic"]', r"\[limits\] tasks, entry 1, must be one of krylov.*'magic'"),
+    ('[limits]\nmethod = ["magic"]', r"\[limits\] method, entry 1, must be one of krylov.*'magic'"),
     ('[limits]\ntrust = ["me"]', r"\[limits\] trust, entry 1, must be one of hub, .*masked.*'me'"),
     ("[limits]\nrows = -1", r"\[limits\] rows must be an integer from 0"),
     ("[limits]\ncolumns = 3", r"\[limits\] columns must be a list"),

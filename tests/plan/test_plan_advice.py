@@ -34,7 +34,7 @@ def test_within_a_setting_it_is_what_auto_takes(setting: str) -> None:
     found = advise(facts(trust=(setting,)), methods=methods)
     assert found.chosen is not None and found.chosen.method == methods[0]
     # Where all pairs of columns do not fit, auto takes products.
-    small = advise(facts(trust=(setting,), memory=20_000), methods=methods)
+    small = advise(facts(trust=(setting,), memory_limit=20_000), methods=methods)
     assert small.chosen is not None and small.chosen.method == methods[1]
     assert small.forecasts[-1].method == methods[0] and "memory" in small.forecasts[-1].refused
 
@@ -42,7 +42,9 @@ def test_within_a_setting_it_is_what_auto_takes(setting: str) -> None:
 def test_limits_are_kept_and_what_they_cost_is_said() -> None:
     free = advise(facts(2500, trust=("site",)), methods=("site/covariance", "site/merge", "site/power"))
     assert free.chosen is not None and free.chosen.method == "site/covariance"
-    bound = advise(facts(2500, trust=("site",), memory=20_000), methods=("site/covariance", "site/merge", "site/power"))
+    bound = advise(
+        facts(2500, trust=("site",), memory_limit=20_000), methods=("site/covariance", "site/merge", "site/power")
+    )
     assert bound.chosen is not None and bound.chosen.method == "site/power"
     assert any("site/covariance would capture" in reason and "memory" in reason for reason in bound.reasons)
 

@@ -90,12 +90,13 @@ def format_of(path: Path) -> str | None:
 @final
 @dataclass(frozen=True, slots=True)
 class ArchiveKind:
-    """One kind of archive: what its header calls it, which version this program writes and reads, and its error."""
+    """One kind of archive: what its header calls it, which version this program writes, which older ones it reads, its error."""
 
     format: str
     version: int
     words: str
     error: type[EigenveilError]
+    older: tuple[int, ...] = ()
 
     def write(self, path: Path, arrays: Mapping[str, Any], header: Mapping[str, Any], *, readable: bool) -> None:
         """Write the archive whole or not at all; `readable` by others, or by its owner only."""
@@ -136,7 +137,7 @@ class ArchiveKind:
             raise self.error(f"{path} is a safetensors file but not {self.words}") from error
         if not isinstance(header, dict) or header.get("format") != self.format:
             raise self.error(f"{path} is a safetensors file but not {self.words}")
-        if header.get("version") != self.version:
+        if header.get("version") not in (self.version, *self.older):
             raise self.error(
                 f"{path} is {self.words} of version {header.get('version')!r}; this program reads version {self.version}"
             )

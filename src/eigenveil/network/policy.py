@@ -16,6 +16,7 @@ from eigenveil.params import param, parameters
 from eigenveil.params.declarations.groups import DELTA_IN_FILE, EPSILON_LIMIT, METHOD_LIMIT, NAME
 from eigenveil.params.declarations.limits import limited, limiting, words_allowed
 from eigenveil.params.declare import Limit
+from eigenveil.params.renamed import RENAMED_KEYS
 from eigenveil.params.tables import refuse_unknown, shown_in_file, values_in
 from eigenveil.params.toml import load_toml, written_by_owner
 from eigenveil.params.values import Expected, hex_digits, listed, real, whole
@@ -285,7 +286,7 @@ class Policy:
 
 def _section(kind: type, document: Mapping[str, Any]) -> Any:
     try:
-        return kind(**values_in(document, kind, explained={}))
+        return kind(**values_in(document, kind, explained=RENAMED_KEYS))
     except ParameterError as error:
         raise ValueError(error.said(in_study(kind), show=shown_in_file)) from None
 

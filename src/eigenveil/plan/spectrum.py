@@ -178,12 +178,12 @@ class Spectrum:
 
     @classmethod
     def of_rows(
-        cls, rows: Any, *, row_bound: float | None = None, fill: float = 0.5, center: bool = True
+        cls, rows: Any, *, row_bound: float | None = None, fill: float = 0.5, center: Any = "private"
     ) -> "Spectrum":
         """Of a PUBLIC table, (n, d), array or sparse matrix, that is like the private one. Never of private rows.
 
-        With `row_bound` its rows are cut to that length around their mean, as those of a fit are; without it the spectrum is
-        scaled to `fill`.
+        With `row_bound` its rows are cut to that length, as those of a fit are; without it the spectrum is scaled to `fill`. Rows
+        are taken around `center`, as in a fit: "private" is their mean, None is zero, or give numbers, (d,).
 
         >>> Spectrum.of_rows(np.array([[3.0, 0.0], [-3.0, 0.0]]), row_bound=1.0).values.tolist()
         [1.0, 0.0]
@@ -195,7 +195,7 @@ class Spectrum:
             min(count, dim) <= _LARGEST_SIDE,
             f"rows must be at most {_LARGEST_SIDE} or have at most as many columns, got shape {table.shape}: take a sample",
         )
-        mean = np.asarray(table.mean(axis=0)).ravel() if center else np.zeros(dim)
+        mean = _center_of(table, center)
         if sp.issparse(table):
             inner = np.asarray((table @ table.T).toarray()) if count <= dim else None
             squares = np.asarray(table.multiply(table).sum(axis=1)).ravel() - 2 * (table @ mean) + mean @ mean
@@ -327,6 +327,16 @@ def _decay_for(dim: int, rank: int, explained: float) -> float:
         shape = _power_law(dim, middle)
         low, high = (middle, high) if shape[:rank].sum() / shape.sum() < explained else (low, middle)
     return high if high < _STEEPEST else low
+
+
+def _center_of(table: Any, center: Any) -> Array:
+    """What the rows of a public table are taken around, (d,)."""
+    if isinstance(center, str) and center == "private":
+        return np.asarray(table.mean(axis=0)).ravel()
+    dim = table.shape[1]
+    found = np.zeros(dim) if center is None else np.asarray(center, dtype=np.float64)
+    require_param(found.shape == (dim,), f"{{center}} must be 'private', None or {dim} numbers, got {{@c}}", c=center)
+    return found
 
 
 def _factors(squares: Array, row_bound: float | None) -> Array:

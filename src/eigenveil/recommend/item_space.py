@@ -15,6 +15,7 @@ import scipy.sparse as sp
 from eigenveil.data.archive import ITEMS_FORMAT, ArchiveKind
 from eigenveil.errors import ModelFileError, require, require_param
 from eigenveil.linalg import Array, Subspace
+from eigenveil.params.renamed import in_new_words
 from eigenveil.privacy import Guarantee
 from eigenveil.recommend.given import names_of
 from eigenveil.recommend.interactions import Interactions, checked_interactions, require_names_of_one_line
@@ -193,5 +194,5 @@ class ItemSpace:
             dim=dim,
             guarantee=Guarantee.from_dict(header["guarantee"]),
             items=None if items is None else tuple(items),
-            settings=settings,
+            settings=in_new_words(settings),
         )

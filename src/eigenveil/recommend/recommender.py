@@ -63,9 +63,10 @@ class PrivateRecommender(RecommenderParams, BaseEstimator):
         What is protected. user: a user's whole history. item: one interaction of a user, which is far weaker. The
         latter is PPM's guarantee.
     neighbours : "zero-out", "add-remove" or "replace-one", default 'zero-out'
-        For unit='user': what must be hard to tell. zero-out: whether a history was blanked; the number of users is
-        public. add-remove: whether the user was there at all; then delta is needed, and nobody can say beforehand
-        what to expect. replace-one: whether the history was another one.
+        For unit='user': neighbouring relation: which two tables the guarantee makes indistinguishable. zero-out: one
+        history is blank; the number of users is public. add-remove: one user is not there at all; then delta is
+        needed, and nobody can say beforehand what to expect. replace-one: one history is another. Other commands
+        begin with add-remove; here a plan would then have nothing to say.
     trust : "hub", "site" or "masked", default 'hub'
         Who adds the noise. hub: whoever runs this, and sees the sums. site: every site, for sqrt(sites) times the
         noise. masked: the sites together, under masks that come off the sum alone, for little more noise than a

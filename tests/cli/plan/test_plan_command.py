@@ -31,7 +31,7 @@ def test_what_must_be_said_becomes_the_facts(oracle: Oracle) -> None:
     plain = Facts(30, 4, 20_000, Budget(0.5, 1e-7), Spectrum.guessed(30))
     for name in ("neighbours", "center", "search", "sites", "survivors", "colluders", "blocks", "rounds", "traffic"):
         assert getattr(facts, name) == getattr(plain, name), name
-    assert (facts.memory, facts.trust) == (plain.memory, plain.trust)
+    assert (facts.memory_limit, facts.trust) == (plain.memory_limit, plain.trust)
     assert facts.spectrum.values.tolist() == plain.spectrum.values.tolist()
 
 
@@ -39,7 +39,7 @@ def test_what_must_be_said_becomes_the_facts(oracle: Oracle) -> None:
     ("option", "name", "value"),
     [
         ("--neighbours replace-one", "neighbours", Neighbours.REPLACE_ONE),
-        ("--center known", "center", "known"),
+        ("--center none", "center", None),
         ("--no-search", "search", False),
         ("--sites 5", "sites", 5),
         ("--sites 5 --survivors 4", "survivors", 4),
@@ -48,7 +48,7 @@ def test_what_must_be_said_becomes_the_facts(oracle: Oracle) -> None:
         ("--blocks 12", "blocks", 12),
         ("--rounds 3", "rounds", 3),
         ("--traffic 10MB", "traffic", 10_000_000),
-        ("--memory 2GiB", "memory", 2 << 30),
+        ("--memory-limit 2GiB", "memory_limit", 2 << 30),
         ("--sites 5 --trust masked --trust site", "trust", ("masked", "site")),
     ],
 )
@@ -200,7 +200,7 @@ def test_a_guess_that_was_said_is_not_asked_for_again(oracle: Oracle) -> None:
 MISTAKES = {
     "--epsilon is missing. Try --epsilon 1": "-n 5 -d 3 -k 1 --delta 0.1",
     "--delta is missing. It must be well below one over the number of people": "-n 5 -d 3 -k 1 --epsilon 1",
-    "--columns is missing. Say how many columns": " ".join(ASKED),
+    "--features is missing. Say how many columns": " ".join(ASKED),
     "--rows must be a number such as 20000 or 1e5, got 'many'": "-n many -d 3 -k 1 --epsilon 1 --delta 0.1",
     "--rows must be a whole number, 2 or more, got '2.5'": "-n 2.5 -d 3 -k 1 --epsilon 1 --delta 0.1",
     "2 or more, got 'inf'": "-n inf -d 3 -k 1 --epsilon 1 --delta 0.1",
@@ -222,13 +222,13 @@ ASIDE = {
     "--sites must be from 1 to the 5000 people": "--sites 5001",
     "--sites must be an integer of at least 1, got 0": "--sites 0",
     "--colluders must be an integer of at least 1, got 0": "--colluders 0",
-    "--columns must be an integer of at least 2, got 1": "-d 1",
+    "--features must be an integer of at least 2, got 1": "-d 1",
     "--survivors must be from 1 to the 3 sites": "--sites 3 --survivors 4",
     "--survivors must be a number such as 4, or a share such as 0.8, got 'some'": "--sites 3 --survivors some",
     "--trust must be of curator, stream": "--trust nobody",
     "--trust masked needs several sites, and there is one: give --sites": "--trust masked",
     "--traffic must be bytes such as": "--traffic lots",
-    "--memory must be bytes such as": "--memory -1",
+    "--memory-limit must be bytes such as": "--memory-limit -1",
     "--method must be one of block, continual, covariance, power, sync": "--method krylov",
     "--epsilons must be numbers": "--epsilons one,two",
     "--epsilons must be positive and finite": "--epsilons 1,0",

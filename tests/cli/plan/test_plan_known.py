@@ -147,7 +147,7 @@ def test_what_does_not_fit_together_is_refused(tmp_path: Path) -> None:
     source = tmp_path / "list.json"
     source.write_text("[4, 1, 0.5]")
     assert "more than the square of --row-bound" in refused(*ASKED, "--spectrum", source, "--row-bound", 1)
-    assert "--columns is 5, and" in refused(*ASKED, "--public-data", written(tmp_path, "npy", rows()[:, :4]), "-d", 5)
+    assert "--features is 5, and" in refused(*ASKED, "--public-data", written(tmp_path, "npy", rows()[:, :4]), "-d", 5)
     assert "variances must be 1 to 2 numbers, got 3" in refused(*ASKED, "--spectrum", source, "-d", 2)
     assert "--components must be from 1 to the 3 columns, got 4" in refused(*ASKED, "-k", 4, "--spectrum", source)
     released = tmp_path / "spectrum.json"

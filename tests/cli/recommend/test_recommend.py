@@ -268,16 +268,16 @@ def test_a_list_is_the_same_however_the_history_is_given_and_says_for_whom(tmp_p
     expected = [known.items[at] for at in known.top(row, n=6)[0]]
     ways = (
         [part for item in held for part in ("--have", item)],
-        ["--history", mine],
+        ["--have-file", mine],
         ["--from", plays_in(tmp_path), "--who", "u7"],
     )
     for way in ways:
-        done = eigenveil("recommend", "top", space, *way, "-n", 6)
+        done = eigenveil("recommend", "top", space, *way, "--first", 6)
         assert done.exit_code == 0, done.output
         assert done.stdout.split() == expected
         (line,) = done.stderr.splitlines()
         assert line.startswith("for this user alone")
-    values = json.loads(eigenveil("recommend", "top", space, *ways[0], "-n", 6, "--json").stdout)
+    values = json.loads(eigenveil("recommend", "top", space, *ways[0], "--first", 6, "--json").stdout)
     assert values["items"] == expected
     assert values["popular"] is False
     assert "for this user alone" in values["note"]
@@ -287,9 +287,9 @@ def test_items_without_names_go_by_number(tmp_path: Path) -> None:
     target, source = tmp_path / "items.safetensors", plays_in(tmp_path, "npz")
     eigenveil("recommend", "fit", source, *PRIVATE, "-o", target)
     known = ItemSpace.load(target)
-    done = eigenveil("recommend", "top", target, "--from", source, "--who", 5, "-n", 3)
+    done = eigenveil("recommend", "top", target, "--from", source, "--who", 5, "--first", 3)
     assert done.stdout.split() == [str(at) for at in known.top(PLAYS[[5]], n=3)[0]]
-    assert eigenveil("recommend", "top", target, "--have", 0, "--n", 2).exit_code == 0
+    assert eigenveil("recommend", "top", target, "--have", 0, "--first", 2).exit_code == 0
     assert f"--have {ITEMS}: that is not the number of an item, 0 to {ITEMS - 1}, in" in refusal(
         "recommend", "top", target, "--have", ITEMS
     )
@@ -300,33 +300,33 @@ def test_items_without_names_go_by_number(tmp_path: Path) -> None:
 def test_who_has_nothing_gets_popular_items_and_is_told(tmp_path: Path, space: Path) -> None:
     empty = tmp_path / "empty.txt"
     empty.write_text("", encoding="utf-8")
-    done = eigenveil("recommend", "top", space, "--history", empty, "-n", 4)
+    done = eigenveil("recommend", "top", space, "--have-file", empty, "--first", 4)
     assert len(done.stdout.split()) == 4
     assert "popular ones" in done.stderr
-    assert json.loads(eigenveil("recommend", "top", space, "--history", empty, "--json").stdout)["popular"] is True
+    assert json.loads(eigenveil("recommend", "top", space, "--have-file", empty, "--json").stdout)["popular"] is True
 
 
 def test_lists_that_cannot_be_made_are_refused_and_no_line_of_a_file_is_shown(tmp_path: Path, space: Path) -> None:
     mine = tmp_path / "mine.txt"
     mine.write_text("i0\nsecret illness\n", encoding="utf-8")
-    said = refusal("recommend", "top", space, "--history", mine)
+    said = refusal("recommend", "top", space, "--have-file", mine)
     assert f"line 2 of {mine}: that is not the name of an item" in said
     assert "secret" not in said
     mine.write_bytes(b"\xff\xfe\x00")
-    assert "is not UTF-8 text" in refusal("recommend", "top", space, "--history", mine)
+    assert "is not UTF-8 text" in refusal("recommend", "top", space, "--have-file", mine)
     assert "--have polka: that is not the name" in refusal("recommend", "top", space, "--have", "polka")
     source = plays_in(tmp_path)
     assert "no user called 'zoe'" in refusal("recommend", "top", space, "--from", source, "--who", "zoe")
     assert "go together" in refusal("recommend", "top", space, "--from", source)
     assert "go together" in refusal("recommend", "top", space, "--have", "i0", "--who", "u1")
     assert "say what the user has" in refusal("recommend", "top", space)
-    assert "give one of them" in refusal("recommend", "top", space, "--have", "i0", "--history", mine)
+    assert "give one of them" in refusal("recommend", "top", space, "--have", "i0", "--have-file", mine)
     assert "not an Eigenveil item space" in refusal("recommend", "top", mine, "--have", "i0")
 
 
 def test_figures_are_those_of_the_lists_and_say_that_nothing_covers_them(tmp_path: Path) -> None:
     source = plays_in(tmp_path, "npz")
-    arguments = ("recommend", "evaluate", source, *PRIVATE, "--seed", 3, "-n", 5)
+    arguments = ("recommend", "evaluate", source, *PRIVATE, "--seed", 3, "--first", 5)
     values = json.loads(eigenveil(*arguments, "--json").stdout)
     train, test = split(PLAYS, rng=np.random.default_rng([3, 2]))
     for name, epsilon in (("private, epsilon = 1", 1.0), ("exact, not private", None)):
@@ -371,7 +371,7 @@ def test_users_of_the_test_file_alone_are_shown_popular_items(tmp_path: Path) ->
     )
     # What u0 shows is not held out from them, and nobody shows anything of the new one.
     test.write_text("user,item\nu0,a\nnew,a\nnew,b\n", encoding="utf-8")
-    done = eigenveil("recommend", "evaluate", train, "--test", test, "-k", 1, "--no-privacy", "--json", "-n", 2)
+    done = eigenveil("recommend", "evaluate", train, "--test", test, "-k", 1, "--no-privacy", "--json", "--first", 2)
     assert done.exit_code == 0, done.output
     assert {figures["recall"] for figures in json.loads(done.stdout)["found"].values()} == {1.0}
 
@@ -459,7 +459,7 @@ def test_columns_that_are_not_read_and_filters_worse_than_popularity_are_named(t
     done = eigenveil("recommend", "fit", source, *PRIVATE, "-o", tmp_path / "items.safetensors")
     assert "columns not read: stars" in done.output
     poor = eigenveil(
-        "recommend", "evaluate", source, "-k", 3, "--epsilon", 0.001, "--even-if-noise", "--seed", 0, "-n", 3
+        "recommend", "evaluate", source, "-k", 3, "--epsilon", 0.001, "--even-if-noise", "--seed", 0, "--first", 3
     )
     assert "columns not read: stars" in poor.output
     assert "popularity, the same list for everybody, does better" in re.sub(r"\s+", " ", poor.output)

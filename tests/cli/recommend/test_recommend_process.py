@@ -50,7 +50,7 @@ def test_fit_and_top_as_processes(tmp_path: Path) -> None:
     items = ("--items-file", catalogue_in(tmp_path))
     done = run_forked("recommend", "fit", source, *PRIVATE, "-o", target, *items, env=QUIET)
     assert (done.returncode, done.stderr) == (0, "")
-    listed = run_forked("recommend", "top", target, "--have", "i0", "--have", "i3", "-n", 5, env=QUIET)
+    listed = run_forked("recommend", "top", target, "--have", "i0", "--have", "i3", "--first", 5, env=QUIET)
     assert listed.returncode == 0
     assert [int(name[1:]) % GROUPS for name in listed.stdout.split()] == [0] * 5
     assert listed.stderr.count("\n") == 1

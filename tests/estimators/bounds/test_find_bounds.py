@@ -280,7 +280,10 @@ def test_rows_beyond_the_range_or_all_at_the_origin_have_no_bound() -> None:
         ({"within": 3}, "within must be two numbers"),
         ({"within": (3, 1)}, r"within must be two numbers .*the lower one first, got \[3, 1\]"),
         ({"within": (1e-99, 1e99)}, "a narrower range"),
-        ({"center": "public"}, "center must be 4 numbers, or say center='private' or center=None; got 'public'"),
+        (
+            {"center": "public"},
+            "center must be numbers, one per column, or say center='private' or center=None, got 'public'",
+        ),
         ({"center": [1.0]}, "center must be 4 numbers, or say center='private' or center=None"),
         ({"neighbours": "entry"}, "neighbours must be one of"),
         ({"scale": 0}, "every scale must be positive"),

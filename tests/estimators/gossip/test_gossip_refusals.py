@@ -140,7 +140,7 @@ WORDS: dict[str, tuple[dict[str, Any], str]] = {
     "faults": ({"faults": {"loss": 0.1}}, "faults must be an eigenveil.runtimes.Faults"),
     "a mean that is false": (
         {"center": False},
-        "center must be numbers, one per column, or center='private', or center=None, got False",
+        "center must be numbers, one per column, or say center='private' or center=None, got False",
     ),
 }
 

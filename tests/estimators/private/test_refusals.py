@@ -176,10 +176,10 @@ CHOICES: dict[str, tuple[dict[str, Any], str]] = {
         {"center": np.zeros(5)},
         r"center must be 6 numbers, or say center='private' or center=None; got shape \(5,\)",
     ),
-    "center a number": ({"center": 0.0}, r"center must be .* got shape \(\)"),
+    "center a number": ({"center": 0.0}, "center must be numbers, one per column, .* got 0.0"),
     "center by name": (
         {"center": "mean"},
-        "center must be 6 numbers, or say center='private' or center=None; got 'mean'",
+        "center must be numbers, one per column, or say center='private' or center=None, got 'mean'",
     ),
     "center NaN": ({"center": np.full(6, np.nan)}, "center must be finite"),
     "center of text": ({"center": list("abcdef")}, "center must be 6 numbers, or say center='private' or center=None"),

@@ -64,8 +64,15 @@ CHOICES: dict[str, tuple[dict[str, Any], str]] = {
     "memory zero": ({"memory_limit": 0}, "memory_limit must be an integer of at least 1, got 0"),
     "memory text": ({"memory_limit": "1GB"}, "memory_limit must be an integer of at least 1, got '1GB'"),
     "memory too small": ({"memory_limit": 100}, "needs about .* MiB .* and memory_limit allows"),
-    "center by name": ({"center": "private"}, "center must be True or False, got 'private'"),
-    "center None": ({"center": None}, "center must be True or False, got None"),
+    "center by name": (
+        {"center": "mean"},
+        "center must be numbers, one per column, or say .* got 'mean'",
+    ),
+    "center a truth": (
+        {"center": False},
+        "center must be numbers, one per column, or say .* got False",
+    ),
+    "center of numbers": ({"center": [1.0] * 4}, "center of a stream cannot be numbers: subtract them .* as origin"),
     "neighbours add-remove": (
         {"neighbours": "add-remove"},
         "neighbours must be one of zero-out, replace-one, got 'add",

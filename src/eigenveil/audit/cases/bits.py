@@ -223,7 +223,7 @@ def _stream(
         epsilon=budget.epsilon,
         delta=budget.delta,
         row_bound=1.0,
-        center=False,
+        center=None,
         block_size=len(one.true),
         publish=publish,
         horizon=4 * len(one.true) if publish == "continual" else None,

@@ -93,7 +93,7 @@ def _followed(budget: Budget, rng: Generator, state: int | None, *, course: _Cou
         pca = _begun(
             budget,
             seed,
-            center=False,
+            center=None,
             block_size=size,
             publish=course.publish,
             person_blocks=course.person_blocks,

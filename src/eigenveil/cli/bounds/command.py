@@ -51,7 +51,7 @@ def bounds(
 
     A range for each column instead of one bound for whole rows:
 
-      eigenveil bounds people.csv --columns --epsilon 0.3 --delta 1e-6
+      eigenveil bounds people.csv --per-column --epsilon 0.3 --delta 1e-6
 
     Where noise hides the answer it says so, names no bound, and ends with
     exit code 1. What it cost is spent all the same.
@@ -60,11 +60,11 @@ def bounds(
     if target is not None:
         require_output(target, endings=(".json",), force=force, inputs=[data])
     searched = settings["center"] == "private"
-    require(not columns or components is None, "--components is for a bound on rows: leave out --columns")
-    require(not columns or searched, "--center is for a bound on rows: leave out --columns")
+    require(not columns or components is None, "--components is for a bound on rows: leave out --per-column")
+    require(not columns or searched, "--center is for a bound on rows: leave out --per-column")
     require_param(
         columns or searched or settings["origin"] is None,
-        "{origin} is where the mean is looked for, and {center=None} looks for none; leave out one of them",
+        "{origin} is where the mean is looked for, and only {center=private} looks for one; leave out one of them",
     )
     left = bounding.left_for_fit(total, settings["epsilon"], settings["delta"])
     from eigenveil.cli._report import warning_panel

@@ -21,7 +21,7 @@ __all__ = ["Step", "columns_were_counted", "command_of", "left_for_fit", "readin
 WIDEST: Final = 16
 
 Columns: TypeAlias = Annotated[
-    bool, typer.Option("--columns", help="A range for each column instead, at sqrt(columns) times the noise.")
+    bool, typer.Option("--per-column", help="A range for each column instead, at sqrt(columns) times the noise.")
 ]
 Total: TypeAlias = Annotated[
     float | None,
@@ -48,14 +48,15 @@ BoundsOutput: TypeAlias = Annotated[
     Path | None,
     typer.Option(
         "--output",
-        "--out",
         "-o",
+        metavar="FILE",
         help="Write the answer to a .json file too, which `eigenveil fit --bounds` reads.",
         show_default=False,
     ),
 ]
 SpectrumOutput: TypeAlias = Annotated[
-    Path, typer.Option("--output", "--out", "-o", help="Where the spectrum goes, a .json file for `eigenveil plan`.")
+    Path,
+    typer.Option("--output", "-o", metavar="FILE", help="Where the spectrum goes, a .json file for `eigenveil plan`."),
 ]
 
 

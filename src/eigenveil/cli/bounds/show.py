@@ -35,7 +35,7 @@ _SHARED: Final = (
 )
 _SQRT: Final = (
     "Each person is in every column, so ranges of d columns cost sqrt(d) times the noise of one bound on whole rows, which "
-    "`eigenveil bounds` finds without --columns."
+    "`eigenveil bounds` finds without --per-column."
 )
 _HALVES: Final = "It puts columns in units of half their range, so that all of them weigh the same."
 _MOST_COLUMNS: Final = 40
@@ -126,6 +126,7 @@ def _rows_values(found: FoundBounds) -> dict[str, Any]:
         "mean_bound": found.mean_bound,
         "center": None if found.center is None else found.center.tolist(),
         "center_error": found.center_error,
+        "searched": found.searched,
         "scale": None if found.scale is None else found.scale.tolist(),
         "quantile": found.quantile,
         "people": found.people,
@@ -185,7 +186,7 @@ def _rows_steps(found: FoundBounds, asked: Asked) -> Iterator[Step]:
     bound = float(f"{found.row_bound:.6g}")
     place: dict[str, Any] = {"row_bound": bound}
     if not found.searched:
-        place |= {"center": None}
+        place |= {"center": asked.settings["center"]}
     elif found.dim <= WIDEST and found.center is not None:
         # A hundredth of the bound away is as good, and shorter. Not to be searched for again, the mean costs a fit less.
         units = 1.0 if found.scale is None else float(found.scale.min())
@@ -198,7 +199,7 @@ def _rows_steps(found: FoundBounds, asked: Asked) -> Iterator[Step]:
     words = ["-n", f"{found.people:.0f}", "-d", found.dim, "-k", asked.rank or "K"]
     words += ["--epsilon", text_of(asked.budget.epsilon), "--delta", text_of(asked.budget.delta)]
     # The fit above is told where the mean is looked for, or has none.
-    words += ["--fill", f"{found.chosen.fill:.2g}", *(["--no-search"] if found.searched else ["--center", "known"])]
+    words += ["--fill", f"{found.chosen.fill:.2g}", *(["--no-search"] if found.searched else ["--center", "none"])]
     yield Step("What it will bring, before it is spent:", command_of("plan", *words))
 
 

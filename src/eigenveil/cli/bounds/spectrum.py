@@ -140,7 +140,8 @@ def _next(
     delta = "DELTA" if settings["delta"] is None else text_of(settings["delta"])
     words = ["-n", f"{found.people:.0f}", "-k", "K", "--epsilon", budget, "--delta", delta, "--spectrum", target]
     if settings["center"] != "private":
-        words += ["--center", "known"]
+        # Numbers cost a plan as little as none, and need not be typed again.
+        words += ["--center", "none"]
     elif settings["mean_bound"] is not None or settings["column_bounds"] is not None:
         words += ["--no-search"]
     return bounding.Step(bounding.why_next(left), bounding.command_of("plan", *words))

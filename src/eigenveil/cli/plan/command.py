@@ -104,7 +104,7 @@ def _facts(asked: PlanParams, known: KnownSpectrum) -> "Facts":
         traffic=asked.traffic,
         trust=tuple(dict.fromkeys(asked.trust or ())),
         row_bound=asked.row_bound,
-        **({} if asked.memory is None else {"memory": asked.memory}),
+        **({} if asked.memory_limit is None else {"memory_limit": asked.memory_limit}),
     )
 
 

@@ -30,7 +30,7 @@ def command_of(facts: "Facts", chosen: "Forecast") -> str:
     peers = isinstance(params, GossipParams)
     where = ["--peer-address", "NAME=HOST:7443"] if peers else ["--address", "HOST:7443"]
     sizes = ["--size", "NAME=PEOPLE"] if facts.neighbours.count_is_public else []
-    head = ["study", "new", "study.toml", "--keys", "FOLDER", *where, "--columns-from", "PUBLIC_TABLE"]
+    head = ["study", "new", "study.toml", "--authority", "FOLDER", *where, "--columns-from", "PUBLIC_TABLE"]
     return _line(*head, *options, *sizes)
 
 
@@ -45,9 +45,7 @@ def rehearsal_of(facts: "Facts", chosen: "Forecast") -> str:
 def _options(params: "FitParams", unknown: Sequence[str]) -> list[str]:
     from eigenveil.plan import estimator_of
 
-    # A center of one's own is for Python; as a command, rows that lie around it are left where they are.
-    capitals = [name for name in unknown if name != "center"]
-    return as_options(params, always=estimator_of(params)[1], unknown=capitals)
+    return as_options(params, always=estimator_of(params)[1], unknown=unknown)
 
 
 def _line(*words: str) -> str:

@@ -110,8 +110,11 @@ class PlanAnswer:
         if facts.budget.epsilon > _LAX:
             yield f"an epsilon beyond {_LAX:g}, which guarantees hardly anything to anybody"
         found = "found in steps" if facts.search else "found in one step"
-        if facts.center == "known":
-            yield "the mean is known, or rows are left where they are"
+        if facts.center != "private":
+            where = (
+                "are left where they are" if facts.center is None else "are taken around the numbers given as --center"
+            )
+            yield f"rows {where}, which costs nothing"
         else:
             reach = "about two row bounds" if facts.search else "its bound"
             yield (
@@ -203,7 +206,7 @@ def as_values(answer: PlanAnswer) -> dict[str, Any]:
             "blocks": facts.blocks,
             "rounds": facts.rounds,
             "traffic": facts.traffic,
-            "memory": facts.memory,
+            "memory_limit": facts.memory_limit,
         },
         "spectrum": facts.spectrum.to_json(),
         "chosen": None if recommendation.chosen is None else _forecast_values(recommendation.chosen),

@@ -102,7 +102,7 @@ class KnownSpectrum:
 
     def _of_columns(self, found: "Spectrum", path: Path) -> "Spectrum":
         dim = self.asked.dim
-        require(dim is None or dim == found.dim, f"--columns is {dim}, and {path} has {found.dim} of them")
+        require(dim is None or dim == found.dim, f"--features is {dim}, and {path} has {found.dim} of them")
         return found
 
     def require_files(self) -> None:

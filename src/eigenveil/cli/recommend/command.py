@@ -116,7 +116,7 @@ def top(
         list[str] | None,
         typer.Option(metavar="ITEM", help="An item that the user has; repeat it for several.", show_default=False),
     ] = None,
-    history: Annotated[
+    have_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The user's items, one on each line.", show_default=False)
     ] = None,
     source: Annotated[
@@ -131,7 +131,7 @@ def top(
             metavar="USER", help="Whose history in --from: a name, or in npz a row from 0.", show_default=False
         ),
     ] = None,
-    n: choice.Number = 20,
+    first: choice.First = 20,
     as_json: choice.AsJson = False,
 ) -> None:
     """The best items for one user, best first, without those they have.
@@ -139,7 +139,7 @@ def top(
     Say what the user has, one by one, in a file, or in a table:
 
       eigenveil recommend top items.safetensors --have jazz --have soul
-      eigenveil recommend top items.safetensors --history mine.txt -n 5
+      eigenveil recommend top items.safetensors --have-file mine.txt --first 5
       eigenveil recommend top items.safetensors --from plays.csv --who ann
 
     Who has nothing gets popular items. THE LIST IS FOR THAT USER ALONE:
@@ -148,8 +148,8 @@ def top(
     """
     from eigenveil.recommend import ItemSpace
 
-    given = [name for name, it in (("--have", have), ("--history", history), ("--from", source)) if it]
-    require(len(given) > 0, "say what the user has: --have ITEM, --history FILE, or --from FILE --who USER")
+    given = [name for name, it in (("--have", have), ("--have-file", have_file), ("--from", source)) if it]
+    require(len(given) > 0, "say what the user has: --have ITEM, --have-file FILE, or --from FILE --who USER")
     require(len(given) == 1, f"{' and '.join(given)} both say what the user has; give one of them")
     require((source is None) == (who is None), "--from and --who go together: a table of histories, and whose it is")
     space = ItemSpace.load(model)
@@ -157,8 +157,8 @@ def top(
         with progress("reading histories"):
             row = _row_of(str(who), source, space, settings)
     else:
-        row = _history(_given(have, history), space)
-    _show_top(space, row, n, as_json=as_json)
+        row = _history(_given(have, have_file), space)
+    _show_top(space, row, first, as_json=as_json)
 
 
 @recommend.command()
@@ -170,7 +170,7 @@ def evaluate(
     items_file: choice.ItemsFile = None,
     share: choice.Share = None,
     test: choice.TestFile = None,
-    n: choice.Number = 20,
+    first: choice.First = 20,
     seed: choice.SeedOfEvaluation = None,
     as_json: choice.AsJson = False,
 ) -> None:
@@ -198,9 +198,9 @@ def evaluate(
     with progress("reading histories") as view:
         sites = choice.read_sites(files, items=items_file, **reading)
         parts = held_out(sites, share or 0.2, seed) if test is None else given_split(sites, test, reading)
-        found, notes = judged(parts, {**settings, "random_state": seed}, n, view)
+        found, notes = judged(parts, {**settings, "random_state": seed}, first, view)
     notes = [*notes, *choice.unread(files, reading)]
-    show_quality(found, notes, n=n, as_json=as_json)
+    show_quality(found, notes, n=first, as_json=as_json)
 
 
 def _show(

@@ -47,10 +47,10 @@ Files: TypeAlias = Annotated[
     ),
 ]
 Output: TypeAlias = Annotated[
-    Path, typer.Option("--output", "-o", help="Where the item space goes, a .safetensors file.")
+    Path, typer.Option("--output", "-o", metavar="FILE", help="Where the item space goes, a .safetensors file.")
 ]
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="The same for programs, as JSON.")]
-Number: TypeAlias = Annotated[int, typer.Option("--n", "-n", min=1, metavar="N", help="How many items are shown.")]
+First: TypeAlias = Annotated[int, typer.Option("--first", min=1, metavar="N", help="How many items are shown.")]
 
 ItemsFile: TypeAlias = Annotated[
     Path | None,
@@ -84,7 +84,8 @@ SeedOfEvaluation: TypeAlias = Annotated[
     int | None,
     typer.Option(
         "--seed",
-        help="Fixes what is held out, and the noise: the same figures again.",
+        metavar="INTEGER",
+        help="Fixes what is held out, and the noise: figures are reproducible.",
         rich_help_panel=_JUDGING,
         show_default=False,
     ),

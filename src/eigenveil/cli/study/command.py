@@ -30,7 +30,7 @@ def group() -> None:
     The coordinator writes it once, from the certificates in a folder,
     and sends it to everybody; each site looks at it before it decides:
 
-      eigenveil study new heart.toml --keys study ...
+      eigenveil study new heart.toml --authority study ...
       eigenveil study show heart.toml
     """
 
@@ -43,7 +43,7 @@ def new(
     settings: dict[str, Any],
     columns: choice.Columns = None,
     columns_from: choice.ColumnsFrom = None,
-    keys: choice.Keys = Path(),
+    authority: choice.Authority = Path(),
     site: choice.Site = None,
     address: choice.Address = None,
     node_address: choice.NodeAddress = None,
@@ -56,13 +56,13 @@ def new(
     Example: hospitals whose certificates are in the folder study, and a
     hub that sees no hospital's part; one of five may drop out:
 
-      eigenveil study new heart.toml --keys study \\
+      eigenveil study new heart.toml --authority study \\
         --address hub.example.org:7443 -k 3 --columns-from public.csv \\
         --row-bound 5 --epsilon 1 --delta 1e-6 --survivors 4
 
     Example: peers on a ring, with no hub at all:
 
-      eigenveil study new heart.toml --keys study --graph ring \\
+      eigenveil study new heart.toml --authority study --graph ring \\
         --peer-address north=10.0.0.1:7443 \\
         --peer-address south=10.0.0.2:7443 \\
         --peer-address west=10.0.0.3:7443 \\
@@ -86,10 +86,10 @@ def new(
         require(
             address is None and not node_address, "--address and --node-address are for a hub, and --graph has none"
         )
-        parties |= _between_peers(keys, site, peer_address, given)
+        parties |= _between_peers(authority, site, peer_address, given)
     else:
         require(not peer_address, "--peer-address is for --graph: peers with no hub")
-        parties |= _around_hub(keys, site, address, given.get("fanout"), node_address)
+        parties |= _around_hub(authority, site, address, given.get("fanout"), node_address)
     _write(file, given, parties)
 
 
@@ -145,7 +145,7 @@ def _chosen(
 ) -> "list[Certificate]":
     """Those of a role: all of them by name, or those that were named, in that order."""
     there = {name: one for name, one in sorted(certificates.items()) if one.role == role}
-    require(bool(there), f"--keys {folder}: there is no certificate of a {role} in it")
+    require(bool(there), f"--authority {folder}: there is no certificate of a {role} in it")
     for name in names or []:
         require(
             name in there,
@@ -175,7 +175,9 @@ def _around_hub(
     authority, certificates = choice.certificates_in(keys)
     sites = _chosen(certificates, "site", site, keys)
     hubs = [one for one in certificates.values() if one.role == "hub"]
-    require(len(hubs) == 1, f"--keys {keys}: there must be one certificate of a hub in it, and there are {len(hubs)}")
+    require(
+        len(hubs) == 1, f"--authority {keys}: there must be one certificate of a hub in it, and there are {len(hubs)}"
+    )
     found: dict[str, Any] = {
         "authority": {"certificate": authority},
         "hub": {"address": address, "certificate": hubs[0].pem},
@@ -187,7 +189,7 @@ def _around_hub(
     names = tree([one.name for one in sites], fanout=fanout, hub=hubs[0].name).nodes
     for name in names:
         there = name in certificates and certificates[name].role == "node"
-        require(there, f"--keys {keys}: the tree has a node called {name!r}, and there is no certificate of it")
+        require(there, f"--authority {keys}: the tree has a node called {name!r}, and there is no certificate of it")
     nodes = _listening([certificates[name] for name in names], "--node-address", node_address)
     return found | ({"node": nodes} if nodes else {})
 

@@ -13,6 +13,7 @@ from eigenveil.cli._files import require_output
 from eigenveil.cli._terminal import errors_as_lines, output, wrote
 from eigenveil.cli.network.words import rounded
 from eigenveil.errors import require
+from eigenveil.params.renamed import RENAMED_VALUES
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -56,7 +57,9 @@ def show(
     dataset: Annotated[str | None, typer.Option(metavar="NAME", help="This dataset only.", show_default=False)] = None,
     delta: Annotated[
         float | None,
-        typer.Option(help="At which delta to count; the one of the policy unless given.", show_default=False),
+        typer.Option(
+            metavar="NUMBER", help="At which delta to count; the one of the policy unless given.", show_default=False
+        ),
     ] = None,
     lines: Annotated[bool, typer.Option("--lines", help="Every line of the ledger as well.")] = False,
 ) -> None:
@@ -271,7 +274,15 @@ def _show_dataset(
         account = study.account
         digits, promised = account.study[:_SHOWN_DIGITS], _guarantee(study)
         spent = _study_epsilon(study, study.spent)
-        table.add_row(digits, account.title, account.trust, study.state, str(study.entries), promised, spent)
+        table.add_row(
+            digits,
+            account.title,
+            RENAMED_VALUES.get(account.trust, account.trust),
+            study.state,
+            str(study.entries),
+            promised,
+            spent,
+        )
     console.print(table)
     console.print()
 

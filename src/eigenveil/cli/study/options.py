@@ -23,7 +23,7 @@ _LARGEST: Final = 4 << 20
 
 File: TypeAlias = Annotated[Path, typer.Argument(metavar="FILE", help="The study file, a .toml.", show_default=False)]
 Force: TypeAlias = Annotated[bool, typer.Option("--force", help="Overwrite the file if it exists.")]
-Keys: TypeAlias = Annotated[
+Authority: TypeAlias = Annotated[
     Path,
     typer.Option(
         metavar="FOLDER",
@@ -132,7 +132,7 @@ def certificates_in(folder: Path) -> tuple[str, dict[str, "Certificate"]]:
     from eigenveil.network.identity.certificates import Certificate, contents
 
     authority = folder / f"{AUTHORITY}.crt"
-    require(authority.is_file(), f"--keys {folder}: there is no {authority.name}; eigenveil keys init makes it")
+    require(authority.is_file(), f"--authority {folder}: there is no {authority.name}; eigenveil keys init makes it")
     found: dict[str, Certificate] = {}
     for path in sorted(folder.glob("*.crt")):
         if path == authority:

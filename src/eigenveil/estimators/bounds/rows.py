@@ -109,7 +109,7 @@ def find_bounds(X: Any, asked: FindBounds) -> FoundBounds:
         column. One in the middle of a column that lies far from zero, such as years, makes its range finer.
     within : (low, high) or None, default None: 1e-9 to 1e12, for columns 1e-6 to 1e9
         Between which lengths to look, in units of the scale; a wider range costs a little more noise.
-    center : "private", float, list, array or None, default 'private'
+    center : "private", list, array or None, default 'private'
         private: find the mean first, out of the same budget, because a fit clips rows around it. center=None: norms
         are around zero. Or public numbers, one per column, to take norms around.
     ledger : Ledger or None, default None

@@ -4,7 +4,10 @@ import math
 from dataclasses import dataclass
 from typing import Final, Literal, final, get_args
 
+import numpy as np
+
 from eigenveil.errors import ParameterError, require_param
+from eigenveil.params.values import Expected, Vector, center_value
 from eigenveil.plan.choose.choice import MEMORY_LIMIT
 from eigenveil.plan.spectrum import Spectrum, require_rank
 from eigenveil.privacy import Budget, Neighbours
@@ -34,14 +37,15 @@ _ALONE: Final = ("curator", "stream")
 class Facts:
     """What is known without looking: `rank` components of `dim` columns are wanted, of about `people` people, within a budget.
 
-    `center` says whether the mean is known or has to be found, for a share of the budget, and `search` whether it may lie outside
-    of the first ball it is looked for in. Rows are at `sites` places, alike and with as many people each. Under masks at least
+    `center` is that of the fit: "private" finds the mean, for a share of the budget, None leaves rows where they are, and public
+    numbers, (d,), cost as little. `search` says whether a mean may lie outside of the first ball it is looked for in. Rows are at
+    `sites` places, alike and with as many people each. Under masks at least
     `survivors` of them are in every sum (None: all), and `colluders` may tell the hub, or each other as peers, all they know. A
     stream comes in `blocks` (None: as many as would be planned). `row_bound` is the bound of the fit where it is known, for the
     parameters alone: the spectrum is in units of it.
 
-    Limits: `rounds` is the most that can be afforded, `traffic` the most bytes that one site may send in all, `memory` the most
-    bytes at one place. `trust` lists the settings that are acceptable, all that `sites` allow where there is none in it.
+    Limits: `rounds` is the most that can be afforded, `traffic` the most bytes that one site may send in all, `memory_limit` the
+    most bytes at one place. `trust` lists the settings that are acceptable, all that `sites` allow where there is none in it.
 
     >>> Facts(20, 3, 1000, Budget(1.0, 1e-6), Spectrum.guessed(20)).settings
     ('curator', 'stream')
@@ -53,7 +57,7 @@ class Facts:
     budget: Budget
     spectrum: Spectrum
     neighbours: Neighbours = Neighbours.ADD_REMOVE
-    center: Literal["private", "known"] = "private"
+    center: Literal["private"] | Vector | None = "private"
     search: bool = True
     sites: int = 1
     survivors: int | None = None
@@ -61,22 +65,20 @@ class Facts:
     blocks: int | None = None
     rounds: int | None = None
     traffic: int | None = None
-    memory: int = MEMORY_LIMIT
+    memory_limit: int = MEMORY_LIMIT
     trust: tuple[str, ...] = ()
     row_bound: float | None = None
 
     def __post_init__(self) -> None:
         self._check_sizes()
-        near, center, bound = self.neighbours, self.center, self.row_bound
+        near, bound = self.neighbours, self.row_bound
         require_param(
             near.protects_a_person, "{neighbours} must be of people, got {@neighbours}", neighbours=near.value
         )
-        require_param(
-            center in ("private", "known"), "{center} must be 'private' or 'known', got {@center}", center=center
-        )
+        self._check_center()
         good = bound is None or 0 < bound < math.inf
         require_param(good, "{row_bound} must be positive and finite, got {@bound}", bound=bound)
-        for name in ("blocks", "rounds", "traffic", "memory"):
+        for name in ("blocks", "rounds", "traffic", "memory_limit"):
             limit = getattr(self, name)
             require_param(limit is None or limit >= 1, f"{{{name}}} must be at least 1, got {{@limit}}", limit=limit)
         for setting in self.trust:
@@ -84,6 +86,19 @@ class Facts:
             require_param(known, f"{{trust}} must be of {', '.join(SETTINGS)}, got {{@setting}}", setting=setting)
             if self.sites == 1 and setting not in _ALONE:
                 raise ParameterError("{trust=} needs several sites, and there is one: give {sites}", trust=setting)
+
+    def _check_center(self) -> None:
+        try:
+            center = None if self.center is None else center_value(self.center)
+        except Expected as error:
+            raise ParameterError(f"{{center}} must be {error}, got {{@center}}", center=self.center) from None
+        if center is None or isinstance(center, str):
+            return
+        numbers = np.asarray(center, dtype=np.float64)
+        good = numbers.shape == (self.dim,) and bool(np.isfinite(numbers).all())
+        require_param(good, f"{{center}} must be {self.dim} finite numbers, got {{@center}}", center=center)
+        # Facts are compared, and arrays cannot be.
+        object.__setattr__(self, "center", tuple(numbers.tolist()))
 
     def _check_sizes(self) -> None:
         dim, rank, people, sites, survivors = self.dim, self.rank, self.people, self.sites, self.survivors

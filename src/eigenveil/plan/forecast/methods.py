@@ -235,7 +235,7 @@ def _stream(facts: Facts, name: str) -> MethodPlan:
             memory_limit=limit,
         )
 
-    plan, refused = _attempt(planned, None if facts.memory == MEMORY_LIMIT else facts.memory)
+    plan, refused = _attempt(planned, None if facts.memory_limit == MEMORY_LIMIT else facts.memory_limit)
     blocks = 1 if plan.tracker == "products" else -(-facts.people // plan.block)
     # Each release has a part for the sum of rows, of which the mean is made.
     louder = 1.0 / math.sqrt(1 - MEAN_SHARE) if split.mean else 1.0
@@ -292,8 +292,8 @@ def _refused(candidate: MethodPlan, facts: Facts) -> str:
         return "it needs several sites, and there is one" if alone else f"trust leaves out {setting!r}"
     if candidate.refused:
         return candidate.refused
-    if candidate.memory > facts.memory:
-        return f"it needs {_bytes(candidate.memory)} of memory at one place, and {_bytes(facts.memory)} are allowed"
+    if candidate.memory > facts.memory_limit:
+        return f"it needs {_bytes(candidate.memory)} of memory at one place, and {_bytes(facts.memory_limit)} are allowed"
     if facts.rounds is not None and candidate.rounds > facts.rounds:
         return f"it takes up to {candidate.rounds} rounds, and {facts.rounds} are allowed"
     if facts.traffic is not None and candidate.traffic > facts.traffic:

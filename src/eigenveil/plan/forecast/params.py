@@ -35,12 +35,10 @@ def params_of(
     if isinstance(plan, StreamPlan):
         block = None if facts.blocks is None else plan.block
         horizon = facts.people if how == "continual" else None
-        return StreamingParams(
-            **given, publish=_any(how), horizon=horizon, block_size=block, center=facts.center == "private"
-        )
-    if facts.center == "known":
-        # Rows are left where they are, unless the caller has the mean.
-        given["center"] = None
+        # Numbers are subtracted beforehand: a stream does not take them.
+        center: Any = "private" if facts.center == "private" else None
+        return StreamingParams(**given, publish=_any(how), horizon=horizon, block_size=block, center=center)
+    given["center"] = facts.center
     match setting:
         case "curator":
             return PrivateParams(**given, method=_any(how))
@@ -74,7 +72,6 @@ def unknown_of(facts: Facts, params: FitParams) -> tuple[str, ...]:
     asked = {
         "row_bound": facts.row_bound is None,
         "mean_bound": near and not stream,
-        "center": facts.center == "known" and not stream,
     }
     return tuple(name for name, needed in asked.items() if needed)
 
