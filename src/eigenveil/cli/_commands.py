@@ -27,7 +27,8 @@ class _Command(TyperCommand):
         return _plain_flags(super().get_params(ctx))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Refuse an option of version 0.1 with the name it has now. The nearest spelling, which typer suggests, is another option."""
+        """Refuse an option of version 0.1 with the name it has now."""
+        # Before typer sees it: typer would suggest the nearest spelling, which is another option.
         known = {name for one in self.params for name in (*one.opts, *one.secondary_opts)}
         for word in args[: args.index("--")] if "--" in args else args:
             name = word.partition("=")[0]

@@ -293,7 +293,9 @@ def _refused(candidate: MethodPlan, facts: Facts) -> str:
     if candidate.refused:
         return candidate.refused
     if candidate.memory > facts.memory_limit:
-        return f"it needs {_bytes(candidate.memory)} of memory at one place, and {_bytes(facts.memory_limit)} are allowed"
+        return (
+            f"it needs {_bytes(candidate.memory)} of memory at one place, and {_bytes(facts.memory_limit)} are allowed"
+        )
     if facts.rounds is not None and candidate.rounds > facts.rounds:
         return f"it takes up to {candidate.rounds} rounds, and {facts.rounds} are allowed"
     if facts.traffic is not None and candidate.traffic > facts.traffic:
