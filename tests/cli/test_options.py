@@ -35,8 +35,8 @@ OPTIONS = options()
 
 
 def kind_of(option: Any) -> str:
-    """What is written behind an option: nothing, or what its metavar stands for."""
-    return "a flag" if option.is_flag else str(option.metavar)
+    """What is written behind an option: nothing, or what its metavar stands for, whatever its range."""
+    return "a flag" if option.is_flag else str(option.metavar).split(" [", maxsplit=1)[0]
 
 
 @pytest.mark.parametrize("name", sorted(OPTIONS))
