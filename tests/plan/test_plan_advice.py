@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from eigenveil.plan import SETTINGS, Facts, Spectrum, advise, forecast
-from eigenveil.plan.forecast.instead import FAIR, _downwards, _first, _upwards
+from eigenveil.plan.forecast.recommendation import FAIR, _downwards, _first, _upwards
 from eigenveil.privacy import Budget
 
 QUICK = ("hub/covariance", "hub/power", "site/covariance", "site/power", "masked/covariance", "masked/power")

@@ -5,8 +5,7 @@ import pytest
 
 from eigenveil.linalg import orthonormal, top_eigen
 from eigenveil.plan import Spectrum
-from eigenveil.plan.forecast.late_noise import _product, leading_under_noise
-from eigenveil.plan.forecast.rehearsal import judged
+from eigenveil.plan.forecast.rehearsal import _product, judged, leading_under_noise
 from eigenveil.privacy import Noise
 
 

@@ -1,10 +1,9 @@
 """The planner: what each way to do it costs and brings, and which one to take. From public numbers alone: it never sees a row."""
 
 from eigenveil.plan.choose.choice import Choice, Mechanisms, Plan, predict
-from eigenveil.plan.choose.components import components_of, iterates
 from eigenveil.plan.choose.gossip import SegmentsPlan, guessed_eigenvalues, plan_segments
 from eigenveil.plan.choose.masks import MasksPlan, plan_masks
-from eigenveil.plan.choose.sites import Method, SitesPlan, plan_sites
+from eigenveil.plan.choose.sites import Method, SitesPlan, components_of, iterates, plan_sites
 from eigenveil.plan.choose.stream import STREAM_MEAN_SHARES, StreamPlan, first_block, plan_stream
 from eigenveil.plan.forecast.facts import METHODS, SETTINGS, Facts, Setting, methods_for, parts_of
 from eigenveil.plan.forecast.forecast import Forecast, Interval, curve, forecast

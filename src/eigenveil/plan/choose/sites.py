@@ -1,15 +1,30 @@
 """How rows at many sites are fitted: which method, how wide, in how many rounds, for what shares. From public numbers alone."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, final
+from functools import partial
+from typing import Any, Final, Literal, final
 
 from eigenveil.errors import require_param
+from eigenveil.linalg import Array
 from eigenveil.plan.choose.choice import GROWTH, ROUNDS, predict
-from eigenveil.privacy import Budget, Neighbours
-from eigenveil.tasks import constant_steps, decaying_steps, geometric_shares, randomised_width
+from eigenveil.privacy import Budget, Domain, Neighbours
+from eigenveil.tasks import (
+    CovarianceSum,
+    KeptProducts,
+    KrylovSum,
+    LocalPower,
+    PowerIteration,
+    RandomisedSvd,
+    SiteSpaces,
+    Task,
+    constant_steps,
+    decaying_steps,
+    geometric_shares,
+    randomised_width,
+)
 
-__all__ = ["Method", "SitesPlan", "plan_sites"]
+__all__ = ["Method", "SitesPlan", "components_of", "iterates", "plan_sites"]
 
 Method = Literal["krylov", "power", "fedpower", "covariance", "merge", "uda", "wda", "dr-svd"]
 LocalSteps = int | Sequence[int | str]
@@ -91,6 +106,62 @@ def plan_sites(
     stop = (0.0 if budget is not None else _TOLERANCE) if tolerance is None else tolerance
     steps = _schedule(local_steps, rounds) if chosen == "fedpower" else constant_steps(1, rounds)
     return SitesPlan(chosen, width, rounds, geometric_shares(rounds, growth=growth), steps, stop, reason)
+
+
+def iterates(method: str) -> bool:
+    """Whether a method begins with a basis."""
+    return method in ("krylov", "power", "fedpower", "dr-svd")
+
+
+def components_of(
+    plan: SitesPlan,
+    begin: Array | None,
+    *,
+    neighbours: Neighbours,
+    rank: int,
+    private: bool,
+    align: Literal["procrustes", "sign", "none"] = "procrustes",
+    published: bool = False,
+) -> Callable[[Domain], Task[Any, Any, Any]]:
+    """What makes the task that finds the directions as planned, for rows in a domain; from the basis `begin` where it iterates.
+
+    It is a class of `eigenveil.tasks` with all but the domain filled in, so that who carries a fit calls nothing above the tasks.
+    """
+    near = neighbours
+    match plan.method:
+        case "covariance":
+            return partial(CovarianceSum, neighbours=near)
+        case "merge":
+            return partial(SiteSpaces, neighbours=near, kind="merge", rank=rank, width=plan.width)
+        case "uda" | "wda":
+            normalise = plan.method == "wda" and (near.count_is_public or not private)
+            return partial(SiteSpaces, neighbours=near, kind=plan.method, rank=rank, normalise=normalise)
+    assert begin is not None
+    shares, stop = plan.shares, plan.tolerance
+    match plan.method:
+        case "krylov" if private:
+            return partial(KeptProducts, neighbours=near, begin=begin, shares=shares, rank=rank, tolerance=stop)
+        case "krylov":
+            rounds = plan.rounds
+            return partial(
+                KrylovSum, neighbours=near, begin=begin, rounds=rounds, rank=rank, tolerance=stop, shares=shares
+            )
+        case "power":
+            return partial(PowerIteration, neighbours=near, begin=begin, shares=shares, rank=rank, tolerance=stop)
+        case "dr-svd":
+            return partial(RandomisedSvd, neighbours=near, begin=begin, rank=rank)
+        case _:
+            return partial(
+                LocalPower,
+                neighbours=near,
+                begin=begin,
+                steps=plan.steps,
+                shares=shares,
+                rank=rank,
+                align=align,
+                tolerance=stop,
+                published=published,
+            )
 
 
 def _chosen(

@@ -7,17 +7,16 @@ streams that are released some columns at a time: see `rehearsal_stream.py`.
 
 import math
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Final, final
 
 import numpy as np
 import scipy.sparse as sp
 
 from eigenveil.data.rows import SparseRows, Symmetric
-from eigenveil.linalg import Array, Subspace, orthonormal
-from eigenveil.plan.choose.components import components_of, iterates
+from eigenveil.linalg import Array, Subspace, merge, orthonormal, signed
 from eigenveil.plan.choose.gossip import SegmentsPlan
-from eigenveil.plan.choose.sites import SitesPlan
-from eigenveil.plan.forecast.late_noise import leading_under_noise
+from eigenveil.plan.choose.sites import SitesPlan, components_of, iterates
 from eigenveil.privacy import (
     Domain,
     Exact,
@@ -32,8 +31,17 @@ from eigenveil.privacy import (
 from eigenveil.protocols import run_pooled
 from eigenveil.tasks import KeptProducts, Segments, SiteSpaces, shrunk
 from eigenveil.tasks.spaces import SiteSpace
+from eigenveil.tracking import SlicedTracker, SumTerms
 
-__all__ = ["Scene", "found_center", "gaussian", "judged", "rehearse_segments", "rehearse_sites", "rows_of"]
+__all__ = [
+    "Scene",
+    "found_center",
+    "judged",
+    "leading_under_noise",
+    "rehearse_blocks",
+    "rehearse_segments",
+    "rehearse_sites",
+]
 
 # Up to so many columns all pairs of them are released as in a fit; beyond, noise is drawn where it is looked at.
 _ALL_PAIRS: Final = 320
@@ -43,6 +51,16 @@ _SITES, _FEW_SITES = 16, 6
 _BLOCKS: Final = 6
 # The mean is looked for again where the first look says that it lies this far out, in radii (`eigenveil.tasks.lies_far`).
 _FAR: Final = 0.3
+# Numbers of columns, over all blocks, that are released one by one; more blocks see their noise again with other signs.
+_COLUMNS, _FEWEST, _MOST_RELEASED = 2400, 10, 48
+# By then what is kept has come as close to what it tends to as matters.
+_MOST_BLOCKS: Final = 500
+# A last block with a smaller share of the rows than this is none.
+_NOTHING_LEFT: Final = 1e-9
+# How many times the rank, or beyond it, a block is wide; and how many blocks there are at most.
+_WIDER, _BEYOND, BLOCKS = 2, 8, 16
+# Blocks are added while the directions found still turn into other eigenvalues by more than this share of those asked for.
+_STILL: Final = 5e-4
 
 
 @final
@@ -100,10 +118,10 @@ def rehearse_sites(plan: SitesPlan, scene: Scene, *, sites: int = 1) -> Array:
         released = run_pooled(
             components(Domain(scene.dim, 1.0)),
             Symmetric(_matrix(scene), people=1),
-            gaussian(scene.multiplier, Noise.seeded(scene.seed)),
+            _gaussian(scene.multiplier, Noise.seeded(scene.seed)),
         )
         return Subspace.of_gram(released, rank=scene.rank, overwrite=True).basis
-    rows, radius = rows_of(scene)
+    rows, radius = _rows_of(scene)
     begin = None
     if iterates(plan.method):
         begin = orthonormal(np.random.default_rng(scene.seed).standard_normal((scene.dim, plan.width)))
@@ -112,7 +130,7 @@ def rehearse_sites(plan: SitesPlan, scene: Scene, *, sites: int = 1) -> Array:
     if isinstance(task, KeptProducts):
         # What the products say before the last one is not looked at here.
         task = replace(task, told=False)
-    found: Subspace = run_pooled(task, rows, gaussian(scene.multiplier / radius**2, Noise.seeded(scene.seed)))
+    found: Subspace = run_pooled(task, rows, _gaussian(scene.multiplier / radius**2, Noise.seeded(scene.seed)))
     return found.basis
 
 
@@ -124,7 +142,7 @@ def rehearse_segments(plan: SegmentsPlan, scene: Scene) -> Array:
     the way, by the radius that these longer rows need, which also makes the noise what it is for rows in the unit ball: at a
     start clip * radius * multiplier / radius^2 for a clip of radius times the true one.
     """
-    rows, radius = rows_of(scene)
+    rows, radius = _rows_of(scene)
     task = Segments(
         Domain(scene.dim, radius, claimed=False),
         scene.neighbours,
@@ -136,7 +154,31 @@ def rehearse_segments(plan: SegmentsPlan, scene: Scene) -> Array:
         plan.clip * radius,
         plan.tolerance,
     )
-    return run_pooled(task, rows, gaussian(scene.multiplier / radius**2, Noise.seeded(scene.seed))).basis
+    return run_pooled(task, rows, _gaussian(scene.multiplier / radius**2, Noise.seeded(scene.seed))).basis
+
+
+def rehearse_blocks(scene: Scene, *, share: float, oversample: int) -> Array:
+    """The directions, (d, k), when blocks with this `share` of the rows each, the last one with what is left, are released on
+    their own and merged one after another.
+
+    A block is released some columns at a time, and how much of a direction each of them has matters: rows are turned at random,
+    as one is not to expect a table whose columns are its directions. The first blocks and the last one are released by the real
+    tracker. For the others noise that was drawn is used again with other signs of the directions, for which its law is the same.
+    """
+    noise, rng = Noise.seeded(scene.seed), np.random.default_rng(scene.seed)
+    rotation = orthonormal(rng.standard_normal((scene.dim, scene.dim)))
+    whole = math.floor(1 / share + 1e-9)
+    left = 1 - whole * share
+    count = min(whole, max(_FEWEST, min(_MOST_RELEASED, _COLUMNS // scene.dim)))
+    released = [_released(scene, share, oversample, rotation, noise) for _ in range(count)]
+    spaces = released[:]
+    for block in range(count, min(whole, _MOST_BLOCKS)):
+        drawn = released[block % count]
+        spaces.append(Subspace(drawn.basis * rng.choice([-1.0, 1.0], scene.dim)[:, None], drawn.values))
+    if left > _NOTHING_LEFT:
+        spaces.append(_released(scene, left, oversample, rotation, noise))
+    width = min(scene.rank + oversample, scene.dim)
+    return reduce(lambda joint, space: merge(joint, space, rank=width), spaces).basis[:, : scene.rank]
 
 
 def found_center(
@@ -168,7 +210,7 @@ def found_center(
     return first + shrunk(errors[1] - first, noise=sizes[1]), 2
 
 
-def gaussian(multiplier: float, noise: Noise) -> Mechanism:
+def _gaussian(multiplier: float, noise: Noise) -> Mechanism:
     """The mechanism of a fit, on a ledger without limits: nobody is there to be charged."""
     return Gaussian(multiplier, Ledger(epsilon=math.inf, delta=0.5), noise)
 
@@ -180,7 +222,7 @@ def _matrix(scene: Scene) -> Array:
     return matrix
 
 
-def rows_of(scene: Scene) -> tuple[SparseRows, float]:
+def _rows_of(scene: Scene) -> tuple[SparseRows, float]:
     """A table with the scene's Gram matrix, and the radius of a ball that holds its rows.
 
     Rows stand for many people and are longer than one. Sensitivities grow with the square of the radius, so that noise of
@@ -219,7 +261,7 @@ def _merged(plan: SitesPlan, scene: Scene, sites: int) -> Array:
 def _sent(task: SiteSpaces, scene: Scene) -> tuple[SiteSpace, ...]:
     if scene.dim <= _ALL_PAIRS:
         rows = Symmetric(_matrix(scene), people=1)
-        return task.work(task.ask(None), rows, gaussian(scene.multiplier, Noise.seeded(scene.seed)))
+        return task.work(task.ask(None), rows, _gaussian(scene.multiplier, Noise.seeded(scene.seed)))
     values, vectors = leading_under_noise(
         scene.gram,
         scene.shift,
@@ -236,3 +278,72 @@ def _clipped_variance(clip: float) -> float:
     inside = math.erf(clip / math.sqrt(2))
     density = math.exp(-clip * clip / 2) / math.sqrt(2 * math.pi)
     return inside - 2 * clip * density + clip * clip * (1 - inside)
+
+
+def _released(scene: Scene, share: float, oversample: int, rotation: Array, noise: Noise) -> Subspace:
+    """What a block with this `share` of the rows shows on its own, with axes along the directions of the rows.
+
+    Rows stand for many people and are longer than one: as in `_rows_of`, noise is that of rows in the unit ball.
+    """
+    rows = np.sqrt(scene.gram * share)[:, None] * rotation.T
+    radius = max(1.0, math.sqrt(float(scene.gram[0]) * share) * (1 + 1e-9))
+    terms = SumTerms(Domain(scene.dim, radius), scene.neighbours, center=False)
+    tracker = SlicedTracker(scene.rank, terms, oversample)
+    found = tracker.step(tracker.start(scene.dim), rows, _gaussian(scene.multiplier / radius**2, noise)).space
+    return Subspace(rotation.T @ found.basis, found.values)
+
+
+def leading_under_noise(
+    values: Array, shift: Array | None, *, scale: float, rank: int, noise: Noise, blocks: int = BLOCKS
+) -> tuple[Array, Array]:
+    """The `rank` largest eigenvalues, (rank,), and their vectors, (d, rank), of A = diag(`values`) + shift shift^T + N.
+
+    N = (M + M^T) / 2 for M, (d, d), with independent entries of size `scale`: what `Gaussian` adds to a symmetric matrix. Here
+    it is never there. Block Lanczos from the first axes asks for products N X alone, and these are drawn when they are asked
+    for, with the law that they would have had. There are at most so many `blocks`.
+
+    Proof. N has the same law in every orthonormal basis. Say that N Q is known for an orthonormal Q, chosen block by block from
+    what was known before, and let X be orthonormal with Q^T X = 0, chosen from N Q. In a basis [Q, X, Z] known entries are the
+    columns of Q and, by symmetry, its rows; all others are independent of them, with variance scale^2 on the diagonal and
+    scale^2 / 2 off it, whatever Q and X are, as each was fixed before the entries in question were looked at (by induction over
+    blocks). So N X = Q (N Q)^T X + X S + (I - Q Q^T - X X^T) g scale / sqrt(2), with a new symmetric S of that law and a new
+    standard normal g, (d, p). This is exact; what stops early is Lanczos, when more blocks would change next to nothing.
+
+    >>> found, vectors = leading_under_noise(np.arange(50.0, 0, -1) ** 2, None, scale=0.01, rank=2, noise=Noise.seeded(1))
+    >>> np.abs(vectors[:2]).round(2).tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
+    """
+    dim = len(values)
+    width = min(dim, max(_WIDER * rank, rank + _BEYOND))
+    block: Array = np.eye(dim, width)
+    span, known, image = np.empty((dim, 0)), np.empty((dim, 0)), np.empty((dim, 0))
+    share, best = -1.0, float(values[:rank].sum())
+    while True:
+        drawn = _product(span, known, block, scale, noise)
+        whole = values[:, None] * block + drawn
+        if shift is not None:
+            whole += np.outer(shift, shift @ block)
+        span, known, image = np.hstack([span, block]), np.hstack([known, drawn]), np.hstack([image, whole])
+        small = span.T @ image
+        eigenvalues, rotation = np.linalg.eigh((small + small.T) / 2)
+        vectors = span @ rotation[:, ::-1][:, :rank]
+        before, share = share, float(values @ np.square(vectors).sum(axis=1)) / best
+        room = dim - span.shape[1]
+        settled = abs(share - before) <= _STILL and span.shape[1] >= 3 * width
+        if room == 0 or settled or span.shape[1] >= blocks * width:
+            return eigenvalues[::-1][:rank], signed(vectors)
+        rest = whole - span @ (span.T @ whole)
+        block = orthonormal(rest)[:, : min(width, room)]
+        # Straightened once more: what was left may lean where it was little.
+        block = orthonormal(block - span @ (span.T @ block))
+
+
+def _product(span: Array, known: Array, block: Array, scale: float, noise: Noise) -> Array:
+    """N X for X = `block`, (d, p), given N Q = `known` for Q = `span`, as in the proof above."""
+    drawn = noise.normal(block.shape) * (scale / math.sqrt(2))
+    drawn -= span @ (span.T @ drawn)
+    drawn -= block @ (block.T @ drawn)
+    square = noise.normal((block.shape[1], block.shape[1])) * scale
+    drawn += block @ ((square + square.T) / 2)
+    drawn += span @ (known.T @ block)
+    return drawn

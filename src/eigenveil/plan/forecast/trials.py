@@ -13,8 +13,14 @@ from eigenveil.plan.choose.sites import SitesPlan
 from eigenveil.plan.choose.stream import StreamPlan
 from eigenveil.plan.forecast.facts import Facts
 from eigenveil.plan.forecast.methods import MethodPlan
-from eigenveil.plan.forecast.rehearsal import Scene, found_center, judged, rehearse_segments, rehearse_sites
-from eigenveil.plan.forecast.rehearsal_stream import rehearse_blocks
+from eigenveil.plan.forecast.rehearsal import (
+    Scene,
+    found_center,
+    judged,
+    rehearse_blocks,
+    rehearse_segments,
+    rehearse_sites,
+)
 from eigenveil.plan.spectrum import Spectrum, condensed
 from eigenveil.privacy import Neighbours
 from eigenveil.tasks.fit.split import Split
