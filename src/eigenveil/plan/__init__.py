@@ -1,4 +1,8 @@
-"""The planner: what each way to do it costs and brings, and which one to take. From public numbers alone: it never sees a row."""
+"""The planner: compares methods before a fit, says what each costs and finds, and recommends one.
+
+It uses public numbers alone and never sees a row. `choose` serves the estimators; `forecast` serves the command
+`plan`.
+"""
 
 from eigenveil.plan.choose.choice import Choice, Mechanisms, Plan, predict
 from eigenveil.plan.choose.gossip import SegmentsPlan, guessed_eigenvalues, plan_segments

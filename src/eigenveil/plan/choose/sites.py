@@ -1,4 +1,7 @@
-"""How rows at many sites are fitted: which method, how wide, in how many rounds, for what shares. From public numbers alone."""
+"""Plans a fit over many sites or peers: method, width, rounds and shares; and builds the task that carries it out.
+
+All from public numbers. Estimators run the task, and `plan.forecast` rehearses the same one.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -29,12 +32,13 @@ __all__ = ["Method", "SitesPlan", "components_of", "iterates", "plan_sites"]
 Method = Literal["krylov", "power", "fedpower", "covariance", "merge", "uda", "wda", "dr-svd"]
 LocalSteps = int | Sequence[int | str]
 
-# Without noise: how many rounds a method may take before it is stopped, and when it is good enough.
+# Without noise: the most rounds of each method, and the change at which it has converged.
 _MOST_ROUNDS: Final = {"krylov": 60, "power": 200, "fedpower": 100}
 _TOLERANCE: Final = 1e-8
-# Directions beyond the ones asked for: a block a little wider than the rank saves rounds.
+# Directions beyond the rank: a slightly wider block saves rounds.
 _KRYLOV_MORE: Final = 5
-# With noise, where all products are kept: more rounds than the power method's, and a budget more even (docs/decisions/0009).
+# With noise, where all products are kept: more rounds than the power method and a more even budget
+# (docs/decisions/0009).
 _KEPT_ROUNDS: Final = 8
 _KEPT_GROWTH: Final = 1.3
 _ONE_SHOT: Final = ("covariance", "merge", "uda", "wda", "dr-svd")
@@ -43,8 +47,11 @@ _ONE_SHOT: Final = ("covariance", "merge", "uda", "wda", "dr-svd")
 @final
 @dataclass(frozen=True, slots=True)
 class SitesPlan:
-    """What was decided and why. `width` is the columns of a product or what a site sends, `shares` each round's part of what the
-    components may spend, `steps` the local steps of each round."""
+    """What was decided and why.
+
+    `width` is the number of columns in a product or in what a site sends. `shares` are each round's part of the
+    components' budget, and `steps` its local steps.
+    """
 
     method: Method
     width: int
@@ -56,7 +63,7 @@ class SitesPlan:
 
     @property
     def headline(self) -> str:
-        """The method and why it was chosen, in one line. The reason names the method already."""
+        """The method and why it was chosen, on one line. The reason already names the method."""
         return self.reason
 
 
@@ -73,7 +80,7 @@ def plan_sites(
     local_steps: LocalSteps,
     equal_shares: bool = False,
 ) -> SitesPlan:
-    """The plan for `rank` components of `dim` columns; what the caller gave is kept or refused.
+    """The plan for `rank` components of `dim` columns. Each setting that the caller gave is used or refused.
 
     >>> few = dict(dim=100, rank=5, neighbours=Neighbours.ADD_REMOVE, rounds=None, tolerance=None, oversample=None, local_steps=1)
     >>> plan_sites(budget=None, method="auto", **few).method, plan_sites(budget=Budget(1.0, 1e-6), method="auto", **few).method
@@ -92,7 +99,7 @@ def plan_sites(
     one_step = isinstance(local_steps, int) and local_steps == 1
     require_param(
         one_step or chosen == "fedpower",
-        "{local_steps} is for {method=fedpower}, and this is {@chosen}",
+        "{local_steps} is for {method=fedpower}, not {@chosen}",
         chosen=chosen,
     )
     width = _width(dim, rank, chosen, oversample, exact=budget is None)
@@ -109,7 +116,7 @@ def plan_sites(
 
 
 def iterates(method: str) -> bool:
-    """Whether a method begins with a basis."""
+    """Whether a method starts from a basis."""
     return method in ("krylov", "power", "fedpower", "dr-svd")
 
 
@@ -123,9 +130,10 @@ def components_of(
     align: Literal["procrustes", "sign", "none"] = "procrustes",
     published: bool = False,
 ) -> Callable[[Domain], Task[Any, Any, Any]]:
-    """What makes the task that finds the directions as planned, for rows in a domain; from the basis `begin` where it iterates.
+    """A factory for the planned task: given the domain of the rows, it returns the task that finds the directions.
 
-    It is a class of `eigenveil.tasks` with all but the domain filled in, so that who carries a fit calls nothing above the tasks.
+    Iterative methods start from the basis `begin`. The factory is a class of `eigenveil.tasks` with all but the
+    domain filled in, so protocols that run it never import the planner.
     """
     near = neighbours
     match plan.method:
@@ -168,13 +176,13 @@ def _chosen(
     dim: int, rank: int, budget: Budget | None, method: Method | Literal["auto"], neighbours: Neighbours
 ) -> tuple[Method, str]:
     if method != "auto":
-        return method, f"{method} was asked for"
+        return method, f"{method} was requested"
     if budget is None:
-        return "krylov", "krylov: exact to rounding in few rounds, of d x w numbers each"
+        return "krylov", "krylov: exact to rounding in few rounds of d x w numbers"
     plan = predict(dim=dim, rank=rank, budget=budget, neighbours=neighbours)
     if plan.chosen.mechanism == "covariance":
         return "covariance", plan.reason
-    return "krylov", f"krylov: {plan.why}; of noisy products, all are kept"
+    return "krylov", f"krylov: {plan.why}; all noisy products are kept"
 
 
 def _width(dim: int, rank: int, method: Method, oversample: int | None, *, exact: bool) -> int:
@@ -193,7 +201,8 @@ def _width(dim: int, rank: int, method: Method, oversample: int | None, *, exact
 
 
 def _schedule(local_steps: LocalSteps, rounds: int) -> tuple[int, ...]:
-    """Local steps of each round: the same, (3.15)'s decay, or as listed with the last one repeated."""
+    """Local steps of each round: constant, decaying as in FedPower (3.15), or as listed with the last one
+    repeated."""
     if isinstance(local_steps, int):
         return constant_steps(local_steps, rounds)
     listed = tuple(local_steps)

@@ -1,4 +1,5 @@
-"""`advise`: what to expect of every method, which one to take and why, and what would work where nothing does."""
+"""`advise`: forecasts every method, recommends one and says why; where none works, it says what would have to
+change."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -17,22 +18,22 @@ from eigenveil.privacy import Budget
 
 __all__ = ["Recommendation", "Verdict", "advise"]
 
-# An answer that captures this much of the variance is a fair one.
+# A result that captures this much of the variance counts as fair.
 FAIR: Final = 0.7
-# How far to look: an epsilon that guarantees next to nothing, and more people than there are.
+# Where the search ends: an epsilon that guarantees next to nothing, and about as many people as could ever take part.
 _LARGEST_EPSILON, _MOST_PEOPLE = 100.0, 10**9
 # Neighbouring candidates differ by about this factor.
 _FINE: Final = 1.15
 _FEWEST_COLUMNS: Final = 5
-# Captured variances closer than this are equally good.
+# Captured variances closer than this count as equal.
 _ALIKE: Final = 0.02
-# Of what there is beyond random directions, a method must find at least this much.
+# A method must find at least this share of what random directions leave.
 _CLEAR: Final = 0.1
-# Who trusts fewest comes first, where settings are equally good.
+# Among equally good settings, the one that trusts the fewest parties comes first.
 _BY_TRUST: Final[tuple[Setting, ...]] = ("site", "peers-independent", "masked", "peers", "hub", "curator", "stream")
 
-# Whether there is something to take. "hopeless": even the best would be noise. "needless": directions drawn at random have
-# nearly as much as the best ones. "refused": no method is left within the limits.
+# "works": take `best`. "hopeless": even the best would be noise. "needless": random directions capture nearly as much
+# as the best ones. "refused": no method is within the limits.
 Verdict = Literal["works", "hopeless", "needless", "refused"]
 
 _Candidate = TypeVar("_Candidate")
@@ -41,8 +42,11 @@ _Candidate = TypeVar("_Candidate")
 @final
 @dataclass(frozen=True, slots=True)
 class Recommendation:
-    """All `forecasts`, best first and refused ones last; the `best` to take, None where all are refused; the `verdict`;
-    `reasons`, of which the first says the verdict, and what would work `instead`, or better, both in full sentences."""
+    """The forecasts of all methods, and what follows from them.
+
+    `forecasts` are sorted: best first, refused ones last. `best` is None where all are refused. The first of
+    `reasons` states the `verdict`. `instead` says what would work, or work better. Both are in full sentences.
+    """
 
     forecasts: tuple[Forecast, ...]
     best: Forecast | None
@@ -52,19 +56,20 @@ class Recommendation:
 
     @property
     def chosen(self) -> Forecast | None:
-        """What to do, None where nothing is worth its budget."""
+        """The method to run, None where none is worth its budget."""
         return self.best if self.verdict == "works" else None
 
     @property
     def params(self) -> FitParams | None:
-        """The parameters to do it with."""
+        """The parameters of the chosen method."""
         return None if self.chosen is None else self.chosen.params
 
 
 def advise(
     facts: Facts, *, methods: Sequence[str] | None = None, watch: Callable[[str], None] | None = None
 ) -> Recommendation:
-    """Compare `methods`, all that are acceptable unless given, and choose one. `watch` is told which one is looked at.
+    """Compare `methods`, by default all acceptable ones, and choose one. `watch` gets each name as its rehearsal
+    begins.
 
     Within a setting the choice is that of method="auto", unless limits forbid it.
 
@@ -80,7 +85,7 @@ def advise(
     require_param(len(names) > 0, "{methods} must name at least one, got none")
     for name in names:
         if name not in METHODS:
-            raise ParameterError(f"{{methods}} must be of {', '.join(METHODS)}, got {{@name}}", name=name)
+            raise ParameterError(f"{{methods}} must be among {', '.join(METHODS)}, got {{@name}}", name=name)
     found: list[Forecast] = []
     for name in names:
         if watch is not None:
@@ -93,14 +98,14 @@ def advise(
     best = _preferred(facts, open_to_us)
     verdict = _verdict(best)
     reasons = _reasons(facts, best, found) if verdict == "works" else _why_not(facts, verdict, best, found)
-    # Where random directions are fair already, more budget would not make an answer worth more.
+    # Where random directions are already fair, a larger budget would not make the result more useful.
     wanting = verdict == "hopeless" or (verdict == "works" and best.captured.value < FAIR)
     instead = _alternatives(facts, best.method) if wanting else ()
     return Recommendation(tuple(found), best, verdict, tuple(reasons), tuple(instead))
 
 
 def _verdict(one: Forecast) -> Verdict:
-    """Whether it finds clearly more than nothing."""
+    """Whether it finds clearly more than random directions do."""
     value, nothing = one.captured.value, one.nothing
     if value - nothing >= _CLEAR * (1 - nothing):
         return "works"
@@ -108,7 +113,8 @@ def _verdict(one: Forecast) -> Verdict:
 
 
 def _preferred(facts: Facts, forecasts: Sequence[Forecast]) -> Forecast:
-    """Of the settings that are as good as the best, the one that trusts fewest; in it what "auto" takes, or the best."""
+    """Among settings as good as the best, the one that trusts fewest. Within it, what "auto" takes, or else the
+    best."""
     most = forecasts[0].captured.value
     alike = [one for one in forecasts if one.captured.value >= most - _ALIKE]
     setting = min((one.setting for one in alike), key=_BY_TRUST.index)
@@ -136,11 +142,11 @@ def _automatic(facts: Facts, setting: Setting) -> str:
 
 
 def _source(facts: Facts) -> str:
-    return f"All of this rests on the spectrum: {facts.spectrum.source}."
+    return f"All of this depends on the spectrum: {facts.spectrum.source}."
 
 
 def _all_refused(forecasts: Sequence[Forecast]) -> list[str]:
-    return ["No method is left within these limits.", *(f"{one.method}: {one.refused}." for one in forecasts)]
+    return ["No method is possible within these limits.", *(f"{one.method}: {one.refused}." for one in forecasts)]
 
 
 def _why_not(facts: Facts, verdict: Verdict, best: Forecast, forecasts: Sequence[Forecast]) -> list[str]:
@@ -150,13 +156,15 @@ def _why_not(facts: Facts, verdict: Verdict, best: Forecast, forecasts: Sequence
 def _said(facts: Facts, verdict: Verdict, best: Forecast) -> list[str]:
     if verdict == "needless":
         return [
-            f"There is nothing to find here: directions drawn at random have {best.nothing:.2f} of the variance that the best "
-            f"{_directions(facts.rank)} would have, and {best.method} would have {best.captured}.",
-            "A fit would spend the budget on what needs none.",
+            f"There is nothing to find here: random directions capture {best.nothing:.2f} of the variance along the "
+            f"best "
+            f"{_directions(facts.rank)}, and {best.method} would capture {best.captured}.",
+            "A fit would spend the budget on something that needs none.",
         ]
     return [
-        f"Nothing can work here: even {best.method}, the best, would capture {best.captured} of the variance that the best "
-        f"{_directions(facts.rank)} would have, and directions drawn at random have {best.nothing:.2f}.",
+        f"Nothing can work here: even {best.method}, the best, would capture {best.captured} of the variance along "
+        f"the best "
+        f"{_directions(facts.rank)}. Random directions capture {best.nothing:.2f}.",
         _against_noise(facts, best),
         "A fit would spend the budget and return noise.",
     ]
@@ -164,34 +172,36 @@ def _said(facts: Facts, verdict: Verdict, best: Forecast) -> list[str]:
 
 def _reasons(facts: Facts, chosen: Forecast, forecasts: Sequence[Forecast]) -> list[str]:
     said = [
-        f"{chosen.method} should capture {chosen.captured} of the variance that the best {_directions(facts.rank)} have, with a "
-        f"largest sine of {chosen.sine}; directions drawn at random would capture {chosen.nothing:.2f}.",
+        f"{chosen.method} should capture {chosen.captured} of the variance along the best "
+        f"{_directions(facts.rank)}, with a "
+        f"largest sine of {chosen.sine}. Random directions would capture {chosen.nothing:.2f}.",
         _against_noise(facts, chosen),
     ]
     others = [one for one in forecasts if one is not chosen and not one.refused]
     inside = [one for one in others if one.setting == chosen.setting]
     if inside:
         shown = ", ".join(f"{one.method} {one.captured.value:.2f}" for one in inside)
-        said.append(f"With the same guarantee, others would capture: {shown}.")
+        said.append(f"Other methods with the same guarantee would capture: {shown}.")
     elsewhere = {one.setting: one for one in reversed(others) if one.setting != chosen.setting}
     if elsewhere:
         shown = ", ".join(f"{one.method} {one.captured.value:.2f}" for one in reversed(elsewhere.values()))
         said.append(
-            f"The best in other settings would capture: {shown}; where settings are within {_ALIKE:g} of each other, the one "
-            "that trusts fewest was taken."
+            f"The best methods in other settings would capture: {shown}. Among settings within {_ALIKE:g} of the "
+            f"best, "
+            "the one that trusts fewest parties was chosen."
         )
     said += _left_out(chosen, forecasts)
     if facts.center == "private":
-        said.append("A share of the budget goes to the mean, which is taken into account.")
+        said.append("Part of the budget goes to the mean. The figures include that.")
     if chosen.captured.value < FAIR:
         said.append(
-            f"Less than {FAIR:g} of what there is to find is not much: see below for what would bring it to that."
+            f"Less than {FAIR:g} of what there is to find is not much. See below for what would raise it to that."
         )
     return [*said, _source(facts)]
 
 
 def _left_out(chosen: Forecast, forecasts: Sequence[Forecast]) -> list[str]:
-    """What limits cost."""
+    """Better methods that the limits exclude."""
     better = [one for one in forecasts if one.refused and one.captured.value > chosen.captured.value + _ALIKE]
     return [f"{one.method} would capture {one.captured.value:.2f}, but {one.refused}." for one in better[:3]]
 
@@ -199,10 +209,11 @@ def _left_out(chosen: Forecast, forecasts: Sequence[Forecast]) -> list[str]:
 def _against_noise(facts: Facts, one: Forecast) -> str:
     last = facts.people * float(facts.spectrum.values[facts.rank - 1])
     times = last / one.noise
-    stands = f"{times:.3g} times" if times >= 1 else f"only {times:.2g} of"
+    ratio = f"{times:.3g} times" if times >= 1 else f"only {times:.2g} of"
     return (
-        f"Eigenvalue {facts.rank} of the sum over {facts.people} people is about {last:.3g} row_bound^2, {stands} the norm of "
-        f"the noise that {one.method} adds, {one.noise:.3g}."
+        f"Eigenvalue {facts.rank} of the sum over {facts.people} people is about {last:.3g} row_bound^2. That is "
+        f"{ratio} the "
+        f"norm of the noise that {one.method} adds, {one.noise:.3g}."
     )
 
 
@@ -211,11 +222,11 @@ def _directions(rank: int) -> str:
 
 
 def _alternatives(facts: Facts, method: str) -> Iterator[str]:
-    """One change of the `facts` at a time after which `method` would capture a fair share, in full sentences."""
+    """Single changes of the `facts` that would make `method` capture a fair share, in full sentences."""
 
     def fair(other: Facts) -> bool:
         candidate = method_plan(other, method)
-        # With few columns random directions have much already, and a fair answer must be worth more than those.
+        # With few columns random directions capture much already, and a fair result must beat them clearly.
         least = max(FAIR, (1 + other.spectrum.at_random(other.rank)) / 2)
         return not candidate.refused and glimpse(RehearsalTrial.of(other, candidate)) >= least
 
@@ -236,17 +247,19 @@ def _alternatives(facts: Facts, method: str) -> Iterator[str]:
     )
     if columns is not None:
         yield (
-            f"With {columns} of the {facts.dim} columns, from a public list, {method} should capture {FAIR:g} or more of what "
-            "these have, if their spectrum falls in the same way and rows fill as much of their ball."
+            f"With {columns} of the {facts.dim} columns, from a public list, {method} should capture {FAIR:g} or "
+            f"more of "
+            "their variance. This assumes that their spectrum falls alike and rows are as large relative to "
+            "row_bound."
         )
     rank = _first(list(range(facts.rank - 1, 0, -1)), lambda candidate: fair(replace(facts, rank=candidate)))
     if rank is not None:
-        yield f"{_components(rank)}, in place of {facts.rank}, should be found to {FAIR:g}."
+        yield f"With {_components(rank)} instead of {facts.rank}, {method} should capture {FAIR:g}."
     yield from _other_trust(facts, method)
 
 
 def _other_trust(facts: Facts, method: str) -> Iterator[str]:
-    """Settings that were not said to be acceptable and would do."""
+    """A setting that `trust` does not include and that would do."""
     _, name = parts_of(method)
     others: tuple[Setting, ...] = ("masked", "peers", "hub")
     for setting in others:
@@ -261,7 +274,7 @@ def _other_trust(facts: Facts, method: str) -> Iterator[str]:
 
 
 def _first(candidates: Sequence[_Candidate], good: Callable[[_Candidate], bool]) -> _Candidate | None:
-    """The first of `candidates` that is good, if all after a good one are: by bisection. None where the last is not."""
+    """The first good candidate, by bisection: all after a good one must be good. None where the last one is not."""
     if not candidates or not good(candidates[-1]):
         return None
     low, high = -1, len(candidates) - 1
@@ -272,7 +285,7 @@ def _first(candidates: Sequence[_Candidate], good: Callable[[_Candidate], bool])
 
 
 def _upwards(start: float, most: float) -> list[float]:
-    """Numbers of two digits above `start`, each about so much more than the one before."""
+    """Numbers of two digits above `start`, each about `_FINE` times the one before."""
     if start >= most:
         return []
     steps = math.ceil(math.log(most / start) / math.log(_FINE))
@@ -287,7 +300,7 @@ def _two_digits(number: float) -> float:
 
 
 def _downwards(start: int, least: int) -> list[int]:
-    """Whole numbers below `start`, each about so much less than the one before."""
+    """Whole numbers below `start`, each about the one before over `_FINE`."""
     found, number = [], float(start)
     while number / _FINE >= least:
         number /= _FINE
@@ -302,4 +315,4 @@ def _with_columns(facts: Facts, dim: int) -> Facts:
 
 
 def _components(rank: int) -> str:
-    return "One component" if rank == 1 else f"{rank} components"
+    return "one component" if rank == 1 else f"{rank} components"
