@@ -123,7 +123,7 @@ def predict(
 def _choose(mechanism: Mechanisms, covariance: Choice, power: Choice, limit: int) -> tuple[Choice, str]:
     if mechanism != "auto":
         chosen = covariance if mechanism == "covariance" else power
-        return chosen, "was requested"
+        return chosen, "was asked for"
     allowed = f"{limit / 2**20:.0f} MiB allowed"
     if covariance.memory <= limit:
         reason = "it is exact"

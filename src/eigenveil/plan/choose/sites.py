@@ -176,7 +176,7 @@ def _chosen(
     dim: int, rank: int, budget: Budget | None, method: Method | Literal["auto"], neighbours: Neighbours
 ) -> tuple[Method, str]:
     if method != "auto":
-        return method, f"{method} was requested"
+        return method, f"{method} was asked for"
     if budget is None:
         return "krylov", "krylov: exact to rounding in few rounds of d x w numbers"
     plan = predict(dim=dim, rank=rank, budget=budget, neighbours=neighbours)
