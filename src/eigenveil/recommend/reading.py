@@ -160,7 +160,7 @@ def _require_columns(path: Path, names: Sequence[str], wanted: Sequence[str], *,
         has = (
             f"it has {', '.join(names)}"
             if shown
-            else f"its first line may not be a header, or is not separated by commas"
+            else "its first line may not be a header, or is not separated by commas"
         )
         said = verbatim(f"{path} has no column {', '.join(map(repr, missing))}; {has}")
         raise ParameterError(f"{said}. Name the columns to read with {{user}}, {{item}} and {{value}}")

@@ -157,5 +157,5 @@ def _reason(values: Array, rank: int, products: int, budget: Budget | None, *, a
     side = "above" if values[rank - 1] > noise else "below"
     return (
         f"{products} products per component, {why}. In the guessed spectrum component {rank} has eigenvalue "
-        f"{values[rank - 1]:.3g} row_bound^2, {side} one curator's noise on its last product ({noise:.3g})"
+        f"{values[rank - 1]:.3g} row_bound^2, {side} the noise that one curator would add to its last product ({noise:.3g})"
     )
