@@ -39,7 +39,7 @@ def test_the_answer_comes_first_and_then_the_trade_the_cost_and_the_next_command
         said.index(words)
         for words in (
             "around the mean. About ",
-            "people cut",
+            "people clipped",
             "<- the answer",
             "noise of a fit grows with its square",
             "(0.8, 1e-06)-differential privacy for each person",
@@ -123,7 +123,7 @@ def test_nothing_that_can_be_said_ends_with_one_and_names_no_bound(tmp_path: Pat
     for more in ((), ("--columns",)):
         result = eigenveil("bounds", source, "--epsilon", 0.01, "--delta", 1e-6, *more, "-o", target, "--force")
         assert result.exit_code == 1
-        assert result.stdout.startswith("Nothing can be said: noise hides up to ")
+        assert result.stdout.startswith("No bound was found: the table is too small ")
         assert "eigenveil fit" not in result.stdout
         assert str(COUNT) not in result.stdout
         plain = json.loads(target.read_text())
@@ -131,7 +131,7 @@ def test_nothing_that_can_be_said_ends_with_one_and_names_no_bound(tmp_path: Pat
         assert plain["next"] == []
 
 
-def test_the_file_holds_what_json_shows(tmp_path: Path) -> None:
+def test_the_file_has_what_json_shows(tmp_path: Path) -> None:
     target = tmp_path / "bounds.json"
     result = eigenveil("bounds", written(tmp_path, "csv"), *BUDGET, "--out", target, "--json")
     assert json.loads(result.stdout) == json.loads(target.read_text())
@@ -192,7 +192,7 @@ def test_columns_that_were_counted_are_warned_of(tmp_path: Path) -> None:
         ((*BUDGET, "-o", "bounds.txt"), "--output must end in .json"),
         ((*BUDGET, "--person", "nobody"), "nobody"),
         (("--epsilon", -1, "--delta", 1e-6), "--epsilon must be positive"),
-        ((*BUDGET, "--neighbours", "zero-out", "--epsilon", 0.01), "--epsilon 0.01 is too little for"),
+        ((*BUDGET, "--neighbours", "zero-out", "--epsilon", 0.01), "--epsilon 0.01 is too small for"),
     ],
 )
 def test_every_mistake_is_one_line(tmp_path: Path, options: tuple[object, ...], words: str) -> None:

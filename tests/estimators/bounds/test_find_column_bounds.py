@@ -97,7 +97,7 @@ def test_names_people_and_public_counts() -> None:
     )
     assert counted.people == len(np.unique(thirds))
     ledger = Ledger(epsilon=1.0, delta=1e-6)
-    with pytest.raises(ValueError, match=r"epsilon is too little for 99 people.* nothing was released"):
+    with pytest.raises(ValueError, match=r"epsilon is too small for 99 people.* Nothing was released"):
         find_column_bounds(columns()[:99], epsilon=0.5, delta=1e-6, neighbours="zero-out", ledger=ledger)
     assert ledger.charges == ()
 
@@ -111,7 +111,7 @@ def test_exact_ranges_and_a_lowered_quantile() -> None:
     np.testing.assert_allclose(exact.low, low, rtol=0.1)
     hidden = find_column_bounds(rows, epsilon=0.1, delta=1e-6, quantile=0.999, random_state=0)
     assert "so few people are outside" in hidden.why
-    assert hidden.cut > 0.0005
+    assert hidden.clipped > 0.0005
 
 
 @pytest.mark.parametrize("wrong", [{"quantile": 2}, {"within": "x"}, {"neighbours": "x"}, {"scale": -1}])

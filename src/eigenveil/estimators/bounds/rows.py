@@ -168,7 +168,7 @@ class _Search:
     people: float | None
 
     def norms(self, center: Array | None, *, share: float, label: str) -> Array:
-        """The released counts of people beyond each norm around `center`. `read` turns them into tails."""
+        """The released counts of people beyond each norm around `center`. `read` converts them to tails."""
         domain = Domain(self.release.dim, math.inf, center, self.scale)
         near, rows = self.release.neighbours, self.release.rows
         private = bounded_tails(rows, domain=domain, cells=self.cells, neighbours=near)
