@@ -41,7 +41,7 @@ def pooled(sites: Sequence[Array], terms: dict[str, Any]) -> Array:
     return PrivatePCA(RANK, **terms).fit(np.concatenate(sites)).subspace_.basis
 
 
-def ways() -> dict[str, Fit]:
+def fits() -> dict[str, Fit]:
     """Each line of the table."""
     found: dict[str, Fit] = {"PrivatePCA": pooled}
     for trust in ("curator", "site", "both"):
@@ -60,8 +60,8 @@ def measure(name: str, counts: Sequence[int], epsilons: Sequence[float], runs: i
     gram = clipped.T @ clipped
     del clipped
     for count in counts:
-        for way, fit in ways().items():
-            if way == "PrivatePCA" and count != counts[0]:
+        for words, fit in fits().items():
+            if words == "PrivatePCA" and count != counts[0]:
                 continue
             cells = []
             for epsilon in epsilons:
@@ -76,8 +76,8 @@ def measure(name: str, counts: Sequence[int], epsilons: Sequence[float], runs: i
                     for seed in range(runs)
                 ]
                 cells.append(f"{np.mean(kept):.4f} ({min(kept):.3f}-{max(kept):.3f})")
-            where = "1" if way == "PrivatePCA" else str(count)
-            line([f"{name} {rows.shape[0]} x {rows.shape[1]}", where, way, *cells])
+            where = "1" if words == "PrivatePCA" else str(count)
+            line([f"{name} {rows.shape[0]} x {rows.shape[1]}", where, words, *cells])
 
 
 def main() -> None:

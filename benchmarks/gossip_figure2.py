@@ -41,10 +41,10 @@ SHARES: Final = (1e-4, 1e-6, 1e-8)
 RATIO, SATURATED = 1.3, 0.9
 
 Errors = tuple[float, float]  # left and right
-Way = Callable[[int, float], Errors]
+Run = Callable[[int, float], Errors]
 
 
-def ours(table: Table, **settings: Any) -> Way:
+def ours(table: Table, **settings: Any) -> Run:
     """Peers under a worst-case guarantee."""
 
     def run(seed: int, epsilon: float) -> Errors:
@@ -54,7 +54,7 @@ def ours(table: Table, **settings: Any) -> Way:
     return run
 
 
-def curator(table: Table, mechanism: Any) -> Way:
+def curator(table: Table, mechanism: Any) -> Run:
     """All rows in one place."""
 
     def run(seed: int, epsilon: float) -> Errors:
@@ -64,7 +64,7 @@ def curator(table: Table, mechanism: Any) -> Way:
     return run
 
 
-def local(table: Table, calibration: Any) -> Way:
+def local(table: Table, calibration: Any) -> Run:
     """Noise on every row; as printed at the paper's delta."""
 
     def run(seed: int, epsilon: float) -> Errors:
@@ -76,7 +76,7 @@ def local(table: Table, calibration: Any) -> Way:
     return run
 
 
-def noisy_rows(table: Table) -> Way:
+def noisy_rows(table: Table) -> Run:
     """Section IV.A to the letter: both singular vectors of the noisy rows."""
 
     def run(seed: int, epsilon: float) -> Errors:
@@ -88,9 +88,9 @@ def noisy_rows(table: Table) -> Way:
     return run
 
 
-def ways(table: Table) -> dict[str, Way]:
+def methods(table: Table) -> dict[str, Run]:
     """Each line of the table but the published one's."""
-    found: dict[str, Way] = {f"curator, {method}": curator(table, method) for method in ("covariance", "power")}
+    found: dict[str, Run] = {f"curator, {method}": curator(table, method) for method in ("covariance", "power")}
     for noise in ("pairwise", "independent"):
         for method in ("covariance", "power", "segments"):
             found[f"{noise}, {method}"] = ours(table, noise=noise, method=method)
@@ -119,7 +119,7 @@ def judge(table: Table, found: dict[tuple[str, float], list[Errors]], method: st
     """Print pairwise errors over a curator's; whether all are within the ratio or saturated."""
     good = True
     for epsilon in sorted({epsilon for _, epsilon in found}):
-        one, two = (np.array(found[f"{way}, {method}", epsilon]) for way in ("pairwise", "curator"))
+        one, two = (np.array(found[f"{noise}, {method}", epsilon]) for noise in ("pairwise", "curator"))
         ratio = one.mean(axis=0) / two.mean(axis=0)
         off = ratio * np.sqrt(sum((some.std(axis=0) / some.mean(axis=0)) ** 2 / len(some) for some in (one, two)))
         flat = bool(min(one.mean(axis=0)[1], two.mean(axis=0)[1]) > SATURATED)
@@ -158,11 +158,11 @@ def measure(name: str, seeds: int, many: int, epsilons: Sequence[float]) -> bool
     for share in SHARES:
         show_published(table, epsilons, seeds, share=share)
     found: dict[tuple[str, float], list[Errors]] = {}
-    for way, run in ways(table).items():
-        count = many if "covariance" in way or way == "curator, power" else seeds
+    for words, run in methods(table).items():
+        count = many if "covariance" in words or words == "curator, power" else seeds
         for epsilon in epsilons:
-            found[way, epsilon] = [run(seed, epsilon) for seed in range(count)]
-        line([way, str(count), *(_shown(np.array(found[way, epsilon])) for epsilon in epsilons)])
+            found[words, epsilon] = [run(seed, epsilon) for seed in range(count)]
+        line([words, str(count), *(_shown(np.array(found[words, epsilon])) for epsilon in epsilons)])
     print(f"\npairwise over curator ({time.perf_counter() - began:.0f} s so far)\n")
     heading(["data", "method", "epsilon", "left ratio (error)", "right ratio (error)", "seeds", "says"])
     # Power is shown, and not judged.

@@ -29,7 +29,7 @@ from fed_runs import heading, line, shuffled_sites
 
 NAMES = ("a9a", "usps", "connect4")
 SITES, RANK, DELTA, COLLUDERS = 20, 5, 1e-5, 1
-WAYS: dict[str, dict[str, Any]] = {
+TRUSTS: dict[str, dict[str, Any]] = {
     "curator": {"trust": "curator"},
     "masked, all must survive": {"trust": "masked", "colluders": COLLUDERS},
     "masked, 80% must survive": {"trust": "masked", "survivors": 0.8, "colluders": COLLUDERS},
@@ -84,7 +84,7 @@ def measure(name: str, epsilons: Sequence[float], seeds: int) -> None:
     for method in ("auto", "krylov"):
         for epsilon in epsilons:
             floor = 0.0
-            for way, settings in WAYS.items():
+            for words, settings in TRUSTS.items():
                 terms = {"epsilon": epsilon, "row_bound": bound, "method": method, **settings}
                 runs = [
                     fitted(shuffled_sites(rows, SITES, seed=seed), gram, truth, random_state=seed, **terms)
@@ -97,10 +97,10 @@ def measure(name: str, epsilons: Sequence[float], seeds: int) -> None:
                         f"{name} {rows.shape[0]} x {rows.shape[1]}",
                         f"auto: {runs[0].method}" if method == "auto" else method,
                         f"{epsilon:g}",
-                        way,
+                        words,
                         shown([run.captured for run in runs]),
                         shown([run.sine for run in runs]),
-                        f"{mean / floor:.4f} ({EXPECTED[way]:.4f})",
+                        f"{mean / floor:.4f} ({EXPECTED[words]:.4f})",
                     ]
                 )
 

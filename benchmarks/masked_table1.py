@@ -129,10 +129,10 @@ def show(study: Study) -> None:
         line([*place, f"formula, {name}", amount(each), amount(each * study.s), *[""] * 4])
     if not study.measured:
         return
-    ways = [("power", trust) for trust in ("curator", "site", "masked")]
+    pairs = [("power", trust) for trust in ("curator", "site", "masked")]
     if study.n <= MOST_COLUMNS and study.s <= 100:
-        ways += [("covariance", "curator"), ("covariance", "masked")]
-    for method, trust in ways:
+        pairs += [("covariance", "curator"), ("covariance", "masked")]
+    for method, trust in pairs:
         more = {"survivors": 0.8} if trust == "masked" else {}
         sent = fitted(study, method=method, trust=trust, **more)
         cells = [""] * 2

@@ -26,14 +26,14 @@ from eigenveil.linalg import blas_threads
 from eigenveil.plan import Facts, Forecast, Interval, Spectrum, advise
 from eigenveil.privacy import Budget
 from fed_runs import heading, line
-from plan_truth import CACHE, DATA, DELTA, RELEASED, SITES, WAYS, Cell, Table, Truths, cells_of, measure
+from plan_truth import CACHE, DATA, DELTA, METHODS, RELEASED, SITES, Cell, Table, Truths, cells_of, measure
 
 LOW, HIGH = 0.2, 0.98
 NEAR, ROUGH, REGRET = 0.03, 0.1, 0.02
 GOALS: Final = {"given": (NEAR, 0.95), "guess": (ROUGH, 0.8)}
 # Two tables that come with scikit-learn, and a way or two of every kind.
 QUICK, QUICK_EPSILONS = ("breast_cancer", "digits"), (1.0,)
-QUICK_WAYS: Final = (
+QUICK_METHODS: Final = (
     *("curator/covariance", "curator/power", "stream/sync", "stream/block", "hub/covariance", "hub/krylov"),
     *("site/fedpower", "site/merge", "masked/covariance", "peers/covariance"),
 )
@@ -258,12 +258,12 @@ def chosen(asked: dict[str, list[Answer]], truths: Truths) -> None:
         [
             "choice within 0.02 of the best",
             "by advice",
-            *dict.fromkeys(candidate.partition("/")[0] for candidate in WAYS),
+            *dict.fromkeys(candidate.partition("/")[0] for candidate in METHODS),
         ]
     )
     for name, found in asked.items():
         regrets = [answer.regrets() for answer in found]
-        columns = ["all", *dict.fromkeys(candidate.partition("/")[0] for candidate in WAYS)]
+        columns = ["all", *dict.fromkeys(candidate.partition("/")[0] for candidate in METHODS)]
         right = [[one[column] <= REGRET for one in regrets if column in one] for column in columns]
         line([name, *(f"{sum(some)} of {len(some)}" for some in right)])
     print()
@@ -298,7 +298,7 @@ def quick() -> Truths:
     truths = Truths(None, quick=True)
     for name in QUICK:
         table = Table.load(name)
-        candidates = cells_of(name, table.rows.shape[1], candidates=QUICK_WAYS, epsilons=QUICK_EPSILONS)
+        candidates = cells_of(name, table.rows.shape[1], candidates=QUICK_METHODS, epsilons=QUICK_EPSILONS)
         measure(truths, table, [cell for cell in candidates if not cell.look], error=0.02, seconds=0.1)
     return truths
 
@@ -308,7 +308,7 @@ def main(arguments: Sequence[str] | None = None) -> bool:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cache", type=Path, default=CACHE)
     parser.add_argument("--data", nargs="*", default=list(DATA))
-    parser.add_argument("--ways", nargs="*", default=list(WAYS))
+    parser.add_argument("--ways", dest="candidates", metavar="METHOD", nargs="*", default=list(METHODS))
     parser.add_argument("--spectra", nargs="*", choices=list(GUESSES), default=list(GUESSES))
     parser.add_argument("--worst", type=int, default=15)
     parser.add_argument("--markdown", action="store_true", help="only what the docs show")

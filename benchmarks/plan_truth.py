@@ -36,9 +36,9 @@ __all__ = [
     "DATA",
     "DELTA",
     "EPSILONS",
+    "METHODS",
     "RELEASED",
     "SITES",
-    "WAYS",
     "Cell",
     "Table",
     "Truths",
@@ -65,7 +65,7 @@ DATA: Final = (
 )
 # Tables for which the mean is looked for as well, and the ways that do.
 CENTRED: Final = ("breast_cancer", "winequality_red", "digits", "jester1", "a9a", "usps")
-_CENTRED_WAYS: Final = (
+_CENTRED_METHODS: Final = (
     *("curator/covariance", "curator/power", "hub/covariance", "hub/krylov", "site/covariance", "masked/covariance"),
 )
 _MOST_ROWS: Final = 30_000
@@ -175,7 +175,7 @@ def _peers(noise: Any, method: Any) -> Fit:
     return fit
 
 
-WAYS: Final[dict[str, Fit]] = {
+METHODS: Final[dict[str, Fit]] = {
     **{f"curator/{one}": _curator(one) for one in ("covariance", "power")},
     **{f"stream/{one}": _stream(one) for one in ("sync", "block", "continual")},
     **{f"hub/{one}": _federated("curator", one) for one in ("covariance", "krylov", "power")},
@@ -279,7 +279,7 @@ def cells_of(name: str, dim: int, *, candidates: Sequence[str], epsilons: Sequen
             Cell(name, candidate, epsilon, look=True)
             for epsilon in epsilons
             for candidate in kept
-            if candidate in _CENTRED_WAYS
+            if candidate in _CENTRED_METHODS
         ]
     return found
 
@@ -306,7 +306,7 @@ def measure(truths: Truths, table: Table, cells: Sequence[Cell], *, error: float
             with warnings.catch_warnings():
                 # How much room a masked sum has, and that nothing can be told from noise, is no news here.
                 warnings.simplefilter("ignore", UserWarning)
-                fitted = WAYS[cell.candidate](table, cell.epsilon, cell.seed(count), cell.look)
+                fitted = METHODS[cell.candidate](table, cell.epsilon, cell.seed(count), cell.look)
             captured, sine = table.judge(np.asarray(fitted.subspace_.basis))
             found["captured"].append(captured)
             found["sine"].append(sine)
@@ -327,7 +327,7 @@ def main() -> None:
             continue
         begun = time.perf_counter()
         table = Table.load(name)
-        cells = cells_of(name, table.rows.shape[1], candidates=list(WAYS), epsilons=options.epsilons)
+        cells = cells_of(name, table.rows.shape[1], candidates=list(METHODS), epsilons=options.epsilons)
         with blas_threads(1):
             for epsilon in options.epsilons:
                 some = [cell for cell in cells if cell.epsilon == epsilon]

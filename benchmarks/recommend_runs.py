@@ -6,7 +6,7 @@ top p, (76). True degrees D are taken as public there, as the paper does. They a
 without D.
 
 The paper's data sets are not at hand. Stand-ins: jester1, liked where the rating is above 0, for Jester; ml100k, any
-rating, for MovieLens-10M and EachMovie; gowalla, any visit, for Amazon-ledger. Users without any item are left out.
+rating, for MovieLens-10M and EachMovie; gowalla, any visit, for Amazon-book. Users without any item are left out.
 """
 
 import math
@@ -43,7 +43,7 @@ __all__ = [
 
 DELTA: Final = 1e-4
 ITERATIONS: Final = 3
-STAND_INS: Final = {"jester1": "Jester", "ml100k": "MovieLens-10M and EachMovie", "gowalla": "Amazon-ledger"}
+STAND_INS: Final = {"jester1": "Jester", "ml100k": "MovieLens-10M and EachMovie", "gowalla": "Amazon-book"}
 # m, a public number, and a user's degree counts as at least that. Every m keeps the guarantee; only accuracy depends on it.
 # Nobody has fewer than 20 in ml100k, as its authors say; gowalla's least degree is 9, READ FROM THE DATA; in jester1 some have
 # fewer than 20, and weigh less.

@@ -38,7 +38,7 @@ from recommend_runs import DELTA, LEAST_DEGREE, STAND_INS, Scale, Table, noisy_p
 
 # Users, items, interactions, mu_0, mu_1 and the bounds, as the paper prints them.
 PAPER: Final = {
-    "Amazon-ledger": ("52643", "91599", "2984108", "0.33", "0.99", "1.12 sqrt(p)", "0.99"),
+    "Amazon-book": ("52643", "91599", "2984108", "0.33", "0.99", "1.12 sqrt(p)", "0.99"),
     "MovieLens": ("71567", "10677", "7972582", "0.39", "1.00", "1.19 sqrt(p)", "1.00"),
     "EachMovie": ("74425", "1649", "2216887", "0.49", "1.00", "1.33 sqrt(p)", "1.00"),
     "Jester": ("54906", "151", "1450010", "0.73", "1.00", "1.64 sqrt(p)", "1.00"),

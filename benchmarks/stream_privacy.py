@@ -22,7 +22,7 @@ NAMES = ("a9a", "connect4", "usps", "mnist", "protein_homology")
 DELTA = 1e-5
 
 
-def ways(count: int, epsilon: float, rank: int, bound: float) -> dict[str, Callable[[Array], Any]]:
+def fits(count: int, epsilon: float, rank: int, bound: float) -> dict[str, Callable[[Array], Any]]:
     """Each way as a function from rows to something fitted."""
     budget: dict[str, Any] = {"epsilon": epsilon, "delta": DELTA, "row_bound": bound}
 
@@ -59,9 +59,9 @@ def main() -> None:
         rows = np.random.default_rng(0).permutation(rows)
         gram = rows.T @ rows
         for epsilon in (0.3, 1.0, 3.0):
-            found = ways(len(rows), epsilon, options.rank, bound)
+            found = fits(len(rows), epsilon, options.rank, bound)
             if first:
-                print(f"{'':32}" + "".join(f"{way:>12}" for way in found))
+                print(f"{'':32}" + "".join(f"{words:>12}" for words in found))
                 first = False
             line = f"{name} {rows.shape[0]} x {rows.shape[1]}"
             print(f"{line:25} eps {epsilon:<3g}", end="")
