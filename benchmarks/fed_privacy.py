@@ -1,9 +1,10 @@
 """What a budget buys by trust and method: captured variance of the top 5 over the best possible, mean of five runs.
 
-Rows are centred privately and clipped at the 0.95 quantile of their lengths around the mean, which is READ FROM THE DATA, for
-this comparison only and the same for every line; the best possible is that of the rows centred and clipped so. delta = 1e-5,
-one whole row, add/remove. "both" guarantees 3 epsilon against the hub and epsilon against everybody else. `PrivatePCA` has all
-rows in one place; uda, wda and merge add noise at the sites. At the sites m of them pay about sqrt(m) of a curator's noise.
+Rows are centred privately and clipped at the 0.95 quantile of their norms around the mean. That bound is READ FROM
+THE DATA, for this comparison only and the same for every line. The best possible is that of the rows centred and
+clipped so. delta = 1e-5, one whole row, add/remove. "both" guarantees 3 epsilon against the hub and epsilon against
+everybody else. `PrivatePCA` has all rows in one place. In uda, wda and merge the sites add noise. With noise at m
+sites there is about sqrt(m) times a curator's noise.
 
     python benchmarks/fed_privacy.py [--quick] [--data a9a ...] [--epsilons 0.3 1 3]
 """

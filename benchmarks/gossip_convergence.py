@@ -1,8 +1,9 @@
-"""How peers without a hub come to agree, without noise: what mixing leaves beside what theory says, and what it costs them.
+"""How peers without a hub come to agree, without noise: what mixing leaves, what theory says, and what it costs them.
 
-1. Contraction. Peers start from the vector that mixes worst, and what is left of their differences after c steps, over what there
-   was, stands beside lambda^c (Metropolis weights; lambda is the largest size of an eigenvalue but that of the mean) and
-   beside 1 / T_c (Chebyshev). To reach: within 1%, or both below 1e-13, where doubles end.
+1. Contraction. Peers start from the vector that mixes worst. What is left of their differences after c steps,
+  relative to the start, is compared with lambda^c (Metropolis weights) and with 1 / T_c (Chebyshev). Here lambda is
+  the largest size of an eigenvalue other than that of the mean. To reach: within 1%, or both below 1e-13, where
+  doubles end.
 2. Direction. D-PM on the diabetes table, T rounds of c steps, beside what (40) of D-DP-PM bounds its squared sine by:
    2 (n_i m lambda^c / (lambda_1 - lambda_2) + (n - 1) rho (mu_2 / mu_1)^(2T)), rho = 1 without noise. Its third term, for starts
    that are nearly orthogonal to the answer, is left out: medians over starts. "Alg. 1" is what (40) is about; "segments" is

@@ -1,17 +1,20 @@
 """D-DP-PM's Figure 2: error of the first direction against epsilon on its data, beside methods that guarantee something.
 
-Four peers on the paper's ring with its weights. Columns are standardised and rows divided by the longest, so that all lie in the
-unit ball; means, units and that length are READ FROM THE DATA, for this comparison only and the same for every line.
+Four peers on the paper's ring with its weights. Columns are standardised, and rows are divided by the largest norm,
+so that all lie in the unit ball. Means, units and that norm are READ FROM THE DATA, for this comparison only and the
+same for every line.
 
-`left` is the paper's error, the sine between the first left singular vector u and the estimate q. Where a method gives a right
-direction v, q = X v, which every peer makes for its own people and keeps; `right` is the sine to the first right singular vector.
-Errors are means (standard deviations) over seeds.
+`left` is the paper's error, the sine between the first left singular vector u and the estimate q. Where a method
+gives a right direction v, q = X v: every peer computes it for its own people and keeps it. The column `right` is the
+sine to the
+first right singular vector. Errors are means (standard deviations) over seeds.
 
-published: Alg. 1, tuned as the paper tunes it: alpha and schedule by Corollary 1 from the PRIVATE eigenvalues, T around what
-converges to 1e-3, and of a grid what has the least error among those whose instance estimate, of the view as printed with few
-directions kept, (43), is within the paper's limits on delta. The paper does not say how many it kept: here those with at least
-1e-4, 1e-6 or 1e-8 of the largest variance. Promised: nothing. All others but "as printed" keep (epsilon, 1 / (10 n)) in the worst
-case, neighbours zero-out. LDP as printed is at the paper's delta; "noisy q" is the left vector of the noisy rows, as there.
+published: Alg. 1, tuned as in the paper. Alpha and schedule follow Corollary 1 from the PRIVATE eigenvalues, and T is
+around what converges to 1e-3. From a grid it takes the least error among those whose instance estimate (43), of the
+view as printed with few directions kept, is within the paper's limits on delta. The paper does not say how many it
+kept: here those with at least 1e-4, 1e-6 or 1e-8 of the largest variance. It guarantees nothing. All others but "as
+printed" guarantee (epsilon, 1 / (10 n)) in the worst case, neighbours zero-out. LDP as printed is at the paper's
+delta; "noisy q" is the left vector of the noisy rows, as there.
 
 To reach: the covariance with pairwise noise, c = 1, within 1.3 of a curator's error (ratio of means; its noise is sqrt(4/3) =
 1.155 of the curator's); power is shown beside it, with fewer seeds. Where both right errors are above 0.9 it says nothing.
@@ -77,7 +80,7 @@ def local(table: Table, calibration: Any) -> Run:
 
 
 def noisy_rows(table: Table) -> Run:
-    """Section IV.A to the letter: both singular vectors of the noisy rows."""
+    """Section IV.A exactly as printed: both singular vectors of the noisy rows."""
 
     def run(seed: int, epsilon: float) -> Errors:
         scale = math.sqrt(2 * math.log(1.25 / _limit(table, epsilon))) / epsilon

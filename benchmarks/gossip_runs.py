@@ -1,6 +1,6 @@
-"""D-DP-PM's experiments: its data and ring, its own way of tuning, and runs of Alg. 1 as printed. Shared by gossip_*.py.
+"""D-DP-PM's experiments: its data and ring, its own tuning, and runs of Alg. 1 as printed. Shared by gossip_*.py.
 
-Everything here reads the private rows to choose what is chosen, as the paper does. That is for repeating its figures only.
+All tuning here reads the private rows, as the paper does. That is for reproducing its figures only.
 """
 
 import math

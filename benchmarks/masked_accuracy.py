@@ -1,12 +1,17 @@
 """What masks cost in accuracy: a curator's noise, masked shares and noise at every site, at one (epsilon, delta) on real data.
 
-20 sites, top 5, delta = 1e-5, one whole row, add/remove; rows are centred privately and clipped at the 0.95 quantile of their
-lengths around the mean, which is READ FROM THE DATA, for this comparison only and the same for every line. `captured` is the
-variance in the directions found, of the rows centred and clipped so, over the best possible; `sine` the largest to the true
-space. Both are means over seeds with their standard errors: for every line a seed has the same split into sites, other noise.
-`noise` is `noise_floor_` over the curator's, both times the noisy number of people that they were divided by. Where t sites
-must survive and c may collude, t - c shares make a curator's noise, so those of all 20 sites, who do survive here, are sqrt(20 /
-(t - c)) of it: 1.026 where all must survive, 1.155 where 16 must. With noise at every site it is sqrt(20) = 4.47.
+20 sites, top 5, delta = 1e-5, one whole row, add/remove. Rows are centred privately and clipped at the 0.95 quantile
+of their norms around the mean. That bound is READ FROM THE DATA, for this comparison only and the same for every
+line.
+
+- `captured` is the variance in the directions found, of the rows centred and clipped so, over the best possible.
+- `sine` is the largest to the true space. Both are means over seeds with their standard errors. In every line a seed
+  has the same split into sites, but other noise.
+- `noise` is `noise_floor_` over the curator's, both times the noisy number of people that they were divided by.
+
+Where t sites must survive and c may collude, t - c shares make a curator's noise. All 20 sites do survive here, so
+their noise is sqrt(20 / (t - c)) of it: 1.026 where all must survive, 1.155 where 16 must. With noise at every site
+it is sqrt(20) = 4.47.
 
 Methods: the one that the plan chooses (auto, a covariance for these) and the one that it chooses among noisy products (krylov).
 About half an hour; --quick, one data set, one epsilon and three seeds, half a minute.

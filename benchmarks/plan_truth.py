@@ -1,13 +1,16 @@
-"""What fits with a budget really find in real tables: the truth that plan_grid.py holds the planner's predictions against.
+"""What fits with a budget really find in real tables: the truth that plan_grid.py compares the planner's predictions
+with.
 
-Every cell is one table, one epsilon and one way to do it, fitted by the public estimators with several seeds: `captured`, the
-variance along the directions found over that along the best ones, and `sine`, the largest to the best space. Tables are brought
-into the unit ball by numbers READ FROM THE DATA: their own means, where units differ their own deviations, and the 0.95 quantile
-of their own lengths. That is for this comparison only, and no figure here is a private release.
+Every cell is one table, one epsilon and one method, fitted by the public estimators with several seeds. It has
+`captured`, the variance along the directions found over that along the best ones, and `sine`, the largest to the best
+space. Tables are scaled into the unit ball by numbers READ FROM THE DATA: their own means, their own deviations where
+units differ, and the 0.95 quantile of their own norms. That is for this comparison only, and no figure here is a
+private release.
 
-All cells take about two hours on one core, so they are kept in a file that is added to: a second run goes on where the first one
-stopped, and one with more --seconds repeats fits where they disagree. Left out: masks and peers beyond 500 columns for all but
-covariances, nearly everything beyond 1000, and what captures more than 0.99 with less epsilon already.
+All cells take about two hours on one core, so results are appended to a file. A second run continues where the first
+one stopped, and one with more --seconds repeats fits where they disagree. Left out: masks and peers beyond 500
+columns for all but covariances, nearly everything beyond 1000, and what already captures more than 0.99 with less
+epsilon.
 
     python benchmarks/plan_truth.py --cache FILE [--data wine usps ...] [--seconds 2] [--error 0.006]
 """
@@ -63,7 +66,7 @@ DATA: Final = (
     *("motes_light", "digits", "protein_homology", "jester1", "a9a", "connect4", "usps", "w8a"),
     *("pbmc68k_reduced", "mnist:test", "ml100k"),
 )
-# Tables for which the mean is looked for as well, and the ways that do.
+# Tables for which the mean is found privately as well, and the methods that do so.
 CENTRED: Final = ("breast_cancer", "winequality_red", "digits", "jester1", "a9a", "usps")
 _CENTRED_METHODS: Final = (
     *("curator/covariance", "curator/power", "hub/covariance", "hub/krylov", "site/covariance", "masked/covariance"),
@@ -189,7 +192,7 @@ METHODS: Final[dict[str, Fit]] = {
 @final
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One table, one way and one epsilon; `look` says that the mean is looked for privately."""
+    """One table, one method and one epsilon. `look`: the mean is found privately."""
 
     name: str
     candidate: str
@@ -271,7 +274,7 @@ def _less(one: Cell, other: Cell) -> bool:
 
 
 def cells_of(name: str, dim: int, *, candidates: Sequence[str], epsilons: Sequence[float]) -> list[Cell]:
-    """The cells of one table: all ways, without those that take too long at this many columns."""
+    """The cells of one table: all methods, without those that take too long at this many columns."""
     kept = [candidate for candidate in candidates if not _too_slow(candidate, dim)]
     found = [Cell(name, candidate, epsilon) for epsilon in epsilons for candidate in kept]
     if name in CENTRED:

@@ -1,19 +1,20 @@
 """PPM's Figures 1, 3, 4 and 5: error of the filtered matrix against epsilon, published methods beside ours.
 
-On stand-ins for the paper's data (recommend_runs.py says which): figure 1 on ml100k for MovieLens and EachMovie, 3 on
-jester1 for Jester, both with p = 32; 4 on ml100k and 5 on jester1 with several p; `gowalla` is figure 1 again for
-Amazon-book with fewer runs, and without the methods that need a matrix of items by items. A cell is the mean of the
-relative error, (75)-(76), and its 99% interval, 1000 bootstrap resamples over runs; L = 3 and delta = 1e-4. Item degrees
-are taken as public in this error, as the paper does; with --also-without there is a second table without them.
+It uses stand-ins for the paper's data (recommend_runs.py says which). Figure 1 is on ml100k for MovieLens and
+EachMovie, figure 3 on jester1 for Jester, both with p = 32. Figure 4 is on ml100k and 5 on jester1 with several p.
+The figure `gowalla` is figure 1 again for Amazon-book, with fewer runs and without the methods that need a matrix of items by
+items. A cell is the mean of the relative error, (75)-(76), and its 99% interval, 1000 bootstrap resamples over runs;
+L = 3 and delta = 1e-4. Item degrees are taken as public in this error, as the paper does. With --also-without there
+is a second table without them.
 
-The published methods protect one interaction, by their own formulas; in one run they share the start and the noise before
-it is scaled. A dash: PPM's calibration, which Balcan et al. and Analyze Gauss are given too, holds for epsilon <= 4
-log(1/delta) only. FedPower's is proved for less than one per round and used beyond, as there. Ours is `PrivateRecommender`
-with a trusted curator, whose start is its own: "item" protects one interaction, "user" the whole history; m is a public
-number, and a user's degree counts as at least m. The reference is that of m = 1.
+The published methods protect one interaction, by their own formulas. In one run they share the start and the noise
+before it is scaled. A dash: PPM's calibration, which Balcan et al. and Analyze Gauss are given too, holds for epsilon
+<= 4 log(1/delta) only. FedPower's is proved for less than one per round and used beyond, as there. Ours is
+`PrivateRecommender` with a trusted curator and its own start. "item" protects one interaction, "user" the whole
+history. m is a public number, and a user's degree counts as at least m. The reference is that of m = 1.
 
-To reach: ours at item level, with some m and mechanism, at epsilon <= 3 no worse than PPM as published at epsilon = 10, on
-jester1 and ml100k with p = 32; on jester1 also at whole-user level.
+To reach on jester1 and ml100k with p = 32: ours at item level, with some m and mechanism, is at epsilon <= 3 no worse
+than PPM as published at epsilon = 10. On jester1 this should hold at whole-user level too.
 
 About 15 minutes of one core for figures 1 and 3; --quick, 3 runs of jester1, half a minute; gowalla about 4.
 

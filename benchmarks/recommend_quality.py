@@ -1,15 +1,15 @@
 """How good private recommendations are: recall@20 and NDCG@20, beside popularity and the same filter without privacy.
 
-jester1 (liked where the rating is above 0) and ml100k (any rating): a fifth of each user's items is held out at random, means
-over --splits splits, each with a seed of its own for the noise. gowalla comes with its split: what is marked train and
-validation is learned from, and test is asked for, of --sample users drawn at random; their items were held out and the
-histories of all users are learned from. delta is the default.
+On jester1 (liked where the rating is above 0) and ml100k (any rating), a fifth of each user's items is held out at
+random. Figures are means over --splits splits, each with its own seed for the noise. The data set gowalla comes with
+its own split: it learns from what is marked train and validation, and tests on --sample users drawn at random. Their items
+were held out, and the histories of all users are learned from. delta is the default.
 
-A cell is recall / NDCG. A column without privacy is the same filter with the same settings and no noise; popularity is not
-private either. "degrees" says how the filter uses item degrees: not at all, as released ("private"), or as released and in
-the histories too ("both", for whole users alone). "items" says how many are used: all, or the so many most popular by counts
-that are released; the others are never recommended. With ! the planner expects noise and a fit is refused unless
-on_noise="warn" is given. All settings are shown and none is chosen by the outcome.
+A cell is recall / NDCG. A column without privacy is the same filter with the same settings and no noise; popularity
+is not private either. "degrees" says how the filter uses item degrees: not at all, as released ("private"), or as
+released and in the histories too ("both", for whole users alone). "items" says how many are used: all, or the most
+popular by released counts; the others are never recommended. With ! the planner expects noise, and a fit is refused
+unless on_noise="warn" is given. All settings are shown, and none is chosen by the outcome.
 
 To reach: on jester1 and ml100k, for whole users, p = 32 and no degrees, at epsilon = 10 at least 0.9 of the recall of the filter
 without privacy.
@@ -39,7 +39,7 @@ NAMES: Final = ("jester1", "ml100k", "gowalla")
 EPSILONS: Final = (1.0, 3.0, 10.0)
 UNITS: Final = ("user", "item")
 FEWER: Final = (1000, 2000, 4000)
-# What is asked of us: of which method, with how many directions, at which epsilon, and how much of the recall.
+# The goal: for which method, with how many directions, at which epsilon, and what share of the recall.
 RANK, AT, SHARE = 32, 10.0, 0.9
 
 

@@ -1,11 +1,11 @@
 """PPM's application to recommendation: data, published baselines, the error of a filtered matrix. Shared by recommend_*.py.
 
-R, (n, d), has a one where a user met an item; D holds the items' degrees; P = sum_u r_u r_u^T / deg_u. A basis U, (d, p),
-of P filters R to R D^{-1/2} U U^T D^{1/2}, PPM (75), and what noise does is ||R~_p - R_p||_F / ||R_p||_F against the exact
-top p, (76). True degrees D are taken as public there, as the paper does. They are private, so every error is also to be had
-without D.
+R, (n, d), has a one where a user met an item; D holds the items' degrees; P = sum_u r_u r_u^T / deg_u. A basis U, (d,
+p), of P filters R to R D^{-1/2} U U^T D^{1/2}, PPM (75). The effect of noise is ||R~_p - R_p||_F / ||R_p||_F against
+the exact top p, (76). True degrees D are taken as public there, as the paper does. They are private, so every error
+can also be computed without D.
 
-The paper's data sets are not at hand. Stand-ins: jester1, liked where the rating is above 0, for Jester; ml100k, any
+The paper's data sets are not available. Stand-ins: jester1, liked where the rating is above 0, for Jester; ml100k, any
 rating, for MovieLens-10M and EachMovie; gowalla, any visit, for Amazon-book. Users without any item are left out.
 """
 
@@ -186,9 +186,9 @@ def published_scales(budget: Budget, *, users: int, iterations: int = ITERATIONS
 
     def fedpower_worst(basis: Array) -> float:
         # FedPower Alg. 2 with one user per device, s_i = 1 and p_i = 1/s, and all rounds synchronous (PPM B.1: I_T = L). On the
-        # sum, which is s times the average, each of s devices adds sigma max |Z_ij| and the server once more: sqrt(s + 1). The
-        # input (epsilon, delta) is taken as it is, although Theorem 4 guarantees (2 epsilon, 2 delta) for it, and no sqrt(p) is
-        # put in where its proof leaves it out: both in its favour. The sqrt(2) is Lemma 6.1's, as above. Alg. 2 as printed
+        # sum, which is s times the average, each of s devices adds sigma max |Z_ij| and the server once more: sqrt(s
+        # + 1). The input (epsilon, delta) is taken as it is, although Theorem 4 guarantees (2 epsilon, 2 delta) for
+        # it. No sqrt(p) is added where its proof leaves it out. Both are in its favour. The sqrt(2) is Lemma 6.1's, as above. Alg. 2 as printed
         # follows the largest entry; PPM speaks of a worst case that does not, which is 1, the most an orthonormal basis can
         # have.
         return _LEMMA * math.sqrt(users + 1) * fedpower_multiplier(budget, rounds=iterations)

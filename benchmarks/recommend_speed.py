@@ -1,17 +1,18 @@
 """How long a fit of many items takes, and how much memory, beside the exact decomposition of the same matrix by peers.
 
-gowalla, all of its 41 thousand items, p = 32: `PrivateRecommender` by noisy products at one place and at 10 sites, item and user
-level, against scikit-learn's `TruncatedSVD` and scipy's `svds` on the histories divided to length one, which add no noise and
-guarantee nothing. Then a table that is made up: a million users with about 20 of ten thousand items each, which is at whole-user
-level. Noise is from the operating system, as on real runs.
+On gowalla, with all of its 41 thousand items and p = 32, it compares `PrivateRecommender` by noisy products, at one
+place and at 10 sites, at item and user level. The baselines are scikit-learn's `TruncatedSVD` and scipy's `svds` on
+histories of norm one, which add no noise and guarantee nothing. Then it uses an artificial table, at whole-user
+level: a million users with about 20 of ten thousand items each. Noise comes from the operating system, as on real
+runs.
 
-Every fit has a process of its own, so that its peak of memory is its own; methods take turns, and seconds are medians over
---times rounds, of the fit alone, ratios within rounds. `before` is what the process held when it had read the data and all
-libraries, `peak` the most it ever held, the reading included.
+Every fit has its own process, so that its peak of memory is its own. Methods alternate. Seconds are of the fit alone,
+medians over --times rounds, with ratios within rounds. The column `before` is the memory of the process after reading
+the data and all libraries. The column `peak` is the most ever, including the reading.
 
 To reach: one fit of gowalla in under 60 seconds on 2 cores, and never a dense matrix of items by items.
 
-About three minutes on an idle machine; --quick, one round of gowalla, one. Where others use the cores too, --threads 1 is
+About three minutes on an idle machine; --quick, one round of gowalla, one minute. On a busy machine --threads 1 is
 faster: BLAS threads wait for each other.
 
     python benchmarks/recommend_speed.py [--quick] [--times 3] [--threads 2]

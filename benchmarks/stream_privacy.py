@@ -1,8 +1,9 @@
-"""What the ways of releasing a private stream cost in accuracy: captured variance of the top components over the best possible.
+"""What each schedule of releases of a private stream costs in accuracy: captured variance of the top components over
+the best.
 
-One pass over real tables in random order, rows centred and clipped by numbers READ FROM THE DATA, the same for every way, as in
-utility.py. `PrivatePCA` sees the whole table at once (zero-out neighbours). "sync x 1" and "x 16" release once and sixteen
-times; "block" releases 16 blocks on their own; "continual" has an answer after each of 64 blocks.
+It makes one pass over real tables in random order. Rows are centred and clipped by numbers READ FROM THE DATA, the
+same for every schedule, as in utility.py. The column `PrivatePCA` sees the whole table at once (zero-out neighbours).
+"sync x 1" and "x 16" release once and sixteen times; "block" releases 16 blocks on their own; "continual" has an answer after each of 64 blocks.
 
     python benchmarks/stream_privacy.py [--quick]
 """
@@ -23,7 +24,7 @@ DELTA = 1e-5
 
 
 def fits(count: int, epsilon: float, rank: int, bound: float) -> dict[str, Callable[[Array], Any]]:
-    """Each way as a function from rows to something fitted."""
+    """Each schedule of releases, as a function from rows to something fitted."""
     budget: dict[str, Any] = {"epsilon": epsilon, "delta": DELTA, "row_bound": bound}
 
     def stream(**more: Any) -> StreamingPCA:

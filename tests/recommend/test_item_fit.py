@@ -399,7 +399,7 @@ def test_a_hub_that_weighs_items_as_nobody_can_is_refused(weights: Any) -> None:
 def test_where_no_items_are_kept_none_may_be_named_and_no_degrees_asked_for() -> None:
     whole = study(keep=None, degrees_share=0.0, columns=np.array([0, 2, 5, 8]))
     whole.require_question(about(np.empty(0), BASIS))
-    with pytest.raises(ValueError, match="too many items"):
+    with pytest.raises(ValueError, match="wrong number of items"):
         whole.require_question(about([0, 2, 5, 8], BASIS))
     with pytest.raises(ValueError, match="no stage"):
         whole.require_question(Question(0, (), "degrees"))
@@ -414,7 +414,7 @@ def test_settings_that_contradict_each_other_are_refused() -> None:
         {"degrees_share": 0.0},
         {"columns": np.array([1, 2])},
     ):
-        with pytest.raises(ValueError, match="degrees"):
+        with pytest.raises(ValueError, match="degrees|not both"):
             study(**wrong)
 
 

@@ -86,7 +86,7 @@ def test_ranges_of_many_columns_are_used_from_the_file(tmp_path: Path) -> None:
     np.save(source, values)
     asked = ("--columns", "--epsilon", 3, "--delta", 1e-6)
     line = refusal("bounds", source, *asked)
-    assert "give --output bounds.json" in line
+    assert "Add --output bounds.json" in line
     assert "nothing was released" in line
     bounds = bounds_of(source, *asked)
     plain = json.loads(bounds.read_text())

@@ -34,7 +34,7 @@ def test_what_was_found_what_it_cost_and_what_comes_next(tmp_path: Path) -> None
             "people: ",
             "(0.8, 1e-06)-differential privacy",
             f"spectrum written to {target}",
-            "that this leaves of 2 for both",
+            "which this leaves of 2 for both",
             "eigenveil plan -n ",
             f"--spectrum {target} --no-search",
         )

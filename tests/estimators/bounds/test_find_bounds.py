@@ -106,7 +106,7 @@ def test_rows_that_lie_close_together_far_away_are_looked_at_once_more() -> None
 
 def test_doubt_about_the_mean_is_said() -> None:
     found = find_bounds(normal(4000, middle=1e6), epsilon=0.3, delta=1e-6, random_state=0)
-    assert "doubt about the mean" in found.why
+    assert "uncertainty about the mean" in found.why
     assert "origin" in str(found)
 
 
@@ -132,7 +132,7 @@ def _rows(count: int) -> Any:
 def test_a_quantile_that_noise_hides_is_lowered_and_said() -> None:
     found = find_bounds(normal(1500), epsilon=0.5, delta=1e-6, quantile=0.99, center=None, random_state=0)
     assert found.row_bound is not None
-    assert "too few people to be told from noise" in found.why
+    assert "noise hides the few people beyond" in found.why
     assert found.chosen is not None
     assert found.chosen.clipped <= 2.5 * found.chosen.error * (1 + 1e-9)
     # Never a wild one, far beyond every row.
@@ -207,7 +207,7 @@ def test_sparse_rows_too_far_from_zero_to_be_centered_are_told_so_and_nothing_is
     rows = sp.csr_array(normal() * 0.01 + 10.0)
     for budget in ({"epsilon": 0.5, "delta": 1e-6}, {"epsilon": None}):
         found = find_bounds(rows, origin=origin, random_state=0, **budget)
-        assert "make them dense" in found.why
+        assert "Make them dense" in found.why
         assert (found.row_bound is None) == (origin is not None)
         dense = find_bounds(rows.toarray(), origin=origin, random_state=0, **budget)
         assert "dense" not in dense.why
@@ -310,5 +310,5 @@ def test_the_error_that_asks_for_a_bound_points_here() -> None:
 def test_printing_shows_the_answer_first() -> None:
     found: FoundBounds = find_bounds(normal(), epsilon=0.5, delta=1e-6, random_state=0)
     first, *rest = str(found).splitlines()
-    assert first.startswith(f"row_bound = {found.row_bound:.4g}: about ")
+    assert first.startswith(f"row_bound = {found.row_bound:.4g}: it clips the rows of about ")
     assert sum(line.endswith("<-") for line in rest) == 1

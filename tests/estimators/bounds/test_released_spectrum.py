@@ -146,13 +146,13 @@ def test_a_mean_that_is_known_roughly_is_said() -> None:
         rows, epsilon=0.1, delta=1e-6, row_bound=20.0, origin=1.0, mean_bound=20.0, random_state=0
     )
     assert "the mean is known only roughly" in found.why
-    assert "rows fill" in str(found)
+    assert "mean squared norm" in str(found)
 
 
 def test_a_mean_that_was_not_reached_is_said() -> None:
     """Three steps of the bound each do not get there, and the quoted error is nothing beside what that does."""
     lost = released_spectrum(rows_of(middle=20.0), epsilon=0.5, delta=1e-6, row_bound=BOUND, random_state=0)
-    assert "further out when the search for it ended" in str(lost)
+    assert "search ended before it reached the mean" in str(lost)
     near = released_spectrum(
         rows_of(middle=20.0), epsilon=0.5, delta=1e-6, row_bound=BOUND, origin=19.0, random_state=0
     )

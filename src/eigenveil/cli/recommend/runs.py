@@ -33,7 +33,7 @@ NOT_COVERED: Final = (
     "who may see those, and never publish them. Settings chosen by them reveal something about the histories too."
 )
 SPENT: Final = (
-    "The private item space of this evaluation was discarded, so its budget is not spent. "
+    "The private item space of this evaluation was discarded, so it spends no budget. "
     "`eigenveil recommend fit` spends its own."
 )
 
