@@ -62,7 +62,7 @@ def as_charged(mu: float) -> float:
 
 
 def summary(bounds: list[float], lengths: Array, truth: float) -> str:
-    """The median and the worst of ten in a hundred: how far off in people, and in length."""
+    """The median and the worst of ten in a hundred: the error in rank, in people, and in norm."""
     if not bounds:
         return "no answer"
     ranks = [abs(float((lengths > bound).mean()) - (1 - QUANTILE)) for bound in bounds]

@@ -3,8 +3,8 @@
 As published: in each of 40 communications there is noise at the sites for epsilon_1 and at the hub for epsilon_2 =
 0.1. It has p = 4 decaying, 100 sites, k = 5, r = 10, sign-fixing, features in [-1, 1], and rows not centred. A cell
 is the smallest over the 40 communications of the largest sine (which takes the answer to find), mean (std) of 20
-runs. The paper does not state delta: it is 1e-5 per communication here. With epsilon_1 = inf it is a run without any noise, which the paper's
-figures say it was.
+runs. The paper does not state delta: it is 1e-5 per communication here. With epsilon_1 = inf it is a run without any
+noise, which the paper's figures say it was.
 
 That noise protects one entry of a Gram matrix in one communication. Over the run, by its own account, epsilon is 40
 times as large. With p > 1 it protects nothing that is known.

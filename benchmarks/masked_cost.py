@@ -340,7 +340,7 @@ def typical(runs: Iterable[Costs], phase: str, *, hub: bool = True) -> Typical:
 @final
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Of one shape and number of sites: the three companies' rounds, and the exchange of keys."""
+    """Of one shape and number of sites: the three groups' rounds, and the exchange of keys."""
 
     shape: Shape
     sites: int

@@ -148,7 +148,7 @@ class Answer:
 
     def regrets(self) -> dict[str, float]:
         """How much less than the best method the chosen one captures in truth, and in each setting the one of highest
-        guarantee."""
+        prediction."""
         found: dict[str, float] = {}
         if self.pick is not None:
             found["all"] = max(one.truth for one in self.cells) - self.pick.truth

@@ -95,7 +95,7 @@ class Table:
 
     @classmethod
     def load(cls, name: str) -> "Table":
-        """One of `DATA`. Its mean, deviations and length are READ FROM THE DATA."""
+        """One of `DATA`. Its mean, deviations and norm are READ FROM THE DATA."""
         if name in _SHIPPED:
             more = {"scaled": False} if name == "diabetes" else {}
             rows = np.asarray(getattr(shipped, f"load_{name}")(**more).data, dtype=np.float64)
@@ -118,7 +118,7 @@ class Table:
 
     @property
     def sites(self) -> list[Array]:
-        """The rows at `SITES` places, as evenly as can be."""
+        """The rows at `SITES` places, as evenly as possible."""
         return list(np.array_split(self.rows, SITES))
 
     def facts(self) -> dict[str, Any]:

@@ -57,7 +57,7 @@ _DENSE: Final = 5000
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Table:
-    """R and its rows divided to length one, both (n, d) and sparse; D, (d,); where d is small also R^T R and P, both (d, d)."""
+    """R and its rows scaled to norm one, both (n, d) and sparse; D, (d,); where d is small also R^T R and P, both (d, d)."""
 
     name: str
     rows: Any
@@ -185,12 +185,12 @@ def published_scales(budget: Budget, *, users: int, iterations: int = ITERATIONS
         return float(np.abs(basis).max()) * fedpower_worst(basis)
 
     def fedpower_worst(basis: Array) -> float:
-        # FedPower Alg. 2 with one user per device, s_i = 1 and p_i = 1/s, and all rounds synchronous (PPM B.1: I_T = L). On the
-        # sum, which is s times the average, each of s devices adds sigma max |Z_ij| and the server once more: sqrt(s
-        # + 1). The input (epsilon, delta) is taken as it is, although Theorem 4 guarantees (2 epsilon, 2 delta) for
-        # it. No sqrt(p) is added where its proof leaves it out. Both are in its favour. The sqrt(2) is Lemma 6.1's, as above. Alg. 2 as printed
-        # follows the largest entry; PPM speaks of a worst case that does not, which is 1, the most an orthonormal basis can
-        # have.
+        # FedPower Alg. 2 with one user per device, s_i = 1 and p_i = 1/s, and all rounds synchronous (PPM B.1: I_T =
+        # L). On the sum, which is s times the average, each of s devices adds sigma max |Z_ij| and the server once
+        # more: sqrt(s + 1). The input (epsilon, delta) is taken as it is, although Theorem 4 guarantees (2 epsilon, 2
+        # delta) for it. No sqrt(p) is added where its proof leaves it out. Both are in its favour. The sqrt(2) is
+        # Lemma 6.1's, as above. Alg. 2 as printed follows the largest entry; PPM speaks of a worst case that does
+        # not, which is 1, the most an orthonormal basis can have.
         return _LEMMA * math.sqrt(users + 1) * fedpower_multiplier(budget, rounds=iterations)
 
     return {

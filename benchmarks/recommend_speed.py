@@ -44,7 +44,7 @@ from fed_runs import heading, line
 
 RANK, SITES, LIMIT = 32, 10, 60.0
 MIB, GIB = 2.0**20, 2.0**30
-# The table that is made up.
+# The artificial table.
 USERS, ITEMS, EACH, GROUPS = 1_000_000, 10_000, 20, 32
 PEER: Final = "TruncatedSVD, 5 iterations"
 
@@ -135,7 +135,7 @@ def _held() -> float:
 
 
 def alone(table: str, method: str, threads: int) -> Spent:
-    """One fit in a process of its own. This one does no work itself: a child's peak starts at the size of its parent."""
+    """One fit in its own process. This process does no work itself: a child's peak starts at the size of its parent."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         return pool.submit(fit_once, table, method, threads).result()
 

@@ -3,7 +3,8 @@ the best.
 
 It makes one pass over real tables in random order. Rows are centred and clipped by numbers READ FROM THE DATA, the
 same for every schedule, as in utility.py. The column `PrivatePCA` sees the whole table at once (zero-out neighbours).
-"sync x 1" and "x 16" release once and sixteen times; "block" releases 16 blocks on their own; "continual" has an answer after each of 64 blocks.
+"sync x 1" and "x 16" release once and sixteen times; "block" releases 16 blocks on their own; "continual" has an
+answer after each of 64 blocks.
 
     python benchmarks/stream_privacy.py [--quick]
 """

@@ -113,7 +113,7 @@ def compare(count: int, dim: int, rank: int, decay: float, repeats: int) -> None
 
 
 def made(count: int, dim: int) -> Iterator[Array]:
-    """Batches of a stream that is never held as a whole, of length at most about 12."""
+    """Batches of a stream that is never held as a whole, of norm at most about 12."""
     rng = np.random.default_rng(1)
     spread = 4.0 * np.arange(1, dim + 1) ** -0.7
     pool = rng.standard_normal((1 << 14, dim)) * spread
