@@ -87,19 +87,19 @@ def private(held: Any, *, unit: Literal["user", "item"]) -> object:
     return PrivateRecommender(RANK, epsilon=1.0, unit=unit, mechanism="power", on_noise="warn").fit(held)
 
 
-def of_length_one(rows: Any) -> Any:
+def of_norm_one(rows: Any) -> Any:
     """The matrix whose right singular vectors a fit looks for."""
     return sp.csr_array(sp.diags_array(1 / np.sqrt(np.maximum(rows.sum(axis=1), 1))) @ rows)
 
 
 def truncated(rows: Any, *, iterations: int) -> object:
     """scikit-learn's."""
-    return TruncatedSVD(RANK, algorithm="randomized", n_iter=iterations, random_state=0).fit(of_length_one(rows))
+    return TruncatedSVD(RANK, algorithm="randomized", n_iter=iterations, random_state=0).fit(of_norm_one(rows))
 
 
 def lanczos(rows: Any) -> object:
     """scipy's, to machine precision."""
-    return svds(of_length_one(rows), k=RANK, rng=np.random.default_rng(0))
+    return svds(of_norm_one(rows), k=RANK, rng=np.random.default_rng(0))
 
 
 # What is fitted, made of the matrix before the clock starts, and how.

@@ -59,12 +59,12 @@ def test_every_method_of_the_planner_is_measured() -> None:
 @pytest.mark.parametrize("name", grid.QUICK)
 def test_tables_lie_in_the_unit_ball_around_their_mean(name: str) -> None:
     table = truth.Table.load(name)
-    lengths = np.linalg.norm(table.rows, axis=1)
-    assert 1 - 1e-9 < lengths.max() <= 1 + 1e-9
-    # One in twenty is cut, which moves the mean a little.
-    assert 0.04 < np.mean(lengths > 1 - 1e-9) < 0.06
+    norms = np.linalg.norm(table.rows, axis=1)
+    assert 1 - 1e-9 < norms.max() <= 1 + 1e-9
+    # One in twenty is clipped, which moves the mean a little.
+    assert 0.04 < np.mean(norms > 1 - 1e-9) < 0.06
     assert np.linalg.norm(table.rows.mean(axis=0)) < 0.02
-    assert abs(table.values.sum() - np.mean(lengths**2)) < 1e-12
+    assert abs(table.values.sum() - np.mean(norms**2)) < 1e-12
     assert sum(len(site) for site in table.sites) == len(table.rows)
     assert table.judge(table.best) == pytest.approx((1.0, 0.0), abs=1e-7)
 

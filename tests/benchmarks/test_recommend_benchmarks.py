@@ -49,7 +49,7 @@ def without_matrix(data: Any) -> Any:
 
 
 def filtered(data: Any, basis: Array, *, degrees: bool) -> Array:
-    """(75), to the letter."""
+    """(75), exactly as printed."""
     rows = data.rows.toarray()
     if not degrees:
         return np.asarray(rows @ basis @ basis.T)
@@ -77,8 +77,8 @@ def test_the_error_is_that_of_the_filtered_matrices(degrees: bool, held: Any) ->
     measure = runs.Filtered.of(data, truth, degrees=degrees)
     assert abs(measure.error(other) - wanted) < 1e-9
     assert measure.error(truth) < 1e-6
-    turned = truth @ np.linalg.qr(np.random.default_rng(0).standard_normal((4, 4)))[0]
-    assert measure.error(turned) < 1e-6
+    rotated = truth @ np.linalg.qr(np.random.default_rng(0).standard_normal((4, 4)))[0]
+    assert measure.error(rotated) < 1e-6
 
 
 def test_many_items_are_handled_as_few_are() -> None:
@@ -312,7 +312,7 @@ def test_what_is_made_up_has_as_many_users_and_items_as_is_said(monkeypatch: pyt
     assert rows.shape == (300, speed.ITEMS)
     assert rows.nnz == 300 * speed.EACH
     assert sum(part.shape[0] for part in speed.at_sites(rows)) == 300
-    lengths = sp.linalg.norm(speed.of_length_one(sp.csr_array(np.eye(3)[:, :2])), axis=1)
+    lengths = sp.linalg.norm(speed.of_norm_one(sp.csr_array(np.eye(3)[:, :2])), axis=1)
     np.testing.assert_allclose(lengths, [1.0, 1.0, 0.0])
 
 

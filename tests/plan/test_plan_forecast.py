@@ -1,4 +1,4 @@
-"""Forecasts: intervals, limits, guarantees and calls, and what is the same whichever way it is asked."""
+"""Forecasts: intervals, limits, guarantees and calls, and what does not depend on how it is asked."""
 
 import math
 import time

@@ -1,4 +1,4 @@
-"""What is known of a spectrum: guesses hit what they are told, tables are cut as a fit cuts them, doubt has the stated size."""
+"""What is known of a spectrum: guesses hit what they are told, tables are clipped as in a fit, doubt has the stated size."""
 
 import json
 import math
@@ -41,9 +41,9 @@ def test_the_spectrum_of_a_public_table_is_that_of_its_rows_as_cut(
     rows = rng.standard_normal(shape) * (rng.random(shape) < 0.5) * (0.6 if wide else 1.0)
     moved = rows - rows.mean(axis=0) if center else rows
     if row_bound is not None:
-        lengths = np.maximum(np.linalg.norm(moved, axis=1, keepdims=True), 1e-300)
-        assert (lengths > row_bound).any() and (lengths < row_bound).any()
-        moved = moved * np.minimum(1, row_bound / lengths)
+        norms = np.maximum(np.linalg.norm(moved, axis=1, keepdims=True), 1e-300)
+        assert (norms > row_bound).any() and (norms < row_bound).any()
+        moved = moved * np.minimum(1, row_bound / norms)
     values = np.maximum(np.linalg.eigvalsh(moved.T @ moved)[::-1], 0) / len(rows)
     expected = values / row_bound**2 if row_bound is not None else 0.3 * values / values.sum()
     for table in (rows, sp.csr_array(rows)):

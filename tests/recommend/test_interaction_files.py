@@ -99,7 +99,7 @@ def test_identifiers_of_parquet_may_be_of_any_whole_or_text_type(tmp_path: Path)
 def test_values_decide_which_lines_are_interactions(name: str, tmp_path: Path) -> None:
     frame = pd.DataFrame({"user": [1, 1, 2, 3], "item": [1, 2, 2, 1], "value": [1, 0, 1, 0], "stars": [5, 3.5, 1, 4]})
     path = write_lines(tmp_path / name, frame)
-    # The column called value is found; whoever has only zeros is there all the same.
+    # The column called value is found; a user who has only zeros is kept all the same.
     assert read_interactions(path).matrix.toarray().tolist() == [[1, 0], [0, 1], [0, 0]]
     assert read_interactions(path, at_least=0).matrix.toarray().tolist() == [[1, 1], [0, 1], [1, 0]]
     assert read_interactions(path, value="stars", at_least=3.5).matrix.toarray().tolist() == [[1, 1], [0, 0], [1, 0]]

@@ -137,7 +137,7 @@ def test_items_outside_of_a_list_are_never_recommended() -> None:
         model = recommender(items=items, n_components=2).fit(R)
         found = model.recommend(R, n=ITEMS)
         assert set(found.ravel().tolist()) <= {-1, *model.columns_.tolist()}
-    # Whoever has none of them is, as far as these go, somebody who has nothing.
+    # A user who has none of them counts as one who has nothing.
     model = recommender(items=listed, n_components=2).fit(R)
     assert model.columns_.tolist() == sorted(listed)
     elsewhere = np.zeros(ITEMS)
@@ -515,7 +515,7 @@ def test_watch_is_told_of_every_round() -> None:
 
 @pytest.mark.parametrize("normalise", ["filter", "both"])
 def test_without_privacy_the_space_is_exact(normalise: str) -> None:
-    # Small weights beside large ones: on the grid that private rows are brought to they would be cut short.
+    # Small weights beside large ones: on the grid that private rows are brought to they would be rounded off.
     rng = np.random.default_rng(4)
     held = (rng.random((200, 60)) < np.exp(-np.arange(60) / 20)).astype(float)
     degrees = np.maximum(held.sum(axis=0), 1.0) * np.exp(rng.standard_normal(60))

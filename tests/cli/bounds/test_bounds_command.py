@@ -123,7 +123,9 @@ def test_nothing_that_can_be_said_ends_with_one_and_names_no_bound(tmp_path: Pat
     for more in ((), ("--columns",)):
         result = eigenveil("bounds", source, "--epsilon", 0.01, "--delta", 1e-6, *more, "-o", target, "--force")
         assert result.exit_code == 1
-        assert result.stdout.startswith(("No bound was found: the table is too small ", "No bounds were found: the table is too small "))
+        assert result.stdout.startswith(
+            ("No bound was found: the table is too small ", "No bounds were found: the table is too small ")
+        )
         assert "eigenveil fit" not in result.stdout
         assert str(COUNT) not in result.stdout
         plain = json.loads(target.read_text())

@@ -18,7 +18,7 @@ from eigenveil.plan import METHODS, Facts, Forecast, Spectrum, choice_of, estima
 from eigenveil.privacy import Budget, Neighbours
 
 ALONE = ("curator", "stream")
-# What the file of a stream says for each way to publish.
+# What the file of a stream says for each `publish`.
 STREAMS = {"sync": "stream, products", "block": "stream, slices", "continual": "stream, tree"}
 ESTIMATORS: dict[str, Any] = {made.__name__: made for made in (PrivatePCA, StreamingPCA, FederatedPCA, GossipPCA)}
 # What a plan can be asked for beside the method. Bounds are known in each, so that nothing is left to fill in.

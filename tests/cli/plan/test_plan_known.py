@@ -1,4 +1,4 @@
-"""Where a plan has its spectrum from: every public source gives the spectrum it stands for, and no value is ever shown."""
+"""Where a plan gets its spectrum: every public source gives the spectrum it stands for, and no value is ever shown."""
 
 import json
 import xml.etree.ElementTree as ET
@@ -28,7 +28,7 @@ def spectrum_of(oracle: Oracle, *arguments: object) -> Spectrum:
 
 
 def variances(table: Any) -> Any:
-    """The slow, obvious way: what the rows have along their own principal directions."""
+    """Slow and obvious: the variances of the rows along their own principal directions."""
     centred = table - table.mean(axis=0)
     return np.linalg.eigvalsh(centred.T @ centred / len(table))[::-1]
 

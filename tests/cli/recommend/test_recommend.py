@@ -65,7 +65,7 @@ def test_every_kind_of_file_gives_an_item_space(tmp_path: Path, kind: str) -> No
     found = ItemSpace.load(target)
     assert (found.guarantee.epsilon, found.dim) == (4, ITEMS)
     assert (found.items is None) == (kind == "npz")
-    # Whoever likes two items of the first group is shown others of that group.
+    # A user who likes two items of the first group is shown others of that group.
     best = found.top(found.history([0, 3] if found.items is None else ["i0", "i3"]), n=4)[0]
     names = best if found.items is None else [int(found.items[at][1:]) for at in best]
     assert all(int(at) % GROUPS == 0 for at in names)
@@ -266,18 +266,18 @@ def test_a_list_is_the_same_however_the_history_is_given_and_says_for_whom(tmp_p
     mine = tmp_path / "mine.txt"
     mine.write_text("\n".join(held) + "\n\n", encoding="utf-8")
     expected = [known.items[at] for at in known.top(row, n=6)[0]]
-    ways = (
+    given = (
         [part for item in held for part in ("--have", item)],
         ["--history", mine],
         ["--from", plays_in(tmp_path), "--who", "u7"],
     )
-    for way in ways:
-        done = eigenveil("recommend", "top", space, *way, "-n", 6)
+    for one in given:
+        done = eigenveil("recommend", "top", space, *one, "-n", 6)
         assert done.exit_code == 0, done.output
         assert done.stdout.split() == expected
         (line,) = done.stderr.splitlines()
         assert line.startswith("for this user alone")
-    values = json.loads(eigenveil("recommend", "top", space, *ways[0], "-n", 6, "--json").stdout)
+    values = json.loads(eigenveil("recommend", "top", space, *given[0], "-n", 6, "--json").stdout)
     assert values["items"] == expected
     assert values["popular"] is False
     assert "for this user alone" in values["note"]
