@@ -51,6 +51,7 @@ def read_histories(R: Any) -> tuple[dict[str, Rows], int, Names]:
             items is None or listed is None or items == listed,
             f"{name} has other items than {first}, or another order. Read all sites with the same list of items",
         )
+        # One site with names and one without cannot be compared, so the last unnamed site is remembered.
         unnamed = unnamed if listed is not None else name
         items = items if items is not None else listed
         rows[name] = SparseRows(matrix)

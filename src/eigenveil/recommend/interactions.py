@@ -199,6 +199,7 @@ def _binary(given: Any, name: str, is_one: Callable[[Any], Any]) -> sp.csr_array
     if sp.issparse(given):
         entries = _entries(given, name)
         ones = is_one(entries.data)
+        # Only stored entries are looked at, so the matrix is never made dense.
         return ones_at(entries.row[ones], entries.col[ones], given.shape)
     size = max(1, _BLOCK_NUMBERS // dim)
     found = [np.nonzero(is_one(_piece(given, start, size))) for start in range(0, max(1, count), size)]

@@ -126,6 +126,7 @@ class ItemFit(WholeFit[ItemState, Array, FoundItems]):
 
     def require_question(self, question: Question) -> None:
         """Refuse a question that belongs to no stage of this fit, or whose list of items is impossible."""
+        # Sites call this before they read a row: a hub may send any question.
         stages = (("degrees",) if self.degrees_share > 0 else ()) + ("components",)
         require(question.stage in stages, f"the fit has no stage {question.stage!r}")
         if question.stage == "components":
@@ -185,6 +186,7 @@ class ItemFit(WholeFit[ItemState, Array, FoundItems]):
             return replace(state, inner=inner)
         if state.stage == "degrees":
             kept = self.columns if self.keep is None else most_popular(result.sum, self.keep)
+            # The choice of items used the unraised degrees: raising them first would make ties of all small ones.
             degrees = self._positive(result.sum if self.keep is None else result.sum[kept])
             weights = 1.0 / np.sqrt(degrees) if self.weigh else self._public_weights(kept)
             begun = self._directions(kept, weights).start()

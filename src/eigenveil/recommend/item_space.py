@@ -186,6 +186,7 @@ class ItemSpace:
         require(set(_ARRAYS) <= set(arrays) <= {*_ARRAYS, *_MORE}, f"its arrays are {sorted(arrays)}")
         for name, array in arrays.items():
             kind = np.int64 if name == "columns" else np.float64
+            # `save` writes no other types.
             require(array.dtype == kind, f"{name} is of type {array.dtype}, not {np.dtype(kind)}")
         items, settings, dim = header["items"], header["settings"], header["dim"]
         named = items is None or (isinstance(items, list) and all(isinstance(name, str) for name in items))

@@ -192,6 +192,7 @@ def _planned(terms: ItemTerms) -> ItemPlan:
         return _by(terms, "krylov" if terms.budget is None else "power", f"power: {why}")
     reason = f"covariance: one release of all pairs of items, which fit ({memory / 2**20:.1f} MiB)"
     pairs = _by(terms, "covariance", reason)
+    # One release of all pairs beats products nearly everywhere (docs/decisions/0009).
     if pairs.expected is None or pairs.expected.share >= _FAIR:
         return pairs
     products = _by(
@@ -210,6 +211,8 @@ def _by(terms: ItemTerms, method: Literal["covariance", "power", "krylov"], reas
         capped = terms.neighbours is Neighbours.INTERACTION and terms.kept >= _ENOUGH * terms.rank
         width = min(terms.kept, terms.rank if capped else _WIDER * terms.rank)
         shares = geometric_shares(_CAPPED_ROUNDS if capped else _ROUNDS, growth=_KEPT_GROWTH)
+        # The row norm of a basis that is spread evenly over the items. Without a cap one popular item would decide
+        # the noise of all others.
         longest = math.sqrt(width / terms.kept) if capped else math.inf
     part = (_CHOICE_SHARE if terms.chosen else _DEGREES_SHARE) if terms.degrees or terms.chosen else 0.0
     plan = ItemPlan(method, width, shares, part, None, reason, longest)
@@ -222,6 +225,7 @@ def pairs_memory(items: int) -> int:
 
 
 def _expected(terms: ItemTerms, plan: ItemPlan) -> Outcome | None:
+    # Without a public number of users nothing can be said; without a budget there is no noise.
     if terms.users is None or terms.budget is None:
         return None
     guess = _eigenvalues(terms)
@@ -269,6 +273,7 @@ def _advice(terms: ItemTerms) -> Iterator[Change]:
         expected = _planned(other).expected
         return expected is not None and expected.share >= share and expected.beyond >= _FAIR_BEYOND
 
+    # The longest list that is fair: each item left out is lost.
     for kept in _KEPT:
         fewer = replace(terms, kept=kept, chosen=True)
         if terms.rank <= kept < terms.kept and fair(fewer, _FAIR_OF_FEWER):

@@ -93,6 +93,7 @@ def split(matrix: Any, *, share: float = 0.2, rng: Generator) -> tuple[sp.csr_ar
     require_param(0 < share < 1, "{share} must lie in (0, 1), got {@given}", given=share)
     matrix = checked_interactions(matrix, name="matrix")
     degrees = np.diff(matrix.indptr)
+    # Everybody who is tested keeps at least one item to be recommended from.
     held = np.where(degrees >= 2, np.clip(np.floor(share * degrees + 0.5), 1, np.maximum(degrees - 1, 1)), 0)
     users = _users(matrix)
     # User and random key are packed in one number: sorting one array is several times faster than sorting by two.

@@ -93,6 +93,7 @@ def read_interactions(path: str | Path, asked: InteractionsParams) -> Interactio
     if listed is not None:
         place = {name: index for index, name in enumerate(listed)}
         columns = np.array([place.get(name, -1) for name in known], dtype=np.intp)[columns]
+        # Items outside the public list are dropped silently, because how many there are is private.
         known, kept = listed, kept & (columns >= 0)
     return Interactions(ones_at(rows[kept], columns[kept], (len(users), len(known))), users, known)
 
@@ -121,6 +122,7 @@ def _reading(path: Path, value: str | None) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError, EOFError, zlib.error) as error:
+        # Never pyarrow's whole message, which quotes lines of the file.
         numeric = value is not None and "conversion error to double" in str(error)
         why = f"column {value!r} must contain numbers" if numeric else first_line(error)
         if "invalid UTF8" in str(error):

@@ -154,6 +154,7 @@ class PrivateRecommender(RecommenderParams, BaseEstimator):
         finally:
             # Charges and messages stay visible however the fit ended.
             self.unfinished_ = Unfinished(tuple(federation.rounds), dict(federation.ledgers), federation.refused)
+        # Only a fit that did not end keeps it.
         del self.unfinished_
         return self._show(fit, found)
 
@@ -194,6 +195,7 @@ class PrivateRecommender(RecommenderParams, BaseEstimator):
         kept = keep if keep is not None else dim if columns is None else len(columns)
         terms = replace(self._terms(sites, dim, kept, masks), chosen=keep is not None)
         plan = plan_items(terms)
+        # Everything that can be refused is refused here, before a party exists that could spend.
         self._require_use(plan)
         require_room(plan, kept)
         both = self.normalise == "both"

@@ -87,7 +87,7 @@ def test_ranges_of_many_columns_are_used_from_the_file(tmp_path: Path) -> None:
     asked = ("--columns", "--epsilon", 3, "--delta", 1e-6)
     line = refusal("bounds", source, *asked)
     assert "Add --output bounds.json" in line
-    assert "nothing was released" in line
+    assert "Nothing was released" in line
     bounds = bounds_of(source, *asked)
     plain = json.loads(bounds.read_text())
     settings = BoundsFile.read(bounds).settings

@@ -107,6 +107,7 @@ def _found(
     table = read_rows(data, person=given.pop("person"), **reading)
     dim = table.rows.shape[1]
     require(
+        # Refused before the release: afterwards the budget would be spent on ranges that cannot be passed on.
         not columns or kept or dim <= bounding.WIDEST,
         f"ranges of {dim} columns do not fit on a command line. Add --output bounds.json, and run `eigenveil fit "
         f"--bounds "

@@ -142,5 +142,6 @@ def _next(
     if settings["center"] != "private":
         words += ["--center", "known"]
     elif settings["mean_bound"] is not None or settings["column_bounds"] is not None:
+        # With these bounds the fit takes one step to the mean, so the plan must not count a search.
         words += ["--no-search"]
     return bounding.Step(bounding.why_next(left), bounding.command_of("plan", *words))

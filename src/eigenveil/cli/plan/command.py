@@ -67,6 +67,7 @@ def plan(
     known.require_files()
     drawn = planning.epsilons_from(epsilons, asked=asked.epsilon)
     if plot is not None:
+        # Refused before the rehearsals, which take seconds.
         require_outputs([("--plot", plot, [".svg"])], force=force, inputs=known.files)
     facts = _facts(asked, known)
     with _watching() as watch:

@@ -74,6 +74,7 @@ class PlanAnswer:
         asked = f"epsilon = {facts.budget.epsilon:g}"
         if best is None:
             yield "No method is possible within these limits; see the reasons below. Without the limits the best would capture:"
+            # Refused methods are rehearsed too, so the reader sees what the limits cost.
             first = max(self.recommendation.forecasts, key=lambda found: found.captured.value)
             yield f"{first.method} {span(first.captured)}. Random directions would capture {first.nothing:.2f}."
         elif verdict == "works":
@@ -291,6 +292,7 @@ def _forecast_values(found: "Forecast") -> dict[str, Any]:
 def _interval_values(found: "Interval") -> dict[str, float] | None:
     """None where nothing was rehearsed, as JSON has no infinities."""
     ends = {"value": found.value, "low": found.low, "high": found.high}
+    # NaN and infinity are not JSON.
     return ends if all(math.isfinite(end) for end in ends.values()) else None
 
 

@@ -122,6 +122,7 @@ class KnownSpectrum:
         from eigenveil.plan.spectrum import PUBLIC_SPREAD
 
         try:
+            # Spreadsheets write a byte-order mark, which would hide the first number.
             text = path.read_text(encoding="utf-8-sig")
             if path.suffix.lower() != ".json":
                 return self._of_variances(_numbers(text), path, spread=PUBLIC_SPREAD)
@@ -198,6 +199,7 @@ def _numbers(text: str) -> list[float]:
         try:
             found.append([float(part) for part in line.replace(",", " ").replace(";", " ").split()])
         except ValueError:
+            # Only the first line may be a header.
             require(place == 0, f"line {place + 1} is not a number: write one variance per line")
     require(any(found), "it contains no numbers")
     require(

@@ -157,6 +157,7 @@ def top(
     require(len(given) > 0, "the user's items are missing. Give --have ITEM, --history FILE, or --from FILE --who USER")
     require(len(given) == 1, f"{' and '.join(given)} both give the user's items: choose one of them")
     require((source is None) == (who is None), "--from and --who go together: a table of histories, and the user")
+    # A damaged space is refused before a large table is read.
     space = ItemSpace.load(model)
     if source is not None:
         with progress("reading histories"):

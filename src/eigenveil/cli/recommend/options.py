@@ -141,6 +141,7 @@ def read_sites(files: Sequence[Path], *, items: Path | None, **reading: Any) -> 
         )
         # An npz file has no named columns, and the reader refuses any but the default names.
         named[name] = read_interactions(path, items=items, **reading)
+    # After all files are read: only then is it known who is in two of them.
     _require_each_user_once(named)
     return named
 

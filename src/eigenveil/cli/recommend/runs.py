@@ -154,6 +154,7 @@ def given_split(sites: Mapping[str, "Interactions"], path: Path, reading: Mappin
         held.shape == train.shape,
         f"--test {path} must have the same items as the other files, and the same users in the same order",
     )
+    # An item that the user already has is never recommended, so it must not count as missed.
     return Parts(sites, train, Interactions(held - held.multiply(train)).matrix)
 
 
@@ -210,6 +211,7 @@ def _quality(space: "ItemSpace", parts: Parts, n: int, view: RecommendView) -> "
 
 def show_quality(found: Mapping[str, "Quality"], notes: Sequence[str], *, n: int, as_json: bool) -> None:
     """Print a table or JSON, always with the warning that no guarantee covers it."""
+    # Three results: a private filter was fitted, besides the exact one and popularity.
     spent = [SPENT] if len(found) > 2 else []
     if as_json:
         figures = {name: {"recall": quality.recall, "ndcg": quality.ndcg} for name, quality in found.items()}

@@ -68,6 +68,7 @@ class SmallRelease:
             rows = WeightedRows.by_person(rows, ids)
         if budget is None:
             ledger = None
+        # A ledger that the caller shares adds up over several releases; otherwise this one gets its own.
         elif ledger is None:
             ledger = Ledger(epsilon=budget.epsilon, delta=budget.delta)
         seed = seed_of(asked.random_state)

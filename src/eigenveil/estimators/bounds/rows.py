@@ -134,6 +134,7 @@ def find_bounds(X: Any, asked: FindBounds) -> FoundBounds:
     where = center_of(asked.center, release.dim)
     search = _Search(release, cells, asked.quantile, public.scale, release.public_people())
     search.require_enough(_FIRST[0] if isinstance(where, str) else 1.0)
+    # The number of steps depends on what is released, so the whole budget is reserved before the first.
     with release.reserved("these bounds") as paid:
         search = replace(search, release=paid)
         if isinstance(where, str):
@@ -212,6 +213,7 @@ class _Search:
         released = self.norms(center, share=third, label="norms around the mean")
         tails = self.read(released, share=third)
         edge = _read(tails, self.quantile).edge
+        # How many people the noise would hide in the norms of a second pass.
         hidden = SURE * float(tails.error.max()) * math.sqrt(third / (left - _AGAIN))
         within = 0.0 if edge is None else float(self.cells.edges[edge])
         poor = edge is not None and doubt > _DOUBT * within and not self._too_far(center, within)

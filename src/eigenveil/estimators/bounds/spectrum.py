@@ -210,6 +210,7 @@ def bounded_spectrum(rows: Rows, *, domain: Domain, neighbours: Neighbours, coun
     # No diagonal entry is negative, so the sum is as exact as its terms.
     trace = math.fsum(gram.value.diagonal())
     factors = _factors(domain, neighbours, counted=counted)
+    # Scaled by their sensitivities and shares, so that one release with unit noise serves all three.
     parts = [values * factors[0], np.array([trace * factors[1]])]
     if counted:
         parts.append(factors[2] * np.atleast_1d(bounded_count(rows, neighbours=neighbours).value))

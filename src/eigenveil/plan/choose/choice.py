@@ -102,6 +102,8 @@ def predict(
     known = _known(dim, spectrum)
     covariance = Choice(
         "covariance",
+        # A symmetric matrix whose off-diagonal entries have deviation s has norm about 2 s sqrt(d), and here s =
+        # sigma / sqrt(2).
         noise=sigma * math.sqrt(2 * dim),
         memory=4 * dim * dim * 8,
         captured=_captured(known, people, rank, sigma / math.sqrt(2)),
@@ -110,6 +112,8 @@ def predict(
     )
     power = Choice(
         "power",
+        # The last product decides: the result is read off it. A d x w Gaussian block has norm about sqrt(d) +
+        # sqrt(w).
         noise=last * (math.sqrt(dim) + math.sqrt(width)),
         memory=6 * dim * width * 8,
         captured=_captured(known, people, rank, last),
@@ -125,6 +129,7 @@ def _choose(mechanism: Mechanisms, covariance: Choice, power: Choice, limit: int
         chosen = covariance if mechanism == "covariance" else power
         return chosen, "was asked for"
     allowed = f"{limit / 2**20:.0f} MiB allowed"
+    # Memory comes first: where the covariance fits, rehearsals never found products better.
     if covariance.memory <= limit:
         reason = "it is exact"
         if covariance.noise > 0:

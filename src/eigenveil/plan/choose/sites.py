@@ -142,6 +142,7 @@ def components_of(
         case "merge":
             return partial(SiteSpaces, neighbours=near, kind="merge", rank=rank, width=plan.width)
         case "uda" | "wda":
+            # WDA as printed divides by a site's number of people, which must be public unless nothing is protected.
             normalise = plan.method == "wda" and (near.count_is_public or not private)
             return partial(SiteSpaces, neighbours=near, kind=plan.method, rank=rank, normalise=normalise)
     assert begin is not None

@@ -90,6 +90,8 @@ def plan_stream(
     tracker, reason = _tracker(dim, width, budget, publish, adapt=adapt or forget, block=block or _BLOCK, limit=limit)
     size = block if block is not None else _default_block(dim, width, budget, tracker, center=center)
     if block is None and memory_limit is not None and not sparse:
+        # A given limit shrinks the block: what the tracker keeps cannot shrink, and a block and its copy take 2 d
+        # numbers a row.
         size = max(1, min(size, (limit // 8 - _held(dim, width, tracker, 0)) // (2 * dim)))
     first = size
     require_param(

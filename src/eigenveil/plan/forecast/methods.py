@@ -160,6 +160,7 @@ def _sites_plan(facts: Facts, setting: Setting, name: str, split: Split) -> Site
             local_steps=1,
         )
 
+    # Fewer rounds than usual only where the limit asks for it: `rounds=None` keeps the estimator's own default.
     plan = planned(None)
     room = None if facts.rounds is None else facts.rounds - len(split.mean) - (split.extra > 0)
     fewer = room is not None and name in ("krylov", "power", "fedpower") and 1 <= room < plan.rounds
@@ -170,6 +171,8 @@ def _per_component(facts: Facts, split: Split) -> int | None:
     """Products per component, where the limit on rounds allows fewer than planned; None for the plan's own number."""
     if facts.rounds is None:
         return None
+    # After the rounds for the mean and the total, each component takes one round for its start and the rest for
+    # products.
     each = (facts.rounds - len(split.mean) - 1) // facts.rank - 1
     usual = plan_segments(dim=facts.dim, rank=facts.rank, people=facts.people, budget=facts.budget, rounds=None)
     return each if 1 <= each < usual.rounds - 1 else None
@@ -201,6 +204,7 @@ def _louder(facts: Facts, setting: Setting, name: str, split: Split, extent: Ext
             honest = facts.sites - facts.colluders
             if honest < 2:
                 return math.sqrt(facts.sites), f"{facts.sites} peers are too few if {facts.colluders} may collude"
+            # The same with pair noise: the honest peers alone must make a curator's noise.
             return math.sqrt(facts.sites * _PAIRED / honest), ""
         case "masked":
             survivors = facts.sites if facts.survivors is None else facts.survivors
@@ -211,6 +215,7 @@ def _louder(facts: Facts, setting: Setting, name: str, split: Split, extent: Ext
                 )
             except ValueError as error:
                 return 1.0, str(error)
+            # The honest survivors alone must make a curator's noise, and all sites add their share of it.
             return plan.multiplier * facts.budget.mu * math.sqrt(facts.sites / plan.lattice.honest), ""
     return 1.0, ""
 

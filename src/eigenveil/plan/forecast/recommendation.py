@@ -264,6 +264,7 @@ def _other_trust(facts: Facts, method: str) -> Iterator[str]:
     others: tuple[Setting, ...] = ("masked", "peers", "hub")
     for setting in others:
         other = f"{setting}/{name}"
+        # With one site there is nobody to trust differently.
         if facts.sites == 1 or setting in facts.settings or other not in METHODS:
             continue
         wider = replace(facts, trust=(*facts.settings, setting))

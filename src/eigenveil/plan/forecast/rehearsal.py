@@ -103,6 +103,7 @@ def judged(basis: Array, values: Array) -> tuple[float, float]:
     """
     rank = basis.shape[1]
     captured = float(values @ np.square(basis).sum(axis=1) / values[:rank].sum())
+    # The best space is spanned by the first axes, so the cosines are singular values of the first rows.
     cosine = float(np.linalg.svd(basis[:rank], compute_uv=False)[-1])
     return min(captured, 1.0), math.sqrt(max(0.0, 1.0 - cosine**2))
 
@@ -157,6 +158,7 @@ def rehearse_segments(plan: SegmentsPlan, scene: Scene) -> Array:
         scene.rank,
         plan.rounds,
         plan.shares,
+        # The hidden scores must not share a stream with the noise below.
         Noise.seeded((scene.seed << 8) + 1),
         plan.deviation * math.sqrt(_clipped_variance(plan.clip / plan.deviation)),
         plan.clip * radius,

@@ -81,6 +81,7 @@ class RehearsalTrial:
         elif isinstance(plan, SitesPlan):
             merges = plan.method == "merge"
             plan = replace(plan, reason="", steps=(1,) * plan.rounds)
+        # Rounded, so that settings with almost the same noise are equal trials and hit the cache.
         louder = math.exp(round(math.log(candidate.louder) / _ALIKE) * _ALIKE)
         return cls(
             spectrum=facts.spectrum,
@@ -195,6 +196,7 @@ def _outcome(trial: RehearsalTrial, values: Array, seed: int, *, louder: float) 
             shares=trial.split.mean,
             multiplier=louder * trial.mean_louder / trial.mu,
             neighbours=trial.neighbours,
+            # Nobody knows how far out the mean is, so every other fit has it far out.
             far=seed % 2 == 1,
             rng=np.random.default_rng([seed, 1]),
         )
