@@ -169,8 +169,8 @@ def test_lists_of_items_are_lines_of_text_or_a_column(tmp_path: Path) -> None:
         "b.csv": (b"item,b\nc\n", "b.csv must have one item on each line, or"),
         "c.csv": (b'"a\n', "c.csv is not a list of comma-separated values$"),
         "d.txt": (b"\xff\xfe\n", "d.txt is not UTF-8 text$"),
-        "e.txt": (b"", "e.txt must list at least one item, and none without a name$"),
-        "f.txt": (b"a\n\nb\n", "f.txt must list at least one item, and none without a name$"),
+        "e.txt": (b"", "e.txt must list at least one item, and every item needs a name$"),
+        "f.txt": (b"a\n\nb\n", "f.txt must list at least one item, and every item needs a name$"),
         "g.txt": (b"a\nb\na\n", "g.txt must list every item once, but has 'a' more than once$"),
         "h.csv": (b"item\n", "h.csv must list at least one item"),
     }
@@ -183,7 +183,7 @@ def test_lists_of_items_are_lines_of_text_or_a_column(tmp_path: Path) -> None:
     fraction: Any = (1.5,)
     refuses(
         lambda: read_interactions(path, items=fraction),
-        "^items must be names, which are text or whole numbers, got 1.5$",
+        "^items must be names, as text or whole numbers, got 1.5$",
     )
 
 
@@ -276,7 +276,7 @@ def test_npz_files_that_hold_something_else_are_refused(tmp_path: Path) -> None:
     np.savez(path, **honest)  # type: ignore[arg-type]
     assert read_interactions(path).matrix.toarray().tolist() == [[1, 0], [0, 1]]
     np.savez(path, **(honest | {"indices": [0, SECRET]}))  # type: ignore[arg-type]
-    refuses(lambda: read_interactions(path), f"matrix is not a whole sparse matrix|{cannot}")
+    refuses(lambda: read_interactions(path), f"matrix is a damaged sparse matrix|{cannot}")
     np.savez(path, X=SMALL)
     refuses(lambda: read_interactions(path), cannot)
 
