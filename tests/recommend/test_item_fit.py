@@ -414,7 +414,7 @@ def test_settings_that_contradict_each_other_are_refused() -> None:
         {"degrees_share": 0.0},
         {"columns": np.array([1, 2])},
     ):
-        with pytest.raises(ValueError, match="degrees|not both"):
+        with pytest.raises(ValueError, match=r"degrees|not both"):
             study(**wrong)
 
 

@@ -177,8 +177,7 @@ class Spectrum:
             require_param(
                 total <= row_bound**2 * (1 + _ROUNDING),
                 f"variances sum to {total:g}, more than the square of {{row_bound}}, {row_bound:g}. Clipping would "
-                f"make "
-                "them smaller: raise {row_bound}, or scale the variances down",
+                "make them smaller: raise {row_bound}, or scale the variances down",
             )
             values = values / row_bound**2
         return cls(np.pad(values, (0, dim - len(values))), source, spread)

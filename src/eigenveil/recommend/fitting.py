@@ -29,8 +29,7 @@ def require_room(plan: ItemPlan, items: int) -> None:
     require_param(
         needed <= memory,
         f"{{mechanism=covariance}} needs {needed / 2**30:.3g} GiB for all pairs of {items} items, and this machine "
-        f"has "
-        f"{memory / 2**30:.3g} GiB. Use {{mechanism=power}}, or fewer items",
+        f"has {memory / 2**30:.3g} GiB. Use {{mechanism=power}}, or fewer items",
     )
 
 

@@ -107,8 +107,7 @@ def _two_dimensional(X: Any, name: str) -> Any:
     require(
         not flat,
         f"{name} must be a matrix of users and items. Pass a list of matrices for several sites, and a matrix of "
-        f"one row for "
-        "a single user",
+        "one row for a single user",
     )
     return X if sp.issparse(X) or hasattr(X, "columns") else np.asarray(X)
 

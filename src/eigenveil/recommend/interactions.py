@@ -257,8 +257,7 @@ def require_names_of_one_line(names: Sequence[str], kind: str) -> None:
     require(
         sound,
         f"{kind} must have names on one line, of at most {_LONGEST_NAME} characters, without control characters. "
-        f"Look for an "
-        "unclosed quote",
+        "Look for an unclosed quote",
     )
 
 

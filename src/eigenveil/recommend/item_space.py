@@ -27,8 +27,7 @@ _KIND = ArchiveKind(ITEMS_FORMAT, 1, "an Eigenveil item space", ModelFileError)
 _ARRAYS, _MORE = ("components", "values"), ("columns", "degrees")
 FOR_THAT_USER = (
     "The guarantee covers this file. Recommendations are made from one user's own history and are for that user "
-    "alone (joint "
-    "differential privacy). Shown to anybody else, they reveal the history."
+    "alone (joint differential privacy). Shown to anybody else, they reveal the history."
 )
 _NOBODY = (
     "This file does not protect the users whose histories it was made from. Show recommendations only to their user."

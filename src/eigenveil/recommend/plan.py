@@ -279,8 +279,7 @@ def _advice(terms: ItemTerms) -> Iterator[Change]:
         if terms.rank <= kept < terms.kept and fair(fewer, _FAIR_OF_FEWER):
             yield Change(
                 f"{kept} items: from a public list, or with {{items=}} the most popular by counts released for a "
-                f"share of the "
-                "budget",
+                "share of the budget",
                 {"items": kept},
             )
             break

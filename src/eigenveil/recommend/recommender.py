@@ -291,10 +291,8 @@ class PrivateRecommender(RecommenderParams, BaseEstimator):
         if plan.hopeless:
             why = (
                 f"the noise at this budget would drown what histories of this many users and items usually contain: "
-                f"about "
-                f"{expected.share:.0%} of the filter would be found, at best {expected.at_best:.0%}. By the same "
-                f"estimate, this "
-                f"would work: {instead}{self._assumed()}"
+                f"about {expected.share:.0%} of the filter would be found, at best {expected.at_best:.0%}. By the same "
+                f"estimate, this would work: {instead}{self._assumed()}"
             )
             if self.on_noise == "raise":
                 raise ParameterError(f"{why}. Nothing was spent. To fit anyway, set {{on_noise=warn}}", **values)
@@ -302,10 +300,8 @@ class PrivateRecommender(RecommenderParams, BaseEstimator):
             return
         why = (
             f"by estimate, {expected.above} of {self.n_components} directions will be above the noise. The fit will "
-            f"find about "
-            f"{expected.share:.0%} of the filter, and {expected.beyond:.0%} of what lies beyond popularity. To find "
-            f"more, use: "
-            f"{instead}{self._assumed()}"
+            f"find about {expected.share:.0%} of the filter, and {expected.beyond:.0%} of what lies beyond popularity. To find "
+            f"more, use: {instead}{self._assumed()}"
         )
         warnings.warn(ParameterWarning(why, **values), stacklevel=4)
 

@@ -110,8 +110,7 @@ def _found(
         # Refused before the release: afterwards the budget would be spent on ranges that cannot be passed on.
         not columns or kept or dim <= bounding.WIDEST,
         f"ranges of {dim} columns do not fit on a command line. Add --output bounds.json, and run `eigenveil fit "
-        f"--bounds "
-        "bounds.json` afterwards. Nothing was released",
+        "--bounds bounds.json` afterwards. Nothing was released",
     )
     with watched(table.rows) as rows:
         if not columns:

@@ -25,22 +25,17 @@ __all__ = ["Asked", "BoundsAnswer"]
 
 _TRADE: Final = (
     "A fit clips rows: a row whose norm exceeds the bound is scaled down to it. Its noise hides one row of that "
-    "norm. So a "
-    "larger bound clips fewer people, but the noise grows with its square. Fill is the mean squared norm of the "
-    "clipped rows "
-    "over the square of the bound: what there is to find, in units of the noise. A bound that clips a few people "
-    "in a hundred "
-    "is usually good. One that clips half of them keeps directions but loses how far people lie along them."
+    "norm. So a larger bound clips fewer people, but the noise grows with its square. Fill is the mean squared norm of the "
+    "clipped rows over the square of the bound: what there is to find, in units of the noise. A bound that clips a few people "
+    "in a hundred is usually good. One that clips half of them keeps directions but loses how far people lie along them."
 )
 _SHARED: Final = (
     "Both use the same people's budget, so their costs add up. What was spent here stays spent even if no fit "
-    "follows, and "
-    "running this again costs more."
+    "follows, and running this again costs more."
 )
 _SQRT: Final = (
     "Each person is in every column, so ranges for d columns have sqrt(d) times the noise of one bound on whole "
-    "rows. "
-    "Without --columns, `eigenveil bounds` finds that bound."
+    "rows. Without --columns, `eigenveil bounds` finds that bound."
 )
 _HALVES: Final = "It measures each column in units of half its range, so that all columns weigh the same."
 _MOST_COLUMNS: Final = 40

@@ -29,19 +29,16 @@ _LAX: Final = 20.0
 _TIED: Final = 0.05
 _BEYOND: Final = (
     "Rows whose norm exceeds the row bound are clipped to it. These figures do not include what that does to the "
-    "components: "
-    "the spectrum is taken to be that of the clipped rows."
+    "components: the spectrum is taken to be that of the clipped rows."
 )
 _SENDS: Final = "; sends: what one site sends in total"
 _ALIKE: Final = (
     "Sites are assumed to be alike and of equal size. Unequal sizes do not affect sums, and they help merge. Where "
-    "rows "
-    "differ from site to site, merge and fedpower may do worse."
+    "rows differ from site to site, merge and fedpower may do worse."
 )
 _TIES: Final = (
     "If the last component and the next one have nearly the same variance, either is as good. The sine can then be "
-    "near 1 "
-    "while nothing is lost."
+    "near 1 while nothing is lost."
 )
 
 
@@ -90,8 +87,7 @@ class PlanAnswer:
             yield f"Nothing can work here{only}: with {asked} and about {facts.people} people no method is worth its budget."
             yield (
                 f"The best, {best.method}, would capture {span(best.captured)} of the variance that "
-                f"{_counted(facts.rank)} can "
-                f"capture. Random directions would capture {best.nothing:.2f}."
+                f"{_counted(facts.rank)} can capture. Random directions would capture {best.nothing:.2f}."
             )
 
     def _doubtful(self) -> bool:
@@ -108,14 +104,12 @@ class PlanAnswer:
         yield f"about {facts.people} people with one row each, {facts.dim} columns, {_counted(facts.rank)}"
         yield (
             f"a budget of ({facts.budget.epsilon:g}, {facts.budget.delta:g}), all of it for this one fit; "
-            f"neighbouring "
-            f"tables: {facts.neighbours.value}"
+            f"neighbouring tables: {facts.neighbours.value}"
         )
         if facts.budget.delta * facts.people > 1:
             yield (
                 f"a delta above one over the number of people, so the guarantee may fail for somebody: choose at "
-                f"most "
-                f"{1 / facts.people:.2g}"
+                f"most {1 / facts.people:.2g}"
             )
         if facts.budget.epsilon > _LAX:
             yield f"an epsilon above {_LAX:g}, which guarantees hardly anything"
@@ -126,8 +120,7 @@ class PlanAnswer:
             reach = "about two row bounds" if facts.search else "its bound"
             yield (
                 f"the mean is {found}, for part of the budget, and lies within {reach} of the fit's origin (zero by "
-                f"default); "
-                "a mean farther away means far less is captured"
+                "default); a mean farther away means far less is captured"
             )
         if facts.sites > 1:
             yield f"{facts.sites} sites of about {facts.people // facts.sites} people each"
@@ -154,8 +147,7 @@ class PlanAnswer:
         if self.known.file is not None and spectrum.error == 0:
             yield (
                 "that the list describes clipped rows: before clipping, heavy tails make the first variances far "
-                "too large, "
-                "and a fit captures far less; --public-data clips rows as a fit does"
+                "too large, and a fit captures far less; --public-data clips rows as a fit does"
             )
             zeros = int((spectrum.values == 0).sum())
             if zeros:

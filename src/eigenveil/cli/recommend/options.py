@@ -34,8 +34,7 @@ _JUDGING: Final = "How quality is measured"
 ITEMS_READ_CAVEAT: Final = "the list of items was read from the histories themselves, and is assumed to be public"
 ITEMS_READ: Final = (
     "The list of items was read from the file, and the guarantee assumes that it is public. Even an item that only "
-    "one "
-    "user has appears in the result. A public list is better: --items-file."
+    "one user has appears in the result. A public list is better: --items-file."
 )
 
 Files: TypeAlias = Annotated[
@@ -43,8 +42,7 @@ Files: TypeAlias = Annotated[
     typer.Argument(
         metavar="FILE",
         help="Histories: .csv (or .csv.gz) or .parquet with one interaction per line, or .npz with a scipy sparse "
-        "matrix of "
-        "users and items. Each file is one site, named after the file. Each user must be in one file only.",
+        "matrix of users and items. Each file is one site, named after the file. Each user must be in one file only.",
         show_default=False,
     ),
 ]
@@ -59,8 +57,7 @@ ItemsFile: TypeAlias = Annotated[
     typer.Option(
         metavar="FILE",
         help="The public list of items, one per line. Interactions with other items are left out. Without it the items "
-        "are "
-        "those in the file, and which ones occur is assumed public. Several csv or parquet files need it.",
+        "are those in the file, and which ones occur is assumed public. Several csv or parquet files need it.",
         rich_help_panel=_FILES,
         show_default=False,
     ),
@@ -130,8 +127,7 @@ def read_sites(files: Sequence[Path], *, items: Path | None, **reading: Any) -> 
         require(
             items is not None or all(_is_matrix(path) for path in files),
             "several files need a public list of all items: pass --items-file. All sites must have the same items, "
-            "and no site "
-            "may see which items the others have",
+            "and no site may see which items the others have",
         )
     for path in files:
         name = _stem(path)
@@ -156,8 +152,7 @@ def unread(files: Sequence[Path], reading: Mapping[str, Any]) -> list[str]:
         return []
     return [
         f"columns not read: {', '.join(names)}. To use ratings, name their column with --value and the lowest that "
-        f"counts "
-        "with --at-least"
+        "counts with --at-least"
     ]
 
 
@@ -168,8 +163,7 @@ def _require_each_user_once(sites: Mapping[str, "Interactions"]) -> None:
         require(
             seen.isdisjoint(plays.users or ()),
             f"{name} has users who are also in an earlier file. To protect whole histories, each user must be at "
-            f"one site. Put "
-            "all lines of a user in one file, or give different people different names",
+            "one site. Put all lines of a user in one file, or give different people different names",
         )
         seen.update(plays.users or ())
 

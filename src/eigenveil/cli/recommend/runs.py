@@ -29,8 +29,7 @@ __all__ = ["Parts", "fitted_on", "given_split", "held_out", "judged", "progress"
 
 NOT_COVERED: Final = (
     "NOT COVERED BY THE GUARANTEE: these figures were computed from the histories themselves. Show them only to "
-    "people "
-    "who may see those, and never publish them. Settings chosen by them reveal something about the histories too."
+    "people who may see those, and never publish them. Settings chosen by them reveal something about the histories too."
 )
 SPENT: Final = (
     "The private item space of this evaluation was discarded, so it spends no budget. "

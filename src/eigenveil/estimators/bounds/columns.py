@@ -203,16 +203,14 @@ def _found(
         about = f"about {people:.0f} people" if people > 2 * first.people_error else "hardly anybody"
         why = (
             f"the table is too small for this budget. It seems to have {about}, and ranges for {len(tails)} columns "
-            f"need about "
-            f"{4 * least:.0f}. Raise epsilon, or use a bound on rows"
+            f"need about {4 * least:.0f}. Raise epsilon, or use a bound on rows"
         )
     else:
         low, high, flat = _ranges(tails, most, domain, sparse=release.rows.sparse)
         if least > wanted:
             why = (
                 f"at this budget noise hides the few people outside the {quantile:g} quantile, so these ranges "
-                f"contain about "
-                f"{1 - 2 * most / people:.2g} of each column"
+                f"contain about {1 - 2 * most / people:.2g} of each column"
             )
     return FoundColumnBounds(
         low=low,

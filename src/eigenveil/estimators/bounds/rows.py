@@ -50,13 +50,11 @@ _DOUBTFUL: Final = (
 _HEAVY: Final = 10.0
 _HEAVIER: Final = (
     "it is {:.0f} times the median norm, and the noise of a fit is as large as if all rows had this norm. Rows "
-    "have heavy "
-    "tails, or noise has misled this search. A lower quantile costs far less"
+    "have heavy tails, or noise has misled this search. A lower quantile costs far less"
 )
 _FAR: Final = (
     "these sparse rows lie too far from zero compared with their spread, and rounding errors in centering would "
-    "break the "
-    "guarantee. Make them dense, or subtract a public point before storing them"
+    "break the guarantee. Make them dense, or subtract a public point before storing them"
 )
 _SHOWN: Final = (0.5, 0.75, 0.9, 0.95, 0.975, 0.99, 0.999)
 
@@ -192,8 +190,7 @@ class _Search:
         require_param(
             self.people >= least,
             f"{{epsilon=}} is too small for {self.people:.0f} people: finding a bound needs about {least:.0f}. "
-            f"Raise {{epsilon}}, "
-            "or pass a bound you know. Nothing was released",
+            f"Raise {{epsilon}}, or pass a bound you know. Nothing was released",
             epsilon=self.release.budget.epsilon,
         )
 
@@ -318,8 +315,7 @@ def _read(tails: Tails, quantile: float) -> _Answer:
         return _Answer(
             None,
             f"nearly all rows are within {tails.cells.edges[0]:.3g} of the center, the smallest norm in the search. "
-            f"Pass a scale "
-            "or a wider range (within)",
+            "Pass a scale or a wider range (within)",
         )
     if least <= wanted:
         return _Answer(edge, "")

@@ -48,8 +48,7 @@ _COUNT_SHARE: Final = 0.05
 _SURE: Final = 2.5
 _LOST: Final = (
     "the search ended before it reached the mean, so the first eigenvalue is mostly the distance left to it. Pass "
-    "an origin "
-    "near the mean, or the bounds that `eigenveil bounds` finds"
+    "an origin near the mean, or the bounds that `eigenveil bounds` finds"
 )
 # The total rounding error of eigenvalues in floating point, as a share of their sensitivity.
 _OFF: Final = 2.0**-13
@@ -311,8 +310,7 @@ def _read(
     if number < max(1.0, 2 * _SURE * off):
         why = (
             f"the table is too small for this budget. It seems to have {max(number, 0):.0f} people, and noise hides "
-            f"up to "
-            f"{_SURE * off:.0f}. Raise epsilon"
+            f"up to {_SURE * off:.0f}. Raise epsilon"
         )
     elif float(smooth.sum()) <= _SURE * noise / by_trace and smooth[0] <= sure * noise / by_value:
         why = "noise hides the whole spectrum at this budget. Raise epsilon, or use a smaller bound on rows"
@@ -328,8 +326,7 @@ def _read(
         elif extra > 2 * error:
             why = (
                 f"the mean is known only roughly at this budget, which can add up to {extra:.2g} to the first "
-                f"eigenvalue. Pass an "
-                "origin near the mean, or raise epsilon"
+                "eigenvalue. Pass an origin near the mean, or raise epsilon"
             )
     return ReleasedSpectrum(
         spectrum=found,

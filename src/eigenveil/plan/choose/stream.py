@@ -108,9 +108,8 @@ def plan_stream(
     memory = 8 * (_held(dim, width, tracker, blocks) + (0 if sparse else 2 * first * dim))
     require_param(
         memory <= limit or (memory_limit is None and tracker != "tree"),
-        f"this stream needs about {memory / 2**20:.3g} MiB ({tracker}, blocks of {first} rows), but "
-        f"{{memory_limit}} allows "
-        f"{limit / 2**20:.3g} MiB. {_INSTEAD[tracker]}",
+        f"this stream needs about {memory / 2**20:.3g} MiB ({tracker}, blocks of {first} rows), and {{memory_limit}} "
+        f"allows {limit / 2**20:.3g} MiB. {_INSTEAD[tracker]}",
     )
     return StreamPlan(tracker, size, first, blocks, memory, reason)
 

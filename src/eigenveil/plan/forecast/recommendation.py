@@ -157,14 +157,12 @@ def _said(facts: Facts, verdict: Verdict, best: Forecast) -> list[str]:
     if verdict == "needless":
         return [
             f"There is nothing to find here: random directions capture {best.nothing:.2f} of the variance along the "
-            f"best "
-            f"{_directions(facts.rank)}, and {best.method} would capture {best.captured}.",
+            f"best {_directions(facts.rank)}, and {best.method} would capture {best.captured}.",
             "A fit would spend the budget on something that needs none.",
         ]
     return [
         f"Nothing can work here: even {best.method}, the best, would capture {best.captured} of the variance along "
-        f"the best "
-        f"{_directions(facts.rank)}. Random directions capture {best.nothing:.2f}.",
+        f"the best {_directions(facts.rank)}. Random directions capture {best.nothing:.2f}.",
         _against_noise(facts, best),
         "A fit would spend the budget and return noise.",
     ]
@@ -187,8 +185,7 @@ def _reasons(facts: Facts, chosen: Forecast, forecasts: Sequence[Forecast]) -> l
         shown = ", ".join(f"{one.method} {one.captured.value:.2f}" for one in reversed(elsewhere.values()))
         said.append(
             f"The best methods in other settings would capture: {shown}. Among settings within {_ALIKE:g} of the "
-            f"best, "
-            "the one that trusts fewest parties was chosen."
+            "best, the one that trusts fewest parties was chosen."
         )
     said += _left_out(chosen, forecasts)
     if facts.center == "private":
@@ -212,8 +209,7 @@ def _against_noise(facts: Facts, one: Forecast) -> str:
     ratio = f"{times:.3g} times" if times >= 1 else f"only {times:.2g} of"
     return (
         f"Eigenvalue {facts.rank} of the sum over {facts.people} people is about {last:.3g} row_bound^2. That is "
-        f"{ratio} the "
-        f"norm of the noise that {one.method} adds, {one.noise:.3g}."
+        f"{ratio} the norm of the noise that {one.method} adds, {one.noise:.3g}."
     )
 
 
@@ -248,8 +244,7 @@ def _alternatives(facts: Facts, method: str) -> Iterator[str]:
     if columns is not None:
         yield (
             f"With {columns} of the {facts.dim} columns, from a public list, {method} should capture {FAIR:g} or "
-            f"more of "
-            "their variance. This assumes that their spectrum falls alike and rows are as large relative to "
+            "more of their variance. This assumes that their spectrum falls alike and rows are as large relative to "
             "row_bound."
         )
     rank = _first(list(range(facts.rank - 1, 0, -1)), lambda candidate: fair(replace(facts, rank=candidate)))
