@@ -1,4 +1,4 @@
-"""Recommendations: the best within limits, what "auto" would take, the least trust among equals, and a plain no if nothing works."""
+"""Recommendations: the best within limits, what "auto" would take, the least trust among equals, and a plain no if none works."""
 
 from dataclasses import replace
 from typing import Any
