@@ -1,4 +1,4 @@
-"""Advice: the best within limits, what "auto" would take, the least trust among equals, and a plain no where nothing works."""
+"""Recommendations: the best within limits, what "auto" would take, the least trust among equals, and a plain no if none works."""
 
 from dataclasses import replace
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from eigenveil.plan import SETTINGS, Facts, Spectrum, advise, forecast
-from eigenveil.plan.forecast.instead import FAIR, _downwards, _first, _upwards
+from eigenveil.plan.forecast.recommendation import FAIR, _downwards, _first, _upwards
 from eigenveil.privacy import Budget
 
 QUICK = ("hub/covariance", "hub/power", "site/covariance", "site/power", "masked/covariance", "masked/power")
@@ -53,7 +53,7 @@ def test_reasons_are_sentences_with_numbers() -> None:
     found = advise(facts(), methods=QUICK)
     assert found.chosen is not None
     text = " ".join(found.reasons)
-    assert f"{found.chosen.captured}" in text and "directions drawn at random" in text and "a guess" in text
+    assert f"{found.chosen.captured}" in text and "Random directions" in text and "a guess" in text
     assert all(sentence[0].isupper() or "/" in sentence.split()[0] for sentence in found.reasons)
     assert all(sentence.endswith(".") for sentence in (*found.reasons, *found.instead))
 
@@ -97,7 +97,7 @@ def test_a_flat_spectrum_needs_no_finding() -> None:
     flat = Facts(10, 9, 100, Budget(0.1, 1e-6), Spectrum.guessed(10, decay=0.01))
     found = advise(flat, methods=("curator/covariance",))
     assert found.chosen is None and found.instead == ()
-    assert found.reasons[0].startswith("There is nothing to find here: directions drawn at random have 1.00")
+    assert found.reasons[0].startswith("There is nothing to find here: random directions capture 1.00")
 
 
 def test_noise_is_not_taken_for_an_answer_because_random_directions_have_much() -> None:
@@ -110,7 +110,7 @@ def test_methods_are_checked_and_watched() -> None:
     seen: list[str] = []
     advise(facts(), methods=QUICK[:2], watch=seen.append)
     assert seen == list(QUICK[:2])
-    with pytest.raises(ValueError, match="methods must be of"):
+    with pytest.raises(ValueError, match="methods must be among"):
         advise(facts(), methods=("hub/magic",))
     with pytest.raises(ValueError, match="at least one"):
         advise(facts(), methods=())

@@ -1,4 +1,4 @@
-"""Forecasts: intervals, limits, guarantees and calls, and what is the same whichever way it is asked."""
+"""Forecasts: intervals, limits, guarantees and calls, and what does not depend on how it is asked."""
 
 import math
 import time
@@ -99,11 +99,11 @@ def test_settings_cost_what_their_noise_says() -> None:
     ("changes", "method", "why"),
     [
         ({"memory_limit": 1000}, "hub/covariance", "memory at one place"),
-        ({"rounds": 3}, "hub/covariance", "takes up to 4 rounds, and 3 are allowed"),
+        ({"rounds": 3}, "hub/covariance", "takes up to 4 rounds, and the limit is 3"),
         ({"traffic": 100}, "site/power", "a site would send"),
-        ({"trust": ("site",)}, "hub/covariance", "trust leaves out 'hub'"),
+        ({"trust": ("site",)}, "hub/covariance", "trust does not include 'hub'"),
         ({"sites": 1}, "hub/covariance", "it needs several sites"),
-        ({"sites": 2}, "peers/covariance", "too few against 1"),
+        ({"sites": 2}, "peers/covariance", "too few if 1"),
         ({"sites": 4, "survivors": 2}, "masked/covariance", "survivors must be at least 3"),
         ({"sites": 1, "memory_limit": 100_000}, "stream/continual", "memory_limit"),
     ],
@@ -166,10 +166,10 @@ def test_settings_that_differ_in_name_alone_agree() -> None:
         ({"survivors": 9}, "survivors must be from 1 to the 6"),
         ({"colluders": 0}, "colluders must be at least 1"),
         ({"rounds": 0}, "rounds must be at least 1"),
-        ({"trust": ("everybody",)}, "trust must be of"),
+        ({"trust": ("everybody",)}, "trust must be one of"),
         ({"sites": 1, "trust": ("masked",)}, "needs several sites"),
         ({"center": "found"}, "center must be"),
-        ({"neighbours": Neighbours.ENTRY}, "neighbours must be of people"),
+        ({"neighbours": Neighbours.ENTRY}, "neighbours must protect people"),
     ],
 )
 def test_facts_that_cannot_be_are_refused_by_name(changes: dict[str, Any], message: str) -> None:

@@ -126,7 +126,7 @@ def test_a_mean_is_found_as_exactly_as_noise_allows() -> None:
 def test_judging_is_by_angles_and_variance() -> None:
     values = np.array([4.0, 2.0, 1.0, 1.0])
     assert judged(np.eye(4)[:, [1, 0]], values) == (1.0, 0.0)
-    turned = np.zeros((4, 2))
-    turned[0, 0], turned[1, 1], turned[2, 1] = 1.0, 0.6, 0.8
-    captured, sine = judged(turned, values)
+    rotated = np.zeros((4, 2))
+    rotated[0, 0], rotated[1, 1], rotated[2, 1] = 1.0, 0.6, 0.8
+    captured, sine = judged(rotated, values)
     assert captured == pytest.approx((4 + 2 * 0.36 + 0.64) / 6) and sine == pytest.approx(0.8)

@@ -88,15 +88,15 @@ def test_ranges_of_many_columns_are_used_from_the_file(tmp_path: Path) -> None:
     np.save(source, values)
     asked = ("--per-column", "--epsilon", 3, "--delta", 1e-6)
     line = refusal("bounds", source, *asked)
-    assert "give --output bounds.json" in line
-    assert "nothing was released" in line
+    assert "Add --output bounds.json" in line
+    assert "Nothing was released" in line
     bounds = bounds_of(source, *asked)
     plain = json.loads(bounds.read_text())
     settings = BoundsFile.read(bounds).settings
     assert settings["column_bounds"] == (plain["low"], plain["high"])
     own = eigenveil("fit", source, *FIT, "-k", 1, "--epsilon", 20, "--bounds", bounds, "-o", target)
     assert own.exit_code == 0, own.output
-    # All columns weigh the same, so the two that go together are found, and not the longest.
+    # All columns weigh the same, so the two that go together are found, and not the one of largest norm.
     found = Model.load(target)
     scale = np.array(plain["scale"])
     assert np.abs(found.components[0, :2]).min() > 0.5

@@ -34,7 +34,7 @@ def test_what_was_found_what_it_cost_and_what_comes_next(tmp_path: Path) -> None
             "people: ",
             "(0.8, 1e-06)-differential privacy",
             f"spectrum written to {target}",
-            "that this leaves of 2 for both",
+            "which this leaves of 2 for both",
             "eigenveil plan -n ",
             f"--spectrum {target} --no-search",
         )
@@ -53,7 +53,7 @@ def test_noise_that_hides_all_of_it_writes_nothing_and_ends_with_one(tmp_path: P
     source = written(tmp_path, "csv")
     result = eigenveil("spectrum", source, "--epsilon", 0.01, "--delta", 1e-6, "--row-bound", 12, "-o", target)
     assert result.exit_code == 1
-    assert result.stdout.startswith("Nothing can be said: ")
+    assert result.stdout.startswith("No spectrum: ")
     assert files_in(tmp_path) == {"people.csv"}
 
 

@@ -13,13 +13,13 @@ import typer
 from cli.cli_tables import COUNT, NAMES, eigenveil, rows, written
 from eigenveil import FederatedPCA, GossipPCA, Model, PrivatePCA, StreamingPCA
 from eigenveil.cli import app
-from eigenveil.cli.plan.commands import command_of, rehearsal_of
+from eigenveil.cli.plan.show import command_of, rehearsal_of
 from eigenveil.params import FederatedParams, GossipParams, PrivateParams, StreamingParams, declared
 from eigenveil.plan import METHODS, Facts, Forecast, Spectrum, choice_of, estimator_of, forecast, parts_of
 from eigenveil.privacy import Budget, Neighbours
 
 ALONE = ("curator", "stream")
-# What the file of a stream says for each way to publish.
+# What the file of a stream says for each `publish`.
 STREAMS = {"sync": "stream, products", "block": "stream, slices", "continual": "stream, tree"}
 ESTIMATORS: dict[str, Any] = {made.__name__: made for made in (PrivatePCA, StreamingPCA, FederatedPCA, GossipPCA)}
 # What a plan can be asked for beside the method. Bounds are known in each, so that nothing is left to fill in.

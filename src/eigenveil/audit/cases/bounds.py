@@ -56,7 +56,7 @@ def _lengths(budget: Budget, rng: Generator, state: int | None) -> Trial:
     require_guarantee(found.guarantee, budget)
     require(len(found.candidates) == 2, "two of the lengths were to be shown")
     near, far = found.candidates
-    seen = np.array([far.cut * found.people, near.cut * found.people, found.people])
+    seen = np.array([far.clipped * found.people, near.clipped * found.people, found.people])
     rest = (seen - np.cumsum(counts)[list(_SHOWN)] - present) / deviation
     # What is left has the covariance of rows of A; in these coordinates it is one of independent normals.
     factor = np.linalg.cholesky(root[list(_SHOWN)] @ root[list(_SHOWN)].T)
