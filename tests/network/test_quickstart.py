@@ -58,7 +58,7 @@ def typed(command: str, *, cwd: Path, env: dict[str, str], seconds: float) -> tu
             except OSError:
                 break
             seen += piece.decode(errors="replace")
-            if not answered and "Type yes" in seen:
+            if not answered and "Take part?" in seen:
                 os.write(person, b"yes\n")
                 answered = True
         return child.wait(max(1.0, until - time.monotonic())), seen

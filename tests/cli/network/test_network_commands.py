@@ -15,6 +15,7 @@ from eigenveil.network.agents.hub import HubAgent
 from eigenveil.network.agents.site import SiteAgent
 from eigenveil.network.identity.certificates import pin_words
 from eigenveil.network.ledger.durable import DurableLedger, StudyBudget
+from eigenveil.network.study.words import facts_of, who_learns
 from eigenveil.privacy import Budget
 
 ME = "site 0"
@@ -54,17 +55,22 @@ def test_a_dry_run_says_everything_in_plain_words_and_writes_nothing(folders: Fo
     done = eigenveil(*folders.site(ME, "--dry-run", "--dataset", "patients", "--policy", policy))
     assert (done.exit_code, done.stderr) == (0, "")
     said = done.stdout
-    for sentence in folders.study.words():
-        assert sentence in said
+    told_otherwise = {"Study", "Columns", "Who learns what", "Cost"}
+    for fact in facts_of(folders.study):
+        assert fact.label in told_otherwise or f"- {fact.label}: {fact.words}" in said
+    assert who_learns(folders.study, whose="this") in said
     for place in folders.study.places:
         note = "this site" if place.name == ME else "pinned by your policy"
         assert f"{place.name}, {note}: {pin_words(place.pin)}" in said
     assert "NOT pinned" not in said
-    assert "in at most 5 rounds: the number of people; the sum of their rows" in said
-    assert "under masks: nobody can read them, the hub only their sum over at least 3 sites" in said
-    assert "at most epsilon = 5 at delta = 1e-06" in said
-    assert "Dataset 'patients' has cost nothing so far." in said
-    assert "of 9 that the policy allows for life" in said
+    assert f"id {folders.study.id}, digest {folders.study.digest}" in said
+    assert "- Columns used: age, weight, pulse, mood, sleep (5 of the 6 in people.parquet)" in said
+    assert "- Rounds: at most 5. " in said
+    assert "- What leaves: the number of people, the sum of their rows" in said
+    assert "under masks, with this site's share of the noise" in said
+    assert "- Cost to each person: at most epsilon 5 at delta 1e-06 (mu " in said
+    assert 'dataset "patients" has cost nothing.' in said
+    assert "of the 9 that your policy allows for life" in said
     assert "nobody was called" in said
     # How many people there are is private, and this is no terminal.
     assert not re.search(rf"{COUNT}|{COUNT:,}", said)
@@ -78,17 +84,26 @@ def test_without_a_policy_nobody_is_pinned_and_nobody_there_is_asked(folders: Fo
     assert done.exit_code == 2
     assert done.stdout.count("NOT pinned: compare by telephone") == 3
     assert "nothing limits what all studies together may cost" in done.stdout
-    assert done.stderr.startswith("error: consent needs a person at a terminal, and nobody is there to ask")
+    assert "You have no policy" in done.stdout
+    assert done.stderr.startswith("error: consent needs a person at a terminal, and there is none")
     kinds = [kind for kind, _ in lines_of(folders.of(ME) / "ledger.db")]
     assert "join" not in kinds
 
 
+EXACT = {"privacy": {"epsilon": None, "delta": None, "none": True}}
+
+
 @pytest.mark.parametrize(
-    "sections, word, wrong",
-    [({}, "yes", "y"), ({"privacy": {"epsilon": None, "delta": None, "none": True}}, "no privacy", "yes")],
+    "sections, word, wrong, question",
+    [
+        ({}, "y", "", "Take part? [y/N]"),
+        ({}, "yes", "ye", "Take part? [y/N]"),
+        (EXACT, "no privacy", "yes", 'Type "no privacy" to take part'),
+        (EXACT, "no privacy", "y", 'Type "no privacy" to take part'),
+    ],
 )
 def test_consent_is_the_whole_word_and_is_noted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sections: dict[str, Any], word: str, wrong: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sections: dict[str, Any], word: str, wrong: str, question: str
 ) -> None:
     folders = Folders(tmp_path, **sections)
     asked: list[str] = []
@@ -114,7 +129,7 @@ def test_consent_is_the_whole_word_and_is_noted(
     assert ("note", {"words": "consent was asked for and not given"}) in lines
     assert not {"join", "commit"} & {kind for kind, _ in lines}
     agreed = eigenveil(*folders.site(ME))
-    assert asked == [f"Type {word} to take part"] * 2
+    assert asked == [question] * 2
     assert agreed.stderr == "error: as far as this goes\n"
     assert noted[0] is not None
     assert noted[0].endswith(f"typed {word!r}")
@@ -140,7 +155,7 @@ def test_what_was_joined_is_gone_on_with_unasked_unless_the_rows_have_changed(
     again = eigenveil(*folders.site(ME, "--policy", policy))
     assert again.stderr == "error: cut short\n"
     assert "and goes on with it" in again.stdout
-    assert "With this study it is at most 4.481" in again.stdout
+    assert "With this study: at most 4.481 of the 9" in again.stdout
     assert notes[1] is None
     line = eigenveil(*folders.site(ME, "--policy", policy, "--dataset", "others")).stderr
     assert "this site joined the study with 'patients', and that cannot be changed" in line
@@ -148,7 +163,7 @@ def test_what_was_joined_is_gone_on_with_unasked_unless_the_rows_have_changed(
     command = folders.site(ME, "--policy", policy, "--data", folders.of(ME) / "other.npy")
     changed = eigenveil(*command)
     assert "WARNING: the rows of 'patients' are not those last seen under this name" in changed.stdout
-    assert "nobody is there to ask" in changed.stderr
+    assert "consent needs a person at a terminal" in changed.stderr
 
 
 def test_a_refusing_policy_gives_all_reasons_in_the_ledger_too(folders: Folders) -> None:
@@ -198,8 +213,8 @@ def test_rehearsals_are_asked_for_aloud(tmp_path: Path, folders: Folders) -> Non
     assert "it protects nobody" in refusal(*seeded.site(ME, "--dataset", "patients"))
     done = eigenveil(*seeded.site(ME, "--dataset", "patients", "--rehearsal", "--dry-run"))
     assert done.exit_code == 0
-    assert "WARNING: A REHEARSAL: whoever has the study file can subtract all noise. NOBODY" in done.stdout
-    assert "'patients' will have no guarantee for life from then on" in done.stdout
+    assert "WARNING: A REHEARSAL: anyone who has the study file can subtract all noise. NOBODY" in done.stdout
+    assert 'dataset "patients" loses its guarantee for life' in done.stdout
     # Its policy must allow them as well.
     policy = seeded.policy(ME)
     refused = eigenveil(*seeded.site(ME, "--dataset", "patients", "--rehearsal", "--policy", policy, "--yes"))

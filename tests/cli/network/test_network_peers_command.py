@@ -20,6 +20,7 @@ from eigenveil.network.agents.peer import PeerAgent
 from eigenveil.network.agents.site_data import SiteData
 from eigenveil.network.identity.certificates import Keys, pin_words
 from eigenveil.network.ledger.durable import DurableLedger
+from eigenveil.network.study.words import facts_of, who_learns
 from eigenveil.privacy import Charge
 
 ME = "peer 1"
@@ -36,19 +37,21 @@ def test_a_dry_run_says_what_leaves_to_whom_and_at_what_cost_and_writes_nothing(
     done = eigenveil(*command(folders, ME, "--dry-run"))
     assert (done.exit_code, done.stderr) == (0, "")
     said = done.stdout
-    for sentence in folders.study.words():
-        assert sentence in said
+    told_otherwise = {"Study", "Columns", "Who learns what", "Cost", "Restarts"}
+    for fact in facts_of(folders.study):
+        assert fact.label in told_otherwise or f"- {fact.label}: {fact.words}" in said
+    assert who_learns(folders.study, whose="this") in said
     for place in folders.study.places:
         note = "this peer" if place.name == ME else "pinned by your policy"
         assert f"peer {place.name}, {note}: {pin_words(place.pin)}" in said
     address = {place.name: place.address for place in folders.study.peers}
-    assert f"Its neighbours are peer 0 at {address['peer 0']} and peer 2 at {address['peer 2']}." in said
-    assert "assume that everybody who takes part sees it" in said
-    assert f"It listens at {address[ME]} for those of them that call." in said
-    assert "shares in pairs with others, which cancels in sums over all peers alone" in said
-    assert "together with one peer that tells them everything" in said
-    assert "at most epsilon = 5 at delta = 1e-06" in said
-    assert "of 9 that the policy allows for life" in said
+    assert f"- Neighbours: peer 0 at {address['peer 0']} and peer 2 at {address['peer 2']}." in said
+    assert "assume that every peer sees it" in said
+    assert f"this peer listens at {address[ME]} for the neighbours that call it." in said
+    assert "shared between pairs of peers and cancels only in sums over all of them" in said
+    assert "even if one peer tells the others everything" in said
+    assert "at most epsilon 5 at delta 1e-06" in said
+    assert "of the 9 that your policy allows for life" in said
     assert "nobody was called" in said
     assert not re.search(rf"{COUNT}|{COUNT:,}", said)
     assert files_in(folders.of(ME)) == before | {"policy.toml"}
@@ -68,7 +71,7 @@ def test_a_policy_without_the_pins_of_all_other_peers_refuses(tmp_path: Path) ->
     ]
     unpinned = eigenveil(*folders.site(ME, "--dataset", "patients"))
     assert unpinned.stdout.count("NOT pinned: compare by telephone") == 3
-    assert "nobody is there to ask" in unpinned.stderr
+    assert "consent needs a person at a terminal" in unpinned.stderr
 
 
 def test_where_to_listen_is_checked_before_anything_is_said(tmp_path: Path) -> None:
@@ -76,7 +79,7 @@ def test_where_to_listen_is_checked_before_anything_is_said(tmp_path: Path) -> N
     line = refusal(*command(folders, ME, "--listen", "somewhere"))
     assert line.startswith("error: --listen: an address is host:port")
     done = eigenveil(*command(folders, ME, "--listen", "127.0.0.1:0", "--dry-run"))
-    assert "It listens at 127.0.0.1:0 for" in done.stdout
+    assert "this peer listens at 127.0.0.1:0 for" in done.stdout
 
 
 @pytest.mark.parametrize(

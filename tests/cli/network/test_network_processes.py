@@ -207,13 +207,13 @@ def test_a_person_who_says_no_ends_it_and_a_policy_that_refuses_too(tmp_path: Pa
         os.close(terminal)
         # What is typed before the question is there does not count.
         os.write(screen, b"yes\n")
-        said = _read_until(screen, "to take part")
+        said = _read_until(screen, "Take part?")
         os.write(screen, b"no\n")
         said += _read_until(screen, "nothing was charged")
         assert process.wait(30) == 1
     os.close(screen)
     # It is the site's own terminal.
-    assert f"The table here has {COUNT:,} people." in said
+    assert f"Rows: {COUNT:,}, from {COUNT:,} people" in said
     assert "NOT pinned: compare by telephone" in said
     with DurableLedger.reading(folders.of("site 0") / "ledger.db") as ledger:
         assert not {"join", "commit"} & {line.kind for line in ledger.lines()}
@@ -265,7 +265,7 @@ class Busy(DurableParty):
 @errors_as_lines
 def command(seconds: float) -> None:
     async def work():
-        runner = Runner(Busy(), Board(), tell=lambda _: None)
+        runner = Runner(Busy(), Board(), on_event=lambda _: None)
         try:
             await runner.begin()
         finally:

@@ -284,16 +284,16 @@ def test_places_are_found_by_name() -> None:
 
 def test_what_is_said_names_who_learns_what() -> None:
     said = {
-        "masked": "noisy sums over at least 3 sites",
-        "site": "noise of the site's own",
-        "curator": "THE RAW PARTS",
-        "both": "noise of the hub's",
+        "masked": "will learn sums over all 3 sites, with noise added",
+        "site": "noise that the site adds",
+        "curator": "EACH SITE'S OWN SUMS WITHOUT NOISE",
+        "both": "The hub adds more noise",
     }
     for trust, words in said.items():
         privacy = {"trust": trust, "epsilon": [1.0, 1.0] if trust == "both" else 1.0}
         assert words in " ".join(StudyFile.of(document(privacy=privacy)).words())
     exact = " ".join(StudyFile.of(document(privacy={"epsilon": None, "delta": None, "none": True})).words())
-    assert "NOTHING IS PROMISED" in exact and "EXACT sums" in exact
+    assert "NOTHING IS GUARANTEED" in exact and "EXACT SUMS" in exact
     assert "THIS IS A REHEARSAL" in " ".join(StudyFile.of(document(rehearsal={"seed": 1})).words())
 
 

@@ -26,6 +26,7 @@ __all__ = [
     "dataset_named",
     "known_study",
     "opened_ledger",
+    "question_of",
     "require_rehearsal",
     "require_room",
     "study_in",
@@ -33,6 +34,7 @@ __all__ = [
 
 # The exit code when the person says no.
 DECLINED: Final = 1
+_NO_PRIVACY: Final = "no privacy"
 
 
 @contextmanager
@@ -115,31 +117,42 @@ def require_rehearsal(study: "StudyFile", rehearsal: bool) -> None:
 
 
 def agreed(voice: "Voice", study: "StudyFile", ledger: "DurableLedger", *, rules: Path | None) -> str:
-    """The line for the ledger that says who consented, a person or the policy at `rules`; without consent this is the end."""
+    """The note for the ledger that says who consented, a person or the policy at `rules`. Without consent it exits."""
     if rules is not None:
         voice.say(f"Consent: --yes, under {rules}.")
         return _by_policy(rules)
-    word = "yes" if study.private else "no privacy"
-    if _ask(word):
-        return _by_person(word)
+    typed = _ask(question_of(study))
+    if typed in _answers(study):
+        return _by_person(typed)
     ledger.note(study.digest, "consent was asked for and not given")
     voice.say("Nothing was sent and nothing was charged.")
     raise typer.Exit(DECLINED)
 
 
-def _ask(word: str) -> bool:
-    """Whether the person at the terminal types `word`. There must be one: a pipe is nobody."""
+def question_of(study: "StudyFile") -> str:
+    """What the person is asked. Exact results take more than one key to agree to."""
+    return "Take part? [y/N]" if study.private else f'Type "{_NO_PRIVACY}" to take part'
+
+
+def _answers(study: "StudyFile") -> tuple[str, ...]:
+    return ("y", "yes") if study.private else (_NO_PRIVACY,)
+
+
+def _ask(question: str) -> str:
+    """What the person at the terminal types, in lower case. A pipe cannot consent."""
     require(
         _at_terminal(),
-        "consent needs a person at a terminal, and nobody is there to ask; --yes with a --policy consents by rules",
+        "consent needs a person at a terminal, and there is none. Run this in a terminal, or consent by rules with --yes and "
+        "--policy",
     )
     _forget_typed()
+    suffix = " " if question.endswith("]") else ": "
     try:
-        typed: str = typer.prompt(f"Type {word} to take part", default="", show_default=False)
+        typed: str = typer.prompt(question, default="", show_default=False, prompt_suffix=suffix)
     except typer.Abort:
         leaves("nothing was sent and nothing was charged")
         raise KeyboardInterrupt from None
-    return typed.strip().lower() == word
+    return typed.strip().lower()
 
 
 def _at_terminal() -> bool:
@@ -147,25 +160,25 @@ def _at_terminal() -> bool:
 
 
 def _forget_typed() -> None:
-    """What was typed before the question was there is no answer to it."""
+    """Discard what was typed before the question appeared: it is no answer to it."""
     try:
         import termios
     except ImportError:
-        # Windows has no such thing.
+        # Windows has no termios.
         return
     termios.tcflush(sys.stdin, termios.TCIFLUSH)
 
 
 def _by_person(word: str) -> str:
-    """The line for the ledger when a person consented."""
+    """The note for the ledger when a person consented."""
     try:
         who = getpass.getuser()
     except (OSError, KeyError):
-        # An account without a name.
+        # The account has no name.
         who = "somebody"
     return f"consent: {who} typed {word!r}"
 
 
 def _by_policy(path: Path) -> str:
-    """The line for the ledger when a policy did, with a digest of it as it was."""
+    """The note for the ledger when a policy consented, with a digest of the policy as it was."""
     return f"consent: --yes under the policy {path.name}, sha256 {hashlib.sha256(path.read_bytes()).hexdigest()}"

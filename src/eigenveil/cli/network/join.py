@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from eigenveil.network.ledger.durable import DurableLedger, StudyReplay
     from eigenveil.network.policy import PolicyRefusal
     from eigenveil.network.study.file import StudyFile
+    from eigenveil.network.study.words import Fact
 
 __all__ = ["Given", "Joining", "Kind", "take_part"]
 
@@ -84,8 +85,8 @@ class Kind(ABC, Generic[Agent]):
         """Whom it calls; others call it."""
 
     @abstractmethod
-    def revealed(self, agent: Agent) -> Iterator[str]:
-        """Sentences on what leaves, and to whom."""
+    def leaving(self, agent: Agent) -> Iterator["Fact"]:
+        """What leaves, and to whom."""
 
     @abstractmethod
     def joined(self, state: "StudyReplay") -> str:
@@ -134,7 +135,8 @@ def take_part(given: Given, kind: Kind[Agent]) -> None:
         view.of(agent, calls=kind.calls(agent))
         life = None if rules is None else rules.life
         consent.require_room(ledger, agent.account, life=life)
-        disclose(voice, agent, holding, ledger, revealed=kind.revealed(agent), ledger=given.ledger, joined=joined)
+        places = {"data": given.data, "ledger": given.ledger}
+        disclose(voice, agent, holding, ledger, leaving=kind.leaving(agent), joined=joined, **places)
         # Reads all rows, and so finds what is missing in them, in a dry run as well.
         mark = holding.fingerprint()
         if given.dry_run:

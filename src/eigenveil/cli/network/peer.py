@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from eigenveil.network.agents.peer import PeerAgent
     from eigenveil.network.ledger.durable import StudyReplay
     from eigenveil.network.study.file import StudyFile
+    from eigenveil.network.study.words import Fact
 
 __all__ = ["peer"]
 
@@ -100,15 +101,9 @@ class _Peer(Kind["PeerAgent"]):
         order = [place.name for place in agent.study.peers]
         return {name for name in agent.near if order.index(name) < order.index(agent.place.name)}
 
-    def revealed(self, agent: "PeerAgent") -> Iterator[str]:
-        yield from words.peer_revealed_words(agent.study, agent.parties)
-        near = [f"{name} at {agent.study.place(name).address}" for name in agent.near]
-        many = "Its neighbours are" if len(near) > 1 else "Its only neighbour is"
-        yield (
-            f"{many} {words.listed(near)}. They read what leaves and pass it on added to what is theirs: assume that everybody "
-            "who takes part sees it."
-        )
-        yield f"It listens at {self._where(agent)} for those of them that call."
+    def leaving(self, agent: "PeerAgent") -> Iterator["Fact"]:
+        near = [agent.study.place(name) for name in agent.near]
+        return words.leaving_peer(agent.study, agent.parties, near=near, listens=self._where(agent))
 
     def joined(self, state: "StudyReplay") -> str:
         if state.entries > 0:

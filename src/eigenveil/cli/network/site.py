@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from eigenveil.network.agents.site import SiteAgent
     from eigenveil.network.ledger.durable import StudyReplay
     from eigenveil.network.study.file import StudyFile
+    from eigenveil.network.study.words import Fact
 
 __all__ = ["site"]
 
@@ -89,10 +90,9 @@ class _Site(Kind["SiteAgent"]):
     def calls(self, agent: "SiteAgent") -> Collection[str]:
         return {agent.above}
 
-    def revealed(self, agent: "SiteAgent") -> Iterator[str]:
-        yield from words.revealed_words(agent.study, agent.parties)
+    def leaving(self, agent: "SiteAgent") -> Iterator["Fact"]:
         above = agent.study.place(agent.above)
-        yield f"They go to {above.name}, at {self.connect or above.address}."
+        return words.leaving_site(agent.study, agent.parties, above=above, address=self.connect)
 
     def joined(self, state: "StudyReplay") -> str:
         return f"This site joined the study at {state.joined}, and goes on with it."

@@ -57,6 +57,20 @@ class Voice:
         else:
             self._line(plain(words))
 
+    def item(self, label: str, words: str, *, style: str | None = None) -> None:
+        """One item of a list; on a terminal its further lines are indented."""
+        from rich.table import Table
+        from rich.text import Text
+
+        from eigenveil.cli._report import plain
+
+        if self.terminal:
+            row = Table.grid(padding=(0, 1))
+            row.add_row("-", Text.assemble((f"{plain(label)}: ", "bold"), (plain(words), style or "")))
+            self._console.print(row)
+        else:
+            self._line(plain(f"- {label}: {words}"))
+
     def happen(self, words: str, *, style: str | None = None) -> None:
         """Something that happened just now, with the time."""
         from rich.text import Text

@@ -120,10 +120,11 @@ def show(file: choice.File) -> None:
       eigenveil study show heart.toml
     """
     from eigenveil.network.study.file import StudyFile
+    from eigenveil.network.study.words import facts_of
 
     found, console = StudyFile.read(file), output()
-    for sentence in found.words():
-        console.print(sentence, style="bold red" if sentence[:8].isupper() else None)
+    for fact in facts_of(found):
+        console.print(f"{fact.label}: {fact.words}", style="bold red" if fact.alarming else None)
     _show_parties(console, found)
 
 

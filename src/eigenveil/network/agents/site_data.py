@@ -5,7 +5,7 @@ Nothing here sends anything. Everything that must be refused is refused here, be
 
 import hashlib
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import final
 
@@ -56,12 +56,16 @@ def credentials_of(study: StudyFile, keys: Keys) -> Credentials:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class SiteData:
-    """A site's table: `rows` with the columns of a study in their order, how many `people` are in it, and whether its columns
-    were `named` or are taken to be those of the study."""
+    """A site's table: `rows` with the columns of a study in their order, and how many `people` are in it.
+
+    `named` says whether its columns have names, or are taken to be those of the study. `columns` is how many the
+    file has, None if it does not name them.
+    """
 
     rows: Rows
     people: int
     named: bool = True
+    columns: int | None = None
 
     @classmethod
     def read(cls, path: Path, study: StudyFile) -> "SiteData":
@@ -76,7 +80,8 @@ class SiteData:
             count == len(study.columns),
             f"{path} has {count} columns without names, and the study has {len(study.columns)}: {', '.join(study.columns[:8])}",
         )
-        return cls.of(table.rows, study, named=table.columns is not None)
+        found = cls.of(table.rows, study, named=table.columns is not None)
+        return replace(found, columns=table.available)
 
     @classmethod
     def of(cls, rows: Rows, study: StudyFile, *, named: bool = True) -> "SiteData":
