@@ -190,7 +190,7 @@ def test_more_than_is_left_for_life_is_refused_before_anybody_is_asked(folders: 
         ledger.join(account, life=Budget(9.0, 1e-5))
     done = eigenveil(*folders.site(ME, "--policy", folders.policy(ME), "--yes"))
     assert done.exit_code == 1
-    assert "study 'heart' does not fit in the life of dataset 'patients'" in done.stderr
+    assert "study 'heart' does not fit in the budget for life of dataset 'patients'" in done.stderr
     # A second name of its own would have a budget of its own: that is for people to decide, not for a file name.
     with DurableLedger.open(path) as ledger:
         ledger.declare("staff", b"other rows")

@@ -137,7 +137,7 @@ def test_without_a_guarantee_what_was_sent_stays_sent(tmp_path: Path, monkeypatc
     done = eigenveil(*command(folders, rules=rules))
     assert done.exit_code == 130
     assert done.stderr == "interrupted; what was sent stays sent; its neighbours go on without it\n"
-    assert "THEY LEAVE AS THEY ARE, without noise, for neighbours to read" in done.stdout
+    assert "THE OTHER PEERS WILL LEARN THIS PEER'S OWN SUMS WITHOUT NOISE" in done.stdout
 
 
 def test_a_model_that_is_there_is_said_to_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

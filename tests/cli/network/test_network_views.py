@@ -38,7 +38,7 @@ def test_a_hub_shows_who_is_there_what_was_done_and_how_long_it_waits(
             Event("joined", "site 1"),
             Event("joined", "site 0"),
             Event("left", "site 1", "the connection was lost"),
-            Event("refused", "site 0", "sent messages that are for somebody else"),
+            Event("refused", "site 0", "sent a message that is for another party"),
         ):
             view.on_event(event)
         said = [line.partition(" ")[2] for line in capsys.readouterr().out.splitlines()]
@@ -47,7 +47,7 @@ def test_a_hub_shows_who_is_there_what_was_done_and_how_long_it_waits(
             "site 1 has joined; missing: site 0, site 2",
             "site 0 has joined; missing: site 2",
             "site 1 is gone: the connection was lost; missing: site 1, site 2",
-            "refused messages from site 0: sent messages that are for somebody else",
+            "refused a message from site 0: sent a message that is for another party",
         ]
         now[0] += 13
         shown = drawn(view)
@@ -106,9 +106,9 @@ def test_a_site_says_what_was_asked_and_said_and_when_the_hub_is_gone(
         Event("said", "hub", "mean 1: 204 bytes; mean at mu 0.27"),
         Event("left", "hub", "the connection was lost"),
         Event("waiting", "hub", "hub has stopped; when it is started again the study goes on from there"),
-        Event("refused", "hub", "bad \x1b[31m messages"),
+        Event("refused", "hub", "bad \x1b[31m message"),
         Event("resumed", "site 0", "3 steps are in the ledger"),
-        Event("over", "hub", "the answer is here"),
+        Event("over", "hub", "the result is here"),
     ):
         view.on_event(event)
     said = capsys.readouterr().out
@@ -120,11 +120,11 @@ def test_a_site_says_what_was_asked_and_said_and_when_the_hub_is_gone(
         "said to hub: mean 1: 204 bytes; mean at mu 0.27",
         "not connected to hub: the connection was lost; trying again",
         "hub has stopped; when it is started again the study goes on from there",
-        "refused messages from hub: bad ?[31m messages",
+        "refused a message from hub: bad ?[31m message",
         "going on where it was stopped: 3 steps are in the ledger",
-        "the answer is here",
+        "the result is here",
     ]
-    assert "the answer is here" in drawn(view)
+    assert "the result is here" in drawn(view)
 
 
 def test_a_reader_that_is_gone_does_not_end_a_study(monkeypatch: pytest.MonkeyPatch) -> None:

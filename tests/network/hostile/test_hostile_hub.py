@@ -67,7 +67,7 @@ ANYTIME: dict[str, tuple[Lie, str]] = {
     "another version": (lambda message, data: b"EIGV\x02" + data[5:], "it opens with other bytes"),
     "in another name": (
         lambda message, data: encode(replace(message, sender="site 1")),
-        "in the name of somebody else",
+        "in another party's name",
     ),
     "for another": (lambda message, data: encode(replace(message, receiver="site 1")), "for somebody else"),
     "a part": (lambda message, data: encode(replace(message, body=Give(0, (np.zeros(3),)))), "sent Give to a site"),
@@ -75,18 +75,18 @@ ANYTIME: dict[str, tuple[Lie, str]] = {
         lambda message, data: encode(replace(message, body=Brief(0, "tell all"))),
         "sent Brief to a site",
     ),
-    "no answer": (lambda message, data: encode(replace(message, body=Done(99, ()))), "an answer that cannot be one"),
+    "no answer": (lambda message, data: encode(replace(message, body=Done(99, ()))), "a result that cannot be one"),
     "NaN for an answer": (
         lambda message, data: encode(
             replace(message, body=Done(99, (np.full((5, 2), np.nan), np.ones(2), np.zeros(5), np.zeros(5))))
         ),
-        "an answer that cannot be one",
+        "a result that cannot be one",
     ),
     "a skew answer": (
         lambda message, data: encode(
             replace(message, body=Done(99, (np.ones((5, 2)), np.ones(2), np.zeros(5), np.array([1.0, 9, 1, -1, -1]))))
         ),
-        "an answer that cannot be one",
+        "a result that cannot be one",
     ),
 }
 IN_PLACE_OF_A_PRODUCT: dict[str, tuple[Lie, str]] = {
@@ -159,7 +159,7 @@ def test_what_a_hub_makes_up_is_refused_one_by_one_and_the_study_goes_on(
     assert len(reasons) == len(lies)
     for (what, (_, expected)), reason in zip(lies.items(), reasons, strict=True):
         assert any(words in reason for words in expected.split("|")), (what, reason)
-    assert notes_in(written(company)) == [f"refused messages from hub: {reason}" for reason in reasons]
+    assert notes_in(written(company)) == [f"refused a message from hub: {reason}" for reason in reasons]
     for party in company.names:
         np.testing.assert_array_equal(company.models[party].components, company.models["hub"].components)
 

@@ -141,7 +141,7 @@ def test_rows_that_change_or_go_by_two_names_are_told(ledger: DurableLedger, tmp
     (changed,) = ledger.declare("patients", b"other rows")
     assert "not those last seen" in changed
     (twice,) = ledger.declare("people", print_of)
-    assert "also known as 'patients'" in twice
+    assert "also in the ledger as 'patients'" in twice
     assert "add up" in twice
     assert [line.kind for line in ledger.lines()] == ["book", "declare", "declare", "declare"]
     for file in tmp_path.iterdir():

@@ -131,7 +131,7 @@ def words_of(event: "Event", *, calls: Collection[str] = ()) -> tuple[str, str |
         case "said":
             return f"said to {who}: {words}" if who else f"said: {words}", None
         case "refused":
-            return f"refused messages from {who}: {words}", "red"
+            return f"refused a message from {who}: {words}", "red"
         case "round":
             return f"round {who}: {words}", None
         case "resumed":

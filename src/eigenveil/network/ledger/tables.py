@@ -1,8 +1,7 @@
-"""What is read from and added to the tables of a ledger, inside a transaction.
+"""What `DurableLedger` reads from and adds to the tables of a ledger, inside a transaction.
 
-Balances are not kept in rows of their own. They are read off the last line of a study or dataset, and that line only after
-its hash was computed anew. Changing a balance without the seal is refused here, and changing both is found by
-`DurableLedger.verify`.
+Balances have no rows of their own. They are read from the last entry of a study or dataset, after its hash was computed
+anew. A balance that was changed without its hash is refused here; one that was changed with it, `verify` finds.
 """
 
 import json
@@ -37,7 +36,7 @@ __all__ = [
 
 _LINE: Final = """SELECT this.number, this.time, this.kind, this.study, this.dataset, this.body, this.hash, before.hash
     FROM lines AS this LEFT JOIN lines AS before ON before.number = this.number - 1"""
-# The words of the partial indexes: with them SQLite finds the last such line at once.
+# Word for word the condition of the partial indexes: only then does SQLite use them to find the last such entry at once.
 _BALANCES: Final = "this.kind IN ('join', 'life', 'commit', 'finish', 'abandon')"
 _COLUMNS: Final = ("number", "time", "kind", "study", "dataset", "body", "hash")
 _BODY: Final = _COLUMNS.index("body")
@@ -46,7 +45,7 @@ Tables = sqlite3.Connection
 
 
 def key_of(tables: Tables) -> bytes:
-    """What fingerprints and bytes are marked with; it never leaves the ledger."""
+    """The key of the digests of fingerprints and bytes; it never leaves the ledger."""
     (key,) = tables.execute("SELECT key FROM keys WHERE name = 'prints'").fetchone()
     return bytes(key)
 
@@ -54,18 +53,18 @@ def key_of(tables: Tables) -> bytes:
 def append(
     tables: Tables, kind: str, body: Mapping[str, Any], *, study: str | None = None, dataset: str | None = None
 ) -> Entry:
-    """Write the next line and return it."""
+    """Write the next entry and return it."""
     line = Entry.after(last_line(tables), kind=kind, body=body, study=study, dataset=dataset)
     add_line(tables, line)
     return line
 
 
 def last_line(tables: Tables) -> Entry:
-    """The last line of the ledger, whose hash is the head."""
+    """The last entry of the ledger, whose hash is the head."""
     last = _one(tables, "ORDER BY this.number DESC LIMIT 1")
     if last is None:
         raise LedgerError(
-            "the ledger is damaged: it has lost its first line; nothing was written and nothing may leave"
+            "the ledger is damaged: it has lost its first entry; nothing was written and nothing may leave"
         )
     return last
 
@@ -78,9 +77,9 @@ def append_balance(
     others: Mapping[str, Standing],
     body: Mapping[str, Any],
 ) -> Entry:
-    """Write a line after which a study stands as `standing` says; `account` is the study and its dataset.
+    """Write an entry after which a study stands as `standing` says; `account` is the study and its dataset.
 
-    `others` are all studies of the dataset as they stood before, this one may be among them.
+    `others` are all studies of the dataset as they stood before; this one may be among them.
     """
     study, dataset = account
     together = Together.of({**others, study: standing}.values())
@@ -95,12 +94,12 @@ def standing_of(tables: Tables, study: str) -> tuple[str, Standing] | None:
     if line is None and row is None:
         return None
     if line is None or row is None or line.dataset != row[0]:
-        raise LedgerError(f"the ledger is damaged: its lines and its list of studies differ about study {study[:16]}")
+        raise LedgerError(f"the ledger is damaged: its entries and its list of studies differ on study {study[:16]}")
     return str(row[0]), standing_in(line)
 
 
 def standings_of(tables: Tables, dataset: str) -> dict[str, Standing]:
-    """How every study of a dataset stands; `LedgerError` unless they add up to what its last line says."""
+    """How every study of a dataset stands; `LedgerError` unless they add up to what its last entry says."""
     last_lines = f"""{_LINE} WHERE this.number IN (SELECT (SELECT max(number) FROM lines AS this WHERE this.study = listed.study
         AND {_BALANCES}) FROM studies AS listed WHERE listed.dataset = ?)"""
     lines = [_followed(row) for row in tables.execute(last_lines, (dataset,)).fetchall()]
@@ -109,39 +108,39 @@ def standings_of(tables: Tables, dataset: str) -> dict[str, Standing]:
     stated = None if last is None else last.body.get("together")
     if (found or stated is not None) and stated != Together.of(found.values()).values():
         raise LedgerError(
-            f"the ledger is damaged: its studies of dataset {dataset!r} do not add up to what its last line says. "
+            f"the ledger is damaged: its studies of dataset {dataset!r} do not add up to what its last entry says. "
             "Nothing was written and nothing may leave; see `eigenveil ledger verify`"
         )
     return found
 
 
 def last_of_dataset(tables: Tables, dataset: str, *, joins: bool = False) -> Entry | None:
-    """The last line that changed a balance of the dataset, or with `joins` the last that gave it a life."""
+    """The last entry that changed a balance of the dataset, or with `joins` the last that set its budget for life."""
     more = "AND this.kind IN ('join', 'life')" if joins else ""
     return _one(tables, f"WHERE this.dataset = ? AND {_BALANCES} {more} ORDER BY this.number DESC LIMIT 1", dataset)
 
 
 def together_of(tables: Tables, dataset: str) -> Together:
-    """The sums over a dataset with an open study, as its last line has them."""
+    """The sums over a dataset with an open study, as its last entry has them."""
     last = last_of_dataset(tables, dataset)
     try:
         return Together.read({} if last is None else last.body["together"])
     except (LookupError, TypeError, ValueError):
         raise LedgerError(
-            f"the ledger is damaged: no line says what the studies of dataset {dataset!r} add up to"
+            f"the ledger is damaged: no entry says what the studies of dataset {dataset!r} add up to"
         ) from None
 
 
 def study_of(tables: Tables, study: str) -> StudyReplay:
-    """A study that was joined: its account as its first line has it, and how it stands."""
+    """A study that was joined: its account from its first entry, and how it stands."""
     known = standing_of(tables, study)
     line = _one(tables, f"WHERE this.study = ? AND {_BALANCES} ORDER BY this.number LIMIT 1", study)
     if known is None or line is None or line.kind != "join":
-        raise LedgerError(f"the ledger is damaged: there is no line in which study {study[:16]} was joined")
+        raise LedgerError(f"the ledger is damaged: no entry says that study {study[:16]} was joined")
     try:
         account = StudyBudget.of(study, known[0], line.body["account"])
     except (LookupError, TypeError, ValueError):
-        raise LedgerError(f"line {line.number} ({line.kind}) does not say what the study may spend") from None
+        raise LedgerError(f"entry {line.number} ({line.kind}) does not say what the study may spend") from None
     return StudyReplay(account, line.time, known[1])
 
 
@@ -158,70 +157,70 @@ def entries_of(tables: Tables, study: str) -> Iterator[StudyEntry]:
 
 
 def require_stored(tables: Tables, replay: Replay) -> None:
-    """Check stored bytes against the digests in the lines, and the list of studies against the studies that joined."""
+    """Check stored bytes against the digests in the entries, and the list of studies against the studies joined."""
     listed = dict(tables.execute("SELECT study, dataset FROM studies").fetchall())
     joined = {study: dataset for dataset, found in replay.datasets.items() for study in found}
     if listed != joined:
         wrong = sorted(study for study in {*listed, *joined} if listed.get(study) != joined.get(study))
-        raise LedgerError(f"the list of studies is not that of the lines: see study {wrong[0][:16]}")
+        raise LedgerError(f"the list of studies differs from the entries: see study {wrong[0][:16]}")
     for study, number in tables.execute("SELECT DISTINCT study, number FROM stored").fetchall():
         if (study, number) not in replay.commits:
-            raise LedgerError(f"there are bytes of step {number} of study {study[:16]}, and no line tells of it")
+            raise LedgerError(f"bytes are stored for step {number} of study {study[:16]}, and no entry has that step")
     pruned = dict(tables.execute("SELECT study, pruned FROM studies").fetchall())
     for (study, number), line in replay.commits.items():
         wanted = line.body["kept"] and replay.standings[study].state == "open" and number >= pruned[study]
         places = sum(1 for _ in _bytes_of(tables, line))
         if wanted and not places:
-            raise LedgerError(f"line {line.number} ({line.kind}) tells of bytes that should be stored and are gone")
+            raise LedgerError(f"entry {line.number} ({line.kind}) is about bytes that should be stored and are gone")
 
 
 def lines_after(tables: Tables, number: int, count: int) -> list[Entry]:
-    """Up to `count` lines after that number, as they are."""
+    """Up to `count` entries after that number, unchecked."""
     rows = tables.execute(f"{_LINE} WHERE this.number > ? ORDER BY this.number LIMIT ?", (number, count)).fetchall()
     return [line_in(row) for row in rows]
 
 
 def all_lines(tables: Tables) -> Iterator[Entry]:
-    """Every line, as they are, one at a time."""
+    """Every entry, one at a time, with only its form checked."""
     for row in tables.execute(f"{_LINE} ORDER BY this.number"):
         line = line_in(row)
         if canonical(line.body) != row[_BODY]:
-            raise LedgerError(f"line {line.number} ({line.kind}) was changed: it is not written as lines are")
+            raise LedgerError(f"entry {line.number} ({line.kind}) was changed: it is not in canonical form")
         yield line
 
 
 def require_sound(tables: Tables) -> None:
-    """What SQLite can say of its own file: that no page is broken and every index says what its table says."""
+    """Let SQLite check its own file: no page is broken, and every index agrees with its table."""
     (answer,) = tables.execute("PRAGMA integrity_check(1)").fetchone()
     if answer != "ok":
         raise LedgerError(f"the file is damaged: {answer}")
 
 
 def line_in(row: tuple[Any, ...]) -> Entry:
-    """The line in a row of the table, as it is; `LedgerError` if it is none."""
+    """The entry in a row of the table, unchecked; `LedgerError` if it is not one."""
     number, *texts = row[: len(_COLUMNS)]
     try:
         body = json.loads(row[_BODY])
     except (ValueError, TypeError, RecursionError):
         body = None
     if not isinstance(body, dict) or not all(text is None or isinstance(text, str) for text in texts):
-        raise LedgerError(f"line {number} is not a line of a ledger: it was changed")
+        raise LedgerError(f"entry {number} was changed: it is not an entry of a ledger")
     return Entry(**{**dict(zip(_COLUMNS, row, strict=False)), "body": body})
 
 
 def _bytes_of(tables: Tables, line: Entry) -> Iterator[bytes]:
-    """What is stored of the step a line tells of, place by place: nothing, or all of it with the digests of the line."""
+    """The stored bytes of the step in an entry, place by place: none, or all of them with the digests of the entry."""
     digests = [line.body["came"], *line.body["said"]]
     step = (line.study, line.body["number"])
     found = tables.execute("SELECT place FROM stored WHERE study = ? AND number = ? ORDER BY place", step).fetchall()
     if found and found != [(place,) for place in range(len(digests))]:
-        raise LedgerError(f"line {line.number} ({line.kind}) tells of other bytes than are stored")
+        raise LedgerError(f"entry {line.number} ({line.kind}) is about other bytes than are stored")
     for (place,) in found:
         # One at a time: they can be large.
         one = "SELECT data FROM stored WHERE study = ? AND number = ? AND place = ?"
         (data,) = tables.execute(one, (*step, place)).fetchone()
         if not isinstance(data, bytes) or digest_of(key_of(tables), data) != digests[place]:
-            raise LedgerError(f"line {line.number} ({line.kind}) has the digest of other bytes than are stored")
+            raise LedgerError(f"entry {line.number} ({line.kind}) has the digest of other bytes than are stored")
         yield data
 
 
@@ -233,18 +232,18 @@ def _one(tables: Tables, where: str, *values: str) -> Entry | None:
 def _followed(row: tuple[Any, ...]) -> Entry:
     line = line_in(row)
     before = FIRST if line.number == 1 else row[-1]
-    # The text of the body as it is stored, not as it would be written again: that is quicker, and stricter.
+    # Hash the text of the body as it is stored, not as it would be written again: that is quicker, and stricter.
     if before is None or line.hash != seal(before, row[_BODY], line.number, *row[1:_BODY]):
         raise LedgerError(
-            f"line {line.number} ({line.kind}) was changed, or the line before it: its hash does not follow. "
+            f"entry {line.number} ({line.kind}) was changed, or the one before it: its hash does not follow. "
             "Nothing was written and nothing may leave; see `eigenveil ledger verify`"
         )
     return line
 
 
 def standing_in(line: Entry) -> Standing:
-    """How a study stands after `line`."""
+    """How a study stands after this entry."""
     try:
         return Standing.of(line.body["standing"])
     except (LookupError, TypeError, ValueError):
-        raise LedgerError(f"line {line.number} ({line.kind}) does not say how the study stands") from None
+        raise LedgerError(f"entry {line.number} ({line.kind}) does not say how the study stands") from None
