@@ -31,7 +31,7 @@ def test_peers_without_privacy_cost_everything_and_leave_a_line(tmp_path: Path) 
     assert company.run() == [None] * 4
     with DurableLedger.open(company.ledger("peer 0")) as ledger:
         assert ledger.datasets()[0].void
-        assert [line.kind for line in ledger.lines()].count("commit") == 1
+        assert [line.kind for line in ledger.entries()].count("commit") == 1
         private = PeerCompany(tmp_path / "other")
         from eigenveil.network.agents.site_data import account_of
 
@@ -60,7 +60,7 @@ def test_lines_that_others_may_see_hold_no_digest_that_a_guess_could_be_compared
     with DurableLedger.open(tmp_path / "ledger") as ledger:
         durable, _ = durable_of(company, ledger)
         (_, raw), *_ = durable.take("hub", first_message(company))
-        text = "\n".join(str(line) for line in ledger.lines())
+        text = "\n".join(str(line) for line in ledger.entries())
         assert hashlib.sha256(raw).hexdigest() not in text
         assert ledger.mark(raw)["hmac"] in text
 

@@ -43,7 +43,7 @@ def test_the_wrong_command_is_told_the_right_one(folders: Folders) -> None:
     hub = folders.of("hub") / "hub.key"
     wrong = folders.site(ME, "--keys", hub, "--dataset", "patients")
     assert "is a hub in this study: run `eigenveil hub`" in refusal(*wrong)
-    assert "is no tree, and has no nodes" in refusal("node", folders.study_file(ME), "--keys", mine)
+    assert "is not a tree and has no nodes" in refusal("node", folders.study_file(ME), "--keys", mine)
     (folders.of("hub") / "hub.crt").unlink()
     assert "needs its certificate" in refusal(*folders.hub())
 

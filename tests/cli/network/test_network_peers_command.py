@@ -181,14 +181,14 @@ def test_peers_that_do_not_come_are_named_and_the_same_command_begins_again(tmp_
         done = eigenveil(*command(folders))
         assert done.exit_code == 3
         assert done.stderr == (
-            "error: peer 0, peer 2, peer 3 did not join within 1 seconds, and nothing was asked of anybody; run the same command "
+            "error: peer 0, peer 2, peer 3 did not join within 1 seconds, and nobody was asked anything; run the same command "
             "again when they are there\n"
         )
         assert said in done.stdout
         assert f"listening at {folders.study.place(ME).address}" in done.stdout
     with DurableLedger.reading(folders.of(ME) / "ledger.db") as ledger:
         (study,) = ledger.studies()
-        assert (study.entries, study.spent) == (0, 0)
+        assert (study.steps, study.spent) == (0, 0)
 
 
 def models_of(folders: Folders, names: list[str]) -> list[Model]:
@@ -228,10 +228,10 @@ def test_four_processes_on_a_ring_come_to_the_same_model_and_are_charged_once(tm
             (study,) = ledger.studies()
             assert study.state == "finished"
             assert study.spent == pytest.approx(study.account.mu, rel=1e-3)
-            notes = [line.body["words"] for line in ledger.lines() if line.kind == "note"]
+            notes = [line.body["words"] for line in ledger.entries() if line.kind == "note"]
         assert len(notes) == 1
         assert notes[0].startswith("consent: --yes under the policy policy.toml")
-    assert "this peer has finished the study 'heart': its model was written then" in refusal(*command(folders))
+    assert "this peer has finished the study 'heart'" in refusal(*command(folders))
 
 
 # The command, killed when its second release is in the ledger and has not left; the first one has.

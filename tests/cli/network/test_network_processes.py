@@ -91,8 +91,8 @@ def _require_results(folders: Folders, name: str, learned: Model) -> None:
     with DurableLedger.reading(folder / "ledger.db") as ledger:
         ledger.verify()
         (study,) = ledger.studies()
-        kinds = [line.kind for line in ledger.lines()]
-        notes = [line.body["words"] for line in ledger.lines() if line.kind == "note"]
+        kinds = [line.kind for line in ledger.entries()]
+        notes = [line.body["words"] for line in ledger.entries() if line.kind == "note"]
     assert study.state == "finished"
     # Once for the mean, once for the covariance, and no second time after the restart.
     assert study.spent == pytest.approx(study.account.mu, rel=1e-3)
@@ -216,7 +216,7 @@ def test_a_person_who_says_no_ends_it_and_a_policy_that_refuses_too(tmp_path: Pa
     assert f"Rows: {COUNT:,}, from {COUNT:,} people" in said
     assert "NOT pinned: compare by telephone" in said
     with DurableLedger.reading(folders.of("site 0") / "ledger.db") as ledger:
-        assert not {"join", "commit"} & {line.kind for line in ledger.lines()}
+        assert not {"join", "commit"} & {line.kind for line in ledger.entries()}
         (dataset,) = ledger.datasets()
         assert (dataset.spent, dataset.counted) == (0, 0)
     code, said, error = refused.ended()

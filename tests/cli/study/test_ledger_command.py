@@ -94,13 +94,13 @@ def test_looking_while_a_site_runs(path: Path) -> None:
 
 def test_verify_prints_the_head_and_checks_a_noted_one(path: Path) -> None:
     with DurableLedger.reading(path) as ledger_file:
-        head, lines = ledger_file.head, list(ledger_file.lines())
+        head, lines = ledger_file.head, list(ledger_file.entries())
     before = files_in(path.parent)
     text = run("verify", path).stdout
     assert f"{len(lines)} lines: every hash and every balance is right" in text
     assert f"head {head}" in text
     assert run("verify", path, "--head", lines[3].hash.upper()).exit_code == 0
-    assert "no line has the noted head" in refusal("verify", path, "--head", "0" * 64)
+    assert "entries has the noted head" in refusal("verify", path, "--head", "0" * 64)
     assert "64 hexadecimal digits" in refusal("verify", path, "--head", "3f0c")
     assert files_in(path.parent) == before
 
@@ -109,7 +109,7 @@ def test_verify_names_the_first_bad_line(path: Path) -> None:
     data = path.read_bytes()
     assert data.count(b"consent given") == 1
     path.write_bytes(data.replace(b"consent given", b"consent taken"))
-    assert "line 6 (note) was changed" in refusal("verify", path)
+    assert "entry 6 (note) was changed" in refusal("verify", path)
 
 
 def test_an_export_holds_public_facts_and_can_be_checked(path: Path, tmp_path: Path) -> None:
@@ -135,13 +135,13 @@ def test_an_export_that_was_changed_is_found(path: Path, tmp_path: Path) -> None
     run("export", path, "-o", target)
     texts = target.read_text().splitlines(keepends=True)
     for changed, words in (
-        ([*texts[:3], texts[3].replace("0.1]", "0.01]"), *texts[4:]], "line 4"),
-        ([*texts[:3], *texts[4:]], "line 4 is missing"),
+        ([*texts[:3], texts[3].replace("0.1]", "0.01]"), *texts[4:]], "entry 4"),
+        ([*texts[:3], *texts[4:]], "entry 4 is missing"),
         (texts[:-1], "no head"),
         (texts[:-2], "no head"),
-        ([*texts[:-2], texts[-1]], "lines are missing"),
-        ([*texts, texts[0]], "more behind the head"),
-        (["[1, 2]\n"], "line 1 is not a line"),
+        ([*texts[:-2], texts[-1]], "entries are missing"),
+        ([*texts, texts[0]], "more after its head"),
+        (["[1, 2]\n"], "line 1 of the export is not an entry"),
         (["{\n"], "not JSON"),
         ([], "no head"),
     ):

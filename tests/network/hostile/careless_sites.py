@@ -36,7 +36,7 @@ def forgets() -> None:
         return replace(join(ledger, *given, **named), entries=())
 
     def whatever(ledger: DurableLedger, study: str, number: int, **named: Any) -> None:
-        commit(ledger, study, ledger.studies()[0].entries, **named)
+        commit(ledger, study, ledger.studies()[0].steps, **named)
 
     _put(DurableLedger, join=empty, commit=whatever)
 

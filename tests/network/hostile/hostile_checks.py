@@ -47,7 +47,7 @@ def refusals(company: Company, name: str = "site 0") -> list[str]:
 def declined(company: Company, name: str = "site 0") -> list[str]:
     """What a site told those who look on of why there was no part of it."""
     told = [event.words for who, event in company.happened if who == name and event.what == "said"]
-    return [words for words in told if "there is no part" in words]
+    return [words for words in told if "has no part to give" in words]
 
 
 def require_paid(company: Company, came: list[bytes], *, once: bool = False) -> None:

@@ -62,7 +62,7 @@ def test_two_requests_share_no_key() -> None:
 def test_a_request_in_hand_says_what_its_text_says() -> None:
     request, _ = new_request("north", "site")
     for other in (replace(request, name="south"), replace(request, role="hub"), replace(request, hosts=())):
-        with pytest.raises(ValueError, match="something else than its PEM text"):
+        with pytest.raises(ValueError, match="differs from its PEM text"):
             AUTHORITY.sign(other)
 
 
@@ -99,7 +99,7 @@ def test_no_flipped_byte_makes_another_request() -> None:
         ("", "not a PEM text"),
         (AUTHORITY.pem, "a certificate, not a certificate request"),
         (new_request("a", "site")[1], "a private key, not"),
-        (new_request("a", "site")[0].pem[:300], "cut short"),
+        (new_request("a", "site")[0].pem[:300], "truncated"),
         (new_request("a", "site")[0].pem * 2, "nothing else"),
         ("x" * 70_000, "at most 65536"),
         (

@@ -115,9 +115,9 @@ def test_dates_are_told_with_what_to_do() -> None:
     found = AUTHORITY.sign(new_request("north", "site")[0], days=10)
     found.require_current(found.begins)
     found.require_current(found.ends)
-    with pytest.raises(ValueError, match="set the clock, or wait"):
+    with pytest.raises(ValueError, match="Set the clock, or wait"):
         found.require_current(found.begins - timedelta(seconds=1))
-    with pytest.raises(ValueError, match=r"ended on .* signs its request again"):
+    with pytest.raises(ValueError, match=r"ended on .* must sign its request again"):
         found.require_current(found.ends + timedelta(seconds=1))
     with pytest.raises(ValueError, match="time zone"):
         found.require_current(datetime(2026, 1, 1))

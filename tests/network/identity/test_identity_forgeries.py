@@ -90,7 +90,7 @@ def test_nothing_that_was_signed_can_be_changed(changes: dict[str, object]) -> N
     ids=str,
 )
 def test_a_certificate_in_hand_says_what_its_text_says(changes: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match="something else than its PEM text"):
+    with pytest.raises(ValueError, match="differs from its PEM text"):
         replace(VICTIM, **changes)  # type: ignore[arg-type]
 
 
@@ -199,7 +199,7 @@ def test_another_authority_is_told_apart_even_under_the_same_name(tmp_path: Path
         ("é" + VICTIM.pem, "not in ASCII"),
         ("-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----", "damaged"),
         ("-----BEGIN CERTIFICATE-----\n!!!!\n-----END CERTIFICATE-----", "damaged"),
-        (VICTIM.pem[:200], "cut short"),
+        (VICTIM.pem[:200], "truncated"),
         (VICTIM.pem[:200] + "\n-----END CERTIFICATE-----", "damaged"),
         (VICTIM.pem * 2, "nothing else"),
         (VICTIM.pem + AUTHORITY.pem, "nothing else"),

@@ -102,7 +102,7 @@ def unpaid_in(came: Iterable[bytes], path: Path, *, once: bool) -> set[bytes]:
     if not path.exists():
         return found
     with DurableLedger.reading(path) as ledger:
-        lines = [line for line in ledger.lines() if line.kind == "commit"]
+        lines = [line for line in ledger.entries() if line.kind == "commit"]
         marks = {data: canonical(ledger.mark(data)) for data in found}
     said = {canonical(mark): line.number for line in reversed(lines) for mark in line.body["said"]}
     paying = {line.number for line in lines if line.body["charges"]}
@@ -133,7 +133,7 @@ def lines_at(path: Path) -> list[Entry]:
         return []
     with DurableLedger.reading(path) as ledger:
         ledger.verify()
-        return list(ledger.lines())
+        return list(ledger.entries())
 
 
 @cache

@@ -54,9 +54,9 @@ def commits(path: str, seed: int, count: int | None) -> None:
         opened = ledger.join(mine, life=LIFE)
         if opened.finished:
             return
-        number = len(opened.entries)
+        number = len(opened.steps)
         if number:
-            send(ledger, number - 1, opened.entries[-1].said)
+            send(ledger, number - 1, opened.steps[-1].said)
         while count is None or number < count:
             said = (os.urandom(rng.choice((10, 3000, 70_000))),)
             ledger.commit(mine.study, number, came=b"ask", said=said, charges=[Charge("sum", STEP)])
@@ -125,7 +125,7 @@ def fills(path: str) -> None:
         overfill(ledger, mine)
         resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
         ledger.commit(mine.study, 1, came=b"", said=[b"x" * MEGABYTE], charges=[Charge("sum", STEP)])
-        say("steps", len(ledger.join(mine, life=LIFE).entries), ledger.verify().number)
+        say("steps", len(ledger.join(mine, life=LIFE).steps), ledger.verify().number)
 
 
 def overfill(ledger: DurableLedger, mine: StudyBudget) -> None:
@@ -136,7 +136,7 @@ def overfill(ledger: DurableLedger, mine: StudyBudget) -> None:
             ledger.commit(mine.study, 1, came=b"", said=[b"x" * MEGABYTE] * 5, charges=[Charge("sum", STEP)])
         except LedgerError as error:
             say("refused", error)
-    say("unchanged", ledger.head == before, ledger.studies()[0].entries)
+    say("unchanged", ledger.head == before, ledger.studies()[0].steps)
 
 
 TASKS: dict[str, Callable[..., None]] = {

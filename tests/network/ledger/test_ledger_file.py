@@ -114,7 +114,7 @@ def test_looking_changes_nothing_in_the_folder(tmp_path: Path) -> None:
     with DurableLedger.reading(path) as seen:
         seen.verify()
         assert seen.studies()[0].account == account()
-        with pytest.raises(LedgerError, match="opened to be read only"):
+        with pytest.raises(LedgerError, match="opened read-only"):
             seen.note(digits("heart"), "no")
     assert {file.name: (file.read_bytes(), file.stat().st_mtime_ns) for file in tmp_path.iterdir()} == before
 

@@ -106,7 +106,7 @@ class _Peer(Kind["PeerAgent"]):
         return words.leaving_peer(agent.study, agent.parties, near=near, listens=self._where(agent))
 
     def joined(self, state: "StudyReplay") -> str:
-        if state.entries > 0:
+        if state.steps > 0:
             raise ValueError(
                 f"this peer was stopped in the middle of the study {state.account.title!r}, and its neighbours have left it "
                 f"behind: it cannot come back; {self._charged(state)}"
@@ -132,7 +132,7 @@ class _Peer(Kind["PeerAgent"]):
                 else f"; in the ledger the study is open: {self._charged(state)}"
             )
             return f"the model is in {standing.model}; neighbours may have lacked this peer's last numbers{still}"
-        if state is not None and state.entries > 0:
+        if state is not None and state.steps > 0:
             return f"this peer cannot come back: {_neighbours(agent)}; {self._charged(state)}"
         if standing.begun and not agent.study.private:
             return f"what was sent stays sent; {_neighbours(agent)}"
@@ -142,7 +142,7 @@ class _Peer(Kind["PeerAgent"]):
         state = standing.state
         # What it names are keys of the study file here.
         why = error.said(in_study(PeerStudy)) if isinstance(error, PeersLost) else str(error)
-        if state is not None and state.entries > 0:
+        if state is not None and state.steps > 0:
             return f"{why}; {self._charged(state)}" if isinstance(error, PeersLost) else None
         if not standing.begun:
             return f"{why}; {words.WHEN_THERE}"

@@ -55,7 +55,9 @@ def leaving_site(study: "StudyFile", parties: "Parties", *, above: "Place", addr
     yield Fact("Connection", f"this site calls {above.name} at {address or above.address}.")
 
 
-def leaving_peer(study: "StudyFile", parties: "PeerParties", *, near: Sequence["Place"], listens: str) -> Iterator[Fact]:
+def leaving_peer(
+    study: "StudyFile", parties: "PeerParties", *, near: Sequence["Place"], listens: str
+) -> Iterator[Fact]:
     """What leaves a peer, in how many rounds and to whom, from the terms that the peer itself has worked out."""
     from eigenveil.plan import SitesPlan
     from eigenveil.privacy import packed_size
@@ -83,7 +85,9 @@ def leaving_peer(study: "StudyFile", parties: "PeerParties", *, near: Sequence["
     sums = _sums("peer", plan.method, plan.width, count=count, center=request.center, trace=not summed)
     yield Fact("What leaves", f"{listed(sums)}. {_covered(study)}")
     names = listed([f"{place.name} at {place.address}" for place in near])
-    yield Fact("Neighbours", f"{names}. They pass on what they get, added to their own: assume that every peer sees it.")
+    yield Fact(
+        "Neighbours", f"{names}. They pass on what they get, added to their own: assume that every peer sees it."
+    )
     yield Fact("Connection", f"this peer listens at {listens} for the neighbours that call it.")
 
 

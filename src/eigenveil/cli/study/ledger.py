@@ -77,7 +77,7 @@ def show(
     require(delta is None or 0 < delta < 1, f"--delta must lie between 0 and 1, got {delta}")
     with DurableLedger.reading(path) as opened:
         found, studies = opened.datasets(), opened.studies()
-        written = list(opened.lines()) if lines else []
+        written = list(opened.entries()) if lines else []
     if dataset is not None:
         names = ", ".join(repr(state.name) for state in found) or "none"
         found = tuple(state for state in found if state.name == dataset)
@@ -124,7 +124,7 @@ def export(
         temporary.open("w", encoding="ascii") as file,
         DurableLedger.reading(path) as opened,
     ):
-        for text in written_export(chained(opened.lines())):
+        for text in written_export(chained(opened.entries())):
             file.write(text)
             count += 1
     wrote(target)
@@ -270,7 +270,7 @@ def _show_dataset(
         account = study.account
         digits, promised = account.study[:_SHOWN_DIGITS], _guarantee(study)
         spent = _study_epsilon(study, study.spent)
-        table.add_row(digits, account.title, account.trust, study.state, str(study.entries), promised, spent)
+        table.add_row(digits, account.title, account.trust, study.state, str(study.steps), promised, spent)
     console.print(table)
     console.print()
 

@@ -22,7 +22,7 @@ __all__ = [
     "Standing",
     "State",
     "StudyBudget",
-    "StudyEntry",
+    "StudyStep",
     "Together",
     "alike",
     "life_from",
@@ -132,7 +132,7 @@ class StudyBudget:
 
 @final
 @dataclass(frozen=True, slots=True)
-class StudyEntry:
+class StudyStep:
     """One step of a study: the message that came, what was said to it, byte for byte, and what that cost.
 
     `kept` is False where the bytes are no longer stored, or never were; then `came` and `said` are empty.
@@ -155,7 +155,7 @@ class Opened:
 
     fresh: bool
     secret: bytes = field(repr=False)
-    entries: tuple[StudyEntry, ...]
+    steps: tuple[StudyStep, ...]
     finished: bool
 
 

@@ -43,7 +43,7 @@ from eigenveil.network.ledger.budget import (
     Standing,
     State,
     StudyBudget,
-    StudyEntry,
+    StudyStep,
     alike,
     require_life,
     require_study,
@@ -62,7 +62,7 @@ __all__ = [
     "LedgerError",
     "Opened",
     "StudyBudget",
-    "StudyEntry",
+    "StudyStep",
     "StudyReplay",
 ]
 
@@ -83,7 +83,7 @@ class DurableLedger:
     ...     opened = ledger.join(account, life=Budget(2.0, 1e-5))
     ...     ledger.commit(account.study, 0, came=b"ask", said=[b"noisy sum"], charges=[Charge("sum", 0.1)])
     ...     again = ledger.join(account, life=Budget(2.0, 1e-5))
-    >>> again.entries[0].said, again.entries[0].charges, again.secret == opened.secret
+    >>> again.steps[0].said, again.steps[0].charges, again.secret == opened.secret
     ((b'noisy sum',), (Charge(label='sum', mu=0.1),), True)
     >>> folder.cleanup()
     """
@@ -169,8 +169,8 @@ class DurableLedger:
             if standing.state == "open":
                 self._hold_to(life, account, standing, tables)
             (secret,) = tables.execute("SELECT secret FROM studies WHERE study = ?", (account.study,)).fetchone()
-            entries = tuple(table.entries_of(tables, account.study))
-            return Opened(False, secret or b"", entries, finished=standing.state == "finished")
+            steps = tuple(table.steps_of(tables, account.study))
+            return Opened(False, secret or b"", steps, finished=standing.state == "finished")
 
     def lock(self, study: str) -> AbstractContextManager[None]:
         """Hold `study` for this process alone; `LedgerError` if another process has it."""
@@ -268,15 +268,15 @@ class DurableLedger:
     def head(self) -> str:
         """The hash of the last entry. Noted elsewhere, it proves later that no entry up to it was changed or removed."""
         with self._file.looking() as tables:
-            return table.last_line(tables).hash
+            return table.last_entry(tables).hash
 
-    def lines(self) -> Iterator[Entry]:
+    def entries(self) -> Iterator[Entry]:
         """Every entry, in order, unchecked; `verify` checks them."""
         number = 0
         while True:
             # Short transactions, so that a slow reader blocks nobody. Entries are only ever added, so none is missed.
             with self._file.looking() as tables:
-                found = table.lines_after(tables, number, _PER_LOOK)
+                found = table.entries_after(tables, number, _PER_LOOK)
             if not found:
                 return
             yield from found
@@ -293,7 +293,7 @@ class DurableLedger:
         with self._file.looking() as tables:
             table.require_sound(tables)
             replay = Replay()
-            last = replay.run(table.all_lines(tables), head=head)
+            last = replay.run(table.all_entries(tables), head=head)
             table.require_stored(tables, replay)
             return last
 
@@ -302,9 +302,9 @@ class DurableLedger:
         others = table.standings_of(tables, account.dataset)
         require_life(list(others.values()), standing, dataset=account.dataset, title=account.title)
         whose, body = (account.study, account.dataset), {"account": account.values()}
-        line = table.append_balance(tables, "join", whose, standing, others, body)
+        entry = table.append_balance(tables, "join", whose, standing, others, body)
         secret = secrets.token_bytes(32)
-        row = (*whose, line.number, secret)
+        row = (*whose, entry.number, secret)
         tables.execute("INSERT INTO studies (study, dataset, joined, secret) VALUES (?, ?, ?, ?)", row)
         return Opened(True, secret, (), finished=False)
 

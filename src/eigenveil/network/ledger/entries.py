@@ -23,7 +23,7 @@ __all__ = [
     "canonical",
     "chained",
     "digest_of",
-    "line_from",
+    "entry_from",
     "read_export",
     "written_export",
 ]
@@ -112,24 +112,24 @@ def seal(previous: str, body: str, number: int, time: str, kind: str, study: str
     return hashlib.sha256(f'{previous}{{"body":{body},{rest[1:]}'.encode()).hexdigest()
 
 
-def chained(lines: Iterable[Entry]) -> Iterator[Entry]:
+def chained(entries: Iterable[Entry]) -> Iterator[Entry]:
     """The same entries; `LedgerError` at the first whose number or hash is not the one it must have."""
     before = FIRST
-    for number, line in enumerate(lines, start=1):
-        if line.number != number:
-            raise LedgerError(f"entry {number} is missing: entry {line.number} is in its place")
-        if line.hash != line.sealed(before):
-            raise LedgerError(f"entry {number} ({line.kind}) was changed, or one before it: its hash does not follow")
-        before = line.hash
-        yield line
+    for number, entry in enumerate(entries, start=1):
+        if entry.number != number:
+            raise LedgerError(f"entry {number} is missing: entry {entry.number} is in its place")
+        if entry.hash != entry.sealed(before):
+            raise LedgerError(f"entry {number} ({entry.kind}) was changed, or one before it: its hash does not follow")
+        before = entry.hash
+        yield entry
 
 
-def written_export(lines: Iterable[Entry]) -> Iterator[str]:
+def written_export(entries: Iterable[Entry]) -> Iterator[str]:
     """An export, text by text: one JSON object for each entry, and a last one with the head. Public facts only."""
     count, head = 0, FIRST
-    for line in lines:
-        count, head = line.number, line.hash
-        yield canonical(line.public()) + "\n"
+    for entry in entries:
+        count, head = entry.number, entry.hash
+        yield canonical(entry.public()) + "\n"
     yield canonical({"format": _FORMAT, "version": _VERSION, "lines": count, "head": head}) + "\n"
 
 
@@ -151,13 +151,11 @@ def read_export(texts: Iterable[str]) -> Iterator[Entry]:
             if found.get("version") != _VERSION:
                 raise LedgerError(f"the export is of version {found.get('version')!r}; this program reads {_VERSION}")
             if (found.get("lines"), found.get("head")) != (count, head):
-                raise LedgerError(
-                    f"entries are missing: the export has {count}, and its last line says otherwise"
-                )
+                raise LedgerError(f"entries are missing: the export has {count}, and its last line says otherwise")
             continue
-        line = line_from(found, number=count + 1)
-        count, head = line.number, line.hash
-        yield line
+        entry = entry_from(found, number=count + 1)
+        count, head = entry.number, entry.hash
+        yield entry
     if not ended:
         raise LedgerError(f"the export has no head: it was truncated after entry {count}, or it is not an export")
 
@@ -170,17 +168,17 @@ def _now() -> str:
         return "unknown"
 
 
-def line_from(found: Any, *, number: int) -> Entry:
+def entry_from(found: Any, *, number: int) -> Entry:
     """An entry from plain values; `LedgerError` that names `number` if they are not one."""
     texts = ("time", "kind", "hash")
     try:
-        line = Entry(**found)
-        well = isinstance(line.number, int) and isinstance(line.body, dict)
-        well = well and all(isinstance(getattr(line, name), str) for name in texts)
-        well = well and all(value is None or isinstance(value, str) for value in (line.study, line.dataset))
-        line.sealed(FIRST)
+        entry = Entry(**found)
+        well = isinstance(entry.number, int) and isinstance(entry.body, dict)
+        well = well and all(isinstance(getattr(entry, name), str) for name in texts)
+        well = well and all(value is None or isinstance(value, str) for value in (entry.study, entry.dataset))
+        entry.sealed(FIRST)
     except (TypeError, ValueError, RecursionError):
         well = False
     if not well:
         raise LedgerError(f"line {number} of the export is not an entry of a ledger")
-    return line
+    return entry

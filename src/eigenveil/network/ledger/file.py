@@ -20,7 +20,7 @@ from typing import Final, final
 from eigenveil.data.archive import whole_file
 from eigenveil.network.ledger.entries import Entry, LedgerError, canonical
 
-__all__ = ["LedgerFile", "add_line", "locked"]
+__all__ = ["LedgerFile", "add_entry", "locked"]
 
 # "EvBk": what SQLite keeps in the header of the file to say whose it is.
 _APPLICATION: Final = 0x4576426B
@@ -205,9 +205,9 @@ def locked(path: Path, name: str, refusal: str | None = None) -> Iterator[None]:
         os.close(handle)
 
 
-def add_line(connection: sqlite3.Connection, line: Entry) -> None:
+def add_entry(connection: sqlite3.Connection, entry: Entry) -> None:
     """Write an entry, inside a transaction."""
-    row = (line.number, line.time, line.kind, line.study, line.dataset, canonical(line.body), line.hash)
+    row = (entry.number, entry.time, entry.kind, entry.study, entry.dataset, canonical(entry.body), entry.hash)
     connection.execute("INSERT INTO lines VALUES (?, ?, ?, ?, ?, ?, ?)", row)
 
 
@@ -238,7 +238,7 @@ def _make(path: Path) -> None:
             connection.execute("INSERT INTO keys VALUES ('prints', ?)", (secrets.token_bytes(32),))
             # The random name makes the hashes of every ledger its own, from the first entry on. The kind of that entry is
             # "book" in files of version 0.1, and stays so: it is part of the hash.
-            add_line(
+            add_entry(
                 connection, Entry.after(None, kind="book", body={"version": _VERSION, "name": secrets.token_hex(16)})
             )
             connection.execute("COMMIT")

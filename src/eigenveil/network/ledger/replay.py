@@ -42,7 +42,7 @@ class StudyReplay:
         return self.standing.spent
 
     @property
-    def entries(self) -> int:
+    def steps(self) -> int:
         """How many steps were committed."""
         return self.standing.entries
 
@@ -101,13 +101,13 @@ class Replay:
         self._together: dict[str, Together] = {}
         self.commits: dict[tuple[str, int], Entry] = {}
 
-    def run(self, lines: Iterable[Entry], *, head: str | None = None) -> Entry:
+    def run(self, entries: Iterable[Entry], *, head: str | None = None) -> Entry:
         """Check all entries, and that the noted `head` is the hash of one of them. Returns the last."""
         last, found = None, head is None
-        for line in chained(lines):
-            self._add(line)
-            last = line
-            found = found or line.hash == head
+        for entry in chained(entries):
+            self._add(entry)
+            last = entry
+            found = found or entry.hash == head
         if last is None:
             raise LedgerError("the ledger has no entries, and the first one is written when it is made")
         if not found:
@@ -117,51 +117,53 @@ class Replay:
             )
         return last
 
-    def _add(self, line: Entry) -> None:
-        if line.kind not in BUDGET_KINDS:
+    def _add(self, entry: Entry) -> None:
+        if entry.kind not in BUDGET_KINDS:
             return
         try:
-            standing = self._stands(line)
+            standing = self._stands(entry)
         except BudgetExceeded as error:
-            raise LedgerError(f"entry {line.number} ({line.kind}) exceeds a budget: {error}") from None
+            raise LedgerError(f"entry {entry.number} ({entry.kind}) exceeds a budget: {error}") from None
         except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError):
-            raise LedgerError(f"entry {line.number} ({line.kind}) does not follow from the entries before it") from None
-        assert line.study is not None
-        assert line.dataset is not None
-        if line.body.get("standing") != standing.values():
             raise LedgerError(
-                f"entry {line.number} ({line.kind}) states a balance that the entries before it do not add up to"
+                f"entry {entry.number} ({entry.kind}) does not follow from the entries before it"
+            ) from None
+        assert entry.study is not None
+        assert entry.dataset is not None
+        if entry.body.get("standing") != standing.values():
+            raise LedgerError(
+                f"entry {entry.number} ({entry.kind}) states a balance that the entries before it do not add up to"
             )
-        self.standings[line.study] = standing
-        self.datasets.setdefault(line.dataset, {})[line.study] = standing
-        if line.kind != "commit":
-            self._together[line.dataset] = Together.of(self.datasets[line.dataset].values())
-        together = self._together[line.dataset]
-        if line.body.get("together") != together.values():
-            raise LedgerError(f"entry {line.number} ({line.kind}) states a sum over the dataset that is not the sum")
-        # A commit without charges is allowed when the budget for life was lowered since: a site may still say no.
-        costs = standing.state == "open" and (line.kind != "commit" or line.body["charges"])
+        self.standings[entry.study] = standing
+        self.datasets.setdefault(entry.dataset, {})[entry.study] = standing
+        if entry.kind != "commit":
+            self._together[entry.dataset] = Together.of(self.datasets[entry.dataset].values())
+        together = self._together[entry.dataset]
+        if entry.body.get("together") != together.values():
+            raise LedgerError(f"entry {entry.number} ({entry.kind}) states a sum over the dataset that is not the sum")
+        # A commit without charges spends nothing, so it cannot exceed the budget.
+        costs = standing.state == "open" and (entry.kind != "commit" or entry.body["charges"])
         if costs and not together.within(standing.life):
-            raise LedgerError(f"entry {line.number} ({line.kind}) exceeds the budget for life of its dataset")
+            raise LedgerError(f"entry {entry.number} ({entry.kind}) exceeds the budget for life of its dataset")
 
-    def _stands(self, line: Entry) -> Standing:
+    def _stands(self, entry: Entry) -> Standing:
         """How the study stands after this entry, worked out; an error of the kinds `_add` catches if it cannot be."""
-        if line.study is None or line.dataset is None:
+        if entry.study is None or entry.dataset is None:
             raise ValueError("an entry about a budget must name a study and its dataset")
-        body, known = line.body, self.standings.get(line.study)
-        if line.kind == "join":
-            account = StudyBudget.of(line.study, line.dataset, body["account"])
+        body, known = entry.body, self.standings.get(entry.study)
+        if entry.kind == "join":
+            account = StudyBudget.of(entry.study, entry.dataset, body["account"])
             life = Standing.of(body["standing"]).life
             require(known is None, "joined twice")
             return Standing(account.mu, account.beyond, life)
-        if known is None or known.state != "open" or line.study not in self.datasets[line.dataset]:
+        if known is None or known.state != "open" or entry.study not in self.datasets[entry.dataset]:
             raise ValueError("not an open study of this dataset")
-        if line.kind == "life":
+        if entry.kind == "life":
             return replace(known, life=Standing.of(body["standing"]).life)
-        if line.kind in _ENDS:
-            return known.closed(_ENDS[line.kind])
+        if entry.kind in _ENDS:
+            return known.closed(_ENDS[entry.kind])
         require(body["number"] == known.entries, "not the next step")
-        self.commits[line.study, known.entries] = line
+        self.commits[entry.study, known.entries] = entry
         return known.charged(charges_in(body), said=bool(body["said"]))
 
 

@@ -9,22 +9,22 @@ import sqlite3
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from eigenveil.network.ledger.budget import Standing, StudyBudget, StudyEntry, Together
+from eigenveil.network.ledger.budget import Standing, StudyBudget, StudyStep, Together
 from eigenveil.network.ledger.entries import FIRST, Entry, LedgerError, canonical, digest_of, seal
-from eigenveil.network.ledger.file import add_line
+from eigenveil.network.ledger.file import add_entry
 from eigenveil.network.ledger.replay import Replay, StudyReplay, charges_in
 
 __all__ = [
     "Tables",
-    "all_lines",
+    "all_entries",
     "append",
     "append_balance",
-    "entries_of",
+    "steps_of",
     "key_of",
-    "last_line",
+    "last_entry",
     "last_of_dataset",
-    "line_in",
-    "lines_after",
+    "entry_in",
+    "entries_after",
     "require_sound",
     "require_stored",
     "standing_in",
@@ -34,7 +34,7 @@ __all__ = [
     "together_of",
 ]
 
-_LINE: Final = """SELECT this.number, this.time, this.kind, this.study, this.dataset, this.body, this.hash, before.hash
+_ENTRY: Final = """SELECT this.number, this.time, this.kind, this.study, this.dataset, this.body, this.hash, before.hash
     FROM lines AS this LEFT JOIN lines AS before ON before.number = this.number - 1"""
 # Word for word the condition of the partial indexes: only then does SQLite use them to find the last such entry at once.
 _BALANCES: Final = "this.kind IN ('join', 'life', 'commit', 'finish', 'abandon')"
@@ -54,12 +54,12 @@ def append(
     tables: Tables, kind: str, body: Mapping[str, Any], *, study: str | None = None, dataset: str | None = None
 ) -> Entry:
     """Write the next entry and return it."""
-    line = Entry.after(last_line(tables), kind=kind, body=body, study=study, dataset=dataset)
-    add_line(tables, line)
-    return line
+    entry = Entry.after(last_entry(tables), kind=kind, body=body, study=study, dataset=dataset)
+    add_entry(tables, entry)
+    return entry
 
 
-def last_line(tables: Tables) -> Entry:
+def last_entry(tables: Tables) -> Entry:
     """The last entry of the ledger, whose hash is the head."""
     last = _one(tables, "ORDER BY this.number DESC LIMIT 1")
     if last is None:
@@ -89,21 +89,23 @@ def append_balance(
 
 def standing_of(tables: Tables, study: str) -> tuple[str, Standing] | None:
     """The dataset of a study and how it stands; None for a study that was never joined."""
-    line = _one(tables, f"WHERE this.study = ? AND {_BALANCES} ORDER BY this.number DESC LIMIT 1", study)
+    entry = _one(tables, f"WHERE this.study = ? AND {_BALANCES} ORDER BY this.number DESC LIMIT 1", study)
     row = tables.execute("SELECT dataset FROM studies WHERE study = ?", (study,)).fetchone()
-    if line is None and row is None:
+    if entry is None and row is None:
         return None
-    if line is None or row is None or line.dataset != row[0]:
+    if entry is None or row is None or entry.dataset != row[0]:
         raise LedgerError(f"the ledger is damaged: its entries and its list of studies differ on study {study[:16]}")
-    return str(row[0]), standing_in(line)
+    return str(row[0]), standing_in(entry)
 
 
 def standings_of(tables: Tables, dataset: str) -> dict[str, Standing]:
     """How every study of a dataset stands; `LedgerError` unless they add up to what its last entry says."""
-    last_lines = f"""{_LINE} WHERE this.number IN (SELECT (SELECT max(number) FROM lines AS this WHERE this.study = listed.study
-        AND {_BALANCES}) FROM studies AS listed WHERE listed.dataset = ?)"""
-    lines = [_followed(row) for row in tables.execute(last_lines, (dataset,)).fetchall()]
-    found = {line.study: standing_in(line) for line in lines if line.study is not None and line.dataset == dataset}
+    last_entries = f"""{_ENTRY} WHERE this.number IN (SELECT (SELECT max(number) FROM lines AS this
+        WHERE this.study = listed.study AND {_BALANCES}) FROM studies AS listed WHERE listed.dataset = ?)"""
+    entries = [_followed(row) for row in tables.execute(last_entries, (dataset,)).fetchall()]
+    found = {
+        entry.study: standing_in(entry) for entry in entries if entry.study is not None and entry.dataset == dataset
+    }
     last = last_of_dataset(tables, dataset)
     stated = None if last is None else last.body.get("together")
     if (found or stated is not None) and stated != Together.of(found.values()).values():
@@ -134,26 +136,26 @@ def together_of(tables: Tables, dataset: str) -> Together:
 def study_of(tables: Tables, study: str) -> StudyReplay:
     """A study that was joined: its account from its first entry, and how it stands."""
     known = standing_of(tables, study)
-    line = _one(tables, f"WHERE this.study = ? AND {_BALANCES} ORDER BY this.number LIMIT 1", study)
-    if known is None or line is None or line.kind != "join":
+    entry = _one(tables, f"WHERE this.study = ? AND {_BALANCES} ORDER BY this.number LIMIT 1", study)
+    if known is None or entry is None or entry.kind != "join":
         raise LedgerError(f"the ledger is damaged: no entry says that study {study[:16]} was joined")
     try:
-        account = StudyBudget.of(study, known[0], line.body["account"])
+        account = StudyBudget.of(study, known[0], entry.body["account"])
     except (LookupError, TypeError, ValueError):
-        raise LedgerError(f"entry {line.number} ({line.kind}) does not say what the study may spend") from None
-    return StudyReplay(account, line.time, known[1])
+        raise LedgerError(f"entry {entry.number} ({entry.kind}) does not say what the study may spend") from None
+    return StudyReplay(account, entry.time, known[1])
 
 
-def entries_of(tables: Tables, study: str) -> Iterator[StudyEntry]:
+def steps_of(tables: Tables, study: str) -> Iterator[StudyStep]:
     """The steps of a study in order; the bytes are those whose digests were committed, or `LedgerError`."""
     where = f"WHERE this.study = ? AND {_BALANCES} AND this.kind = 'commit' ORDER BY this.number"
-    for number, row in enumerate(tables.execute(f"{_LINE} {where}", (study,)).fetchall()):
-        line = _followed(row)
-        if line.body["number"] != number:
+    for number, row in enumerate(tables.execute(f"{_ENTRY} {where}", (study,)).fetchall()):
+        entry = _followed(row)
+        if entry.body["number"] != number:
             raise LedgerError(f"the ledger is damaged: step {number} of study {study[:16]} is missing")
-        stored = list(_bytes_of(tables, line))
+        stored = list(_bytes_of(tables, entry))
         kept = bool(stored)
-        yield StudyEntry(number, stored[0] if kept else b"", tuple(stored[1:]), charges_in(line.body), kept)
+        yield StudyStep(number, stored[0] if kept else b"", tuple(stored[1:]), charges_in(entry.body), kept)
 
 
 def require_stored(tables: Tables, replay: Replay) -> None:
@@ -167,26 +169,26 @@ def require_stored(tables: Tables, replay: Replay) -> None:
         if (study, number) not in replay.commits:
             raise LedgerError(f"bytes are stored for step {number} of study {study[:16]}, and no entry has that step")
     pruned = dict(tables.execute("SELECT study, pruned FROM studies").fetchall())
-    for (study, number), line in replay.commits.items():
-        wanted = line.body["kept"] and replay.standings[study].state == "open" and number >= pruned[study]
-        places = sum(1 for _ in _bytes_of(tables, line))
+    for (study, number), entry in replay.commits.items():
+        wanted = entry.body["kept"] and replay.standings[study].state == "open" and number >= pruned[study]
+        places = sum(1 for _ in _bytes_of(tables, entry))
         if wanted and not places:
-            raise LedgerError(f"entry {line.number} ({line.kind}) is about bytes that should be stored and are gone")
+            raise LedgerError(f"entry {entry.number} ({entry.kind}) is about bytes that should be stored and are gone")
 
 
-def lines_after(tables: Tables, number: int, count: int) -> list[Entry]:
+def entries_after(tables: Tables, number: int, count: int) -> list[Entry]:
     """Up to `count` entries after that number, unchecked."""
-    rows = tables.execute(f"{_LINE} WHERE this.number > ? ORDER BY this.number LIMIT ?", (number, count)).fetchall()
-    return [line_in(row) for row in rows]
+    rows = tables.execute(f"{_ENTRY} WHERE this.number > ? ORDER BY this.number LIMIT ?", (number, count)).fetchall()
+    return [entry_in(row) for row in rows]
 
 
-def all_lines(tables: Tables) -> Iterator[Entry]:
+def all_entries(tables: Tables) -> Iterator[Entry]:
     """Every entry, one at a time, with only its form checked."""
-    for row in tables.execute(f"{_LINE} ORDER BY this.number"):
-        line = line_in(row)
-        if canonical(line.body) != row[_BODY]:
-            raise LedgerError(f"entry {line.number} ({line.kind}) was changed: it is not in canonical form")
-        yield line
+    for row in tables.execute(f"{_ENTRY} ORDER BY this.number"):
+        entry = entry_in(row)
+        if canonical(entry.body) != row[_BODY]:
+            raise LedgerError(f"entry {entry.number} ({entry.kind}) was changed: it is not in canonical form")
+        yield entry
 
 
 def require_sound(tables: Tables) -> None:
@@ -196,7 +198,7 @@ def require_sound(tables: Tables) -> None:
         raise LedgerError(f"the file is damaged: {answer}")
 
 
-def line_in(row: tuple[Any, ...]) -> Entry:
+def entry_in(row: tuple[Any, ...]) -> Entry:
     """The entry in a row of the table, unchecked; `LedgerError` if it is not one."""
     number, *texts = row[: len(_COLUMNS)]
     try:
@@ -208,42 +210,42 @@ def line_in(row: tuple[Any, ...]) -> Entry:
     return Entry(**{**dict(zip(_COLUMNS, row, strict=False)), "body": body})
 
 
-def _bytes_of(tables: Tables, line: Entry) -> Iterator[bytes]:
+def _bytes_of(tables: Tables, entry: Entry) -> Iterator[bytes]:
     """The stored bytes of the step in an entry, place by place: none, or all of them with the digests of the entry."""
-    digests = [line.body["came"], *line.body["said"]]
-    step = (line.study, line.body["number"])
+    digests = [entry.body["came"], *entry.body["said"]]
+    step = (entry.study, entry.body["number"])
     found = tables.execute("SELECT place FROM stored WHERE study = ? AND number = ? ORDER BY place", step).fetchall()
     if found and found != [(place,) for place in range(len(digests))]:
-        raise LedgerError(f"entry {line.number} ({line.kind}) is about other bytes than are stored")
+        raise LedgerError(f"entry {entry.number} ({entry.kind}) is about other bytes than are stored")
     for (place,) in found:
         # One at a time: they can be large.
         one = "SELECT data FROM stored WHERE study = ? AND number = ? AND place = ?"
         (data,) = tables.execute(one, (*step, place)).fetchone()
         if not isinstance(data, bytes) or digest_of(key_of(tables), data) != digests[place]:
-            raise LedgerError(f"entry {line.number} ({line.kind}) has the digest of other bytes than are stored")
+            raise LedgerError(f"entry {entry.number} ({entry.kind}) has the digest of other bytes than are stored")
         yield data
 
 
 def _one(tables: Tables, where: str, *values: str) -> Entry | None:
-    row = tables.execute(f"{_LINE} {where}", values).fetchone()
+    row = tables.execute(f"{_ENTRY} {where}", values).fetchone()
     return None if row is None else _followed(row)
 
 
 def _followed(row: tuple[Any, ...]) -> Entry:
-    line = line_in(row)
-    before = FIRST if line.number == 1 else row[-1]
+    entry = entry_in(row)
+    before = FIRST if entry.number == 1 else row[-1]
     # Hash the text of the body as it is stored, not as it would be written again: that is quicker, and stricter.
-    if before is None or line.hash != seal(before, row[_BODY], line.number, *row[1:_BODY]):
+    if before is None or entry.hash != seal(before, row[_BODY], entry.number, *row[1:_BODY]):
         raise LedgerError(
-            f"entry {line.number} ({line.kind}) was changed, or the one before it: its hash does not follow. "
+            f"entry {entry.number} ({entry.kind}) was changed, or the one before it: its hash does not follow. "
             "Nothing was written and nothing may leave; see `eigenveil ledger verify`"
         )
-    return line
+    return entry
 
 
-def standing_in(line: Entry) -> Standing:
+def standing_in(entry: Entry) -> Standing:
     """How a study stands after this entry."""
     try:
-        return Standing.of(line.body["standing"])
+        return Standing.of(entry.body["standing"])
     except (LookupError, TypeError, ValueError):
-        raise LedgerError(f"entry {line.number} ({line.kind}) does not say how the study stands") from None
+        raise LedgerError(f"entry {entry.number} ({entry.kind}) does not say how the study stands") from None

@@ -59,9 +59,6 @@ def listed_columns(study: "StudyFile") -> str:
     return _some(study.columns) + rest
 
 
-
-
-
 def who_learns(study: "StudyFile", *, whose: str) -> str:
     """What the hub, or the other peers, learn about the sums of one party: `whose` is "this" or "each"."""
     if isinstance(study.params, PeerStudy):
@@ -115,15 +112,15 @@ def _peers_learn(study: "StudyFile", whose: str) -> str:
                 "keeps the guarantee, whoever sees the sums."
             )
         case _:
-            return (
-                f"THE OTHER PEERS WILL LEARN {own.upper()} WITHOUT NOISE. Nobody is protected."
-            )
+            return f"THE OTHER PEERS WILL LEARN {own.upper()} WITHOUT NOISE. Nobody is protected."
 
 
 def _task(study: "StudyFile") -> Iterator[Fact]:
     task = study.params
     components = (
-        "the first principal component" if task.n_components == 1 else f"the first {task.n_components} principal components"
+        "the first principal component"
+        if task.n_components == 1
+        else f"the first {task.n_components} principal components"
     )
     how = "a method chosen from public numbers" if task.method == "auto" else f"the method {task.method}"
     mean = ", the mean of all rows" if isinstance(task.center, str) else ""
@@ -157,7 +154,9 @@ def _parties(study: "StudyFile") -> Iterator[Fact]:
     rest = f"At least {study.fewest} must take part to the end, or the study stops."
     if isinstance(study.params, PeerStudy):
         edges = len(study.params.graph)
-        yield Fact("Peers", f"{len(names)}: {_some(names)}. Each talks to its neighbours on a graph of {edges} edges. {rest}")
+        yield Fact(
+            "Peers", f"{len(names)}: {_some(names)}. Each talks to its neighbours on a graph of {edges} edges. {rest}"
+        )
         return
     yield Fact("Sites", f"{len(names)}: {_some(names)}. {rest}")
     if study.nodes:
@@ -187,7 +186,9 @@ def _cost(study: "StudyFile") -> Iterator[Fact]:
         epsilon, delta = (value[1] if isinstance(value, tuple) else value for value in (params.epsilon, params.delta))
         yield Fact("Cost against others", f"epsilon {epsilon:g} at delta {delta:g} against everyone except the hub.")
     if params.person_sites > 1:
-        yield Fact("People at several sites", f"the cost is for people with rows at no more than {params.person_sites} sites.")
+        yield Fact(
+            "People at several sites", f"the cost is for people with rows at no more than {params.person_sites} sites."
+        )
 
 
 def _waiting(study: "StudyFile") -> Fact:

@@ -70,7 +70,7 @@ class DurableSite(DurableParty):
         self._parties = parties
         self._ledger = parties.ledgers.get(party.name)
         self._whole, self._stretch = whole, stretch
-        self._number = len(joined.entries)
+        self._number = len(joined.steps)
         masked = parties.masked
         honest = parties.most_questions if masked is None else 4 * masked.most_rounds + 6 * masked.sessions
         self._most = _RESUMED + 4 * honest
@@ -83,13 +83,13 @@ class DurableSite(DurableParty):
 
     def _read_back(self, joined: Opened) -> None:
         """Bring the party to where the ledger ends, without computing or charging anything again."""
-        for entry in joined.entries:
-            said = [decode(raw, limit=self._limit) for raw in entry.said]
+        for step in joined.steps:
+            said = [decode(raw, limit=self._limit) for raw in step.said]
             if not any(map(_is_refusal, said)):
-                outgoing = [(message.receiver, raw) for message, raw in zip(said, entry.said, strict=True)]
-                self._remember(hashlib.sha256(entry.came).digest(), outgoing)
-            self.party.recall(decode(entry.came, limit=self._limit), said)
-            if self._whole in entry.charges:
+                outgoing = [(message.receiver, raw) for message, raw in zip(said, step.said, strict=True)]
+                self._remember(hashlib.sha256(step.came).digest(), outgoing)
+            self.party.recall(decode(step.came, limit=self._limit), said)
+            if self._whole in step.charges:
                 self._whole = None
 
     @property
