@@ -276,9 +276,9 @@ def test_places_are_found_by_name() -> None:
     assert study.place("node 2").address == "10.0.0.2:7000"
     assert [place.name for place in study.holders] == [f"site {at}" for at in range(5)]
     assert study.layout().above()["site 0"] == "node 1"
-    with pytest.raises(ValueError, match=r"there is no 'site 9' in the study 'heart'; there are hub, node 1"):
+    with pytest.raises(ValueError, match=r"'site 9' does not take part in the study 'heart'; these do: hub, node 1"):
         study.place("site 9")
-    with pytest.raises(ValueError, match="peers have nobody above them"):
+    with pytest.raises(ValueError, match="no party is above another"):
         StudyFile.of(gossip_document()).layout()
 
 

@@ -48,7 +48,7 @@ def new(
     coordinator could make up sites: take no pin from the coordinator.
     """
     from eigenveil.data.archive import whole_file
-    from eigenveil.network.policy_text import template
+    from eigenveil.network.policy import template
     from eigenveil.network.study.file import StudyFile
 
     require(file.suffix.lower() == ".toml", f"the policy file must end in .toml, got {file}")

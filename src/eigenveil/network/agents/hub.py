@@ -31,7 +31,9 @@ class HubAgent:
     def __init__(
         self, study: StudyFile, *, keys: Keys, transcript: HubLog, on_event: OnEvent = lambda event: None
     ) -> None:
-        require(study.carrier != "gossip", f"{study.name!r} is a study between peers and has no hub: run `eigenveil peer`")
+        require(
+            study.carrier != "gossip", f"{study.name!r} is a study between peers and has no hub: run `eigenveil peer`"
+        )
         self.study, self.place = study, place_of(study, keys, role="hub")
         self.parties = parties_of(study)
         self._keys, self._transcript, self._on_event = keys, transcript, on_event

@@ -156,7 +156,7 @@ class Authority:
         return in_file(public, lambda pem: cls(pem, key))
 
     def private_pem(self) -> bytes:
-        """What to keep in a safe place: whoever has it can sign requests, though not make up an identity that is pinned."""
+        """The private key, to be kept in a safe place. Its holder can sign requests, but cannot fake a pinned identity."""
         return pem_of(self._key)
 
     def sign(self, request: CertificateRequest, *, days: int = DAYS, now: datetime | None = None) -> Certificate:
@@ -164,13 +164,13 @@ class Authority:
         _require_days(days)
         require(
             CertificateRequest.read(request.pem) == request,
-            f"the request of {request.name!r} says something else than its PEM text",
+            f"the request of {request.name!r} differs from its PEM text",
         )
         now = datetime.now(UTC) if now is None else now
         require(
             self.begins <= now <= self.ends,
-            f"the authority is good from {self.begins:%Y-%m-%d} to {self.ends:%Y-%m-%d} and it is {now:%Y-%m-%d} by this "
-            "computer's clock: a new authority needs a new folder (eigenveil keys init)",
+            f"the authority is valid from {self.begins:%Y-%m-%d} to {self.ends:%Y-%m-%d}, and it is {now:%Y-%m-%d} by this "
+            "computer's clock. Make a new authority in a new folder (eigenveil keys init)",
         )
         asked = x509.load_pem_x509_csr(request.pem.encode())
         public = asked.public_key()
