@@ -46,8 +46,8 @@ def test_a_person_at_several_sites_pays_in_the_ledger_what_the_guarantee_says(tm
     company.run()
     with DurableLedger.open(company.ledger("site 0")) as ledger:
         spent = ledger.datasets()[0].spent
-    promised = company.models["site 0"].guarantee.mu
-    assert spent == pytest.approx(promised, rel=1e-6)
+    expected = company.models["site 0"].guarantee.mu
+    assert spent == pytest.approx(expected, rel=1e-6)
     parties = parties_of(company.study)
     budget = parties.request.at_sites or parties.request.at_hub
     assert budget is not None and spent <= budget.mu * (1 + 1e-9)

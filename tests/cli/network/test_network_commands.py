@@ -45,7 +45,7 @@ def lines_of(ledger: Path) -> list[tuple[str, dict[str, Any]]]:
 
 def test_yes_needs_a_policy(folders: Folders) -> None:
     line = refusal(*folders.site(ME, "--yes", "--dataset", "patients"))
-    assert line == "error: --yes needs a --policy: consent without a person must come from rules"
+    assert line == "error: --yes needs --policy: without a person, consent must come from rules"
     assert "ledger.db" not in files_in(folders.of(ME))
 
 
@@ -158,7 +158,7 @@ def test_what_was_joined_is_gone_on_with_unasked_unless_the_rows_have_changed(
     assert "With this study: at most 4.481 of the 9" in again.stdout
     assert notes[1] is None
     line = eigenveil(*folders.site(ME, "--policy", policy, "--dataset", "others")).stderr
-    assert "this site joined the study with 'patients', and that cannot be changed" in line
+    assert "this site joined the study with 'patients', which cannot be changed" in line
     np.save(folders.of(ME) / "other.npy", folders.tables["site 1"])
     command = folders.site(ME, "--policy", policy, "--data", folders.of(ME) / "other.npy")
     changed = eigenveil(*command)
@@ -171,7 +171,7 @@ def test_a_refusing_policy_gives_all_reasons_in_the_ledger_too(folders: Folders)
     done = eigenveil(*folders.site(ME, "--policy", policy, "--yes", "--dataset", "patients"))
     assert (done.exit_code, done.stdout) == (2, "")
     first, *reasons = done.stderr.splitlines()
-    assert first == "error: the policy of this site refuses the study, and nothing was sent:"
+    assert first == "error: the policy of this site refuses the study. Nothing was sent:"
     kinds = [reason.split(":")[0] for reason in reasons]
     assert kinds[0] == "- [pins] hub"
     assert "- [limits] organisations" in kinds
@@ -195,14 +195,14 @@ def test_more_than_is_left_for_life_is_refused_before_anybody_is_asked(folders: 
     with DurableLedger.open(path) as ledger:
         ledger.declare("staff", b"other rows")
     line = refusal(*folders.site(ME, "--policy", folders.policy(ME), "--yes"))
-    assert "--dataset is needed" in line
-    assert f"{path} knows 'patients', 'staff'"[:60] in line
+    assert "--dataset is missing" in line
+    assert f"{path} has 'patients', 'staff'"[:60] in line
 
 
 def test_a_dataset_is_needed_at_first_and_no_ledger_is_made_without(folders: Folders) -> None:
     line = refusal(*folders.site(ME))
-    assert line.startswith("error: --dataset is needed: what this site calls the people in the table")
-    assert "knows none yet" in line
+    assert line.startswith("error: --dataset is missing: this site's name for the people in the table")
+    assert "has none yet" in line
     assert "ledger.db" not in files_in(folders.of(ME))
 
 
@@ -238,7 +238,7 @@ def test_a_lost_quorum_is_one_line_and_exit_code_3(folders: Folders, monkeypatch
     done = eigenveil(*folders.hub())
     assert done.exit_code == 3
     assert done.stderr == (
-        "error: no answer from site 1 in round 2 (mean 1): 2 answered and 3 must; run the same command again and it goes on "
+        "error: no answer from site 1 in round 2 (mean 1). 2 answered, and 3 are needed; run the same command again to go on "
         "from the transcript\n"
     )
     assert files_in(folders.of("hub")) >= {"heart.transcript"}

@@ -63,7 +63,7 @@ def test_a_policy_without_the_pins_of_all_other_peers_refuses(tmp_path: Path) ->
     done = eigenveil(*folders.site(ME, "--policy", policy, "--yes", "--dataset", "patients"))
     assert (done.exit_code, done.stdout) == (2, "")
     first, *reasons = done.stderr.splitlines()
-    assert first == "error: the policy of this peer refuses the study, and nothing was sent:"
+    assert first == "error: the policy of this peer refuses the study. Nothing was sent:"
     assert [reason.split(" is not there")[0] for reason in reasons] == [
         "- [pins.peers] 'peer 0'",
         "- [pins.peers] 'peer 2'",
@@ -85,8 +85,12 @@ def test_where_to_listen_is_checked_before_anything_is_said(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     "restarts, released, words",
     [
-        (None, False, "nothing was let out and nothing was charged: the same command begins again"),
-        (None, True, "this peer cannot come back: its neighbours must stop too, as [privacy] restarts leaves no room"),
+        (None, False, "nothing was sent and nothing was charged: the same command begins again"),
+        (
+            None,
+            True,
+            "this peer cannot come back: its neighbours must stop too, because [privacy] restarts does not allow",
+        ),
         (1, True, "this peer cannot come back: its neighbours go on without it; what was charged stays charged, and"),
     ],
 )
@@ -111,7 +115,7 @@ def test_one_that_is_ended_is_told_whether_it_can_come_back(
     assert done.stderr.startswith(f"ended by SIGTERM; {words}")
     if not released:
         again = eigenveil(*command(folders, ME, "--dry-run"))
-        assert "was charged nothing since, and begins again" in again.stdout
+        assert "has not been charged, and begins again" in again.stdout
         return
     line = refusal(*command(folders))
     assert "this peer was stopped in the middle of the study 'heart'" in line
@@ -171,13 +175,13 @@ def test_peers_that_are_lost_before_anything_left_are_one_line(tmp_path: Path, m
     assert done.exit_code == 3
     assert done.stderr == (
         "error: without peer 2, peer 3, round 1 cannot be begun again: 2 peers that can reach each other are left, and 3 must "
-        "be; nothing was let out and nothing was charged\n"
+        "be; nothing was sent and nothing was charged\n"
     )
 
 
 def test_peers_that_do_not_come_are_named_and_the_same_command_begins_again(tmp_path: Path) -> None:
     folders = Folders(tmp_path, peers=4, network={"join": 1.0})
-    for said in ("Consent: --yes", "was charged nothing since, and begins again"):
+    for said in ("Consent: --yes", "has not been charged, and begins again"):
         done = eigenveil(*command(folders))
         assert done.exit_code == 3
         assert done.stderr == (
@@ -212,7 +216,7 @@ def test_four_processes_on_a_ring_come_to_the_same_model_and_are_charged_once(tm
             code, said, error = peer.ended()
             assert (code, error) == (0, "")
             assert not re.search(rf"\b({COUNT}|{COUNT:,})\b", said)
-            assert "charged: mu = 1.02 of the 1.02 that were reserved" in said
+            assert "charged: mu = 1.02 of the 1.02 reserved" in said
     models = models_of(folders, folders.names)
     require_agreement(models)
     for name, model in zip(folders.names, models, strict=True):

@@ -121,7 +121,7 @@ def test_a_site_says_what_was_asked_and_said_and_when_the_hub_is_gone(
         "not connected to hub: the connection was lost; trying again",
         "hub has stopped. The study goes on when it is started again",
         "refused a message from hub: bad ?[31m message",
-        "going on where it was stopped: 3 steps are in the ledger",
+        "going on where it stopped: 3 steps are in the ledger",
         "the result is here",
     ]
     assert "the result is here" in drawn(view)
@@ -160,9 +160,9 @@ def test_whoever_cannot_be_reached_or_was_turned_away_is_told_of_once(
     assert told(capsys) == [
         "not connected to hub: connection refused; trying again",
         "not connected to site 1: no answer within 20 s",
-        "turned away: a caller from 10.0.0.9",
+        "refused a caller from 10.0.0.9",
         "not connected to hub: its certificate is another; trying again",
-        "turned away: a caller from 10.0.0.10",
+        "refused a caller from 10.0.0.10",
     ]
 
 
@@ -209,7 +209,7 @@ def test_a_hub_says_who_was_turned_away_and_who_could_not_be_talked_to(
     assert told(capsys) == [
         "site 0 has joined; missing: site 1, site 2",
         "not connected to site 1: no answer within 20 s",
-        "turned away: a caller from 10.0.0.9",
+        "refused a caller from 10.0.0.9",
         "site 0 is gone: the connection was lost; missing: site 0, site 1, site 2",
     ]
 

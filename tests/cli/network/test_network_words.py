@@ -126,4 +126,4 @@ def test_costs_add_up_in_squares_and_are_rounded_against_the_reader(tmp_path: Pa
     # Another study of that much fits, and one a little larger does not.
     fits = math.hypot(0.3, Budget(float(found[1]), 1e-5).mu)
     assert fits <= life.mu < math.hypot(0.3, Budget(float(found[1]) * 1.001, 1e-5).mu)
-    assert left_words(state, None).startswith("there is no bound")
+    assert left_words(state, None).startswith("no budget for life is set")

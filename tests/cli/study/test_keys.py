@@ -263,10 +263,10 @@ def test_show_tells_an_ended_certificate(study: Path, tmp_path: Path, monkeypatc
     old = Authority.fresh(days=20, now=past)
     path = tmp_path / "old.crt"
     path.write_text(old.sign(new_request("old", "site")[0], days=10, now=past).pem)
-    assert "IT HAS ENDED" in done("show", path)
+    assert "EXPIRED" in done("show", path)
     early = Authority.fresh(now=datetime.now(UTC) + timedelta(days=5))
     path.write_text(early.pem)
-    assert "IT HAS NOT BEGUN" in done("show", path)
+    assert "NOT VALID YET" in done("show", path)
 
 
 def test_show_refuses_a_certificate_that_is_not_the_keys(study: Path, tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ def test_verify_prints_the_head_and_checks_a_noted_one(path: Path) -> None:
         head, lines = ledger_file.head, list(ledger_file.entries())
     before = files_in(path.parent)
     text = run("verify", path).stdout
-    assert f"{len(lines)} lines: every hash and every balance is right" in text
+    assert f"{len(lines)} entries: every hash and every balance is right" in text
     assert f"head {head}" in text
     assert run("verify", path, "--head", lines[3].hash.upper()).exit_code == 0
     assert "entries has the noted head" in refusal("verify", path, "--head", "0" * 64)
@@ -117,7 +117,7 @@ def test_an_export_holds_public_facts_and_can_be_checked(path: Path, tmp_path: P
     with DurableLedger.open(path) as ledger_file:
         secret = ledger_file.join(account("heart", mu=0.2, beyond=1e-9), life=LIFE).secret
         head = ledger_file.head
-    assert "7 lines and the head" in run("export", path, "-o", target).stdout
+    assert "7 entries and the head" in run("export", path, "-o", target).stdout
     data = target.read_bytes()
     for private in (SAID, PRINT, PRINT.hex().encode(), secret, secret.hex().encode()):
         assert private not in data

@@ -61,7 +61,7 @@ def test_check_knows_who_holds_rows(tmp_path: Path, heart: Path) -> None:
     file = tmp_path / "policy.toml"
     run("new", file)
     result = run("check", file, heart, "--as", "hub")
-    assert result.exit_code == 2 and "--as hub: nobody of that name holds rows" in result.stderr
+    assert result.exit_code == 2 and "--as hub: no site or peer of that name" in result.stderr
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows keeps its permissions elsewhere")

@@ -229,13 +229,13 @@ def test_what_makes_no_study_is_refused_in_the_words_of_options(tmp_path: Path, 
 
 def test_folders_that_do_not_do_are_refused(tmp_path: Path, keys: Path) -> None:
     options = (*ADDRESS, *TASK, *PRIVATE)
-    assert "there is no authority.crt" in refused("new", tmp_path / "x.toml", "--keys", tmp_path, *options)
+    assert "authority.crt is missing" in refused("new", tmp_path / "x.toml", "--keys", tmp_path, *options)
     (keys / "eve.crt").write_text(Authority.fresh().sign(new_request("eve", "site")[0]).pem)
     assert "'eve' was not signed" in refused("new", tmp_path / "x.toml", "--keys", keys, *options)
     (keys / "eve.crt").write_text("nothing")
     assert "eve.crt: it is not a PEM text" in refused("new", tmp_path / "x.toml", "--keys", keys, *options)
     (keys / "eve.crt").write_text(certificate("site 0", "site").pem)
-    assert "in the name 'site 0' too" in refused("new", tmp_path / "x.toml", "--keys", keys, *options)
+    assert "has the name 'site 0' too" in refused("new", tmp_path / "x.toml", "--keys", keys, *options)
 
 
 def test_a_file_is_overwritten_only_when_asked(tmp_path: Path, keys: Path) -> None:

@@ -1,4 +1,7 @@
-"""Before a site or peer takes part: its ledger, the name of its dataset there, and a person, or a policy, that says yes."""
+"""Before a site or peer takes part: its ledger, the name of its dataset there, and consent by a person or a policy.
+
+`join.py` calls these steps in order. Nothing is sent before the last of them.
+"""
 
 import getpass
 import hashlib
@@ -39,7 +42,7 @@ _NO_PRIVACY: Final = "no privacy"
 
 @contextmanager
 def opened_ledger(path: Path, *, dry_run: bool) -> Iterator["DurableLedger"]:
-    """The ledger at `path`. In a dry run it is only looked at, and one that is not there is not made."""
+    """The ledger at `path`. A dry run only reads it, and makes none if there is none."""
     from eigenveil.network.ledger.durable import DurableLedger
 
     if not dry_run:
@@ -54,48 +57,48 @@ def opened_ledger(path: Path, *, dry_run: bool) -> Iterator["DurableLedger"]:
 
 
 def known_study(ledger: "DurableLedger", digest: str, *, role: str) -> "StudyReplay | None":
-    """The study of this digest, if this `role` has joined it; a `ValueError` if it has finished, or was closed."""
+    """The study with this digest, if this `role` has joined it; a `ValueError` if it was finished or closed."""
     known = study_in(ledger, digest)
     if known is not None:
         title = known.account.title
-        require(known.state != "finished", f"this {role} has finished the study {title!r}: its model was written then")
+        require(known.state != "finished", f"this {role} has finished the study {title!r}, and has written its model")
         require(known.state == "open", f"the study {title!r} was closed for good in the ledger of this {role}")
     return known
 
 
 def study_in(ledger: "DurableLedger", digest: str) -> "StudyReplay | None":
-    """The study of this digest as the ledger has it now, if it was ever joined."""
+    """The study with this digest as the ledger has it now, if it was ever joined."""
     return next((state for state in ledger.studies() if state.account.study == digest), None)
 
 
 def dataset_named(
     path: Path, ledger: "DurableLedger | None", given: str | None, known: "StudyReplay | None", *, role: str
 ) -> str:
-    """The name that was given, or that the study was joined with, or the only one in the ledger at `path`, None if there is none.
+    """The dataset's name: the given one, the one the study was joined with, or the only one in the ledger at `path`.
 
-    It is never made from the name of a file: a copy under another name would then have a budget of its own.
+    It is never made from a file name: a copy of the file would then have a second budget for the same people.
     """
     if given is not None:
         joined = given if known is None else known.account.dataset
         require(
             joined == given,
-            f"--dataset {given!r}: this {role} joined the study with {joined!r}, and that cannot be changed",
+            f"--dataset {given!r}: this {role} joined the study with {joined!r}, which cannot be changed",
         )
         return given
     if known is not None:
         return known.account.dataset
     names = [] if ledger is None else [state.name for state in ledger.datasets()]
-    there = f"{path} knows {', '.join(map(repr, names))}" if names else f"{path} knows none yet"
+    there = f"{path} has {', '.join(map(repr, names))}" if names else f"{path} has none yet"
     require(
         len(names) == 1,
-        f"--dataset is needed: what this {role} calls the people in the table, and {there}. Budgets attach to the name for life: "
-        "the same people, the same name",
+        f"--dataset is missing: this {role}'s name for the people in the table; {there}. Budgets attach to the name for "
+        "life, so give the same people the same name",
     )
     return names[0]
 
 
 def require_room(ledger: "DurableLedger", account: "StudyBudget", *, life: "Budget | None") -> None:
-    """Refuse, before anybody is asked, what the ledger would refuse afterwards: more than the dataset has left for life."""
+    """Refuse, before asking for consent, a study that costs more than the dataset has left for life."""
     from eigenveil.network.ledger.budget import Standing, require_life
 
     others = [
@@ -107,13 +110,13 @@ def require_room(ledger: "DurableLedger", account: "StudyBudget", *, life: "Budg
 
 
 def require_rehearsal(study: "StudyFile", rehearsal: bool) -> None:
-    """Refuse a study with a test seed unless a `rehearsal` was asked for, and one without if it was."""
+    """Refuse a study with a test seed unless a `rehearsal` was asked for, and one without a seed if it was."""
     require(
         rehearsal or study.seed is None,
-        f"{study.name!r} is a rehearsal with a test seed: its noise can be subtracted, and it protects nobody. For test data "
-        "only, --rehearsal takes part",
+        f"{study.name!r} is a rehearsal with a test seed: its noise can be subtracted, so it protects nobody. To take part "
+        "with test data, give --rehearsal",
     )
-    require(not rehearsal or study.seed is not None, f"{study.name!r} is no rehearsal; leave --rehearsal out")
+    require(not rehearsal or study.seed is not None, f"{study.name!r} is not a rehearsal; leave --rehearsal out")
 
 
 def agreed(voice: "Voice", study: "StudyFile", ledger: "DurableLedger", *, rules: Path | None) -> str:

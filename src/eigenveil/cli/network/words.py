@@ -129,7 +129,7 @@ def _sums(role: str, method: str, width: int, *, count: bool, center: object, tr
 
 
 def party_words(study: "StudyFile", me: "Place", policy: "Policy | None") -> Iterator[tuple[str, str, str | None]]:
-    """Everybody who takes part and whether the policy has their pin, the pin in groups of four, and a style."""
+    """Each party and whether the policy has its pin, the pin in groups of four, and a style."""
     from eigenveil.network.identity.certificates import pin_words
 
     for place in study.places:
@@ -187,18 +187,18 @@ def _with_this_study(
 def left_words(state: "DatasetState", life: "Budget | None") -> str:
     """What is left of a dataset's budget for life."""
     if life is None:
-        return "there is no bound for life to say what is left"
+        return "no budget for life is set, so nothing limits further studies"
     room = life.delta - state.beyond
     if state.void or room <= 0:
         return "nothing is left for life"
     from eigenveil.privacy import Budget
 
-    # Charges add up in squares, and so does what is left of them.
+    # In Gaussian DP the squares of mu add up, so what is left is a difference of squares.
     square = Budget(life.epsilon, room).mu ** 2 - state.counted**2
     if square <= 0:
         return "nothing is left for life"
     left = rounded(_epsilon(math.sqrt(square), room), up=False)
-    return f"left for life: another study of epsilon {left} at delta = {life.delta:g}, of {life.epsilon:g} for all"
+    return f"left for life: another study of epsilon {left} at delta = {life.delta:g}, of {life.epsilon:g} in all"
 
 
 def _epsilon(mu: float, delta: float) -> float:
@@ -208,7 +208,7 @@ def _epsilon(mu: float, delta: float) -> float:
 
 
 def rounded(number: float, *, up: bool = True) -> str:
-    """Four significant digits. An epsilon that was spent is rounded up, and one that is left is rounded down.
+    """Four significant digits. Round an epsilon that was spent up, and one that is left down.
 
     >>> rounded(1.00001), rounded(0.123456, up=False), rounded(0.0)
     ('1.001', '0.1234', '0')
@@ -221,7 +221,7 @@ def rounded(number: float, *, up: bool = True) -> str:
 
 
 def listed(words: Sequence[str]) -> str:
-    """With commas between, and a word before the last.
+    """The words with commas between them, and "and" before the last.
 
     >>> listed(["north"]), listed(["north", "south", "west"])
     ('north', 'north, south and west')
