@@ -10,8 +10,7 @@ import pytest
 
 from eigenveil.errors import EigenveilError
 from eigenveil.network.identity.authority import new_request
-from eigenveil.network.policy import METHODS, Policy, PolicyRefusal
-from eigenveil.network.policy import template
+from eigenveil.network.policy import METHODS, Policy, PolicyRefusal, template
 from eigenveil.network.study.file import StudyFile
 from eigenveil.params.toml import toml_value
 from eigenveil.privacy import Budget

@@ -150,7 +150,7 @@ def test_signing_twice_tells_how_to_renew(study: Path, tmp_path: Path) -> None:
     words = ("sign", tmp_path / "north.request", "--authority", study, "--yes")
     done(*words)
     first = (study / "north.crt").read_bytes()
-    assert "to renew it, move it away" in refused(*words)
+    assert "To renew it, move it away" in refused(*words)
     (study / "north.crt").rename(tmp_path / "old.crt")
     done(*words)
     assert (study / "north.crt").read_bytes() != first

@@ -229,4 +229,4 @@ def test_a_ledger_in_a_folder_that_cannot_be_written_to() -> None:
         for file in folder.iterdir():
             file.chmod(0o600)
             os.chown(file, 65534, 65534)
-        assert "copy both elsewhere" in seen()
+        assert "Copy both elsewhere" in seen()

@@ -154,10 +154,10 @@ def test_keys_wait_for_their_certificate(tmp_path: Path) -> None:
     request, private = new_request("north", "site")
     key, beside = tmp_path / "north.key", tmp_path / "north.crt"
     write_new(private={key: private})
-    with pytest.raises(ValueError, match=r"needs its certificate north\.crt"):
+    with pytest.raises(ValueError, match=r"needs its certificate beside it, and north\.crt is missing"):
         Keys.load(key)
     write_new(public={tmp_path / "north.request": request.pem})
-    with pytest.raises(ValueError, match=r"send .*north\.request to the coordinator"):
+    with pytest.raises(ValueError, match=r"Send .*north\.request to the coordinator"):
         Keys.load(key)
     beside.write_text(request.pem)
     with pytest.raises(ValueError, match=r"north\.crt: it is a certificate request, not a certificate"):

@@ -136,7 +136,12 @@ CASES: list[Case] = [
     ),
     ("a site as text", document, {"site": ["a"]}, (r"\[\[site\]\] 1 must be a table", "'a'")),
     ("sites as one", document, {"site": "a"}, (r"\[\[site\]\] must be a list of tables",)),
-    ("too many sites", document, {"site": [{}] * 10_001}, (r"there may be 10000 \[\[site\]\] tables, got 10001",)),
+    (
+        "too many sites",
+        document,
+        {"site": [{}] * 10_001},
+        (r"there may be at most 10000 \[\[site\]\] tables, got 10001",),
+    ),
 ]
 
 

@@ -81,7 +81,7 @@ CASES: list[Case] = [
         "another fan-out",
         tree_document,
         {"tree": {"fanout": 3}},
-        (r"\[\[node\]\] node 3 has no place", "5 sites", "2 nodes"),
+        (r"\[\[node\]\] node 3 is not in the tree", "5 sites", "2 nodes"),
     ),
     ("no nodes", tree_document, {"node": []}, (r"\[\[node\]\] node 1, node 2, node 3 is missing", "3 nodes")),
     ("no components", document, {"task": {"components": None}}, (r"\[task\] components is missing",)),
@@ -259,7 +259,7 @@ CASES: list[Case] = [
         "masks with no bound",
         document,
         {"privacy": EXACT, "task": {"row_bound": None}},
-        (r"\[task\] row_bound", "nobody sees"),
+        (r"\[task\] row_bound", "is missing", "sums of integers"),
     ),
     (
         "people everywhere",

@@ -45,7 +45,7 @@ class Voice:
 
     def __init__(self) -> None:
         self._console, self._lock, self._heard = output(), threading.Lock(), True
-        # Ask the system, not rich: an environment variable for colours must not turn a log into a terminal.
+        # Ask the system, not rich: an environment variable for colours must not make a terminal of a log.
         self.terminal = sys.stdout.isatty()
 
     def say(self, words: str, *, style: str | None = None, whole: bool = False) -> None:

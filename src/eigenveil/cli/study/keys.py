@@ -187,8 +187,8 @@ def sign(
 ) -> None:
     """Sign the request of a site, peer or node, after comparing its pin.
 
-    For the coordinator. Anyone could have changed a request that came by
-    e-mail, so call the sender and let them read their pin:
+    For the coordinator. Anyone could have changed the request on its way,
+    so call the sender and let them read their pin:
 
       eigenveil keys sign north.request --authority study
 
@@ -221,7 +221,7 @@ def sign(
     say(f"\nsigned: {target}")
     show_facts(dates_of(certificate.begins, certificate.ends))
     say_next(
-        f"send {target} back to {asked.name}, who puts it beside the .key file; it is public, so e-mail will do",
+        f"send {target} back to {asked.name}, who puts it beside the .key file; it is public, so any channel will do",
         "keep your copy: the study file needs the certificates of all parties",
     )
 
@@ -297,7 +297,7 @@ def _new_party(
         return
     say_next(
         kept,
-        f"send {folder / f'{stem}.request'} to the coordinator; it is public, so e-mail will do",
+        f"send {folder / f'{stem}.request'} to the coordinator; it is public, so any channel will do",
         "read the pin above to the coordinator by telephone, and ask for the pin of the hub",
         f"put the {stem}.crt that comes back beside {key}",
     )

@@ -66,9 +66,10 @@ def show(
       eigenveil ledger show ledger.db
       eigenveil ledger show ledger.db --dataset patients --lines
 
-    spent: what was released so far. reserved: what open studies may spend,
-    including what they have spent. counted: what counts against the budget
-    for life, the reserve of open studies and what the others spent.
+    - spent: what was released so far.
+    - reserved: what open studies may spend, including what they have spent.
+    - counted: what counts against the budget for life, which is the reserve
+      of open studies and what the others spent.
 
     The ledger is not written to, and a site may run meanwhile.
     """

@@ -32,8 +32,9 @@ Done = TypeVar("Done")
 class Runner:
     """Carries the messages of one party. Changes in place.
 
-    `notes` is called with notes from others, `greet` with the name of each party that connects. `reply` is a fixed time in
-    seconds that answers take, or 0. `there` says which of the connected parties count as present while others are awaited.
+    - `notes` is called with notes from others, and `greet` with the name of each party that connects.
+    - `reply` is a fixed time in seconds that answers take, or 0.
+    - `there` says which of the connected parties count as present while others are awaited.
     """
 
     def __init__(

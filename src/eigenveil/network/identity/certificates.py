@@ -64,9 +64,12 @@ Made = TypeVar("Made")
 class Certificate:
     """Who a party is, for others: name, role, Ed25519 `public` half (32 bytes), and the TLS key it uses.
 
-    `key_digest` is the SHA-256 of the TLS key's SubjectPublicKeyInfo (DER). `hosts` are the names and addresses it may be
-    reached at; the first is `server_name`. `begins` and `ends` are in UTC. All of it is read from `pem`. The party itself
-    signed it, except for the dates. `require_issued_by` and `require_current` check the authority's signature and the dates.
+    - `key_digest` is the SHA-256 of the TLS key's SubjectPublicKeyInfo (DER).
+    - `hosts` are the names and addresses it may be reached at; the first is `server_name`.
+    - `begins` and `ends` are in UTC.
+
+    All of it is read from `pem`. The party itself signed it, except for the dates. The authority's signature and the dates
+    are checked by `require_issued_by` and `require_current`.
     """
 
     name: str

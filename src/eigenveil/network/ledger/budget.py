@@ -72,10 +72,12 @@ def alike(name: str, other: str) -> bool:
 class StudyBudget:
     """What a study may spend, as joined.
 
-    `study` is the digest of its file and `title` its name for people. Budgets attach to `dataset`, a declared name, for
-    life. `mu` is the most it may spend, in Gaussian-DP terms. It is infinite where epsilon and delta are None, which means
-    no privacy: an exact result, or a rehearsal with a known seed. `beyond` is what it takes of delta on top of what mu
-    accounts for. `party` is who takes part: one party must not repeat what another has said.
+    - `study` is the digest of its file and `title` its name for people.
+    - Budgets attach to `dataset`, a declared name, for life.
+    - `mu` is the most it may spend, in Gaussian-DP terms. It is infinite where epsilon and delta are None, which means no
+      privacy: an exact result, or a rehearsal with a known seed.
+    - `beyond` is what it takes of delta on top of what mu accounts for.
+    - `party` is who takes part: one party must not repeat what another has said.
 
     >>> StudyBudget("0" * 64, "heart study", "patients", "masked", 1.0, 1e-6, mu=0.23, beyond=1e-9).private
     True

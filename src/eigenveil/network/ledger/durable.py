@@ -3,21 +3,20 @@
 One file serves all studies and all datasets of a site, for life. Each thing that happens is an entry, sealed with the
 hash of the entries before it, and every budget is read from sealed entries. A study goes through these states:
 
-    state      call       entry              counts against the dataset's life   next state
-    ---------  ---------  -----------------  ----------------------------------  ----------
-    (unknown)  join       join               all that is reserved                open
-    open       join       life, if the       all that is reserved                open
-                          policy changed it
-    open       commit     commit             all that is reserved                open
-    open       prune      none               all that is reserved                open
-    open       finish     finish             what was spent                      finished
-    open       abandon    abandon            what was spent                      abandoned
-    finished   join       none               what was spent                      finished
-    any        note       note               as before                           as before
+    | state     | call    | entry written              | counts for life      | next state |
+    |-----------|---------|----------------------------|----------------------|------------|
+    | (unknown) | join    | join                       | all that is reserved | open       |
+    | open      | join    | life, if that has changed  | all that is reserved | open       |
+    | open      | commit  | commit                     | all that is reserved | open       |
+    | open      | prune   | none                       | all that is reserved | open       |
+    | open      | finish  | finish                     | what was spent       | finished   |
+    | open      | abandon | abandon                    | what was spent       | abandoned  |
+    | finished  | join    | none                       | what was spent       | finished   |
+    | any       | note    | note                       | as before            | as before  |
 
-Every other call is a `LedgerError`: `commit`, `prune`, `finish` or `abandon` on a study that is not open, and `join` on
-one that was abandoned or had other terms. `join` and `commit` raise `BudgetExceeded` where the budget does not suffice.
-After any error nothing was written. Ending a study wipes its secret and its stored bytes.
+Every other call is a `LedgerError`. So is `join` on terms that differ from the first time. If the budget is too small,
+`join` and `commit` raise `BudgetExceeded`. After any error nothing was written. Ending a study wipes its secret and its
+stored bytes.
 
 A site that dies at any moment opens the ledger again and finds each step whole or not at all. It repeats what it said
 byte for byte, so nothing is charged twice and nothing leaves without a charge.
@@ -62,8 +61,8 @@ __all__ = [
     "LedgerError",
     "Opened",
     "StudyBudget",
-    "StudyStep",
     "StudyReplay",
+    "StudyStep",
 ]
 
 _GOES_ON: Final = "its budget covers the people in both tables"
@@ -100,7 +99,7 @@ class DurableLedger:
 
     @classmethod
     def reading(cls, path: Path) -> "DurableLedger":
-        """The ledger at `path`, read-only: nothing is written, not even beside it. Closing may raise, see `LedgerFile.reading`."""
+        """The ledger at `path`, read-only: nothing is written, not even beside it. Closing may raise: `LedgerFile.reading`."""
         return cls(LedgerFile.reading(path))
 
     def close(self) -> None:
@@ -124,7 +123,7 @@ class DurableLedger:
         require(len(fingerprint) > 0, "fingerprint must not be empty")
         with self._file.writing() as tables:
             self._require_own_name(tables, dataset)
-            # Keyed, so that whoever gets the file cannot check a guess of the table against it.
+            # Keyed with the ledger's own secret: entries and exports give no way to check a guess of the table.
             mark = hmac.digest(table.key_of(tables), b"rows" + fingerprint, "sha256")
             seen = "SELECT print FROM prints WHERE dataset = ? ORDER BY seen DESC LIMIT 1"
             last = tables.execute(seen, (dataset,)).fetchone()
@@ -190,9 +189,10 @@ class DurableLedger:
     ) -> None:
         """Write step `number`: what came, what will be said, and what it costs. Send only after this has returned.
 
-        On return all of it is on disk; after any error none of it is. `BudgetExceeded` if it does not fit in what is
-        reserved, or in the life given when joining. `LedgerError` if this is not the next step (another process has gone
-        on), the study is not open, or the disk refuses. With `keep=False` only digests are stored.
+        On return all of it is on disk; after any error none of it is. With `keep=False` only digests are stored.
+
+        - `BudgetExceeded` if it does not fit in what is reserved, or in the life given when joining.
+        - `LedgerError` if this is not the next step (another process has gone on), the study is not open, or the disk refuses.
         """
         # Digests of large messages take time. Other processes wait while the ledger is locked, so compute them first.
         digests = self.mark(came), [self.mark(data) for data in said]
@@ -285,10 +285,10 @@ class DurableLedger:
     def verify(self, head: str | None = None) -> Entry:
         """Check everything: each hash, each balance added up anew, and stored bytes against their digests.
 
-        Returns the last entry: its number says how many there are, and its hash is the head to note down. `head` is one
-        noted earlier, and must be the hash of some entry. `LedgerError` names the first entry that is wrong. Someone who
-        can write to the file can rewrite all of it, and an old copy that is put back is consistent in itself. Only a
-        `head` kept elsewhere reveals either.
+        Returns the last entry: its number says how many there are, and its hash is the head to note down. A `head` noted
+        earlier must be the hash of some entry. The `LedgerError` names the first entry that is wrong. Someone who can
+        write to the file can rewrite all of it, and an old copy that is put back is consistent in itself. Only a `head`
+        kept elsewhere reveals either.
         """
         with self._file.looking() as tables:
             table.require_sound(tables)

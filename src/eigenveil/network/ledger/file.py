@@ -32,9 +32,9 @@ _SHORT_MS: Final = 1_000
 _BESIDE: Final = ("-wal", "-shm", "-journal")
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
-# `lines` has the entries, which decide every budget. `studies` and `stored` have what entries must not: private randomness
-# and the bytes of messages. `prints` tells apart tables of one name, keyed with a secret of the ledger. The names are
-# those of version 0.1, whose files are read.
+# The entries are in `lines`, and decide every budget. What entries must not have is in `studies` and `stored`: private
+# randomness and the bytes of messages. Fingerprints in `prints` tell apart tables of one name. The names of the tables
+# are those of version 0.1, whose files are read.
 _SCHEMA: Final = (
     """CREATE TABLE lines (number INTEGER PRIMARY KEY, time TEXT NOT NULL, kind TEXT NOT NULL, study TEXT, dataset TEXT,
     body TEXT NOT NULL, hash TEXT NOT NULL)""",

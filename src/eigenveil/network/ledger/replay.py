@@ -1,7 +1,7 @@
 """What a ledger says of its studies and datasets, as values; and the same worked out again from the first entry on.
 
-In daily use the ledger reads only the last entry of each study, which repeats how the study stands. `Replay` trusts none
-of that: it adds up every charge anew and compares. `DurableLedger.verify` runs it.
+In daily use the ledger reads only the last entry of each study, which repeats how the study stands. A `Replay` trusts
+none of that: it adds up every charge anew and compares. It is what `DurableLedger.verify` runs.
 """
 
 import math
@@ -52,9 +52,11 @@ class StudyReplay:
 class DatasetState:
     """All studies of a declared dataset together.
 
-    `spent` is the mu of everything released so far. `reserved` is what open studies may spend, including what they have
-    spent. `counted` is what counts for life: the reserve of open studies and what closed ones spent. `beyond` comes on
-    top, out of delta. `life` is the budget for life that the last study was joined under.
+    - `spent` is the mu of everything released so far.
+    - `reserved` is what open studies may spend, including what they have spent.
+    - `counted` is what counts for life: the reserve of open studies and what closed ones spent.
+    - `beyond` comes on top, out of delta.
+    - `life` is the budget for life that the last study was joined under.
     """
 
     name: str

@@ -68,10 +68,13 @@ _EXPLAINED: Final = {
 class StudyFile:
     """A study: who takes part, what is computed from which columns, and what is guaranteed. Public, without any secret.
 
-    `params` are the parameters of its estimator and its own, such as its columns. `sites` or `peers` have rows, in order;
-    `hub` and `nodes` add up. `sizes` are the numbers of people at each, if `params.neighbours` makes them public. A study
-    with a `seed` is a rehearsal that protects nobody. `read`, `parse`, `of` and `made` make one. Whether certificates are
-    current is checked on the day it runs. Errors are `ParameterError`s, which the first three put in the words of the file.
+    - `params` are the parameters of its estimator and its own, such as its columns.
+    - `sites` or `peers` have rows, in order; `hub` and `nodes` add up.
+    - `sizes` are the numbers of people at each, if `params.neighbours` makes them public.
+
+    A study with a `seed` is a rehearsal that protects nobody. Make one with `read`, `parse`, `of` or `made`. Whether
+    certificates are current is checked on the day it runs. Errors are `ParameterError`s, which the first three put in the
+    words of the file.
     """
 
     params: HubStudy | PeerStudy

@@ -217,7 +217,7 @@ _UNMISTAKABLE: Final = frozenset(name for name in _NAMES if "_" in name)
 
 @contextmanager
 def named_parameters() -> Iterator[None]:
-    """Turn a plain sentence that names parameters into a `ParameterError`."""
+    """Raise a plain sentence that names parameters again, as a `ParameterError`."""
     try:
         yield
     except ParameterError:

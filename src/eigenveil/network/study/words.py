@@ -109,7 +109,7 @@ def _peers_learn(study: "StudyFile", whose: str) -> str:
         case "independent":
             return (
                 f"The other peers will learn {own}, with noise that the peer adds before they leave. That noise alone "
-                "keeps the guarantee, whoever sees the sums."
+                "keeps the guarantee, even if everyone sees the sums."
             )
         case _:
             return f"THE OTHER PEERS WILL LEARN {own.upper()} WITHOUT NOISE. Nobody is protected."

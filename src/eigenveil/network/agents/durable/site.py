@@ -1,14 +1,14 @@
 """`DurableSite`: one round of a site over the network. An answer and its charge are in the ledger before it leaves.
 
-    state    what happens                           in the ledger          what leaves       next state
-    -------  -------------------------------------  ---------------------  ----------------  -----------------
-    waiting  a message that was answered before     nothing                the same bytes    waiting
-    waiting  a message that is refused              a note                 nothing           waiting
-    waiting  a message that the party accepts       nothing yet            nothing yet       ahead
-    ahead    the ledger commits                     charges and bytes      the answer        waiting, or over
-    ahead    the commit fails, or the answer is     nothing                nothing           ahead: every message
-             larger than the study allows                                                    is an error
-    any      the process ends and is started again  read back              nothing           waiting, or over
+    | state   | what happens                             | written to the ledger | what leaves    | next state       |
+    |---------|------------------------------------------|-----------------------|----------------|------------------|
+    | waiting | a message that was answered before       | nothing               | the same bytes | waiting          |
+    | waiting | a message that is refused                | a note                | nothing        | waiting          |
+    | waiting | a message that the party accepts         | nothing yet           | nothing yet    | ahead            |
+    | ahead   | the ledger commits                       | charges and bytes     | the answer     | waiting, or over |
+    | ahead   | the commit fails, or the answer is       | nothing               | nothing        | ahead: any more  |
+    |         | larger than the study allows             |                       |                | is an error      |
+    | any     | the process ends, and is started again   | nothing: it is read   | nothing        | waiting, or over |
 
 "Ahead" means that the party has said something that the ledger does not have. The only way out is a new process, whose
 party is made from the ledger: what was never committed never left, so making it again is safe. "Over" follows when the
