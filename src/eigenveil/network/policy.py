@@ -269,6 +269,7 @@ class Policy:
                 f"[budget] life_epsilon: a study without noise costs more than any epsilon, and the limit is "
                 f"{most.life_epsilon:g}"
             )
+        # Compared in mu: two pairs of epsilon and delta have no order of their own.
         if asked is not None and self.life is not None and asked.mu > self.life.mu:
             yield (
                 f"[budget] life_epsilon: the study costs ({asked.epsilon:g}, {asked.delta:g}), more than the "

@@ -48,6 +48,7 @@ def opened_ledger(path: Path, *, dry_run: bool) -> Iterator["DurableLedger"]:
     if not dry_run:
         with DurableLedger.open(path) as ledger:
             yield ledger
+    # Read-only, so that a dry run is possible while the site runs, and leaves no trace.
     elif path.exists():
         with DurableLedger.reading(path) as ledger:
             yield ledger
@@ -148,6 +149,7 @@ def _ask(question: str) -> str:
         "consent needs a person at a terminal, and there is none. Run this in a terminal, or consent by rules with --yes and "
         "--policy",
     )
+    # An impatient "y" typed while the screen was built must not count as consent.
     _forget_typed()
     suffix = " " if question.endswith("]") else ": "
     try:

@@ -57,6 +57,7 @@ def hub(
     target = Path(f"{study.stem}.safetensors") if model is None else model
     told = target.with_suffix(".report.json") if report is None else report
     kept = study.with_suffix(".transcript") if transcript is None else transcript
+    # A hub that was stopped after it wrote its model may overwrite it: it is the same model.
     again = option.of_this_study(target, found.digest)
     option.require_outputs(
         [("--output", target, [".safetensors"]), ("--report", told, [".json"])],

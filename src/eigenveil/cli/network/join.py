@@ -118,6 +118,7 @@ def take_part(given: Given, kind: Kind[Agent]) -> None:
     study, role = StudyFile.read(given.study), kind.role
     keys = option.keys_beside(given.study, study, given.keys, role=role)
     place = place_of(study, keys, role=role)
+    # Cheap refusals come first: nothing is opened or read yet.
     consent.require_rehearsal(study, given.rehearsal)
     rules = None if given.policy is None else Policy.read(given.policy)
     results = _results(given, study, place.name)
@@ -136,6 +137,7 @@ def take_part(given: Given, kind: Kind[Agent]) -> None:
         )
         view.of(agent, calls=kind.calls(agent))
         life = None if rules is None else rules.life
+        # A person should not be asked about a study that the ledger would refuse anyway.
         consent.require_room(ledger, agent.account, life=life)
         places = {"data": given.data, "ledger": given.ledger}
         disclose(voice, agent, holding, ledger, leaving=kind.leaving(agent), joined=joined, **places)
@@ -175,6 +177,7 @@ def _allowed(made: Callable[[], Agent], noted_in: "DurableLedger | None", study:
     try:
         return made()
     except PolicyRefusal as error:
+        # A refusal is worth a note for the privacy officer, unless this is a dry run.
         if noted_in is not None:
             noted_in.note(study.digest, str(error))
         _refuse(error, "peer" if study.carrier == "gossip" else "site")

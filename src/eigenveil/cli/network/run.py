@@ -79,6 +79,7 @@ def carried(
 
         loop.set_exception_handler(unforeseen)
         stop.on_first = lambda: loop.call_soon_threadsafe(ending)
+        # A signal may have come before the loop was there to hear it.
         if stop.asked:
             ending()
         beside = loop.create_task(looking())
@@ -135,6 +136,7 @@ class _Stop:
             self.number = number
             self.on_first()
             return
+        # The live view hides the cursor, and `os._exit` runs no clean-up.
         if sys.stdout.isatty():
             os.write(sys.stdout.fileno(), _SHOW_CURSOR)
         # The party's thread may be in the middle of a matrix product, and any other exit would wait for it.

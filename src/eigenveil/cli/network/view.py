@@ -101,11 +101,13 @@ class Voice:
         """Keep `view` below everything that is said inside, on a terminal."""
         from rich.live import Live
 
+        # Transient: at the end only the lines stay, which are complete by themselves.
         drawn = Live(view, console=self._console, refresh_per_second=_PER_SECOND, transient=True)
         with drawn if self.terminal else nullcontext():
             yield
 
     def _line(self, words: str) -> None:
+        # Lines come from several threads, and must not be mixed.
         with self._lock:
             if not self._heard:
                 return
@@ -242,6 +244,7 @@ class PartyView:
                 self.began = True
             case "joined":
                 self._connections.joined(event.who)
+            # The transport may have told the same through `look` already.
             case "left" if not self._connections.note(event.who, event.words):
                 return
         self._voice.happen(words, style=style)

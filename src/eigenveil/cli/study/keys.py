@@ -212,6 +212,7 @@ def sign(
             f"the pin of {request} is {asked.pin}, not {given[:64]}: the request was changed on its way, or the pin was misread. "
             "Nothing was signed",
         )
+    # Shown before the question: the person compares this pin with the one they heard.
     show_facts(facts_of(asked))
     if pin is None and not yes:
         _ask(asked.name)
@@ -274,6 +275,7 @@ def _new_party(
     name = _tidy(name)
     request, private = new_request(name, role, hosts)
     stem = file_stem(name)
+    # On a disk that ignores case, "Hub" would overwrite or shadow the coordinator's own files.
     taken = stem.lower() in {AUTHORITY, HUB}
     require(not taken, f"a {role} cannot be called {name!r}: the coordinator has files of that name")
     public = {folder / f"{stem}.request": request.pem}
@@ -282,6 +284,7 @@ def _new_party(
         signer, copy = Authority.load(authority), free_place(authority, request)
         certificate = signer.sign(request, days=DAYS if days is None else days)
         public |= {folder / copy.name: certificate.pem}
+        # The coordinator keeps a copy of each certificate, because the study file needs them all.
         if authority.resolve() != folder.resolve():
             public |= {copy: certificate.pem}
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -125,6 +125,7 @@ def export(
         temporary.open("w", encoding="ascii") as file,
         DurableLedger.reading(path) as opened,
     ):
+        # Checked while it is written: a damaged ledger must not give a clean-looking export.
         for text in written_export(chained(opened.entries())):
             file.write(text)
             count += 1
@@ -210,6 +211,7 @@ def close(
     with DurableLedger.open(path, create=False) as opened:
         found = _found(study, opened.studies())
         account, standing = found.account, found.standing
+        # The lock keeps a running site from charging the study between the question and the answer.
         with opened.lock(account.study):
             if not yes:
                 console = output()

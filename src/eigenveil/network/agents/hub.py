@@ -68,6 +68,7 @@ class HubAgent:
         )
         runner = Runner(self.durable, transport, on_event=self._on_event, notes=self._noted, there=self._there)
         try:
+            # Only the parties directly below may connect; the transport refuses everyone else.
             seen = [self.study.place(name).certificate for name in self.below]
             ready(await transport.listen(listen, recognise=recogniser(seen)))
             if self.durable.begun:
@@ -85,6 +86,7 @@ class HubAgent:
 
     async def _carry(self, runner: Runner) -> None:
         enough = self._enough()
+        # A resumed study does not wait for all: those who are missing are asked when they are back.
         if not self.durable.begun:
             self._on_event(Event("waiting", "", f"for {len(self.below)} to join"))
             await runner.gather(self.below, seconds=self.study.params.join, enough=enough)
@@ -92,6 +94,7 @@ class HubAgent:
         await runner.begin()
         await runner.run(lambda: self.durable.over)
         if self.durable.stopped is not None:
+            # Sites keep waiting, but can tell their operators why.
             for name in self.below:
                 await runner.note(name, STOPPED)
             raise self.durable.stopped

@@ -135,6 +135,7 @@ class PeerAgent:
         life = None if self.policy is None else self.policy.life
         with self._durable_ledger.lock(self.study.digest):
             entered = self._durable_ledger.join(self.account, life=life)
+            # Before anything is noted or connected: a peer cannot go on in the middle of a study.
             self._require_new(entered)
             if note is not None:
                 self._durable_ledger.note(self.study.digest, note)
@@ -243,6 +244,7 @@ class PeerAgent:
         except (ValueError, RecursionError):
             return False
         known = {name for name in listed if isinstance(name, str)} if isinstance(listed, list) else set()
+        # Unknown names are dropped: a neighbour must not make this peer wait for, or count, strangers.
         new = (known & set(self.parties.names)) - self._ready
         self._ready |= new
         return bool(new)
@@ -252,6 +254,7 @@ class PeerAgent:
             await transport.send(name, NOTE, words)
 
     def _all_done(self, transport: Transport) -> bool:
+        # A neighbour that has gone does not need this peer any more.
         return all(name in self._done or name not in transport.connected() for name in self.near)
 
     def _round_done(self, peer: Peer, round_: PeerRound) -> None:

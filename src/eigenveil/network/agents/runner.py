@@ -59,6 +59,7 @@ class Runner:
         self._present: set[str] = set()
         self._greeting, self._there = greet, there
         self._early: list[Got] = []
+        # One thread only: a party is not made for two calls at once.
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="party")
         self._wait: Wait | None = None
         self._until = math.inf
@@ -72,6 +73,7 @@ class Runner:
                 event = await asyncio.wait_for(self._transport.events.get(), max(0.0, until - loop.time()))
             except TimeoutError:
                 here = len(names) - len(missing)
+                # Not all are here, but as many as the study needs.
                 if enough is not None and here >= enough:
                     break
                 raise ProtocolError(
@@ -114,6 +116,7 @@ class Runner:
                     self._transport.events.get(), None if left == math.inf else max(0.0, left)
                 )
             except TimeoutError:
+                # Forget the wait, so that the next one starts its own clock even with the same number.
                 self._wait = None
                 await self._send(await self._work(self._durable.wait_over))
                 self._watch()
@@ -164,6 +167,7 @@ class Runner:
         wait = self._durable.party.waiting
         if wait is None:
             self._wait, self._until = None, math.inf
+        # The same wait keeps its deadline: messages that change nothing must not prolong it.
         elif self._wait is None or wait.number != self._wait.number:
             self._wait, self._until = wait, asyncio.get_running_loop().time() + wait.seconds
 

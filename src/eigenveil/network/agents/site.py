@@ -98,6 +98,7 @@ class SiteAgent:
         such as who consented.
         """
         life: Budget | None = None if self.policy is None else self.policy.life
+        # Two processes of one site would answer the same question with two different noises.
         with self._durable_ledger.lock(self.study.digest):
             entered = self._durable_ledger.join(self.account, life=life)
             if entered.finished:
@@ -123,8 +124,9 @@ class SiteAgent:
         # A share under masks is charged for the whole sum, which counts a person's rows at all their sites. A part with the
         # site's own noise is charged for this site alone, so it is multiplied.
         stretch = 1.0 if self.parties.masked is not None else math.sqrt(request.person_sites)
-        lines = [charge for step in entered.steps for charge in step.charges if charge != whole]
-        spent = tuple(Charge(line.label, line.mu / stretch) for line in lines)
+        # The ledger has charges per person, the party counts its own: undo the factor that `DurableSite` applied.
+        charged = [charge for step in entered.steps for charge in step.charges if charge != whole]
+        spent = tuple(Charge(charge.label, charge.mu / stretch) for charge in charged)
         party = self.parties.member(
             self.place.name, self._holding.rows, identity=self._keys.identity, secret=entered.secret, charges=spent
         )

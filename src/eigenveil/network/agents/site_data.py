@@ -97,6 +97,7 @@ class SiteData:
     def fingerprint(self) -> bytes:
         """A digest of all rows, for the site alone: it shows when a name stands for other rows than before."""
         state = hashlib.sha256(repr(self.rows.shape).encode())
+        # Block by block: the table may be larger than memory. Fixed byte order, so that machines agree.
         for block in self.rows.blocks(block_size(self.rows)):
             values = block.values.toarray() if block.sparse else block.values
             state.update(np.ascontiguousarray(values, dtype="<f8").data)
@@ -125,6 +126,7 @@ def require_policy(policy: Policy | None, study: StudyFile, holding: SiteData, *
     if policy is None:
         return
     reasons = [*policy.refusals(study, me=me, method=method), *policy.refusals_of_rows(holding.people)]
+    # A table without names cannot be checked against a list of allowed columns, so it fails closed.
     if policy.limits.columns is not None and not holding.named:
         reasons.append("[limits] columns: the table does not name its columns, so they cannot be checked")
     if reasons:

@@ -175,6 +175,7 @@ class Authority:
         asked = x509.load_pem_x509_csr(request.pem.encode())
         public = asked.public_key()
         assert isinstance(public, EllipticCurvePublicKey)
+        # Never outside the authority's own dates: TLS would refuse the chain.
         begins, ends = max(now - _EARLIER, self.begins), min(now + timedelta(days=days), self.ends)
         names, identity = CertificateClaim.of(asked.subject, asked.extensions).extensions()
         made = (
@@ -255,6 +256,7 @@ def write_new(*, private: Mapping[Path, bytes] | None = None, public: Mapping[Pa
             except FileExistsError:
                 raise ValueError(f"{path} already exists, and keys and certificates are never overwritten") from None
             done.append(path)
+            # On disk before anyone hears of the key: others may pin it for years.
             with os.fdopen(handle, "wb") as file:
                 file.write(content)
                 file.flush()

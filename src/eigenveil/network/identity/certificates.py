@@ -162,6 +162,7 @@ class Keys:
         """The keys in NAME.key, which only its owner may read, with the certificate NAME.crt beside it."""
         require(path.suffix == ".key", f"{path} must be a private key file, whose name ends in .key")
         identity, tls_key = party_keys_in(path)
+        # A party that has not been signed yet is told what to do, not only what is missing.
         beside, request = path.with_suffix(".crt"), path.with_suffix(".request")
         require(
             beside.exists() or not request.exists(),
@@ -219,6 +220,7 @@ def recogniser(certificates: Iterable[Certificate]) -> Callable[[bytes], str | N
     """
     listed = list(certificates)
     names = {certificate.key_digest: certificate.name for certificate in listed}
+    # With a shared key one party could pass for another.
     require(
         len(names) == len(listed) == len(set(names.values())), "every certificate needs a key and a name of its own"
     )
@@ -271,6 +273,7 @@ def _said_in(pem: str | bytes) -> tuple[str, Role, bytes, str, bytes, tuple[str,
     subject = parsed("certificate", lambda: found.subject)
     begins, ends = parsed("certificate", lambda: (found.not_valid_before_utc, found.not_valid_after_utc))
     key = spki(parsed("certificate", found.public_key))
+    # An authority's certificate in a party's place could sign further parties.
     require(not _signs_others(extensions), "it is the certificate of an authority, not of a party")
     claim = CertificateClaim.of(subject, extensions)
     claim.require_signed(key)

@@ -102,6 +102,7 @@ class StudyBudget:
             Budget(self.epsilon, self.delta)
             require(math.isfinite(self.epsilon), "epsilon must be finite; None says that there is no privacy")
         require(self.mu > 0, f"mu must be positive, got {self.mu}")
+        # An infinite mu with a finite epsilon would let a study spend without limit under a guarantee.
         require(
             math.isinf(self.mu) == (self.epsilon is None),
             f"mu must be infinite exactly where epsilon is None, got mu = {self.mu} with epsilon = {self.epsilon}",
@@ -200,6 +201,7 @@ class Standing:
         """After one more step; `BudgetExceeded` if its charges do not fit in what is reserved."""
         for charge in charges:
             require(0 <= charge.mu < math.inf, f"a charge must be finite and not negative, got {charge.mu}")
+        # Under Gaussian DP the squares of mu add up.
         square = math.fsum([self.square, *(charge.mu * charge.mu for charge in charges)])
         if math.sqrt(square) > self.mu * (1 + _SLACK):
             asked = math.sqrt(max(square - self.square, 0.0))
@@ -247,6 +249,7 @@ class Together:
         """Whether the budget for life holds. Without one, or with an infinite epsilon, it always does."""
         if life is None or math.isinf(life.epsilon):
             return True
+        # The delta that masks may fail with is gone whatever epsilon is, so only the rest of delta is left for mu.
         return self.beyond < life.delta and self.counts <= (_left(life, self.beyond) * (1 + _ROUNDING)) ** 2
 
     def values(self) -> dict[str, Any]:

@@ -130,6 +130,7 @@ class DurableLedger:
             elsewhere = "SELECT DISTINCT dataset FROM prints WHERE print = ? AND dataset != ? ORDER BY dataset"
             names = [name for (name,) in tables.execute(elsewhere, (mark, dataset))]
             changed = last is not None and last[0] != mark
+            # The same rows again write nothing: a restarted site must not grow the ledger.
             if last is None or changed:
                 tables.execute("INSERT INTO prints (dataset, print) VALUES (?, ?)", (dataset, mark))
                 body = {"rows": "changed" if changed else "first", "known_as": names}
@@ -165,6 +166,7 @@ class DurableLedger:
             standing = known[1]
             if standing.state == "abandoned":
                 raise LedgerError(f"study {account.title!r} was closed for good and cannot be joined again")
+            # The policy may be stricter by now, and what is still to be spent must fit in it.
             if standing.state == "open":
                 self._hold_to(life, account, standing, tables)
             (secret,) = tables.execute("SELECT secret FROM studies WHERE study = ?", (account.study,)).fetchone()
@@ -204,6 +206,7 @@ class DurableLedger:
                     "nothing was written and nothing may leave"
                 )
             standing = known.charged(charges, said=bool(said))
+            # The dataset's sums do not change with a commit: the reserve was counted in full when the study was joined.
             together = table.together_of(tables, dataset)
             if charges and not together.within(standing.life):
                 raise BudgetExceeded(
@@ -242,6 +245,7 @@ class DurableLedger:
     def note(self, study: str, words: str) -> None:
         """An entry for people about a study, joined or not: what was refused, who consented."""
         require_study(study)
+        # Words may come from another party. Control characters could rewrite the terminal of those who read them.
         plain = "".join(letter if letter.isprintable() else " " for letter in words)[:_LONGEST_NOTE]
         with self._file.writing() as tables:
             row = tables.execute("SELECT dataset FROM studies WHERE study = ?", (study,)).fetchone()
@@ -303,6 +307,7 @@ class DurableLedger:
         require_life(list(others.values()), standing, dataset=account.dataset, title=account.title)
         whose, body = (account.study, account.dataset), {"account": account.values()}
         entry = table.append_balance(tables, "join", whose, standing, others, body)
+        # Drawn once for the study: keys and masks are derived from it again after a crash.
         secret = secrets.token_bytes(32)
         row = (*whose, entry.number, secret)
         tables.execute("INSERT INTO studies (study, dataset, joined, secret) VALUES (?, ?, ?, ?)", row)

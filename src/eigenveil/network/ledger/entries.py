@@ -146,6 +146,7 @@ def read_export(texts: Iterable[str]) -> Iterator[Entry]:
             raise LedgerError(
                 f"line {count + 1} of the export is not JSON: it was changed, or this is not an export"
             ) from None
+        # The last line states how many entries there must be, so a truncated export is noticed.
         if isinstance(found, dict) and found.get("format") == _FORMAT:
             ended = True
             if found.get("version") != _VERSION:
@@ -176,6 +177,7 @@ def entry_from(found: Any, *, number: int) -> Entry:
         well = isinstance(entry.number, int) and isinstance(entry.body, dict)
         well = well and all(isinstance(getattr(entry, name), str) for name in texts)
         well = well and all(value is None or isinstance(value, str) for value in (entry.study, entry.dataset))
+        # Values that cannot be written as canonical JSON, such as nan, are refused here too.
         entry.sealed(FIRST)
     except (TypeError, ValueError, RecursionError):
         well = False

@@ -80,6 +80,7 @@ class LedgerFile:
         """Open the ledger at `path` to read and write; make it first if there is none and `create` is set."""
         path = _whole(path)
         if create and not path.exists():
+            # Two processes that start at once must not both make the file: one would lose its charges.
             with locked(path, "new"):
                 if not path.exists():
                     _make(path)
@@ -115,6 +116,7 @@ class LedgerFile:
             connection, self._connection = self._connection, None
             if connection is None:
                 return
+            # After a fork the connection belongs to the parent: SQLite forbids using it in the child, even to close it.
             if os.getpid() == self._process:
                 connection.close()
         if self._untouched is not None and self._untouched != _state_of(self.path):
@@ -248,6 +250,7 @@ def _make(path: Path) -> None:
             connection.close()
             for ending in _BESIDE:
                 temporary.with_name(temporary.name + ending).unlink(missing_ok=True)
+    # The new name is durable only when its folder is synchronised as well.
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(folder)
@@ -292,6 +295,7 @@ def _require_ledger(path: Path, connection: sqlite3.Connection) -> None:
         raise LedgerError(f"{path} is not a ledger of Eigenveil")
     if version != _VERSION:
         raise LedgerError(f"{path} is a ledger of version {version}, and this program reads version {_VERSION}")
+    # A trigger or view that someone added could change what is read or written, so the schema must match exactly.
     found = connection.execute("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY rowid").fetchall()
     if [sql for (sql,) in found] != list(_SCHEMA):
         raise LedgerError(f"{path} is damaged: its tables are not those of a ledger")

@@ -132,12 +132,14 @@ class Replay:
             ) from None
         assert entry.study is not None
         assert entry.dataset is not None
+        # Exact comparison of floats: the ledger computed them in the same order from the same numbers.
         if entry.body.get("standing") != standing.values():
             raise LedgerError(
                 f"entry {entry.number} ({entry.kind}) states a balance that the entries before it do not add up to"
             )
         self.standings[entry.study] = standing
         self.datasets.setdefault(entry.dataset, {})[entry.study] = standing
+        # A commit changes no sum of the dataset, because open studies count with their whole reserve.
         if entry.kind != "commit":
             self._together[entry.dataset] = Together.of(self.datasets[entry.dataset].values())
         together = self._together[entry.dataset]

@@ -91,6 +91,7 @@ def standing_of(tables: Tables, study: str) -> tuple[str, Standing] | None:
     """The dataset of a study and how it stands; None for a study that was never joined."""
     entry = _one(tables, f"WHERE this.study = ? AND {_BALANCES} ORDER BY this.number DESC LIMIT 1", study)
     row = tables.execute("SELECT dataset FROM studies WHERE study = ?", (study,)).fetchone()
+    # A study in only one of the two places was deleted from the other: fail closed instead of starting a new budget.
     if entry is None and row is None:
         return None
     if entry is None or row is None or entry.dataset != row[0]:
@@ -170,6 +171,7 @@ def require_stored(tables: Tables, replay: Replay) -> None:
             raise LedgerError(f"bytes are stored for step {number} of study {study[:16]}, and no entry has that step")
     pruned = dict(tables.execute("SELECT study, pruned FROM studies").fetchall())
     for (study, number), entry in replay.commits.items():
+        # Bytes are gone on purpose after `prune`, after the study ended, or if they were never to be kept.
         wanted = entry.body["kept"] and replay.standings[study].state == "open" and number >= pruned[study]
         places = sum(1 for _ in _bytes_of(tables, entry))
         if wanted and not places:

@@ -137,6 +137,7 @@ class StudyFile:
     def made(cls, given: Mapping[str, Any], parties: Mapping[str, Any]) -> "StudyFile":
         """The study with these parameters, by name, between the parties in these tables."""
         kind: type[HubStudy] | type[PeerStudy] = PeerStudy if given["topology"] == "gossip" else HubStudy
+        # What was given is checked before defaults fill it up: afterwards nobody could tell them apart.
         require_own(kind, given)
         params = settled(kind, given)
         require_said(params, given)
@@ -183,6 +184,7 @@ class StudyFile:
     @cached_property
     def digest(self) -> str:
         """64 hex digits that change exactly when the meaning does: order counts, layout does not."""
+        # Canonical JSON of the normal form, so that the digest does not depend on how the TOML was written.
         canonical = json.dumps(self.document(), sort_keys=True, separators=(",", ":"), allow_nan=False)
         return hashlib.sha256(canonical.encode()).hexdigest()
 

@@ -95,6 +95,7 @@ def _require_room(study: StudyFile, parties: Parties) -> None:
     """Refuse a limit that is too small for the study's messages: it would show only after everyone was charged."""
     assert isinstance(parties.study, Fit)
     dim, width = len(study.columns), parties.request.plan.width
+    # The largest message is a part on its way up, or a basis with its values on the way down.
     numbers = max(parties.study.extent().entries, dim * (max(width, parties.study.rank or 0) + 2))
     # The keys and bundles of masks take a few hundred bytes for each site and round.
     rounds = 0 if parties.masked is None else parties.masked.rounds

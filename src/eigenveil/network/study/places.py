@@ -53,6 +53,7 @@ def address(where: str, value: Any) -> str:
         name = host_from(host[1:-1] if bracketed else host)
     except ValueError as error:
         raise ValueError(f"{where} must be {expected}: {error}") from None
+    # Good to listen at, but no site could call it.
     if name in ("0.0.0.0", str(ipaddress.IPv6Address(0))):
         _refuse(where, value, "an address that others can reach; this one means all interfaces of one machine")
     return f"[{name}]:{int(port)}" if ":" in name else f"{name}:{int(port)}"

@@ -76,6 +76,7 @@ class DurableHub(DurableParty):
         if not self.begun:
             return self._moved(LogEntry("begin"), self.party.start)
         if self.stopped is not None:
+            # Resuming would ask for parts that the budget no longer covers, so the study must end here.
             if self._parties.request.private and self.party.paid_in_vain:
                 raise BudgetExceeded(
                     "the last round was charged but gave no result, and the rest of the budget is too small to finish the "
@@ -113,6 +114,7 @@ class DurableHub(DurableParty):
         except ProtocolError as error:
             # A lost quorum, for one. It is logged too, so that a resumed hub is in the same state.
             self.stopped = error
+        # One log entry has the cause and what the hub released because of it, so a crash cannot separate them.
         released = None if self._memory is None else self._memory.taken()
         self._transcript.add(LogEntry(event.kind, event.sender, event.data, released, self._came_to()))
         return self._outgoing(said)
@@ -137,6 +139,7 @@ class DurableHub(DurableParty):
         """Bring the hub to where the transcript ends. Nothing leaves."""
         self._replaying = True
         for event in self._transcript.events():
+            # Releases go back in before the move that asks for them.
             if self._memory is not None:
                 self._memory.recall(event.released)
             body = None if event.asked is None else decode(event.asked).body
@@ -153,6 +156,7 @@ class DurableHub(DurableParty):
                 raise ProtocolError("the transcript has questions that this hub does not ask: it is of another version")
         if self._memory is not None:
             self._memory.require_all_given()
+            # Forget what the replay released: it is in the transcript already.
             self._memory.taken()
         self._replaying = False
 

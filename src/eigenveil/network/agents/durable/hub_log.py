@@ -69,6 +69,7 @@ class HubLog:
                 f"others can read or change {path}, and with trust = curator it has raw parts in it. Run: chmod 600 {path}"
             )
         if fresh:
+            # Made with its mode, not changed afterwards: others must not be able to open it in between.
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
         connection = sqlite3.connect(path, timeout=0.5, isolation_level=None, check_same_thread=False)
         try:
@@ -77,6 +78,7 @@ class HubLog:
             # Parts can be large, and with 4 kB pages they would take many.
             connection.execute("PRAGMA page_size = 16384")
             connection.execute("PRAGMA journal_mode = WAL")
+            # Every insert is its own transaction, and returns only when it is on disk.
             connection.execute("PRAGMA synchronous = FULL")
             if fresh or connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0:
                 cls._make(connection, study, wheel)
@@ -109,6 +111,7 @@ class HubLog:
             raise TranscriptError(f"{path} is empty: it was never completely made. Delete it")
         if row[0] != study:
             raise TranscriptError(f"{path} is the transcript of another study; give --transcript another name")
+        # Another version may compute or order things differently, and a replay would go astray.
         if row[2] != wheel:
             raise TranscriptError(
                 f"version {row[2]} of the program began {path}, and this is version {wheel}. Go on with version {row[2]}"

@@ -72,6 +72,7 @@ class DurableSite(DurableParty):
         self._whole, self._stretch = whole, stretch
         self._number = len(joined.steps)
         masked = parties.masked
+        # What an honest hub asks, four times over: room for restarts, and still a bound on what fills the disk.
         honest = parties.most_questions if masked is None else 4 * masked.most_rounds + 6 * masked.sessions
         self._most = _RESUMED + 4 * honest
         self._refusals = Refusals(ledger, study, on_event)
@@ -89,6 +90,7 @@ class DurableSite(DurableParty):
                 outgoing = [(message.receiver, raw) for message, raw in zip(said, step.said, strict=True)]
                 self._remember(hashlib.sha256(step.came).digest(), outgoing)
             self.party.recall(decode(step.came, limit=self._limit), said)
+            # The charge for the whole study is due once, whichever step it was in.
             if self._whole in step.charges:
                 self._whole = None
 
@@ -118,12 +120,14 @@ class DurableSite(DurableParty):
         if sender == self._above and key in self._said:
             return self._said[key]
         try:
+            # All checks come before the party moves: a refused message must leave no trace in it.
             message = opened(data, sender=sender, me=self.party.name, limit=self._limit)
             self._require_answer(message)
             self._require_few(message)
             before = 0 if self._ledger is None else len(self._ledger.charges)
             answers = self.party.receive(message)
         except PeerError as error:
+            # No reply: the sender must not learn why, and the site goes on waiting.
             self._refusals.note(error)
             return []
         # From here until the commit the party knows more than the disk: any error must end this process.
@@ -135,6 +139,7 @@ class DurableSite(DurableParty):
                 "study file. Nothing was charged and nothing was sent"
             )
         charges = self._charges(before, answers)
+        # The step's number makes a second process on the same ledger fail here instead of charging twice.
         self._durable_ledger.commit(self._study, self._number, came=data, said=said, charges=charges)
         self._ahead = False
         self._number += 1
@@ -163,12 +168,14 @@ class DurableSite(DurableParty):
         """What these answers cost: new charges of the party, or all of the study where the hub adds the noise."""
         charged = () if self._ledger is None else self._ledger.charges[before:]
         new = tuple(Charge(charge.label, charge.mu * self._stretch) for charge in charged)
+        # Only a `Give` carries sums. Keys and refusals are not charged.
         if self._whole is not None and any(isinstance(answer.body, Give) for answer in answers):
             new, self._whole = (*new, self._whole), None
         return new
 
     def _remember(self, key: bytes, outgoing: list[Outgoing]) -> None:
         self._said[key] = outgoing
+        # Answers can have megabytes, so only the latest few stay in memory.
         while len(self._said) > _AT_HAND:
             del self._said[next(iter(self._said))]
 
