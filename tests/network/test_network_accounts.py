@@ -1,4 +1,4 @@
-"""What a study costs is what the ledger says, for every kind of study; what cannot end well is refused before anybody pays."""
+"""What a study costs is what the ledger says, for every kind of study; what cannot end well is refused before any charge."""
 
 import asyncio
 import hashlib
@@ -25,7 +25,7 @@ from network.network_studies import Company, PeerCompany, keys_of
 LIFE = Budget(3.0, 1e-5)
 
 
-def test_peers_without_privacy_cost_everything_and_leave_a_line(tmp_path: Path) -> None:
+def test_peers_without_privacy_cost_everything_and_leave_an_entry(tmp_path: Path) -> None:
     privacy = {"epsilon": None, "delta": None, "none": True, "noise": None}
     company = PeerCompany(tmp_path, sections={"privacy": privacy})
     assert company.run() == [None] * 4
@@ -41,7 +41,7 @@ def test_peers_without_privacy_cost_everything_and_leave_a_line(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("trust", ["site", "masked", "curator"])
-def test_a_person_at_several_sites_pays_in_the_ledger_what_the_guarantee_says(tmp_path: Path, trust: str) -> None:
+def test_a_person_at_several_sites_is_charged_in_the_ledger_what_the_guarantee_says(tmp_path: Path, trust: str) -> None:
     company = Company(tmp_path, sections={"privacy": {"trust": trust, "person_sites": 2}})
     company.run()
     with DurableLedger.open(company.ledger("site 0")) as ledger:
@@ -55,7 +55,7 @@ def test_a_person_at_several_sites_pays_in_the_ledger_what_the_guarantee_says(tm
     assert math.isclose(spent, budget.mu, rel_tol=0.2)
 
 
-def test_lines_that_others_may_see_hold_no_digest_that_a_guess_could_be_compared_with(tmp_path: Path) -> None:
+def test_entries_that_others_may_see_have_no_digest_that_a_guess_could_be_compared_with(tmp_path: Path) -> None:
     company = Company(tmp_path, sections={"privacy": {"trust": "curator"}})
     with DurableLedger.open(tmp_path / "ledger") as ledger:
         durable, _ = durable_of(company, ledger)
@@ -107,7 +107,7 @@ def test_a_site_that_had_no_part_has_one_when_it_was_mended(tmp_path: Path, trus
         assert durable.take("hub", message) == [("hub", raw)]
 
 
-def test_messages_that_could_not_be_sent_are_refused_before_anybody_pays(tmp_path: Path) -> None:
+def test_messages_that_could_not_be_sent_are_refused_before_any_charge(tmp_path: Path) -> None:
     columns = [f"c{at}" for at in range(200)]
     sections: dict[str, dict[str, Any]] = {"network": {"largest": 1 << 16}, "task": {"columns": columns}}
     company = Company.__new__(Company)

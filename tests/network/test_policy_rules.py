@@ -20,7 +20,7 @@ EXACT = {"epsilon": None, "delta": None, "none": True}
 
 
 def policy_for(study: StudyFile, *, but: tuple[str, ...] = (), **sections: dict[str, Any]) -> Policy:
-    """A policy that pins everybody in the study `but` these, with other keys where given."""
+    """A policy that pins all parties of the study `but` these, with other keys where given."""
     hub = [] if study.hub is None or study.hub.name in but else [study.hub.pin]
     peers = {one.name: one.pin for one in study.places if one is not study.hub and one.name not in but}
     lines = ["[pins]", f"hub = {toml_value(hub)}", "[pins.peers]"]

@@ -38,7 +38,7 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 def typed(command: str, *, cwd: Path, env: dict[str, str], seconds: float) -> tuple[int, str]:
-    """A command in a terminal of its own, where somebody types yes when asked."""
+    """A command in a terminal of its own, where a person types yes when asked."""
     person, terminal = pty.openpty()
     child = subprocess.Popen(
         ["bash", "-ec", command],

@@ -33,7 +33,7 @@ def alone(*_: object, **__: object) -> None:
 
 @pytest.fixture(autouse=True)
 def nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test here connects to anybody, unless it says so itself."""
+    """No test here connects to anyone, unless it says so itself."""
     monkeypatch.setattr(SiteAgent, "run", alone)
     monkeypatch.setattr(HubAgent, "run", alone)
 
@@ -244,7 +244,7 @@ def test_a_lost_quorum_is_one_line_and_exit_code_3(folders: Folders, monkeypatch
     assert files_in(folders.of("hub")) >= {"heart.transcript"}
 
 
-def test_a_second_process_on_the_same_study_is_turned_away(folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_process_on_the_same_study_is_refused(folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SiteAgent, "run", REAL_RUN)
     with DurableLedger.open(folders.of(ME) / "ledger.db") as ledger, ledger.lock(folders.study.digest):
         command = folders.site(ME, "--policy", folders.policy(ME), "--yes", "--dataset", "patients")

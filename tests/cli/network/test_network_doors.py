@@ -25,7 +25,7 @@ def a_stranger(folders: Folders) -> Keys:
 
 
 async def turned_away(folders: Folders, hub: Running) -> str:
-    """Call the hub as somebody who is not expected, until it says so."""
+    """Call the hub as a stranger, until it says so."""
     keys, place = a_stranger(folders), folders.study.hub
     assert place is not None
     assert place.address is not None
@@ -45,7 +45,7 @@ async def take_part(folders: Folders, name: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_site_says_why_it_waits_and_a_hub_whom_it_turned_away_and_the_traffic_of_each(tmp_path: Path) -> None:
+def test_a_site_says_why_it_waits_and_a_hub_which_callers_it_refused_and_the_traffic_of_each(tmp_path: Path) -> None:
     folders = Folders(tmp_path, privacy={"trust": "site"}, network={"deadline": 30.0, "join": 120.0})
     policy = folders.policy("site 0")
     command = folders.site("site 0", "--policy", policy, "--yes", "--dataset", "patients")

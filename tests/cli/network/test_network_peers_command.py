@@ -159,7 +159,7 @@ def test_a_model_that_is_there_is_said_to_be(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(PeerAgent, "run", run)
     done = eigenveil(*command(folders))
     assert done.exit_code == 143
-    assert done.stderr.startswith(f"ended by SIGTERM; the model is in {model}; neighbours may have lacked")
+    assert done.stderr.startswith(f"ended by SIGTERM; the model is in {model}; neighbours may lack")
 
 
 def test_peers_that_are_lost_before_anything_left_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

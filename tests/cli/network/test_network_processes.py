@@ -51,7 +51,7 @@ def test_a_masked_study_ends_at_every_site_also_if_one_is_terminated_in_the_midd
         assert code == 143
         assert "ending after the current step" in said
         assert error == (
-            "ended by SIGTERM; nothing is lost: the same command goes on where it stopped; what was charged stays charged\n"
+            "ended by SIGTERM; nothing is lost: the same command goes on where it stopped. What was charged stays charged\n"
         )
         with started((commands["site 1"], folders.of("site 1"))) as (again,):
             code, said, error = again.ended()
@@ -140,7 +140,7 @@ def test_a_rehearsal_is_its_simulation_bit_for_bit_also_if_the_hub_is_killed(tmp
             assert (code, error) == (0, "")
             assert "round 1 (" not in said
             assert "NOT PRIVATE (known seed)" in said
-        # What has finished is handed out to whoever lacks it, and nobody is asked.
+        # A finished hub sends the result to those who lack it, and asks nobody.
         with started(place) as (third,):
             third.until(lambda line: "the model is written to" in line)
             third.signal(signal.SIGINT)

@@ -1,4 +1,4 @@
-"""What the parties of a study show while they run: plain lines off a terminal, and the views that a terminal has below them."""
+"""What the parties of a study show while they run: plain lines off a terminal, and live views on one."""
 
 import io
 import re
@@ -69,14 +69,14 @@ def test_a_hub_shows_who_is_there_what_was_done_and_how_long_it_waits(
         assert "2 of 3" in shown
 
 
-class Held:
+class Agent:
     """An agent that is connected."""
 
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
 
 
-def a_board(folders: Folders) -> Transport:
+def a_transport(folders: Folders) -> Transport:
     """That of a site, connected to nobody."""
     keys = Keys.load(folders.of("site 0") / "site-0.key")
     return Transport("site 0", credentials=credentials_of(folders.study, keys), greeting=b"heart")
@@ -98,7 +98,7 @@ def test_a_site_says_what_was_asked_and_said_and_when_the_hub_is_gone(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     view = PartyView(Voice())
-    view.of(Held(a_board(Folders(tmp_path))), calls={"hub"})
+    view.of(Agent(a_transport(Folders(tmp_path))), calls={"hub"})
     for event in (
         Event("waiting", "hub", "for hub at 10.0.0.1:7443"),
         Event("joined", "hub"),
@@ -144,10 +144,10 @@ def test_a_reader_that_is_gone_does_not_end_a_study(monkeypatch: pytest.MonkeyPa
     assert replaced == [77]
 
 
-def test_whoever_cannot_be_reached_or_was_turned_away_is_told_of_once(
+def test_parties_that_cannot_be_reached_and_refused_callers_are_reported_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    agent, view = Held(a_board(Folders(tmp_path))), PartyView(Voice())
+    agent, view = Agent(a_transport(Folders(tmp_path))), PartyView(Voice())
     view.look()
     view.of(agent, calls={"hub"})
     agent.transport.trouble |= {"hub": "connection refused", "site 1": "no answer within 20 s"}
@@ -169,7 +169,7 @@ def test_whoever_cannot_be_reached_or_was_turned_away_is_told_of_once(
 def test_what_was_told_as_it_happened_is_not_told_again_until_it_happens_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    agent, view = Held(a_board(Folders(tmp_path))), PartyView(Voice())
+    agent, view = Agent(a_transport(Folders(tmp_path))), PartyView(Voice())
     view.of(agent, calls={"hub"})
     for _ in range(2):
         view.on_event(Event("joined", "hub"))
@@ -184,11 +184,11 @@ def test_what_was_told_as_it_happened_is_not_told_again_until_it_happens_again(
     assert told(capsys) == pair * 3
 
 
-def test_a_hub_says_who_was_turned_away_and_who_could_not_be_talked_to(
+def test_a_hub_says_which_callers_it_refused_and_whom_it_could_not_talk_to(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folders, view = Folders(tmp_path), HubView(Voice())
-    transport = a_board(folders)
+    transport = a_transport(folders)
     keys = Keys.load(folders.of("hub") / "hub.key")
     with HubAgent.transcript_for(folders.of("hub") / "heart.transcript", folders.study) as transcript:
         agent = HubAgent(folders.study, keys=keys, transcript=transcript)

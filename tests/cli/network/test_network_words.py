@@ -1,4 +1,4 @@
-"""What somebody reads before they consent: what leaves, how it is covered, and what it costs."""
+"""What a person reads before they consent: what leaves, how it is covered, and what it costs."""
 
 import math
 import re

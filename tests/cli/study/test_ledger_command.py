@@ -68,13 +68,13 @@ def test_show_says_what_is_spent_reserved_and_allowed(path: Path) -> None:
     assert files_in(path.parent) == before
 
 
-def test_show_of_one_dataset_with_its_lines(path: Path) -> None:
+def test_show_of_one_dataset_with_its_entries(path: Path) -> None:
     text = run("show", path, "--dataset", "patients", "--lines", "--delta", "1e-4").stdout
     assert "at delta 0.0001" in text
     assert "toys" not in text
     assert "sum: mu = 0.1" in text
     assert "consent given" in text
-    assert "those in it: 'patients', 'toys'" in refusal("show", path, "--dataset", "people")
+    assert "these are: 'patients', 'toys'" in refusal("show", path, "--dataset", "people")
     assert "--delta must lie" in refusal("show", path, "--delta", "2")
 
 
@@ -105,14 +105,14 @@ def test_verify_prints_the_head_and_checks_a_noted_one(path: Path) -> None:
     assert files_in(path.parent) == before
 
 
-def test_verify_names_the_first_bad_line(path: Path) -> None:
+def test_verify_names_the_first_bad_entry(path: Path) -> None:
     data = path.read_bytes()
     assert data.count(b"consent given") == 1
     path.write_bytes(data.replace(b"consent given", b"consent taken"))
     assert "entry 6 (note) was changed" in refusal("verify", path)
 
 
-def test_an_export_holds_public_facts_and_can_be_checked(path: Path, tmp_path: Path) -> None:
+def test_an_export_has_public_facts_and_can_be_checked(path: Path, tmp_path: Path) -> None:
     target = tmp_path / "ledger.jsonl"
     with DurableLedger.open(path) as ledger_file:
         secret = ledger_file.join(account("heart", mu=0.2, beyond=1e-9), life=LIFE).secret
@@ -172,7 +172,7 @@ def test_close_takes_the_first_digits_if_they_mean_one_study(path: Path) -> None
         assert ledger_file.studies()[0].state == "abandoned"
         for name in ("first", "second"):
             ledger_file.join(replace(account(name, mu=0.01), title="twins"), life=LIFE)
-    assert "'twins' means several open studies" in refusal("close", path, "twins", "--yes")
+    assert "'twins' fits several open studies" in refusal("close", path, "twins", "--yes")
     assert run("close", path, digits("second")[:10], "--yes").exit_code == 0
     assert "no open study" in refusal("close", path, "", "--yes")
 

@@ -40,7 +40,7 @@ def refused(*arguments: object) -> str:
 
 @pytest.fixture
 def keys(tmp_path: Path) -> Path:
-    """A coordinator's folder with everybody's certificate and no private key."""
+    """A coordinator's folder with all certificates and no private key."""
     folder = tmp_path / "keys"
     folder.mkdir()
     (folder / "authority.crt").write_text(authority().pem)
@@ -207,8 +207,14 @@ REFUSED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "an unknown site": ((*ADDRESS, *TASK, *PRIVATE, "--site", "eve"), ("--site eve", "site 0, site 1")),
     "no nodes": ((*ADDRESS, *TASK, *PRIVATE, "--fanout", "2"), ('--node-address "node 1=HOST:PORT" is missing',)),
     "nodes in a star": ((*ADDRESS, *TASK, *PRIVATE, "--node-address", "node 1=a:1"), ("--node-address is for a tree",)),
-    "a graph and a tree": ((*TASK, *PRIVATE, "--graph", "ring", "--fanout", "2"), ("--graph has no hub",)),
-    "a graph and an address": ((*ADDRESS, *TASK, *PRIVATE, "--graph", "ring"), ("--graph has none",)),
+    "a graph and a tree": (
+        (*TASK, *PRIVATE, "--graph", "ring", "--fanout", "2"),
+        (
+            "--graph is for a study without a hub",
+            "--fanout",
+        ),
+    ),
+    "a graph and an address": ((*ADDRESS, *TASK, *PRIVATE, "--graph", "ring"), ("--graph has no hub",)),
     "peers nowhere": ((*TASK, *PRIVATE, "--graph", "ring"), ('--peer-address "peer 0=HOST:PORT" is missing',)),
     "another graph": ((*TASK, *PRIVATE, "--graph", "rung"), ("--graph: must be one of ring",)),
     "steps at a hub": ((*ADDRESS, *TASK, *PRIVATE, "--steps", "3"), ("--steps is for --graph", "3")),

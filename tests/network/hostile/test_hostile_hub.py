@@ -164,7 +164,7 @@ def test_what_a_hub_makes_up_is_refused_one_by_one_and_the_study_goes_on(
         np.testing.assert_array_equal(company.models[party].components, company.models["hub"].components)
 
 
-def test_the_same_step_with_other_directions_is_paid_for_each_time_until_nothing_is_left(tmp_path: Path) -> None:
+def test_the_same_step_with_other_directions_is_charged_each_time_until_nothing_is_left(tmp_path: Path) -> None:
     company = Company(tmp_path, sections=STUDIES["site krylov"])
 
     async def greedy() -> list[Body]:
@@ -211,7 +211,7 @@ def test_there_are_no_more_questions_than_the_study_has_however_cheap_they_are(t
     assert f"asked one more question than the {len(said)} that this study has" in reason
 
 
-def test_under_masks_the_same_step_with_other_directions_is_paid_for_until_nothing_is_left(tmp_path: Path) -> None:
+def test_under_masks_the_same_step_with_other_directions_is_charged_until_nothing_is_left(tmp_path: Path) -> None:
     company = Company(tmp_path, sections=STUDIES["masked krylov"])
 
     async def greedy() -> list[Body]:

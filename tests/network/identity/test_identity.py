@@ -41,7 +41,7 @@ def test_a_certificate_reads_the_same_however_it_was_sent() -> None:
 
 
 @pytest.mark.parametrize("name", ["x" * 200, "é" * 200, "病" * 200, "😀" * 65, "a", "St. Mary's / Ward 3"])
-def test_a_name_is_kept_whole_where_x509_would_cut_it(name: str) -> None:
+def test_a_name_is_kept_whole_where_x509_would_truncate_it(name: str) -> None:
     found = AUTHORITY.sign(new_request(name, "site")[0])
     assert found.name == name
     subject = x509.load_pem_x509_certificate(found.pem.encode()).subject

@@ -1,4 +1,4 @@
-"""A site that is killed at any point, whose disk is full, or whose clock jumps: nothing is spent twice, nothing leaves unpaid.
+"""A site that is killed at any point, whose disk is full, or whose clock jumps: nothing is charged twice, and nothing leaves without a charge.
 
 `benchmarks/network_kills.py` tries every point, and every call of the system that writes, syncs or sends.
 """
@@ -56,7 +56,7 @@ MORE = [
     [(name, point) for name, points in SOME for point in points]
     + [pytest.param(name, point, marks=pytest.mark.slow) for name, points in MORE for point in points],
 )
-def test_a_site_that_is_killed_pays_once_and_says_the_same_again(
+def test_a_site_that_is_killed_is_charged_once_and_says_the_same_again(
     tmp_path: Path, children: Nursery, name: str, point: int
 ) -> None:
     killing = Killing(children, name, tmp_path)

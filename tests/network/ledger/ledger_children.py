@@ -37,7 +37,7 @@ def account(name: str = "heart", *, mu: float = 0.2, dataset: str = "patients", 
 
 
 def say(*words: object) -> None:
-    """One line to whoever started the server, at once."""
+    """One line to the process that started the server, at once."""
     os.write(1, (" ".join(map(str, words)) + "\n").encode())
 
 
@@ -100,7 +100,7 @@ def hammers(path: str, seed: int) -> None:
 
 
 def holds(path: str, _seed: int) -> None:
-    """One of several that take hold of a study again and again; whoever holds it must be alone."""
+    """One of several that lock a study again and again; the one that has it must be alone."""
     alone, held = Path(path).with_name("alone"), 0
     with DurableLedger.open(Path(path)) as ledger:
         for _ in range(400):

@@ -149,7 +149,7 @@ def test_rows_that_change_or_go_by_two_names_are_told(ledger: DurableLedger, tmp
     assert print_of.hex() not in str(list(ledger.entries()))
 
 
-def test_notes_are_lines_about_any_study(ledger: DurableLedger) -> None:
+def test_notes_are_entries_about_any_study(ledger: DurableLedger) -> None:
     heart = account()
     ledger.note(heart.study, "refused:\nnot in the policy")
     ledger.join(heart, life=LIFE)
@@ -197,7 +197,7 @@ def test_a_fork_must_open_the_ledger_itself(ledger: DurableLedger) -> None:
     ledger.verify()
 
 
-def test_threads_take_turns(ledger: DurableLedger) -> None:
+def test_threads_write_one_at_a_time(ledger: DurableLedger) -> None:
     names = [f"study {i}" for i in range(4)]
     for name in names:
         ledger.join(account(name, mu=0.05), life=LIFE)

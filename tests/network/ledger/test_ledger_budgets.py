@@ -66,7 +66,7 @@ def test_a_refusal_says_what_is_spent_reserved_asked_and_allowed(tmp_path: Path)
             assert f"{epsilon_of(mu, 1e-5):.4g} {what}" in words
         assert f"together {epsilon_of(math.hypot(0.3, 0.5), 1e-5):.4g}" in words
         assert "allows epsilon = 2 at delta = 1e-05 for life" in words
-        assert "othing was written" in words
+        assert "Nothing was written" in words
         assert ledger.head == head
 
 

@@ -132,7 +132,7 @@ def test_looking_sees_what_a_running_site_has_committed(tmp_path: Path) -> None:
         assert path.read_bytes() == main
 
 
-def test_looking_at_a_closed_ledger_that_is_then_taken_into_use_says_so(tmp_path: Path) -> None:
+def test_reading_a_closed_ledger_that_a_site_then_opens_says_so(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     DurableLedger.open(path).close()
     seen = DurableLedger.reading(path)

@@ -19,7 +19,7 @@ HEART, LUNGS = account("heart", mu=0.2), account("lungs", mu=0.2)
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """A ledger of 7 lines: ledger, two joins, three commits and a note; commit 6 is the last of `heart`."""
+    """A ledger of 7 entries: the first, two joins, three commits and a note; commit 6 is the last of `heart`."""
     found = tmp_path / "ledger.db"
     with DurableLedger.open(found) as ledger:
         ledger.join(HEART, life=LIFE)
@@ -88,7 +88,7 @@ def reopens(ledger: DurableLedger) -> None:
         pytest.param(
             run("UPDATE lines SET hash = 'abc' WHERE number = 5"), "entry 5", (commits, joins, reopens), id="hash"
         ),
-        pytest.param(run("DELETE FROM lines WHERE number = 5"), "entry 5", (commits, reopens), id="line gone"),
+        pytest.param(run("DELETE FROM lines WHERE number = 5"), "entry 5", (commits, reopens), id="entry gone"),
         pytest.param(run("DELETE FROM lines WHERE number = 1"), "entry 1", (), id="first gone"),
         pytest.param(run("DELETE FROM lines WHERE number >= 6"), "stored for step 1", (commits,), id="end removed"),
         pytest.param(run("DELETE FROM lines"), "has no entries", (commits, joins, reopens), id="all gone"),
@@ -138,7 +138,7 @@ def test_what_was_changed_is_found(
 
 
 def reseal(connection: sqlite3.Connection) -> None:
-    """What somebody does who may write to the file and knows how lines are sealed."""
+    """What an attacker does who may write to the file and knows how entries are sealed."""
     before = FIRST
     for row in connection.execute("SELECT * FROM lines ORDER BY number").fetchall():
         number, when, kind, study, dataset, body, _ = row
@@ -209,7 +209,7 @@ def test_a_broken_page_is_found(path: Path) -> None:
         ledger.verify()
 
 
-def test_heads_of_two_ledgers_differ_from_the_first_line_on(tmp_path: Path) -> None:
+def test_heads_of_two_ledgers_differ_from_the_first_entry_on(tmp_path: Path) -> None:
     heads = set()
     for name in ("a.db", "b.db"):
         with DurableLedger.open(tmp_path / name) as ledger:

@@ -243,7 +243,7 @@ def test_over_how_many_a_sum_is_at_least(made: dict[str, Any], fewest: int) -> N
     assert StudyFile.of(made).fewest == fewest
 
 
-def test_what_a_site_pays_is_the_guarantee_against_the_hub() -> None:
+def test_what_a_site_is_charged_is_the_guarantee_against_the_hub() -> None:
     both = StudyFile.of(document(privacy={"trust": "both", "epsilon": [3, 1], "delta": [1e-6, 1e-7]}))
     assert both.budget is not None and (both.budget.epsilon, both.budget.delta) == (3.0, 1e-6)
     assert both.estimator().epsilon == (3.0, 1.0)

@@ -51,7 +51,7 @@ CASES: list[Case] = [
     ("a long name", document, {"study": {"name": "x" * 201}}, (r"\[study\] name must be a text of 1 to 200",)),
     ("control characters", document, {"study": {"name": "a\x1b[2J"}}, (r"\[study\] name", "printable", r"\\x1b")),
     (
-        "letters that round",
+        "text that runs backwards",
         document,
         {"study": {"purpose": "a\u202eb"}},
         (r"\[study\] purpose", "printable", r"\\u202e"),

@@ -54,7 +54,7 @@ class Results:
         with whole_file(self.guarantee) as temporary:
             temporary.write_text(model.guarantee.words() + "\n", encoding="utf-8")
             temporary.chmod(0o644)
-        # Scores last: `whole_file` makes them readable by their owner only, and they are useless without the model.
+        # No chmod here: `whole_file` makes files that only their owner can read, and scores must stay so.
         names = [f"component{number}" for number in range(1, len(model.components) + 1)]
         with whole_file(self.scores) as temporary:
             WRITERS[self.scores.suffix.lower()](temporary, names, scores_of(model, rows, None), rows.shape[0])
