@@ -1,4 +1,6 @@
-"""A site that is killed at any point, whose disk is full, or whose clock jumps: nothing is charged twice, and nothing leaves without a charge.
+"""A site that is killed at any point, whose disk is full, or whose clock jumps.
+
+Nothing is charged twice, and nothing leaves without a charge.
 
 `benchmarks/network_kills.py` tries every point, and every call of the system that writes, syncs or sends.
 """

@@ -1,4 +1,4 @@
-"""Processes that are killed, disks that are full and many sites at once: nothing is charged twice and nothing leaves without a charge."""
+"""Processes that are killed, full disks and many sites at once: nothing is charged twice or leaves without a charge."""
 
 import math
 import os
