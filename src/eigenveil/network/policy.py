@@ -145,6 +145,7 @@ class Policy:
     agent: Agent = field(default_factory=Agent)
 
     def __post_init__(self) -> None:
+        # One study cannot cost more than all of them: such a policy is a mistake, and is not guessed at.
         most, life = self.limit(EPSILON_LIMIT), self.budget.life_epsilon
         require(most <= life, f"[budget] study_epsilon must be at most life_epsilon, {life:g}, got {most:g}")
 
@@ -228,6 +229,7 @@ class Policy:
                 yield from self._of_pin(place, needed=place.name == above or (all_matter and place.name != me))
 
     def _of_pin(self, place: Place, *, needed: bool) -> Iterator[str]:
+        # A pin that differs is always refused, even where none is needed: someone has taken that name.
         pinned = self.pins.peers.get(place.name)
         if pinned is None and needed:
             yield (
@@ -254,6 +256,7 @@ class Policy:
     def _of_columns(self, study: StudyFile) -> Iterator[str]:
         if self.limits.columns is None:
             return
+        # The column that names people is read too, so it must be allowed like any other.
         person = () if study.params.person is None else (study.params.person,)
         allowed = set(self.limits.columns)
         others = [name for name in (*study.columns, *person) if name not in allowed]

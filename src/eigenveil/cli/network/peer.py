@@ -98,6 +98,7 @@ class _Peer(Kind["PeerAgent"]):
         return PeerAgent(study, **settings)
 
     def calls(self, agent: "PeerAgent") -> Collection[str]:
+        # The same rule as in `PeerAgent`: of two neighbours the later one in the study file calls.
         order = [place.name for place in agent.study.peers]
         return {name for name in agent.near if order.index(name) < order.index(agent.place.name)}
 
@@ -132,6 +133,7 @@ class _Peer(Kind["PeerAgent"]):
                 else f"; in the ledger the study is open: {self._charged(state)}"
             )
             return f"the model is in {standing.model}; neighbours may lack this peer's last numbers{still}"
+        # With a step in the ledger something has left, and the neighbours will not wait for more.
         if state is not None and state.steps > 0:
             return f"this peer cannot come back: {_neighbours(agent)}; {self._charged(state)}"
         if standing.begun and not agent.study.private:

@@ -80,6 +80,7 @@ def new(
         "columns": choice.columns_of(columns, columns_from, person=settings["person"]),
         "id": secrets.token_hex(16),
     }
+    # The file's name is the study's name, unless --name gives another.
     given |= {"name": file.stem} | given | _carried(given)
     sizes = choice.pairs_from("--size", size)
     parties: dict[str, Any] = {"sizes": {who: _people(who, text) for who, text in sizes.items()}} if sizes else {}
@@ -217,6 +218,7 @@ def _write(file: Path, given: Mapping[str, Any], parties: Mapping[str, Any]) -> 
     from eigenveil.network.study.file import StudyFile
     from eigenveil.network.study.parties import require_possible
 
+    # A study that no site could run is found here, before the coordinator sends it out.
     found = StudyFile.made(given, parties)
     require_possible(found)
     # Read it back before it is written: a study file that others cannot read is worse than none.
@@ -244,6 +246,7 @@ def _show_parties(console: "Console", found: "StudyFile") -> None:
         where = "" if place.address is None else f" at {place.address}"
         console.print(f"{place.certificate.role} {place.name}{where}", style="bold", soft_wrap=True)
         console.print(labelled(_facts(place.certificate, pin_words(place.pin))))
+        # Shown, not raised: a study is still the same study when a certificate has ended.
         try:
             place.certificate.require_current()
         except ValueError as error:

@@ -237,6 +237,7 @@ def _found(words: str, studies: "Sequence[StudyReplay]") -> "StudyReplay":
     """The one open study that `words` mean: its name, or the beginning of its digest."""
     still = [study for study in studies if study.state == "open"]
     wanted = words.strip().lower()
+    # Only open studies can be closed, so a name that a finished study had too is not ambiguous.
     matching = [
         study for study in still if study.account.title == words or (wanted and study.account.study.startswith(wanted))
     ]
@@ -251,6 +252,7 @@ def _show_dataset(
 ) -> None:
     from rich.text import Text
 
+    # One delta for the whole table: the given one, the policy's, or the largest of the studies.
     told = [study.account.delta for study in studies if study.account.delta is not None]
     at = delta or (state.life.delta if state.life is not None else max(told, default=_USUAL_DELTA))
     console.print(Text.assemble("dataset ", (state.name, "bold")))

@@ -75,6 +75,7 @@ class HubAgent:
                 self._on_event(Event("resumed", self.place.name, f"after {len(self.durable.rounds)} rounds"))
             if self.durable.party.result is None:
                 await self._carry(runner)
+            # On the hub's disk first: after that a lost connection can only delay the others.
             model = self.model()
             deliver(model)
             network = self.study.params

@@ -96,6 +96,7 @@ class NodeAgent:
                 await transport.send(above.name, NOTE, READY)
 
         async def greet(name: str) -> None:
+            # A site is ready when it is connected; a node below says so itself, with a note.
             if name in self.below and name not in self.parties.layout.nodes:
                 self._ready.add(name)
             await report()
@@ -120,6 +121,7 @@ class NodeAgent:
                 above.name, where, certificate=above.certificate.pem.encode(), server_name=above.certificate.server_name
             )
             await runner.run(lambda: durable.over)
+            # Stay until all below have the result, or a site that lost its connection could never get it.
             await runner.linger(
                 seconds=network.deadline * (1 + network.retries), over=lambda: self._thanks >= set(self.below)
             )

@@ -218,6 +218,7 @@ class PeerAgent:
             await runner.run(lambda: durable.over)
             if durable.party.error is not None:
                 raise durable.party.error
+            # The model is on disk before the ledger closes the study and wipes what it kept.
             model = self._model(durable.party)
             deliver(model)
             self._durable_ledger.finish(self.study.digest)
@@ -266,6 +267,7 @@ class PeerAgent:
 
     def _model(self, party: Peer) -> Model:
         request, found, counted = self.parties.request, party.result, party.counted
+        # The guarantee says from which round on only the final set of peers was counted.
         since = next((round_.number for round_ in party.rounds if set(round_.counted) <= set(counted)), 0)
         return model_of(
             found.subspace,

@@ -162,6 +162,7 @@ class Authority:
     def sign(self, request: CertificateRequest, *, days: int = DAYS, now: datetime | None = None) -> Certificate:
         """The certificate for a request, from now for so many days, and never longer than the authority itself."""
         _require_days(days)
+        # The fields are what a person compared; the PEM is what gets signed. They must agree.
         require(
             CertificateRequest.read(request.pem) == request,
             f"the request of {request.name!r} differs from its PEM text",

@@ -154,6 +154,7 @@ def host_from(text: str) -> str:
         return str(mapped or address)
     require(":" not in text and "/" not in text, f"a host is a name or an IP address without a port, got {text!r}")
     host = text.lower()
+    # Those names stand for identities, so nobody may choose one.
     require(not host.endswith(_OUR_HOSTS), f"host names that end in {_OUR_HOSTS} are made by the program, got {text!r}")
     labels = host.split(".")
     well = len(host) <= 253 and all(_LABEL.fullmatch(label) for label in labels) and not labels[-1].isdigit()
@@ -212,6 +213,7 @@ def parsed(what: str, read: Callable[[], Made]) -> Made:
 
 
 def _statement(key: bytes, name: str, role: Role, hosts: Sequence[str]) -> bytes:
+    # The word "certificate" keeps this signature apart from all others that the identity makes.
     return digest("certificate", key, name, role, *hosts)
 
 

@@ -82,6 +82,7 @@ class Certificate:
     ends: datetime
 
     def __post_init__(self) -> None:
+        # The fields must be what the PEM says, however the object was made: others act on the fields.
         said = (self.name, self.role, self.public, self.pem, self.key_digest, self.hosts, self.begins, self.ends)
         require(said == _said_in(self.pem), f"the certificate of {self.name!r} differs from its PEM text")
 
@@ -149,6 +150,7 @@ class Keys:
     tls_key: bytes = field(repr=False)
 
     def __post_init__(self) -> None:
+        # Keys of another party would fail only in the middle of a study, so they are compared here.
         own = self.identity.public == self.certificate.public
         require(own, f"the identity is not the one in the certificate of {self.certificate.name!r}")
         match _private_keys(self.tls_key):

@@ -281,6 +281,7 @@ def require_life(others: Sequence[Standing], asked: Standing, *, dataset: str, t
             f"{opening}: masks that may fail already take {total.beyond - asked.beyond:.4g} of delta, and the study asks "
             f"for {asked.beyond:.4g} more. {allowed}"
         )
+    # All numbers as epsilon at the same delta, so that the reader can compare them.
     delta = life.delta - total.beyond
     spent = math.sqrt(math.fsum(other.square for other in others))
     reserved = math.sqrt(math.fsum(other.counts for other in others if other.state == "open"))

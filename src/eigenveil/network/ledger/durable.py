@@ -157,6 +157,7 @@ class DurableLedger:
             if known is None:
                 return self._join(account, Standing(account.mu, account.beyond, life), tables)
             before = table.study_of(tables, account.study).account
+            # Other terms under the same digest would change what was reserved for a study in progress.
             if not account.same(before):
                 party = f" by {before.party!r}" if before.party != account.party else ""
                 raise LedgerError(

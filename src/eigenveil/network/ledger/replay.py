@@ -160,12 +160,14 @@ class Replay:
             life = Standing.of(body["standing"]).life
             require(known is None, "joined twice")
             return Standing(account.mu, account.beyond, life)
+        # After a study ended no entry may change it, and it cannot move to another dataset's budget.
         if known is None or known.state != "open" or entry.study not in self.datasets[entry.dataset]:
             raise ValueError("not an open study of this dataset")
         if entry.kind == "life":
             return replace(known, life=Standing.of(body["standing"]).life)
         if entry.kind in _ENDS:
             return known.closed(_ENDS[entry.kind])
+        # Steps are numbered without gaps, so a removed commit cannot hide.
         require(body["number"] == known.entries, "not the next step")
         self.commits[entry.study, known.entries] = entry
         return known.charged(charges_in(body), said=bool(body["said"]))

@@ -107,6 +107,7 @@ def standings_of(tables: Tables, dataset: str) -> dict[str, Standing]:
     found = {
         entry.study: standing_in(entry) for entry in entries if entry.study is not None and entry.dataset == dataset
     }
+    # Two independent records of the same sum: a deleted study or entry shows as a difference.
     last = last_of_dataset(tables, dataset)
     stated = None if last is None else last.body.get("together")
     if (found or stated is not None) and stated != Together.of(found.values()).values():
@@ -188,6 +189,7 @@ def all_entries(tables: Tables) -> Iterator[Entry]:
     """Every entry, one at a time, with only its form checked."""
     for row in tables.execute(f"{_ENTRY} ORDER BY this.number"):
         entry = entry_in(row)
+        # Two texts of the same JSON would have two hashes, so only the canonical one is accepted.
         if canonical(entry.body) != row[_BODY]:
             raise LedgerError(f"entry {entry.number} ({entry.kind}) was changed: it is not in canonical form")
         yield entry

@@ -121,6 +121,7 @@ class StudyFile:
             f"{_VERSION_KEY} must be {VERSION}, the version of study files that this program reads, got "
             f"{shown_in_file(version)}",
         )
+        # An unknown key is refused, never skipped: a misspelt limit would otherwise silently not hold.
         refuse_unknown("the study", document, [_VERSION_KEY, *_TABLES, *_LISTS], explained=_EXPLAINED)
         try:
             kind = _kind_of(document)
@@ -251,6 +252,7 @@ class StudyFile:
         epsilon, delta = self.params.epsilon, self.params.delta
         if epsilon is None or delta is None:
             return None
+        # A pair has the budget against the hub first, which sees most.
         epsilon, delta = (value[0] if isinstance(value, tuple) else value for value in (epsilon, delta))
         return Budget(epsilon, delta)
 

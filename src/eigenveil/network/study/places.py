@@ -73,6 +73,7 @@ def authority_from(table: Any) -> str:
 def place_from(where: str, table: Any, *, role: Role, listens: bool) -> Place:
     """The party in a table; one that `listens` has an address, others only dial."""
     require(isinstance(table, dict), f"{where} must be a table, got {shown_in_file(table)}")
+    # Sites have no address: they call out, and hospitals let nothing in.
     known = ["certificate", "address"] if listens else ["certificate"]
     explained = {"name": "its name is in its certificate, and a second one could contradict it"}
     if not listens:
@@ -106,6 +107,7 @@ def require_apart(places: Iterable[Place], authority: str) -> None:
     names: set[str] = set()
     pins: dict[str, str] = {}
     keys: dict[bytes, str] = {}
+    # A shared key or identity would let one organisation count as two in a sum.
     for place in places:
         name, mine = place.name, place.certificate
         require(name not in names, f"two certificates have the name {name!r}; every party needs its own")

@@ -82,6 +82,7 @@ def require_together(study: "StudyFile") -> None:
         "{person} {@person} must not be among {columns}",
         person=params.person,
     )
+    # Numbers of people are private by default, and public only where the neighbouring relation says so.
     _require_sizes(study)
     if isinstance(params, PeerStudy):
         require_param(params.graph is not None, "{graph} is missing: who talks to whom")
@@ -131,6 +132,7 @@ def _require_hub(study: "StudyFile", params: HubStudy) -> None:
         "{row_bound} (or {column_bounds}) is missing. Masks need one even with {epsilon=None}, because masked sums are sums of "
         "integers. `eigenveil bounds` at one site finds one privately",
     )
+    # Names of nodes follow from the number of sites and the fanout, so everyone draws the same tree.
     nodes = layout_of(study).nodes
     given_nodes = tuple(place.name for place in study.nodes)
     lacking, extra = [n for n in nodes if n not in given_nodes], [n for n in given_nodes if n not in nodes]
@@ -196,6 +198,7 @@ def _require_mixing(study: "StudyFile") -> None:
     assert isinstance(params, PeerStudy)
     graph = read_graph("graph", params.graph, names)[0]
     noisy = graph if params.noise_graph is None else read_graph("noise_graph", params.noise_graph, names)[0]
+    # Making the terms checks them: `among(())` works out the mixing with nobody gone.
     with named_parameters():
         GossipTerms(
             graph,

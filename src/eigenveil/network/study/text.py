@@ -30,6 +30,7 @@ def _lines(study: "StudyFile") -> Iterator[str]:
     for words in _HEAD:
         yield from comment(words)
     yield f"eigenveil_study = {document['eigenveil_study']}"
+    # Parameters first, certificates last: people read the top of the file.
     for name in ("study", "task", "privacy", "network", "tree", "graph"):
         yield from section(name, study.lines(name))
     if study.sizes is not None:

@@ -45,7 +45,7 @@ def facts_of(study: "StudyFile") -> Iterator[Fact]:
             "THIS IS A REHEARSAL with a test seed. Anyone who has the study file can subtract all noise. It protects "
             "nobody: use test data only.",
         )
-    yield Fact("Columns", f"{len(study.columns)}: {_some(study.columns)}.")
+    yield Fact("Columns", f"{_some(study.columns)} ({len(study.columns)} in all).")
     yield Fact("Who learns what", who_learns(study, whose="each"))
     yield from _cost(study)
     yield from _task(study)
@@ -70,6 +70,7 @@ def who_learns(study: "StudyFile", *, whose: str) -> str:
     told = "one other site tells it everything" if few == 1 else f"{few} other sites tell it everything"
     over = f"sums over at least {study.fewest} of the {len(study.sites)} sites"
     over = over if study.fewest < len(study.sites) else f"sums over all {study.fewest} sites"
+    # Raw or exact sums are announced in capitals: nobody should agree to them by skimming.
     match study.trust:
         case "masked":
             return f"{hub} will learn {over}, with noise added. It never sees {own}, even if {told}."
@@ -155,10 +156,11 @@ def _parties(study: "StudyFile") -> Iterator[Fact]:
     if isinstance(study.params, PeerStudy):
         edges = len(study.params.graph)
         yield Fact(
-            "Peers", f"{len(names)}: {_some(names)}. Each talks to its neighbours on a graph of {edges} edges. {rest}"
+            "Peers",
+            f"{_some(names)} ({len(names)} in all). Each talks to its neighbours on a graph of {edges} edges. {rest}",
         )
         return
-    yield Fact("Sites", f"{len(names)}: {_some(names)}. {rest}")
+    yield Fact("Sites", f"{_some(names)} ({len(names)} in all). {rest}")
     if study.nodes:
         below = f"each with at most {study.fanout} parties below it"
         yield Fact("Nodes", f"{len(study.nodes)} gather sums for the hub, {below}.")
@@ -182,6 +184,7 @@ def _cost(study: "StudyFile") -> Iterator[Fact]:
         if params.restarts:
             yield Fact("Restarts", f"the budget allows {params.restarts} rounds to begin again when peers vanish.")
         return
+    # With two budgets the first holds against the hub, and the second against everyone else.
     if params.trust == "both":
         epsilon, delta = (value[1] if isinstance(value, tuple) else value for value in (params.epsilon, params.delta))
         yield Fact("Cost against others", f"epsilon {epsilon:g} at delta {delta:g} against everyone except the hub.")
