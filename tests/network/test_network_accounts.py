@@ -126,7 +126,7 @@ def test_a_site_whose_answer_could_not_be_written_down_answers_nothing_more(tmp_
         ledger.abandon(company.study.digest)
         with pytest.raises(LedgerError):
             durable.take("hub", message)
-        with pytest.raises(ProtocolError, match="started again"):
+        with pytest.raises(ProtocolError, match="start the site again"):
             durable.take("hub", message)
         assert agent.account.study == company.study.digest
 
@@ -155,7 +155,7 @@ def test_where_columns_are_limited_a_table_must_have_names(tmp_path: Path) -> No
             if named:
                 company.site("site 0", ledger, **settings)
                 continue
-            with pytest.raises(PolicyRefusal, match="no names of columns"):
+            with pytest.raises(PolicyRefusal, match="does not name its columns"):
                 company.site("site 0", ledger, **settings)
 
 

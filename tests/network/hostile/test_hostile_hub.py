@@ -69,7 +69,7 @@ ANYTIME: dict[str, tuple[Lie, str]] = {
         lambda message, data: encode(replace(message, sender="site 1")),
         "in another party's name",
     ),
-    "for another": (lambda message, data: encode(replace(message, receiver="site 1")), "for somebody else"),
+    "for another": (lambda message, data: encode(replace(message, receiver="site 1")), "for another party"),
     "a part": (lambda message, data: encode(replace(message, body=Give(0, (np.zeros(3),)))), "sent Give to a site"),
     "a step of no kind": (
         lambda message, data: encode(replace(message, body=Brief(0, "tell all"))),
