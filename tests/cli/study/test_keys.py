@@ -253,7 +253,7 @@ def test_show_warns_of_open_permissions_and_missing_certificates(tmp_path: Path)
     key.chmod(0o644)
     said = done("show", key, tmp_path / "north.request")
     assert "NOT SAFE: others may read or change it. Run: chmod 600" in said
-    assert "not signed by the coordinator yet" in said
+    assert "the coordinator has not signed it yet" in said
 
 
 def test_show_tells_an_ended_certificate(study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
