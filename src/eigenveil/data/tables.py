@@ -44,10 +44,11 @@ _NAMES_AT_ONCE = 1 << 16
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Table:
-    """Rows ready to be read, and the names of their columns where there are any."""
+    """Rows ready to be read, the names of their columns where there are any, and how many columns the file has."""
 
     rows: Rows
     columns: tuple[str, ...] | None = None
+    available: int | None = None
 
 
 @final
@@ -224,7 +225,7 @@ def _read_columns(
         with _reading(path):
             whole = table if table is not None else pq.read_table(path, columns=[person])
         rows = WeightedRows.by_person(rows, person_ids(whole, person))
-    return Table(rows, columns)
+    return Table(rows, columns, len(schema.names))
 
 
 def as_written(person: str | None) -> Any:

@@ -40,7 +40,7 @@ def refused(*arguments: object) -> str:
 
 @pytest.fixture
 def keys(tmp_path: Path) -> Path:
-    """A coordinator's folder with everybody's certificate and no private key."""
+    """A coordinator's folder with all certificates and no private key."""
     folder = tmp_path / "keys"
     folder.mkdir()
     (folder / "authority.crt").write_text(authority().pem)
@@ -207,8 +207,14 @@ REFUSED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "an unknown site": ((*ADDRESS, *TASK, *PRIVATE, "--site", "eve"), ("--site eve", "site 0, site 1")),
     "no nodes": ((*ADDRESS, *TASK, *PRIVATE, "--fanout", "2"), ('--node-address "node 1=HOST:PORT" is missing',)),
     "nodes in a star": ((*ADDRESS, *TASK, *PRIVATE, "--node-address", "node 1=a:1"), ("--node-address is for a tree",)),
-    "a graph and a tree": ((*TASK, *PRIVATE, "--graph", "ring", "--fanout", "2"), ("--graph has no hub",)),
-    "a graph and an address": ((*ADDRESS, *TASK, *PRIVATE, "--graph", "ring"), ("--graph has none",)),
+    "a graph and a tree": (
+        (*TASK, *PRIVATE, "--graph", "ring", "--fanout", "2"),
+        (
+            "--graph is for a study without a hub",
+            "--fanout",
+        ),
+    ),
+    "a graph and an address": ((*ADDRESS, *TASK, *PRIVATE, "--graph", "ring"), ("--graph has no hub",)),
     "peers nowhere": ((*TASK, *PRIVATE, "--graph", "ring"), ('--peer-address "peer 0=HOST:PORT" is missing',)),
     "another graph": ((*TASK, *PRIVATE, "--graph", "rung"), ("--graph: must be one of ring",)),
     "steps at a hub": ((*ADDRESS, *TASK, *PRIVATE, "--steps", "3"), ("--steps is for --graph", "3")),
@@ -229,13 +235,13 @@ def test_what_makes_no_study_is_refused_in_the_words_of_options(tmp_path: Path, 
 
 def test_folders_that_do_not_do_are_refused(tmp_path: Path, keys: Path) -> None:
     options = (*ADDRESS, *TASK, *PRIVATE)
-    assert "there is no authority.crt" in refused("new", tmp_path / "x.toml", "--authority", tmp_path, *options)
+    assert "authority.crt is missing" in refused("new", tmp_path / "x.toml", "--authority", tmp_path, *options)
     (keys / "eve.crt").write_text(Authority.fresh().sign(new_request("eve", "site")[0]).pem)
     assert "'eve' was not signed" in refused("new", tmp_path / "x.toml", "--authority", keys, *options)
     (keys / "eve.crt").write_text("nothing")
     assert "eve.crt: it is not a PEM text" in refused("new", tmp_path / "x.toml", "--authority", keys, *options)
     (keys / "eve.crt").write_text(certificate("site 0", "site").pem)
-    assert "in the name 'site 0' too" in refused("new", tmp_path / "x.toml", "--authority", keys, *options)
+    assert "has the name 'site 0' too" in refused("new", tmp_path / "x.toml", "--authority", keys, *options)
 
 
 def test_a_file_is_overwritten_only_when_asked(tmp_path: Path, keys: Path) -> None:

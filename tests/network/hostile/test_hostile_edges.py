@@ -115,7 +115,7 @@ def policy_of(company: Company) -> str:
 
 @contextmanager
 def ears(port: int) -> Iterator[Callable[[], int]]:
-    """Somebody who listens where the hub would be; says how many have come."""
+    """An attacker that listens in the hub's place; says how many have come."""
     count = 0
     with socket.create_server(("127.0.0.1", port)) as listener:
         listener.setblocking(False)
