@@ -17,9 +17,9 @@ from cli.test_process import QUIET, run
 SLOW = r"""
 import os, time
 from eigenveil.cli import app
-from eigenveil.runtimes import Post
+from eigenveil.runtimes import LocalNetwork
 
-step = Post.step
+step = LocalNetwork.step
 
 def slow(self):
     if self.parties["hub"]._turn == 2:
@@ -28,7 +28,7 @@ def slow(self):
         time.sleep(60)
     return step(self)
 
-Post.step = slow
+LocalNetwork.step = slow
 app()
 """
 

@@ -14,7 +14,7 @@ from eigenveil.protocols.gossip import Peer, PeerNoise
 from eigenveil.protocols.gossip.averaging import _Agreed
 from eigenveil.protocols.messages import Again, Here, Leave, Pass, PeerKey
 from eigenveil.protocols.party import Wait
-from eigenveil.runtimes import Faults, Meeting, Post
+from eigenveil.runtimes import Faults, LocalNetwork, LocalPeers
 from eigenveil.tasks import Question
 from protocols.gossip.gossip_circles import CONSENSUS, Circle, circle, identity_of, look, require_refused, run, spoil
 from protocols.gossip.test_gossip_faults import require_right
@@ -152,17 +152,17 @@ def test_who_says_the_same_old_numbers_for_ever_is_left_behind(kind: str, ahead:
     these = circle(kind, 6, consensus=consensus, steps=30)
     liar = Stubborn(these.peers[LIAR], ahead=ahead)
     parties: dict[str, Party] = {**these.peers, LIAR: liar}
-    post = Post(parties, faults=Faults(), seed=0, latest_first=False, counted=lambda message: None)
+    network = LocalNetwork(parties, faults=Faults(), seed=0, latest_first=False, counted=lambda message: None)
     for name, party in parties.items():
-        post.send(name, party.start())
+        network.send(name, party.start())
     for party in parties.values():
-        post.watch(party)
+        network.watch(party)
     honest = [peer for name, peer in these.peers.items() if name != LIAR]
     for _ in range(5000):
         if all(peer.over for peer in honest):
             break
-        post.step()
-    assert all(peer.over for peer in honest), f"no end, at time {post.now}"
+        network.step()
+    assert all(peer.over for peer in honest), f"no end, at time {network.now}"
     for peer in honest:
         assert isinstance(peer.error, PeersLost) or LIAR not in peer.counted
 
@@ -174,14 +174,14 @@ def test_here_for_ever_ends_too() -> None:
 
     these = circle("complete", 5, consensus="metropolis", task="study")
     parties: dict[str, Party] = {**these.peers, LIAR: Waits(these.peers[LIAR], ahead=False)}
-    post = Post(parties, faults=Faults(), seed=0, latest_first=False, counted=lambda message: None)
+    network = LocalNetwork(parties, faults=Faults(), seed=0, latest_first=False, counted=lambda message: None)
     for name, party in parties.items():
-        post.send(name, party.start() if name != LIAR else [])
+        network.send(name, party.start() if name != LIAR else [])
     for party in parties.values():
-        post.watch(party)
+        network.watch(party)
     honest = [peer for name, peer in these.peers.items() if name != LIAR]
     for _ in range(3000):
-        post.step()
+        network.step()
         if all(peer.over for peer in honest):
             break
     assert [peer.counted for peer in honest] == [("p0", "p2", "p3", "p4")] * 4
@@ -334,9 +334,9 @@ def test_a_root_that_passes_on_another_sum_is_left_behind(graph: str, consensus:
             return [message]
         return [replace(message, body=replace(body, values=body.values * 1.001 + 0.01))]
 
-    meeting = Meeting(these.peers.values(), faults=Faults(meddle=lie), seed=0)
-    done = meeting.run()
-    assert any(refusal.peer == root and "another total" in refusal.why for refusal in meeting.refused)
+    running = LocalPeers(these.peers.values(), faults=Faults(meddle=lie), seed=0)
+    done = running.run()
+    assert any(refusal.peer == root and "another total" in refusal.why for refusal in running.refused)
     others = tuple(name for name in these.terms.graph.names if name != root)
     assert {peer.counted for peer in done} == {others}
     for peer in done:

@@ -21,7 +21,7 @@ from eigenveil.privacy import Domain, Exact, Noise
 from eigenveil.protocols import Message
 from eigenveil.protocols.gossip import GossipTerms, PairKeys, Peer, PeerNoise, Plain
 from eigenveil.protocols.messages import Again, Leave, Pass
-from eigenveil.runtimes import Faults, Meeting
+from eigenveil.runtimes import Faults, LocalPeers
 from eigenveil.tasks import KrylovSum
 from protocols.gossip.gossip_circles import BUDGET, Circle, circle, names_of, run
 from protocols.star.companies import DIM, NEAR, table
@@ -159,7 +159,7 @@ def test_krylov_without_a_study_starts_anew_from_one_start_at_all_peers() -> Non
             )
             for name in names
         ]
-        done = Meeting(peers, faults=Faults(dies={"p3": after}), seed=after).run()
+        done = LocalPeers(peers, faults=Faults(dies={"p3": after}), seed=after).run()
         counted = np.concatenate([rows[name] for name in done[0].counted])
         exact = Subspace.of(counted, rank=2)
         for peer in done:

@@ -21,7 +21,7 @@ from eigenveil.protocols.masked.keyring import Keyring
 from eigenveil.protocols.masked.session import MARK, Session
 from eigenveil.protocols.masked.shamir import PRIME, SHARE_BYTES
 from eigenveil.protocols.messages import Table
-from eigenveil.runtimes import Faults, InProcess
+from eigenveil.runtimes import Faults, LocalStar
 from protocols.masked.masked_companies import (
     MaskedCompany,
     confirm_everything,
@@ -46,8 +46,8 @@ def _seeded(monkeypatch: Patch) -> None:
     drawn_from(monkeypatch, 4)
 
 
-def process_of(them: MaskedCompany, **faults: Any) -> InProcess:
-    return InProcess(them.hub, them.members.values(), faults=Faults(**faults), seed=0)
+def process_of(them: MaskedCompany, **faults: Any) -> LocalStar:
+    return LocalStar(them.hub, them.members.values(), faults=Faults(**faults), seed=0)
 
 
 def require_right(them: MaskedCompany, result: Any) -> None:
@@ -228,7 +228,7 @@ def test_with_too_few_good_shares_the_liar_is_banned_and_a_new_round_is_asked(mo
     with pytest.raises(ProtocolError, match="4 shares are good, and 5 must be: site 3 revealed false ones"):
         process.run()
     assert set(them.masking.liars) == them.masking.banned == {"site 3"}
-    process.post._faults = None
+    process.network._faults = None
     require_noisy(them, process.run(resume=True))
     assert them.hub.rounds[-1].number == 1
     assert set(them.hub.rounds[-1].answered) == set(them.names) - {"site 3"}
@@ -245,7 +245,7 @@ def test_where_good_shares_are_only_missing_the_round_is_opened_again_once(monke
         process.run()
     assert caught.value.missing == ("site 5", "site 6")
     assert them.masking.banned == set()
-    process.post._faults = None
+    process.network._faults = None
     require_noisy(them, process.run(resume=True))
     assert them.hub.rounds[-1].number == 0
     assert set(charges(them).values()) == {1}
@@ -257,7 +257,7 @@ def test_where_good_shares_are_only_missing_the_round_is_opened_again_once(monke
     for resume in (False, True, True):
         with pytest.raises(QuorumLost, match="too few shares are left"):
             process.run(resume=resume)
-    process.post._faults = None
+    process.network._faults = None
     require_noisy(them, process.run(resume=True))
     assert them.hub.rounds[-1].number == 0
     # Where nothing is paid, a new round is asked.
@@ -268,7 +268,7 @@ def test_where_good_shares_are_only_missing_the_round_is_opened_again_once(monke
     with pytest.raises(ProtocolError, match="site 5, site 6 have not come back"):
         process.run(resume=True)
     assert them.masking.banned == {"site 3"}
-    process.post._faults = None
+    process.network._faults = None
     require_right(them, process.run(resume=True))
     assert them.hub.rounds[-1].number == 1
 
@@ -343,7 +343,7 @@ def test_where_one_word_stands_against_another_nobody_is_called_a_liar_and_both_
         process.run()
     assert them.masking.liars == {}
     assert them.masking.banned == {"site 3", DEALER}
-    process.post._faults = None
+    process.network._faults = None
     require_right(them, process.run(resume=True))
     assert set(them.hub.rounds[-1].answered) == set(them.names) - {"site 3", DEALER}
     assert them.masking.liars == {}
@@ -374,10 +374,10 @@ def test_a_round_opened_again_for_its_parts_is_opened_again_for_its_shares(monke
         )
         return [] if lost else [message]
 
-    process.post._faults = Faults(meddle=drop)
+    process.network._faults = Faults(meddle=drop)
     with pytest.raises(QuorumLost, match="too few shares are left"):
         process.run(resume=True)
-    process.post._faults = None
+    process.network._faults = None
     require_noisy(them, process.run(resume=True))
     assert them.hub.rounds[-1].number == 0
     assert set(charges(them).values()) == {1}
@@ -495,7 +495,7 @@ def test_where_holders_are_gone_nobody_is_blamed_and_a_new_round_is_asked(monkey
     process = process_of(them, dies=dict.fromkeys(["site 4", "site 5", "site 6"], 5))
     with pytest.raises(ProtocolError, match=r"of the secret of site 2 2 shares are good.*its holders have gone"):
         process.run()
-    process.post._faults = None
+    process.network._faults = None
     require_right(them, process.run(resume=True))
     assert them.hub.rounds[-1].number == 1
     assert them.masking.liars == {}
@@ -554,7 +554,7 @@ def test_whoever_lies_and_whoever_dies_nobody_honest_is_named_and_no_wrong_sum_c
                 return
             except ProtocolError:
                 # Then all come back, as far as they are asked.
-                process.post._faults = None
+                process.network._faults = None
             finally:
                 new = them.masking.banned - before
                 assert set(them.masking.liars) <= liars
@@ -590,7 +590,7 @@ def test_letters_changed_on_the_way_from_the_hub_frame_nobody(monkeypatch: Patch
         return [Message(message.sender, message.receiver, Brief(body.round, body.step, body.data, table))]
 
     them = masked_company(7, 5)
-    process = InProcess(them.hub, them.members.values(), faults=Faults(meddle=change), seed=1)
+    process = LocalStar(them.hub, them.members.values(), faults=Faults(meddle=change), seed=1)
     require_right(them, process.run())
     assert them.masking.liars == {}
     assert them.masking.banned == set()
@@ -598,7 +598,7 @@ def test_letters_changed_on_the_way_from_the_hub_frame_nobody(monkeypatch: Patch
     monkeypatch.setattr("eigenveil.protocols.masked.keyring.bundle_mark", lambda sealed: bytes(MARK))
     monkeypatch.setattr("eigenveil.protocols.masked.session.bundle_mark", lambda sealed: bytes(MARK))
     them = masked_company(7, 5)
-    process = InProcess(them.hub, them.members.values(), faults=Faults(meddle=change), seed=1)
+    process = LocalStar(them.hub, them.members.values(), faults=Faults(meddle=change), seed=1)
     with pytest.raises(ProtocolError, match=f"{DEALER} sent its holders bundles that are not what it said"):
         process.run()
     assert set(them.masking.liars) == {DEALER}

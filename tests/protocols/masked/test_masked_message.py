@@ -28,7 +28,7 @@ from eigenveil.protocols.masked.member import MaskedMember, _Round, words_digest
 from eigenveil.protocols.masked.session import MARK, Session
 from eigenveil.protocols.masked.terms import DECLINED, question_digest
 from eigenveil.protocols.wire import decode, encode, size
-from eigenveil.runtimes import Faults, InProcess
+from eigenveil.runtimes import Faults, LocalStar
 from eigenveil.tasks import Question
 from protocols.masked.masked_companies import (
     MaskedCompany,
@@ -59,8 +59,8 @@ def flipped(raw: bytes, at: int = 0) -> bytes:
     return raw[:at] + bytes([raw[at] ^ 1]) + raw[at + 1 :]
 
 
-def run(them: MaskedCompany, meddle: Meddle | None = None) -> tuple[Any, InProcess]:
-    process = InProcess(them.hub, them.members.values(), faults=Faults(meddle=meddle), seed=1)
+def run(them: MaskedCompany, meddle: Meddle | None = None) -> tuple[Any, LocalStar]:
+    process = LocalStar(them.hub, them.members.values(), faults=Faults(meddle=meddle), seed=1)
     return process.run(), process
 
 
@@ -191,7 +191,7 @@ def estimate(them: MaskedCompany, result: Any) -> float:
 def test_a_part_of_an_earlier_round_is_not_taken_for_another(fresh_label: bool, monkeypatch: Patch) -> None:
     """As it was, or with the number of the round that it is sent in."""
 
-    def attack() -> tuple[MaskedCompany, Any, InProcess]:
+    def attack() -> tuple[MaskedCompany, Any, LocalStar]:
         them = masked_company(task=power(), survivors=6, retries=0)
         kept: list[Masked] = []
 
@@ -213,7 +213,7 @@ def test_a_part_of_an_earlier_round_is_not_taken_for_another(fresh_label: bool, 
     assert estimate(them, result) > 1
 
 
-def replayed(them: MaskedCompany, old: dict[str, Body]) -> tuple[Any, InProcess]:
+def replayed(them: MaskedCompany, old: dict[str, Body]) -> tuple[Any, LocalStar]:
     """What one site gave in an earlier study in the place of what it gives."""
     return run(them, only(lambda body: old.setdefault("part", body), Masked))
 
@@ -222,7 +222,7 @@ def test_a_part_of_an_earlier_study_is_not_taken_in_the_next(monkeypatch: Patch)
     """With the same identities and terms. The session has another name, and were it the same: the roster has other cards."""
     ids = {f"site {at}": Identity.fresh() for at in range(7)}
 
-    def attack() -> tuple[MaskedCompany, Any, InProcess]:
+    def attack() -> tuple[MaskedCompany, Any, LocalStar]:
         old: dict[str, Body] = {}
         replayed(masked_company(identities=ids), old)
         them = masked_company(identities=ids, seed=1)
@@ -637,9 +637,9 @@ FORGED: dict[str, Callable[[Masked], Body]] = {
 
 @pytest.mark.parametrize("how", FORGED)
 def test_nobody_can_decline_for_a_site(how: str, monkeypatch: Patch) -> None:
-    def attack() -> tuple[MaskedCompany, Any, InProcess]:
+    def attack() -> tuple[MaskedCompany, Any, LocalStar]:
         them = masked_company()
-        process = InProcess(
+        process = LocalStar(
             them.hub, them.members.values(), faults=Faults(meddle=declined_before(FORGED[how]), delay=1e-9), seed=1
         )
         return them, process.run(), process
@@ -687,7 +687,7 @@ def test_letters_of_another_length_are_refused_by_the_hub(more: int, monkeypatch
         sealed = bundle(session, name, text, public)
         return (sealed + bytes(max(more, 0)))[: len(sealed) + more] if session._name == BAD else sealed
 
-    def attack() -> tuple[MaskedCompany, Any, InProcess, int]:
+    def attack() -> tuple[MaskedCompany, Any, LocalStar, int]:
         them, longest = masked_company(retries=0), [0]
 
         def measure(message: Message) -> list[Message]:

@@ -10,7 +10,7 @@ from eigenveil.data.rows import DenseRows
 from eigenveil.privacy import Budget, Lattice, Ledger, Noise, Share
 from eigenveil.privacy.noise.steps import distance_in_steps
 from eigenveil.protocols.masked import Identity, MaskedMember, MaskedTerms, MaskGraph
-from eigenveil.runtimes import InProcess
+from eigenveil.runtimes import LocalStar
 from protocols.masked.masked_companies import (
     VICTIM,
     MaskedCompany,
@@ -137,7 +137,7 @@ def test_a_site_refuses_a_share_that_is_not_of_its_terms(what: str) -> None:
 def test_with_other_steps_than_the_others_a_site_would_spoil_the_sum() -> None:
     them = masked_company()
     them.members[VICTIM]._share = other_share(them.terms, "lattice")
-    result = InProcess(them.hub, them.members.values()).run()
+    result = LocalStar(them.hub, them.members.values()).run()
     assert not np.allclose(result, them.gram(them.names), rtol=1e-3)
 
 
@@ -150,7 +150,7 @@ def test_with_another_multiplier_a_site_would_charge_itself_too_little() -> None
     with pytest.raises(ValueError, match="that are in the terms"):
         with_share(them, cheap)
     them.members[VICTIM]._share = cheap
-    InProcess(them.hub, them.members.values()).run()
+    LocalStar(them.hub, them.members.values()).run()
     (paid,), (due,) = ledger.charges, them.ledgers["site 1"].charges
     assert paid.mu < due.mu
 

@@ -20,7 +20,7 @@ from eigenveil.estimators import FederatedPCA
 from eigenveil.linalg import Array, top_eigen
 from eigenveil.privacy import Bounded, Exact, Mechanism, Slot
 from eigenveil.protocols import Ask, Give, Message
-from eigenveil.runtimes import Faults, InProcess
+from eigenveil.runtimes import Faults, LocalStar
 from eigenveil.tasks import Question
 from eigenveil.tasks.fit.task import WholeFit
 
@@ -125,7 +125,7 @@ def listened(pca: FederatedPCA, sites: Mapping[str, Array], *, site: str) -> Hea
         return [message]
 
     hub = parties.hub(masking=parties.masking(), watch=None, through=lambda mechanism: _Curious(mechanism, given))
-    InProcess(hub, federation.members.values(), faults=Faults(meddle=read), seed=federation.request.seed).run()
+    LocalStar(hub, federation.members.values(), faults=Faults(meddle=read), seed=federation.request.seed).run()
     # One total for each round. FedPower's go by no mechanism where nothing is added to them.
     totals = zip(asked.values(), given, strict=True) if len(given) == len(asked) else ()
     components = tuple((question, total) for question, total in totals if question.stage == "components")

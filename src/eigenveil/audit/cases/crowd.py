@@ -20,7 +20,7 @@ from eigenveil.linalg import Array, Subspace
 from eigenveil.privacy import Bounded, Exact, Guarantee, Mechanism, Slot
 from eigenveil.protocols import Party
 from eigenveil.protocols.masked import Identity
-from eigenveil.runtimes import InProcess
+from eigenveil.runtimes import LocalStar
 from eigenveil.tasks import Question, Task
 
 __all__ = ["Announced", "Crowd", "CrowdKnows", "Standing", "announced", "as_member", "exact", "shown"]
@@ -202,6 +202,6 @@ def announced(
         return listened[0]
 
     hub = parties.hub(masking=parties.masking(), watch=None, through=through)
-    found = InProcess(hub, members, faults=tap.faults(dies=dies), seed=pca.random_state).run()
+    found = LocalStar(hub, members, faults=tap.faults(dies=dies), seed=pca.random_state).run()
     rounds = tuple(zip(tap.questions().values(), listened[0].released, strict=True))
     return Announced(parties, rounds, federated_guarantee(parties, found))
