@@ -12,7 +12,7 @@ import eigenveil.protocols.wire
 import eigenveil.tasks.base
 from eigenveil.errors import PeerError
 from eigenveil.protocols import Body, Give, Hub, Member, Message
-from eigenveil.protocols.star.gathering import Gathering
+from eigenveil.protocols.star.rounds import Gathering
 from eigenveil.protocols.wire import decode, encode
 from eigenveil.tasks import Question
 from eigenveil.tasks.fit.task import Fit

@@ -27,9 +27,9 @@ __all__ = ["Faults", "LocalNetwork", "LocalPeers", "LocalStar", "Refusal", "Traf
 class Faults:
     """What the network does to messages.
 
-    `loss` and `duplicate` are chances for each message. `delay` is the longest time on the way, so that messages overtake
-    each other. `dies` gives the number of messages after which a party stops for good. `meddle` may change what a party sends:
-    it takes the message and returns what goes out in its place.
+    Each message is lost with probability `loss` and sent twice with probability `duplicate`. It takes up to `delay` seconds, so
+    messages overtake each other. A party in `dies` stops for good after that many messages. What a party sends may be changed by
+    `meddle`, which takes the message and returns what goes out in its place.
     """
 
     loss: float = 0.0

@@ -7,7 +7,7 @@ import pytest
 
 import eigenveil.protocols.masked.evidence as evidence_module
 from eigenveil.protocols.keys import KEY
-from eigenveil.protocols.masked.evidence import Doubt, Tree, drawn
+from eigenveil.protocols.masked.evidence import HashTree, SignatureCheck, drawn
 from eigenveil.protocols.masked.session import Session
 from protocols.masked.masked_companies import (
     VICTIM,
@@ -88,7 +88,7 @@ def test_where_second_claims_are_taken_a_hub_chooses_what_is_looked_at(monkeypat
 
     assert attack().bare(VICTIM) is None
 
-    monkeypatch.setattr(Doubt, "_require_first", nothing)
+    monkeypatch.setattr(SignatureCheck, "_require_first", nothing)
     hub = attack()
     assert same(hub.bare(VICTIM), hub.them.part(VICTIM))
 
@@ -110,7 +110,7 @@ def _fitted(hub: EvilHub, name: str) -> None:
             listed = tuple((other, padded[other]) for other in hub.terms.roster if other in padded)
             places = drawn(wish.data, hub.terms.checks, len(listed))
             if all(listed[at][0] in true for at in places):
-                tree = Tree(listed)
+                tree = HashTree(listed)
                 if hub.said(name, 0, "list claim", hub.terms.bits(padded) + tree.root) is None:
                     return
                 shown = tuple((listed[at][0], listed[at][1] + tree.path(at)) for at in places)
@@ -142,7 +142,7 @@ def test_signatures_that_a_site_asked_for_must_be_those_that_were_claimed() -> N
     names = hub.them.names
     hub.tell(names, to=names)
     listed = tuple(hub.under_list[0, hub.told[VICTIM, 0]].items())
-    tree = Tree(listed)
+    tree = HashTree(listed)
     wish = hub.said(VICTIM, 0, "list claim", hub.terms.bits(names) + tree.root)
     assert wish is not None
     places = drawn(wish.data, hub.terms.checks, len(listed))
