@@ -228,8 +228,8 @@ def test_two_peers_of_whom_one_may_go_on_alone(consensus: str) -> None:
 def test_who_has_no_budget_left_is_left_behind_on_a_network_without_faults_too(
     noise: PeerNoise, consensus: str, faults: Faults | None
 ) -> None:
-    # BUG: without faults, `LocalNetwork._wake` lets only the clock of whoever comes first by name run, over and over; the others are
-    # never told that their time is up, and the first gives up on them one by one.
+    # Without faults, every party that waits must get its timer. If only the first by name got one, it would give up on the others
+    # one by one.
     poor = {"p4": type(BUDGET)(0.8, 1e-6)}
     these = circle("complete", 5, consensus=consensus, noise=noise, task="power", restarts=3, mine=poor)
     ending = run(these, faults)

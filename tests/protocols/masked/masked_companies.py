@@ -556,11 +556,11 @@ def deep(thing: Any) -> Any:
             inner["_bundles"] = session._bundles.private_bytes_raw()
         charges = None if thing._share.ledger is None else thing._share.ledger.charges
         round_ = None if now is None else {slot: getattr(now, slot) for slot in now.__slots__}
-        return picture((seen, _open_doubt(inner), _open_doubt(round_), charges))
+        return picture((seen, _open_check(inner), _open_check(round_), charges))
     return picture(thing)
 
 
-def _open_doubt(fields: dict[str, Any] | None) -> Any:
+def _open_check(fields: dict[str, Any] | None) -> Any:
     if fields is None:
         return None
     return {

@@ -168,7 +168,7 @@ class Peer(Party):
                 return self._card(message.sender, body)
             case Pass(round=round_, without=without, base=base) | Again(round=round_, without=without, base=base):
                 if round_ < base:
-                    raise PeerError(message.sender, f"sent round {round_}, before round {base}, where it began again")
+                    raise PeerError(message.sender, f"sent round {round_}, before its new start at {base}")
                 if frozenset(without) != self._gone or base != self._base:
                     return self._told(message.sender, round_, base, without)
                 return (
