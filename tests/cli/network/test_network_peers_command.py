@@ -74,7 +74,7 @@ def test_a_policy_without_the_pins_of_all_other_peers_refuses(tmp_path: Path) ->
 def test_where_to_listen_is_checked_before_anything_is_said(tmp_path: Path) -> None:
     folders = Folders(tmp_path, peers=4)
     line = refusal(*command(folders, ME, "--listen", "somewhere"))
-    assert line.startswith("error: --listen: an address is host:port")
+    assert line.startswith("error: --listen: an address must be host:port")
     done = eigenveil(*command(folders, ME, "--listen", "127.0.0.1:0", "--dry-run"))
     assert "It listens at 127.0.0.1:0 for" in done.stdout
 

@@ -196,7 +196,7 @@ def test_a_flood_of_early_message_takes_no_more_room_than_two_letters_of_each_ne
     for step in range(2000):
         peer.receive(Message("p1", "p0", Pass(1, step, np.zeros(4), stage, (), terms)))
         peer.receive(Message("p2", "p0", Pass(1, 0, np.full(3, float(step)), stage, (), terms)))
-        with pytest.raises(PeerError, match="speaks of round"):
+        with pytest.raises(PeerError, match="sent numbers of round"):
             peer.receive(Message("p3", "p0", Pass(2 + step, 0, np.zeros(3), stage, (), terms)))
     assert {name: len(kept) for name, kept in peer._early.items()} == {"p1": 2, "p2": 1}
     # Numbers of steps to come are not kept at all.

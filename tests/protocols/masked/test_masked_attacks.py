@@ -155,7 +155,7 @@ def test_a_site_reveals_for_one_list_even_where_it_signs_two(monkeypatch: Patch)
 
 
 def on_both_sides(patch: Patch) -> EvilHub:
-    """Sites that do all that they are told: for whom is listed dead the key, for whom is listed alive the seed."""
+    """Sites that do all that they are told: for whom is listed as dropped out the key, for whom is listed alive the seed."""
     hub = began(masked_company)
     reveal = Session.reveal
     names = hub.them.names
@@ -179,7 +179,7 @@ def on_both_sides(patch: Patch) -> EvilHub:
 def test_a_site_listed_both_alive_and_dead_is_refused(monkeypatch: Patch) -> None:
     hub = on_both_sides(monkeypatch)
     assert set(hub.refused) == set(hub.them.names)
-    assert "both alive and dead" in hub.refused["site 1"]
+    assert "both as a survivor and as dropped out" in hub.refused["site 1"]
     assert hub.shares == {}
     monkeypatch.setattr(MaskedMember, "_require_apart", nothing)
     hub = on_both_sides(monkeypatch)
@@ -222,7 +222,7 @@ def padded_list() -> EvilHub:
 
 def test_a_list_filled_up_with_sites_that_take_no_part_is_refused(monkeypatch: Patch) -> None:
     hub = padded_list()
-    assert "not of those who take part" in hub.refused["site 0"]
+    assert "must name exactly the sites on the roster" in hub.refused["site 0"]
     monkeypatch.setattr(MaskedMember, "_require_whole", nothing)
     assert "have signed" in padded_list().refused["site 0"]
     monkeypatch.setattr(MaskedMember, "_require_list_signed", nothing)
@@ -299,7 +299,7 @@ def test_who_is_listed_dead_signs_and_reveals_nothing(monkeypatch: Patch) -> Non
     """Else a site all of whose holders were named dead could be unmasked by them."""
     hub = dead_witnesses(monkeypatch)
     assert set(hub.refused) == set(hub.them.names[8:])
-    assert "is listed dead" in hub.refused["site 8"]
+    assert "is listed as dropped out" in hub.refused["site 8"]
     assert hub.bare(VICTIM) is None
     monkeypatch.setattr(MaskedMember, "_require_me", nothing)
     hub = dead_witnesses(monkeypatch)

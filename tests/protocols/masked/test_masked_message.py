@@ -329,7 +329,7 @@ def test_a_changed_card_ends_in_a_wrong_sum_only_past_three_checks(monkeypatch: 
         attack()
     monkeypatch.setattr(Session, "_require_signed_card", nothing)
     # The site itself sees that the roster is not for its card; of its secret, what is put together is not what the card says.
-    with pytest.raises(ProtocolError, match=f"the secret that {BAD} has shared out is not the one on its card"):
+    with pytest.raises(ProtocolError, match=f"the secret that {BAD} shared is not the one on its key card"):
         attack()
     monkeypatch.setattr(Session, "_require_same_cards", nothing)
     assert not right(*attack())
@@ -351,7 +351,7 @@ def test_a_changed_share_ends_in_a_wrong_sum_only_past_three_checks(monkeypatch:
     assert right(them, result)
     assert set(them.masking.liars) == {BAD}
     monkeypatch.setattr(MaskedExchange, "_pooled", take_every_share)
-    with pytest.raises(ProtocolError, match="is not the one on its card"):
+    with pytest.raises(ProtocolError, match="is not the one on its key card"):
         attack()
     monkeypatch.setattr(MaskedExchange, "_joined", join_anything)
     assert not right(*attack())
@@ -375,7 +375,7 @@ def test_digests_of_shares_changed_on_the_way_frame_a_dealer_only_where_nobody_a
     assert BAD not in them.hub.rounds[-1].answered
     assert them.masking.liars == {}
     monkeypatch.setattr(MaskedExchange, "_require_signed", nothing)
-    with pytest.raises(ProtocolError, match=f"{BAD} sent its holders bundles that are not what it said"):
+    with pytest.raises(ProtocolError, match=f"{BAD} sent holders other bundles than announced"):
         attack()
 
 
@@ -701,7 +701,7 @@ def test_letters_of_another_length_are_refused_by_the_hub(more: int, monkeypatch
     monkeypatch.setattr(Session, "_bundle", other)
     them, result, process, longest = attack()
     assert {refusal.peer for refusal in process.refused} == {BAD}
-    assert "not what was asked for" in process.refused[0].why
+    assert "does not have the contents asked for" in process.refused[0].why
     assert right(them, result)
     assert BAD not in them.hub.rounds[-1].answered
     assert longest < 1 << 14

@@ -162,7 +162,7 @@ def test_a_hub_resumes_with_its_own_parties(kind: str, place: str) -> None:
 def test_there_is_nothing_to_resume_while_nothing_is_lost() -> None:
     them = company(TASKS["covariance"](), layouts(3)["star"], tables(3), terms=Terms(retries=0))
     them.hub.start()
-    with pytest.raises(ProtocolError, match="no round to resume"):
+    with pytest.raises(ProtocolError, match="nothing to resume"):
         them.hub.resume()
     with pytest.raises(QuorumLost):
         them.hub.timeout()

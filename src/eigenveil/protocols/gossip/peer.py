@@ -153,7 +153,7 @@ class Peer(Party):
         if not isinstance(body, Here) and body.terms != self._terms.digest:
             raise PeerError(message.sender, "has other terms: another graph, weights, noise, steps or study")
         if message.sender in self._gone:
-            # It may be alive and only slow, and should learn that nobody waits for it. Two that gave up on each other say no more.
+            # It may be alive but slow, and should learn that nobody waits for it. Two that gave up on each other stay silent.
             silent = self.error is not None or isinstance(body, Leave)
             return [] if silent else self._leaves((message.sender,))
         if self.error is not None:

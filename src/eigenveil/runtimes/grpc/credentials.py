@@ -69,7 +69,7 @@ def host_and_port(address: str, *, least: int) -> tuple[str, int]:
     good = host and port.isascii() and port.isdigit() and least <= int(port) <= 65535
     require(
         bool(good) and (":" not in host or address.startswith("[")) and not set(host) & set("/ @?#%,"),
-        f"an address must be host:port, with a port from {least} to 65535 (hub.example.org:50051 or [::1]:50051), got {address!r}",
+        f"an address must be host:port with a port from {least} to 65535 (hub.example.org:50051 or [::1]:50051), got {address!r}",
     )
     return host, int(port)
 

@@ -80,13 +80,13 @@ class Transport:
 
     def connected(self) -> frozenset[str]:
         """The names that are connected."""
+        return frozenset(self._connections)
+
+    async def listen(self, address: str, *, recognise: Callable[[bytes], str | None]) -> int:
         """Take calls at `address`, "host:port" (port 0 for any free one), and return the port.
 
         A caller shows a certificate (PEM, signed by our authority), and `recognise` returns the name it belongs to. If that is
         None, the caller is turned away and told nothing.
-        """
-        `recognise` is given the certificate that a caller showed (PEM, and under our authority) and says who that is; with None
-        the caller is turned away and told nothing.
         """
         require(self._server is None, "this transport is listening already")
         self._require_open()
@@ -104,12 +104,12 @@ class Transport:
             raise _cannot_listen(address) from error
         await server.start()
         self._server = server
+        return port
+
+    def dial(self, name: str, address: str, *, certificate: bytes, server_name: str) -> None:
         """Connect to `name` at `address`, "host:port", and again whenever the connection ends, until `close`.
 
         Only `certificate` (PEM) is accepted there, under the DNS name `server_name`, whatever `address` is.
-        """
-
-        `certificate` (PEM) is the only one that is accepted there, and `server_name` a DNS name in it, whatever `address` is.
         """
         self._require_open()
         require(name != self.me, f"{name!r} is this party's own name")
