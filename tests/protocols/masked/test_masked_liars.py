@@ -241,7 +241,7 @@ def test_where_good_shares_are_only_missing_the_round_is_opened_again_once(monke
     gone = {"site 5": BEFORE_OPEN, "site 6": BEFORE_OPEN}
     them = masked_company(7, 5, private=True, retries=0)
     process = process_of(them, dies=gone)
-    with pytest.raises(QuorumLost, match="too few shares of the secret of .* are left") as caught:
+    with pytest.raises(QuorumLost, match=r"too few shares of the secret of .* are left") as caught:
         process.run()
     assert caught.value.missing == ("site 5", "site 6")
     assert them.masking.banned == set()
@@ -255,7 +255,7 @@ def test_where_good_shares_are_only_missing_the_round_is_opened_again_once(monke
     process = process_of(them, dies=gone)
     # What has been paid for is not thrown away.
     for resume in (False, True, True):
-        with pytest.raises(QuorumLost, match="too few shares of the secret of .* are left"):
+        with pytest.raises(QuorumLost, match=r"too few shares of the secret of .* are left"):
             process.run(resume=resume)
     process.network._faults = None
     require_noisy(them, process.run(resume=True))
@@ -263,7 +263,7 @@ def test_where_good_shares_are_only_missing_the_round_is_opened_again_once(monke
     # Where nothing is paid, a new round is asked.
     them = masked_company(7, 5, retries=0)
     process = process_of(them, dies=gone)
-    with pytest.raises(QuorumLost, match="too few shares of the secret of .* are left"):
+    with pytest.raises(QuorumLost, match=r"too few shares of the secret of .* are left"):
         process.run()
     with pytest.raises(ProtocolError, match="site 5, site 6 have not come back"):
         process.run(resume=True)
@@ -375,7 +375,7 @@ def test_a_round_opened_again_for_its_parts_is_opened_again_for_its_shares(monke
         return [] if lost else [message]
 
     process.network._faults = Faults(meddle=drop)
-    with pytest.raises(QuorumLost, match="too few shares of the secret of .* are left"):
+    with pytest.raises(QuorumLost, match=r"too few shares of the secret of .* are left"):
         process.run(resume=True)
     process.network._faults = None
     require_noisy(them, process.run(resume=True))
