@@ -146,7 +146,7 @@ def test_looks_that_do_not_fit_together_are_refused() -> None:
         Look(np.zeros(2), np.zeros(3), np.zeros((1, 2)), 1.0)
     with pytest.raises(ValueError, match="scale must be positive"):
         Look(np.zeros(2), np.zeros(2), np.zeros((1, 2)), 0.0)
-    with pytest.raises(ValueError, match="must move something"):
+    with pytest.raises(ValueError, match="must move a release"):
         scored([Look(np.zeros(2), np.zeros(2), np.zeros((1, 2)), 1.0)], np.array([True]))
 
 

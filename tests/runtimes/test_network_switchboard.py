@@ -223,7 +223,7 @@ def test_a_message_over_the_limit_is_refused_by_both_sides() -> None:
             with pytest.raises(ValueError, match=f"data has {2 * CHUNK + 1} bytes, more than the limit of {2 * CHUNK}"):
                 await here.hub.send("a", 0, bytes(2 * CHUNK + 1))
             await site.send("hub", 0, bytes(2 * CHUNK + 1))
-            why = f"it announced a message of {2 * CHUNK + 1} bytes, and {2 * CHUNK} are allowed"
+            why = f"it announced a message of {2 * CHUNK + 1} bytes, and at most {2 * CHUNK} are allowed"
             assert await next_event(here.hub) == Left("a", why)
             assert await next_event(site) == Left("hub", "it does not accept messages as long as the one sent to it")
             # And then it is as before.
@@ -253,7 +253,7 @@ def test_a_name_is_dialled_once_and_nobody_dials_themselves() -> None:
     async def check() -> None:
         async with hall() as here:
             site = await here.joined(A)
-            for name, message in (("hub", "'hub' is dialled already"), ("a", "'a' is this party itself")):
+            for name, message in (("hub", "'hub' is dialled already"), ("a", "'a' is this party.s own name")):
                 with pytest.raises(ValueError, match=message):
                     site.dial(name, f"{HERE}:{here.port}", certificate=HUB.pem, server_name=HUB.server_name)
 

@@ -1,7 +1,7 @@
 """What runs on neighbouring tables say of a claim: lower bounds that hold with a stated confidence, whatever was attacked.
 
-Three kinds of claim are tested. A claim in mu is tested by the trade-off curve: an adversary who guesses the toss of a fair coin
-is right at a rate of at most Phi(mu / 2) (Dong, Roth and Su 2022). A claim of one (epsilon, delta) is tested by the rates of
+Three kinds of claim are tested. A claim in mu is tested by the trade-off curve. Guesses about the toss of a fair coin are right at a
+rate of at most Phi(mu / 2) (Dong, Roth and Su 2022). A claim of one (epsilon, delta) is tested by the rates of
 right and false alarms (Clopper and Pearson 1934). From a single run it is tested by many canaries at once (Steinke, Nasr and
 Jagielski 2023). The claim that noise is as large as was charged is tested by its sum of squares.
 
@@ -135,7 +135,8 @@ def one_run_level(right: int, guesses: int, canaries: int, *, epsilon: float, de
     with chance q. Its mean goes from P[B >= right] at k = 0 to the chance asked for. Let g in [0, 1] be what one more right guess
     adds. Let P_s be the law of the output t if toss k is s, given the tosses before it. The k-th step adds half a sum over
     both s and the outputs t that guess s. Its terms are g(t) ((1 - q) P_s(t) - q P_1-s(t)), which equals
-    g(t) (1 - q) (P_s(t) - e^epsilon P_1-s(t)). The positive parts of these differences add up to at most delta. One canary attains the bound.
+    g(t) (1 - q) (P_s(t) - e^epsilon P_1-s(t)). The positive parts of these differences add up to at most delta. One canary
+    attains the bound.
 
     A smaller last term, 2 canaries delta max_i P[right - i <= B < right] / i, is not used here. Where nearly all of B lies above
     `right`, an adversary who changes guesses exactly where too few were right does better than it allows.

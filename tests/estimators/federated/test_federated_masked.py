@@ -516,7 +516,7 @@ def test_where_too_few_are_left_without_a_liar_it_is_said(monkeypatch: pytest.Mo
     pca = masked(method="covariance", survivors=None)
     for words in (
         "is not the one on its key card",
-        r"6 sites are left and 7 must be in a sum, without site 2 \(shared out",
+        r"6 sites are left without site 2 \(shared secrets that do not fit its key card\), and a sum needs 7",
     ):
         with pytest.raises(ProtocolError, match=words):
             pca.resume() if hasattr(pca, "unfinished_") else pca.fit(SITES)

@@ -139,7 +139,7 @@ def test_when_the_graph_falls_apart_the_larger_side_goes_on_and_the_other_says_w
             assert isinstance(error, PeersLost)
             assert set(error.missing) == {"p2", "p3", "p4", "p5", "p6"}
             assert "2 peers" in str(error)
-            assert "4 must be" in str(error)
+            assert "4 are needed" in str(error)
 
 
 @pytest.mark.parametrize("consensus", CONSENSUS)

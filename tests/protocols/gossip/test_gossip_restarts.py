@@ -189,7 +189,7 @@ def mute(message: Message) -> list[Message]:
 def test_without_a_reserve_the_error_says_what_to_do(noise: PeerNoise) -> None:
     ending = run(circle("complete", 5, noise=noise, consensus="metropolis"), Faults(dies={"p4": 5}, meddle=mute))
     assert isinstance(ending.raised, PeersLost)
-    assert any("Give restarts to keep some for that" in str(error) for error in ending.errors.values())
+    assert any("Use restarts to keep some for that" in str(error) for error in ending.errors.values())
 
 
 @dataclass

@@ -199,7 +199,7 @@ def short_list() -> EvilHub:
 
 def test_a_list_of_too_few_is_refused_twice_over(monkeypatch: Patch) -> None:
     hub = short_list()
-    assert "5 survivors are listed, and 6 must be" in hub.refused["site 0"]
+    assert "5 survivors are listed, and at least 6 are needed" in hub.refused["site 0"]
     with monkeypatch.context() as one:
         one.setattr(MaskedMember, "_require_enough", nothing)
         hub = short_list()

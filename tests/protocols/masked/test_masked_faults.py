@@ -144,7 +144,9 @@ def test_a_hub_that_goes_on_with_a_third_is_stopped_by_the_sites(monkeypatch: py
     for check in ("_require_enough", "_require_list_signed"):
         monkeypatch.setattr(MaskedMember, check, lambda *_, **__: None)
     # With the threshold of a complete graph three could put nothing back: it is the last of three checks.
-    with pytest.raises(ProtocolError, match="3 shares are good, and 6 must be: its holders have gone"):
+    with pytest.raises(
+        ProtocolError, match=r"3 shares of the secret of .* are valid, and 6 are needed: its holders are gone"
+    ):
         attack(masked_company(9, 7))
     them = masked_company(9, 7, bent={"graph": MaskGraph(8, 3, 0, 0.0, 0.0, complete=True)})
     require_right(them, attack(them))
@@ -221,7 +223,7 @@ def test_keys_are_exchanged_anew_when_their_rounds_are_used_up() -> None:
     in_process(them).run()
     assert all(site._sessions == 2 for site in them.members.values())
     them = masked_company(7, 5, task=power(4), rounds=2, most_rounds=3)
-    with pytest.raises(ProtocolError, match="agreed on for 3 rounds"):
+    with pytest.raises(ProtocolError, match="all 3 rounds that the study allows are used up"):
         in_process(them).run()
 
 

@@ -225,7 +225,9 @@ def test_with_too_few_good_shares_the_liar_is_banned_and_a_new_round_is_asked(mo
     false_shares(monkeypatch, ["site 3"])
     them = masked_company(7, 5, private=True, retries=0)
     process = process_of(them, dies={"site 5": BEFORE_MASK, "site 6": BEFORE_MASK})
-    with pytest.raises(ProtocolError, match="4 shares are good, and 5 must be: site 3 revealed false ones"):
+    with pytest.raises(
+        ProtocolError, match=r"4 shares of the secret of .* are valid, and 5 are needed: site 3 revealed false shares"
+    ):
         process.run()
     assert set(them.masking.liars) == them.masking.banned == {"site 3"}
     process.network._faults = None
@@ -355,7 +357,7 @@ def test_the_word_of_a_proved_liar_counts_for_nothing(monkeypatch: Patch) -> Non
     false_shares(monkeypatch, ["site 3"])
     them = masked_company(7, 5, retries=0)
     process = process_of(them, dies={"site 5": BEFORE_MASK, "site 6": BEFORE_MASK})
-    with pytest.raises(ProtocolError, match="site 3 revealed false ones"):
+    with pytest.raises(ProtocolError, match="site 3 revealed false shares"):
         process.run()
     assert set(them.masking.liars) == {"site 3"}
     assert them.masking.banned == {"site 3"}
@@ -421,7 +423,7 @@ def test_letters_that_nobody_asks_after_cost_everybody_a_charge_and_honest_sites
     junk_bundles(monkeypatch, DEALER, names)
     monkeypatch.setattr(MaskedExchange, "_require_bundles", nothing)
     them = masked_company(9, 6, private=True, retries=0)
-    with pytest.raises(ProtocolError, match=f"of the secret of {DEALER} 1 shares are good"):
+    with pytest.raises(ProtocolError, match=f"1 shares of the secret of {DEALER} are valid"):
         process_of(them).run()
     assert set(charges(them).values()) == {1}
     assert them.masking.liars == {}
@@ -493,7 +495,7 @@ def test_where_holders_are_gone_nobody_is_blamed_and_a_new_round_is_asked(monkey
     )
     them = masked_company(9, 6, graph=graph, retries=0)
     process = process_of(them, dies=dict.fromkeys(["site 4", "site 5", "site 6"], 5))
-    with pytest.raises(ProtocolError, match=r"of the secret of site 2 2 shares are good.*its holders have gone"):
+    with pytest.raises(ProtocolError, match=r"2 shares of the secret of site 2 are valid.*its holders are gone"):
         process.run()
     process.network._faults = None
     require_right(them, process.run(resume=True))

@@ -161,7 +161,7 @@ def test_a_part_of_the_wrong_length_or_kind_is_refused(words: Any, monkeypatch: 
 
     them = masked_company()
     result, process = run(them, only(change, Masked))
-    assert all("has not 15 words" in refusal.why for refusal in process.refused)
+    assert all("does not have 15 words" in refusal.why for refusal in process.refused)
     assert BAD not in them.hub.rounds[-1].answered
     assert right(them, result)
     if words.shape == (1,) and words.dtype == np.uint64:

@@ -79,7 +79,7 @@ def test_two_sites_with_one_identity_or_half_of_one_are_refused() -> None:
     twice = dict(terms.roster) | {"site 1": terms.roster["site 0"]}
     with pytest.raises(ValueError, match="each site needs its own"):
         replace(terms, roster=twice)
-    with pytest.raises(ValueError, match="has 32 bytes"):
+    with pytest.raises(ValueError, match="must have 32 bytes"):
         replace(terms, roster=dict(terms.roster) | {"site 1": b"?"})
 
 

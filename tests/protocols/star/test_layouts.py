@@ -50,7 +50,7 @@ def test_in_a_tree_every_site_has_one_place_and_nobody_too_many_below(sites: lis
     ("sites", "words"),
     [
         ([], "at least one site"),
-        (["a", "a"], "a name of its own"),
+        (["a", "a"], "two sites have the same name"),
         (["hub"], "hubs and nodes have that name"),
         (["node 7"], "hubs and nodes have that name"),
         (["a", ""], "1 to 200 characters"),
