@@ -99,7 +99,7 @@ def transport(party: Party, **changed: Any) -> Transport:
 
 @final
 class Hall:
-    """A hub that listens, and whoever dials it. All are closed at the end."""
+    """A hub that listens, and the parties that dial it. All are closed at the end."""
 
     def __init__(self, hub: Transport, port: int) -> None:
         self.hub, self.port = hub, port

@@ -24,18 +24,18 @@ def met(these: Circle, faults: Faults | None = None, seed: int = 0) -> LocalPeer
 @pytest.mark.parametrize("consensus", CONSENSUS)
 @pytest.mark.parametrize("noise", ["none", "pairwise"])
 def test_bytes_are_those_of_the_wire_by_peer_and_by_round(noise: Any, consensus: str) -> None:
-    message: list[Message] = []
+    messages: list[Message] = []
 
-    def see(letter: Message) -> Iterable[Message]:
-        message.append(letter)
-        return [letter]
+    def see(message: Message) -> Iterable[Message]:
+        messages.append(message)
+        return [message]
 
     task = "study" if noise == "none" else "power"
     running = met(circle("ring", 4, consensus=consensus, noise=noise, task=task), Faults(meddle=see))
     by_peer, by_round = Counter[str](), Counter[int]()
-    for letter in message:
-        by_peer[letter.sender] += size(letter)
-        by_round[letter.body.round] += size(letter)
+    for message in messages:
+        by_peer[message.sender] += size(message)
+        by_round[message.body.round] += size(message)
     assert dict(running.sent) == dict(by_peer)
     assert dict(running.by_round) == dict(by_round)
     plain = met(circle("ring", 4, consensus=consensus, noise=noise, task=task))
@@ -47,9 +47,9 @@ def test_names_that_are_written_longer_are_counted_as_they_are_written() -> None
 
     sent: Counter[str] = Counter()
 
-    def see(letter: Message) -> Iterable[Message]:
-        sent[letter.sender] += size(letter)
-        return [letter]
+    def see(message: Message) -> Iterable[Message]:
+        sent[message.sender] += size(message)
+        return [message]
 
     graph = Graph.named("ring", ["zürich", 'a "b"', "東京", "d"])
     assert dict(met(circle(graph, consensus="tree"), Faults(meddle=see)).sent) == dict(sent)
@@ -78,7 +78,7 @@ def test_what_the_first_that_stopped_says_is_raised_when_nobody_has_a_result() -
 
 def test_who_died_with_a_result_is_not_among_those_who_are_done() -> None:
     these = circle("complete", 4, consensus="metropolis")
-    # The third letter is the last one that p1 needs.
+    # The third message is the last one that p1 needs.
     running = LocalPeers(these.peers.values(), faults=Faults(dies={"p1": 3}), seed=0)
     assert "p1" not in [peer.name for peer in running.run()]
 

@@ -78,7 +78,7 @@ def test_bytes_are_those_of_the_wire_and_each_way_is_counted_apart() -> None:
 
 @pytest.mark.parametrize("place", ["star", "tree of 2", "tree of 3"])
 @pytest.mark.parametrize("after", [0, 1])
-def test_who_dies_gets_just_so_many_envelopes(place: str, after: int) -> None:
+def test_who_dies_gets_just_so_many_messages(place: str, after: int) -> None:
     these, got = them("power", place, quorum=1), Counter[str]()
     member = these.members["site 1"]
     receive = member.receive

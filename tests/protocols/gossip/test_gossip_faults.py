@@ -22,7 +22,7 @@ MIXED = ("metropolis", "chebyshev")
 
 
 def require_right(ending: Ending, *, exact: bool) -> None:
-    """Whoever is done counted the same peers, itself among them, and has their sum; whoever stopped has a named reason."""
+    """A peer that is done counted the same peers, itself among them, and has their sum; one that stopped has a named reason."""
     these = ending.circle
     for error in (*ending.errors.values(), *filter(None, [ending.raised])):
         assert isinstance(error, NAMED), repr(error)
@@ -51,7 +51,7 @@ def require_right(ending: Ending, *, exact: bool) -> None:
 
 
 def until(ending: Ending, name: str) -> int:
-    """How many letters a peer gets in a whole run."""
+    """How many messages a peer gets in a whole run."""
     return max(1, ending.steps // len(ending.circle.peers) + 3)
 
 
@@ -65,7 +65,7 @@ def until(ending: Ending, name: str) -> int:
         ("path", "chebyshev", "covariance"),
     ],
 )
-def test_a_peer_that_vanishes_at_any_letter_leaves_the_exact_answer_of_those_who_count(
+def test_a_peer_that_vanishes_at_any_message_leaves_the_exact_answer_of_those_who_count(
     kind: str, consensus: str, task: str
 ) -> None:
     def new() -> Circle:

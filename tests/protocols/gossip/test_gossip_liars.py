@@ -24,12 +24,12 @@ LIAR = "p1"
 
 def deliveries(these: Circle) -> Iterator[tuple[Peer, Message]]:
     """All messages of a run in the order it was sent, each as it is about to be delivered."""
-    message = deque(letter for peer in these.peers.values() for letter in peer.start())
-    while message:
-        letter = message.popleft()
-        peer = these.peers[letter.receiver]
-        yield peer, letter
-        message.extend(peer.receive(letter))
+    messages = deque(message for peer in these.peers.values() for message in peer.start())
+    while messages:
+        message = messages.popleft()
+        peer = these.peers[message.receiver]
+        yield peer, message
+        messages.extend(peer.receive(message))
 
 
 @pytest.mark.parametrize("consensus", CONSENSUS)
@@ -38,24 +38,24 @@ def test_bad_message_names_its_sender_and_changes_nothing(noise: PeerNoise, task
     steps: dict[str, Any] = {} if consensus == "tree" or noise == "pairwise" else {"steps": 6}
     disturbed, plain = (circle("complete", 4, noise=noise, task=task, consensus=consensus, **steps) for _ in range(2))
     places = 0
-    for peer, letter in deliveries(disturbed):
+    for peer, message in deliveries(disturbed):
         if not peer.over:
             places += 1
-            for what, bad in spoil(letter.body, disturbed.terms):
-                early = isinstance(letter.body, Pass) and (peer._phase != "sum" or letter.body.round != peer._round)
+            for what, bad in spoil(message.body, disturbed.terms):
+                early = isinstance(message.body, Pass) and (peer._phase != "sum" or message.body.round != peer._round)
                 if early and what in ("one number too many", "no numbers", "another step", "another stage"):
                     # What comes before its time is kept, and looked at when its time comes.
                     continue
-                if isinstance(letter.body, PeerKey) and what == "a question for a round to come":
+                if isinstance(message.body, PeerKey) and what == "a question for a round to come":
                     continue
                 if what == "another step" and isinstance(peer._sums.get(peer._round), _Agreed):
                     # On a complete graph the step after the only one is the root's copy of the sum, which may overtake.
                     continue
-                require_refused(peer, replace(letter, body=bad), what)
+                require_refused(peer, replace(message, body=bad), what)
             for stranger in ("nobody", peer.name):
-                require_refused(peer, replace(letter, sender=stranger), "messages of a stranger")
+                require_refused(peer, replace(message, sender=stranger), "messages of a stranger")
             for body in (Ask(0, Question(0, ())), Give(0, ()), Decline(0), Done(0, ())):
-                require_refused(peer, replace(letter, body=body), "messages of another protocol")
+                require_refused(peer, replace(message, body=body), "messages of another protocol")
     assert places > 15
     for _ in deliveries(plain):
         pass
@@ -109,7 +109,7 @@ def test_with_a_liar_the_answer_is_that_of_those_who_count_or_there_is_a_named_e
         require_right(ending, exact=True)
         assert all(refusal.peer == LIAR for refusal in ending.refused if refusal.why.startswith("sent"))
         if what in ("not a number", "infinity", "huge", "other terms") and often == 1 and consensus != "tree":
-            # Whoever says only what nobody can use is left behind, and the others go on.
+            # A peer that says only what nobody can use is left behind, and the others go on.
             assert set(ending.done[0].counted) == {"p0", "p2", "p3", "p4"}
 
 
@@ -130,13 +130,13 @@ class Stubborn(Party):
     def start(self) -> list[Message]:
         first = self._inner.start()
         if self._ahead:
-            bodies = [letter.body for letter in first]
+            bodies = [message.body for message in first]
             first = [
-                replace(letter, body=replace(body, step=1))
-                for letter, body in zip(first, bodies, strict=True)
+                replace(message, body=replace(body, step=1))
+                for message, body in zip(first, bodies, strict=True)
                 if isinstance(body, Pass)
             ]
-        self._said = {letter.receiver: letter for letter in first}
+        self._said = {message.receiver: message for message in first}
         return first
 
     def receive(self, message: Message) -> list[Message]:
@@ -188,7 +188,7 @@ def test_here_for_ever_ends_too() -> None:
     assert all(peer.result is not None for peer in honest)
 
 
-def test_a_flood_of_early_message_takes_no_more_room_than_two_letters_of_each_neighbour() -> None:
+def test_a_flood_of_early_message_takes_no_more_room_than_two_messages_of_each_neighbour() -> None:
     these = circle("complete", 4, consensus="metropolis", task="study")
     peer = these.peers["p0"]
     peer.start()

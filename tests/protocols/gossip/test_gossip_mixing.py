@@ -150,13 +150,13 @@ def test_any_order_of_message_gives_the_same_bits(graph: Graph, consensus: Conse
     plain = summed(mixing, parts)
     sums = {name: averaging(mixing, name, part) for name, part in parts.items()}
     order = np.random.default_rng(seed)
-    message = [(name, *send) for name, now in sums.items() for send in now.start()]
+    messages = [(name, *send) for name, now in sums.items() for send in now.start()]
     seen = []
-    while message:
-        letter = message.pop(int(order.integers(len(message))))
-        sender, receiver, step, values = letter
-        message += [(receiver, *send) for send in sums[receiver].take(sender, step, values)]
-        seen.append(letter)
+    while messages:
+        message = messages.pop(int(order.integers(len(messages))))
+        sender, receiver, step, values = message
+        messages += [(receiver, *send) for send in sums[receiver].take(sender, step, values)]
+        seen.append(message)
         late_sender, late_receiver, late_step, late = seen[int(order.integers(len(seen)))]
         assert sums[late_receiver].take(late_sender, late_step, late) == []
     for name, now in sums.items():

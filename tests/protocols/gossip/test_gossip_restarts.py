@@ -59,7 +59,7 @@ def watched() -> Iterator[Seen]:
 
 
 def require_one_question(seen: Seen, done: list[Peer]) -> None:
-    """No part was used for another question, and whoever is done was asked the same in the last round."""
+    """No part was used for another question, and every peer that is done was asked the same in the last round."""
     assert not seen.stale, f"parts made for another question were added up: {seen.stale}"
     asked = [seen.made[(peer.name, (peer._gone, peer._round - 1))][1] for peer in done]
     for other in asked:
@@ -235,7 +235,7 @@ def attacks(these: Circle) -> dict[str, Callable[[int, tuple[str, ...]], Any]]:
     )
 )
 def test_no_message_makes_a_peer_use_the_same_pair_noise_for_two_parts(
-    letters: list[tuple[str, str, int, tuple[str, ...]]],
+    messages: list[tuple[str, str, int, tuple[str, ...]]],
 ) -> None:
     with counted_streams() as streams:
         these = circle("complete", 5, task="power", noise="pairwise", consensus="metropolis", restarts=30, quorum=2)
@@ -250,7 +250,7 @@ def test_no_message_makes_a_peer_use_the_same_pair_noise_for_two_parts(
             mine.take(name, card.card, card.signature, passed_on_by=name)
         p0._begin()
         sent: set[bytes] = set()
-        for what, sender, round_, names in letters:
+        for what, sender, round_, names in messages:
             bodies: list[tuple[str, Any]] = []
             if what == "sum":
                 # All that is missing in this round, so that it gets on.

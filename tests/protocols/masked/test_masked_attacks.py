@@ -155,7 +155,7 @@ def test_a_site_reveals_for_one_list_even_where_it_signs_two(monkeypatch: Patch)
 
 
 def on_both_sides(patch: Patch) -> EvilHub:
-    """Sites that do all that they are told: for whom is listed as dropped out the key, for whom is listed alive the seed."""
+    """Sites that do all that they are told: the key of a site listed as dropped out, the seed of one listed as a survivor."""
     hub = began(masked_company)
     reveal = Session.reveal
     names = hub.them.names

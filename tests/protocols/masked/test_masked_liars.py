@@ -416,7 +416,7 @@ def test_a_dealer_can_not_make_a_holder_out_to_be_a_liar(way: Any, dies: bool, m
     assert set(them.masking.liars) == {DEALER}
 
 
-def test_letters_that_nobody_asks_after_cost_everybody_a_charge_and_honest_sites_their_place(
+def test_bundles_that_nobody_complains_about_cost_everybody_a_charge_and_honest_sites_their_place(
     monkeypatch: Patch,
 ) -> None:
     names = [f"site {at}" for at in range(9)]
@@ -566,7 +566,7 @@ def test_whoever_lies_and_whoever_dies_nobody_honest_is_named_and_no_wrong_sum_c
         assert len(them.names) - len(them.masking.banned) < them.terms.survivors
 
 
-def test_a_network_that_changes_letters_of_one_site_to_as_many_as_may_collude_frames_nobody() -> None:
+def test_a_network_that_changes_bundles_of_one_site_to_as_many_as_may_collude_frames_nobody() -> None:
     def meddle(message: Message) -> Iterable[Message]:
         body = message.body
         if isinstance(body, Brief) and body.step == "roll" and message.receiver == "site 0":
@@ -579,7 +579,7 @@ def test_a_network_that_changes_letters_of_one_site_to_as_many_as_may_collude_fr
     assert them.masking.liars == {}
 
 
-def test_letters_changed_on_the_way_from_the_hub_frame_nobody(monkeypatch: Patch) -> None:
+def test_bundles_changed_on_the_way_from_the_hub_frame_nobody(monkeypatch: Patch) -> None:
     """More holders than may collude get something else than the dealer sent, and say which bundle they got."""
 
     def change(message: Message) -> list[Message]:

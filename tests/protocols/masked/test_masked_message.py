@@ -293,7 +293,7 @@ def spoil_bundles(message: Message) -> list[Message]:
     return [message]
 
 
-def test_letters_changed_on_the_way_are_not_read(monkeypatch: Patch) -> None:
+def test_bundles_changed_on_the_way_are_not_read(monkeypatch: Patch) -> None:
     """Their reader holds nothing, and says so. Read all the same they are not what was sent, and it says that."""
     them = masked_company()
     assert right(them, run(them, spoil_bundles)[0])
@@ -384,11 +384,11 @@ def test_digests_of_shares_changed_on_the_way_frame_a_dealer_only_where_nobody_a
 
 def deliveries(them: MaskedCompany) -> Iterator[Message]:
     """All messages of a run in the order it was sent, each as it is about to be delivered."""
-    message = list(them.hub.start())
-    while message:
-        envelope = message.pop(0)
-        yield envelope
-        message.extend(them.parties[envelope.receiver].receive(envelope))
+    messages = list(them.hub.start())
+    while messages:
+        message = messages.pop(0)
+        yield message
+        messages.extend(them.parties[message.receiver].receive(message))
 
 
 def require_refused(them: MaskedCompany, message: Message, what: str) -> None:
@@ -401,7 +401,7 @@ def require_refused(them: MaskedCompany, message: Message, what: str) -> None:
 
 
 def bad_message(message: Message) -> Iterator[tuple[str, Body]]:
-    """What is refused in the place of a good message, whoever it is for."""
+    """What is refused in place of a good message, for any receiver."""
     body = message.body
     match body:
         case Return():
@@ -483,16 +483,16 @@ def test_asked_again_in_any_step_a_site_sends_the_same_bytes(
     def run_twice() -> tuple[set[str], MaskedCompany]:
         """The steps in which a second answer is another, while everybody goes by the first."""
         them, other = make(private=True), set()
-        message = list(them.hub.start())
-        while message:
-            envelope = message.pop(0)
-            answers = them.parties[envelope.receiver].receive(envelope)
-            if envelope.receiver != "hub" and not isinstance(envelope.body, Done):
+        messages = list(them.hub.start())
+        while messages:
+            message = messages.pop(0)
+            answers = them.parties[message.receiver].receive(message)
+            if message.receiver != "hub" and not isinstance(message.body, Done):
                 before = [encode(answer) for answer in answers]
-                again = them.parties[envelope.receiver].receive(envelope)
+                again = them.parties[message.receiver].receive(message)
                 if [encode(answer) for answer in again] != before:
-                    other.add(getattr(envelope.body, "step", "mask"))
-            message.extend(answers)
+                    other.add(getattr(message.body, "step", "mask"))
+            messages.extend(answers)
         return other, them
 
     different, them = run_twice()
@@ -675,11 +675,11 @@ def test_a_site_that_declines_is_left_out() -> None:
     assert isinstance(declined, Return) and len(declined.signature) == 64
 
 
-# Letters of another length.
+# Bundles of another length.
 
 
 @pytest.mark.parametrize("more", [-1, 1, 1 << 20])
-def test_letters_of_another_length_are_refused_by_the_hub(more: int, monkeypatch: Patch) -> None:
+def test_bundles_of_another_length_are_refused_by_the_hub(more: int, monkeypatch: Patch) -> None:
     """Signed by their sender as they are. A hub that carries them all has a site fill everybody's messages."""
     bundle = Session._bundle
 

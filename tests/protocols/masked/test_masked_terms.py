@@ -1,4 +1,4 @@
-"""Terms that do not fit together are refused by whoever would hold them, and what would come of them if they were not."""
+"""Terms that do not fit together are refused by every party that would use them, and what would come of them if they were not."""
 
 from dataclasses import replace
 from typing import Any
