@@ -1,9 +1,9 @@
 """What runs on neighbouring tables say of a claim: lower bounds that hold with a stated confidence, whatever was attacked.
 
-Three kinds of claim are tested. A claim in mu is tested by the trade-off curve. Guesses about the toss of a fair coin are right at a
-rate of at most Phi(mu / 2) (Dong, Roth and Su 2022). A claim of one (epsilon, delta) is tested by the rates of
-right and false alarms (Clopper and Pearson 1934). From a single run it is tested by many canaries at once (Steinke, Nasr and
-Jagielski 2023). The claim that noise is as large as was charged is tested by its sum of squares.
+Three kinds of claim are tested. A claim in mu is tested by the trade-off curve. Guesses about the toss of a fair coin are right
+at a rate of at most Phi(mu / 2) (Dong, Roth and Su 2022). A claim of one (epsilon, delta) is tested by the rates of right and
+false alarms (Clopper and Pearson 1934). From a single run it is tested by many canaries at once (Steinke, Nasr and Jagielski
+2023). The claim that noise is as large as was charged is tested by its sum of squares.
 
 None of these can show that a claim is true. They can refute it, or fail to.
 """
