@@ -50,6 +50,7 @@ class HashTree:
         self._levels = [[digest("leaf", name, signature) for name, signature in signatures]]
         while len(self._levels[-1]) > 1:
             below = self._levels[-1]
+            # Leaves and nodes have different kinds, so a node cannot be passed off as a leaf.
             pairs = [digest("node", *below[at : at + 2]) for at in range(0, len(below), 2)]
             self._levels.append(pairs)
 
@@ -67,6 +68,7 @@ class HashTree:
         """
         found: list[bytes] = []
         for level in self._levels[:-1]:
+            # The last node of an odd level has no neighbour, and its path no entry there.
             beside = at ^ 1
             if beside < len(level):
                 found.append(level[beside])
@@ -86,6 +88,7 @@ def climb(name: str, signature: bytes, at: int, size: int, path: bytes) -> bytes
         else:
             node = digest("node", node)
         at, size = at // 2, (size + 1) // 2
+    # A path must be used up: each place has exactly one path to the root.
     return None if rest else node
 
 
@@ -103,6 +106,7 @@ class SignatureCheck:
     def challenge(self, claim: bytes) -> bytes:
         """The seed of this site's draws, in answer to a claim (the list of signers and a root). A second claim is refused."""
         self._require_first(claim)
+        # The claim is a bit set of signers followed by the root.
         signers = self._terms.named(claim[:-KEY])
         least = self._terms.survivors
         require(len(signers) >= least, f"{len(signers)} sites are claimed to have signed, and {least} must")
@@ -132,6 +136,7 @@ def seen_signed(
 ) -> bool:
     """Whether all signatures that a site asked to see are there, under the root the hub committed to, and valid."""
     places = drawn(seed, terms.checks, len(signers))
+    # Exactly the places drawn, in order: the hub must not choose which signatures to show.
     if [name for name, _ in shown] != [signers[at] for at in places]:
         return False
     return all(
@@ -145,6 +150,7 @@ def count_signed(terms: MaskedTerms, signatures: Table, statement: bytes, *, amo
     """How many of the sites `among` have signed a statement. It stops counting at the number needed."""
     good: set[str] = set()
     for name, signature in signatures:
+        # Each check of a signature takes time, and more than enough of them prove nothing more.
         if len(good) >= terms.survivors:
             break
         if name in among and name not in good and terms.signed(name, statement, signature):

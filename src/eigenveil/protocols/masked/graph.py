@@ -101,6 +101,7 @@ def separation_bound(sites: int, *, survivors: int, colluders: int, holders: int
     """
     if threshold <= colluders:
         return 1.0  # Colluders alone can recover every secret.
+    # The names of docs/mask-graph.md: k is `inside`, b is `outside`, x is `rest`, q is `holders`, tau is `threshold`.
     least = survivors - colluders
     rest = sites - least
     inside = np.arange(threshold - colluders, least - loss, dtype=np.float64)
@@ -118,6 +119,7 @@ def separation_bound(sites: int, *, survivors: int, colluders: int, holders: int
         + _log_choose(sites - inside, colluders)
         + inside * _log_many_marked(sites - 1, inside - 1 + colluders, holders, threshold - 1)
     )
+    # The event implies all three, so the least bound holds.
     each = np.minimum(np.minimum(by_inside, by_outside), by_shares)
     # Events that are possible keep a positive chance: the exponential must not underflow to zero.
     return _up(np.exp(np.clip(each, -700.0, 0.0))[each > -np.inf].sum())
@@ -149,6 +151,7 @@ def _sparse(sites: int, *, survivors: int, colluders: int, failure: float) -> Ma
         abort = abort_bound(sites, survivors=survivors, holders=holders, threshold=threshold)
         return MaskGraph(holders, threshold, loss, chance, abort, complete=False)
 
+    # Bisection for the fewest holders that keep `failure`.
     few, many = 0, sites // _CHEAPER - 1
     best = found(many, loss) if many > 0 else None
     if best is None:

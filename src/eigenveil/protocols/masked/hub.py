@@ -47,6 +47,7 @@ __all__ = ["MaskedExchange", "Masking"]
 # These are words on the wire, which version 1 of the format fixes. People see those of `_WORDS`.
 Step = Literal["keys", "packets", "roll", "roll claim", "seal", "mask", "survivors", "list claim", "open", "done"]
 _STEPS: Final[tuple[Step, ...]] = get_args(Step)
+# Until the first masked part nothing is charged, so a round that stops here can simply be asked anew.
 _BEFORE_PARTS: Final[tuple[Step, ...]] = ("keys", "packets", "roll", "roll claim", "seal")
 # Only where there are so many signatures that a site checks some of them.
 _CLAIMS: Final[tuple[Step, ...]] = ("roll claim", "list claim")
@@ -87,7 +88,9 @@ class Masking:
             raise ProtocolError(
                 f"all {self.terms.most_rounds} rounds that the study allows are used up; begin another study"
             )
+        # Checked first, so that a study that cannot go on does not use up a session.
         self._require_enough_left(asked)
+        # Keys serve a number of rounds, and only while enough of the sites asked have them. A failed round drops them.
         if not self._still_good(round_, asked):
             self.keys = None
             self._sessions += 1
@@ -138,11 +141,13 @@ class MaskedExchange(Exchange):
         self._awaited = 0
         there = [name for name in asked if name not in masking.banned]
         self._wait_for(name for name in there if not ready or name in self._keys.roster)
+        # Modulo 2^64 the order of addition does not matter, so parts are added as they come.
         self._words = np.zeros(self._terms.size(self._task, self._inner), dtype=np.uint64)
         self._bundles: dict[str, dict[str, bytes]] = {}
         self._alive: tuple[str, ...] = ()
         self._total: NDArray[np.float64] | None = None
         self._signatures: Table = ()
+        # A placeholder until there are signatures.
         self._tree = HashTree((("", b""),))
         self._seeds: dict[str, bytes] = {}
         self._ask = Ask(round_, question, tuple(sorted(gone)))
@@ -183,6 +188,7 @@ class MaskedExchange(Exchange):
                 return Brief(self.round, "packets", b"", self._cards_for(name))
             case "roll":
                 return Brief(self.round, "roll", self._shared_brief().data, self._bundles_to(name))
+            # Each site drew its own places, so each gets other signatures.
             case "seal" | "open" if self._terms.checks > 0:
                 return Brief(self.round, self._step, b"", self._wanted(name))
             case _:
@@ -231,12 +237,14 @@ class MaskedExchange(Exchange):
 
     def receive(self, sender: str, body: Body) -> None:
         """Take an answer, or raise a `PeerError` and change nothing."""
+        # All checks come before any change: a refused answer leaves no trace.
         self._require_round(sender, body)
         if sender not in self._answers:
             raise PeerError(sender, f"was not asked in round {self.round}, {self.name}")
         if self._answers[sender] is not None:
             raise PeerError(sender, f"answered round {self.round}, {self.name}, more than once")
         if isinstance(body, Return) and body.step == self._step and body.data == DECLINED:
+            # A decline counts only if its site signed it. Otherwise anybody on the way could drop a site from the sum.
             self._require_signed(sender, digest("declined"), body.signature)
             body = Decline(self.round)
         else:
@@ -306,6 +314,7 @@ class MaskedExchange(Exchange):
                 due = KEY
             case "open":
                 due = SHARE_BYTES * len(keys.dealers(sender))
+        # Lengths must be exact: the steps that follow slice these bytes by position.
         names = [name for name, _ in body.table]
         if len(body.data) != due or names != holders or any(len(piece) != bundle for _, piece in body.table):
             raise ValueError("the answer does not have the contents asked for")
@@ -334,8 +343,11 @@ class MaskedExchange(Exchange):
                 for name, answer in returns.items():
                     self._keys.read_marks(name, answer)
                 self._keys.roster = tuple(name for name in self._terms.roster if name in returns)
+                # Once the roster is signed, every signature and every mask depends on who takes part and on their fresh
+                # cards.
                 self._keys.bound = bound_to(self._keys.id, digest("roll", self._roster()))
             case "roll" | "survivors":
+                # In the order of the roster: a site recomputes the places of its draws in this order.
                 self._signatures = tuple(
                     (name, returns[name].signature) for name in self._terms.roster if name in returns
                 )
@@ -346,6 +358,7 @@ class MaskedExchange(Exchange):
                 self._bundles = {}
                 for name, answer in returns.items():
                     self._keys.confirm(name, answer.data)
+                # Here and not later: the next step charges the sites.
                 self._require_bundles()
                 self._masking.keys = self._keys
             case "mask":

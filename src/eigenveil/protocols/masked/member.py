@@ -100,6 +100,7 @@ class MaskedMember(Party):
         self._session: Session | None = None
         self._sessions = 0
         self._now: _Round | None = None
+        # The steps of the exchange of keys that were answered: the digest of the message, and the answer to repeat.
         self._setup: dict[str, tuple[bytes, Body]] = {}
         self.error: Exception | None = None
         self.result: tuple[Array, ...] | None = None
@@ -129,6 +130,7 @@ class MaskedMember(Party):
         if self.result is not None:
             raise PeerError(message.sender, "asked again after the result")
         match message.body:
+            # A `Done` of an earlier round is out of date.
             case Done(round=round_, arrays=arrays) if round_ >= self._round:
                 self.result = arrays
                 return []
@@ -153,14 +155,18 @@ class MaskedMember(Party):
             if not self._same_question(now, ask.question):
                 raise PeerError(self._hub, f"asked two different questions in round {ask.round}")
         else:
+            # The sensitivity that is charged holds only for questions that the task would ask.
             require_asked(self._task, ask.question, by=self._hub)
             now = self._now = self._opened(ask)
+        # The first try, or one after a decline. A part that was given is never made again: that would be a second release
+        # for one charge.
         if now.masked is None:
             now.masked = self._work(session, now)
         return self._declined(session, ask.round, "mask") if now.masked is None else now.masked
 
     def _opened(self, ask: Ask) -> _Round:
         asked = question_digest(ask.question)
+        # Derived from the secret, so that a site that restarts asks to see the same signatures.
         seed = None if self._secret is None else digest("looks", self._secret, ask.round, asked)
         return _Round(ask.round, ask.question, asked, SignatureCheck(self._terms, seed))
 
@@ -188,6 +194,7 @@ class MaskedMember(Party):
 
     def _work(self, session: Session, now: _Round) -> Masked | None:
         try:
+            # The charge happens in `share.of`, before any number leaves this function.
             task, question, fraction = self._task.as_sum(now.question)
             private = task.private(question, self._rows)
             words = self._share.of(private, label=task.label(question), share=task.share(question) * fraction)
@@ -213,6 +220,7 @@ class MaskedMember(Party):
 
     def _keys(self, brief: Brief) -> Body:
         session = self._session
+        # The same nonce again is the hub asking again, and gets the same card.
         if session is None or (session.first, session.nonce) != (brief.round, brief.data):
             require(len(brief.data) == KEY, f"the nonce of a session must have {KEY} bytes")
             require(self._round < brief.round, "this round has begun with other keys")
@@ -221,6 +229,7 @@ class MaskedMember(Party):
             self._sessions += 1
             draw = None
             if self._secret is not None:
+                # The number of the session is in it: the same nonce in a later session must not give the same keys.
                 draw = stream(digest("session", self._secret, self._sessions, brief.round, brief.data))
             session = self._session = Session(self._terms, self._name, self._identity, brief.data, brief.round, draw)
             self._setup = {}
@@ -283,12 +292,14 @@ class MaskedMember(Party):
         size = self._terms.bytes_of_bits
         alive, dead = brief.data[:size], brief.data[size:]
         listed = list_digest(now.digest, alive, dead)
+        # Five checks, each against one attack that the tests carry out (test_masked_attacks.py).
         self._require_one_list(now, listed)
         named = self._terms.named(alive)
         self._require_apart(named, self._terms.named(dead))
         self._require_whole(named, self._terms.named(dead), session.roster)
         self._require_enough(named)
         self._require_me(named)
+        # Recorded before it is signed, so that no second list can be.
         now.alive, now.listed = named, listed
         return Return(brief.round, brief.step, b"", (), session.sign(brief.round, brief.step, listed))
 
@@ -317,6 +328,7 @@ class MaskedMember(Party):
     def _open(self, brief: Brief) -> Body:
         session, now = self._given(brief)
         require(now.listed != b"", "this site has signed no list of survivors")
+        # Revealed once. Later calls repeat the same bytes.
         if now.revealed is None:
             self._require_list_signed(session, now, brief.table)
             now.revealed = self._returned(session, brief, session.reveal(brief.round, now.alive))

@@ -98,6 +98,7 @@ class Session:
         self._draw = os.urandom if draw is None else draw
         bundles = self._draw(KEY)
         self._bundles = private_key(bundles)
+        # All secrets of all rounds are drawn at once, so that one exchange of keys serves them all.
         self._keys = [self._draw(KEY) for _ in range(terms.rounds)]
         self._seeds = [self._draw(KEY) for _ in range(terms.rounds)]
         self.card = KeyCard(
@@ -148,17 +149,20 @@ class Session:
         The digests of the shares that the site keeps come first, then those of each bundle. None if the holders are too few.
         """
         read: dict[str, KeyCard] = {}
+        # Every card is checked before any is kept.
         for name, signed in cards:
             require(name in self._places and name != self._name, "a key card is not of another site on the roster")
             raw, signature = signed[:-SIGNATURE], signed[-SIGNATURE:]
             self._require_signed_card(name, raw, signature)
             read[name] = KeyCard.read(self._terms, self._places[name], raw)
+            # Only cards of neighbours: a site makes a mask with every site whose card it accepts.
             near = self._place in read[name].holders or self._places[name] in self.card.holders
             require(near, "a key card is of a site that is not a neighbour of this one")
         holders = [name for name in read if self._places[name] in self.card.holders]
         if len(holders) + 1 < self._terms.graph.threshold:
             return None
         points = [1 + self._places[name] for name in (self._name, *holders)]
+        # The order of shares in a bundle: seeds of all rounds, then mask keys. `reveal` relies on it.
         secrets = [*self._seeds, *self._keys]
         shares = split_many(secrets, threshold=self._terms.graph.threshold, holders=points, draw=self._draw)
         bundles = {point: b"".join(pieces) for point, pieces in shares.items()}
@@ -167,6 +171,7 @@ class Session:
             for point, pieces in shares.items()
             for at, piece in enumerate(pieces)
         ]
+        # The site is a holder of its own secrets too: with few survivors its own share may be needed.
         self._held = {self._name: bundles[1 + self._place]}
         self._cards = read
         self._digests |= {name: digest("card", signed[:-SIGNATURE]) for name, signed in cards}
@@ -208,9 +213,11 @@ class Session:
         self._require_my_roster(named, digests)
         given = dict(bundles)
         dealers = {name for name, card in self._cards.items() if name in named and self._place in card.holders}
+        # All of them: without the bundle of a dealer on the roster this site could not help to recover its secrets.
         require(set(given) == dealers, "the bundles are not from exactly the sites that have this one as a holder")
         if sum(self._places[name] in self.card.holders for name in named) + 1 < self._terms.graph.threshold:
             return None
+        # Kept even if a bundle cannot be opened: the receipt must show which bytes arrived.
         self._seen = {name: bundle_mark(sealed) for name, sealed in given.items()}
         for name, sealed in given.items():
             key = agree(self._bundles, self._cards[name].bundles, digest("letter", self.id, name, self._name))
@@ -239,6 +246,7 @@ class Session:
         self._require_all_holders(named)
 
     def _require_same_cards(self, named: frozenset[str], digests: Mapping[str, bytes]) -> None:
+        # All sites must have the same card of each site, or their masks would not cancel.
         others = all(digests[name] == known for name, known in self._digests.items() if name in named)
         require(others, "the roster has other key cards than this site has seen")
 
@@ -260,6 +268,7 @@ class Session:
         """The keys of this site's masks in a round, and whether each is added: its own mask, and one with each neighbour."""
         at = round_ - self.first
         key = private_key(self._keys[at])
+        # Without its own mask, a part whose pair masks all become known would lie open (Bonawitz et al. 2017).
         found = [(digest("own mask", self._bound, round_, self._seeds[at]), True)]
         for name, card in self._cards.items():
             if name in self.roster:
@@ -275,6 +284,7 @@ class Session:
         found: list[bytes] = []
         for name in self._dealers():
             bundle = self._held.get(name)
+            # Seed or mask key, never both: the one list of survivors decides.
             start = SHARE_BYTES * (at if name in alive else rounds + at)
             found.append(NO_SHARE if bundle is None else bundle[start : start + SHARE_BYTES])
         return b"".join(found)

@@ -116,6 +116,7 @@ class MaskedTerms:
             self.checks,
             self.sessions,
         )
+        # The repr of graph and lattice is part of the format: renaming their fields would change every signature.
         return digest("terms", self.study, *listed, *numbers, repr((self.graph, self.lattice, self.multiplier)))
 
     def session(self, nonce: bytes, round_: int) -> bytes:
@@ -132,6 +133,7 @@ class MaskedTerms:
     def named(self, bits: bytes) -> frozenset[str]:
         """The sites in a set; a `ValueError` for bytes that do not encode one."""
         require(len(bits) == self.bytes_of_bits, "a list of sites must have one bit for each site on the roster")
+        # Bits beyond the roster must be zero, or one set would have several encodings and several digests.
         flags = np.unpackbits(np.frombuffer(bits, dtype=np.uint8))
         require(not flags[len(self.roster) :].any(), "a list of sites names more sites than the roster has")
         return frozenset(name for name, flag in zip(self.roster, flags[: len(self.roster)], strict=True) if flag)
@@ -244,5 +246,6 @@ def question_digest(question: Question) -> bytes:
     """Digest of a question with all its numbers."""
     fields: list[Any] = [question.step, question.stage]
     for array in question.arrays:
+        # Little-endian bytes, so that all machines have the same digest.
         fields += [repr(array.shape), hashlib.sha256(array.astype("<f8").tobytes()).digest()]
     return digest("question", *fields)
