@@ -119,6 +119,7 @@ def is_public_key(public: bytes) -> bool:
     >>> is_public_key(bytes(32)), is_public_key(public_of(bytes(range(32))))
     (False, True)
     """
+    # The top bit of a public key is ignored (RFC 7748), and values above the prime wrap around: both are reduced first.
     return len(public) == KEY and (int.from_bytes(public, "little") % 2**255) % _FIELD not in _SMALL
 
 

@@ -41,6 +41,7 @@ VERSION: Final = 1
 LIMIT: Final = 1 << 30
 _MAGIC: Final = b"EIGV"
 _FRAME: Final = struct.Struct("<4sBI")
+# Limits on what a stranger can make this process allocate before a message is refused.
 _LARGEST_HEAD: Final = 1 << 20
 _MOST_ARRAYS: Final = 64
 
@@ -77,6 +78,7 @@ def decode(data: bytes, *, limit: int = LIMIT) -> Message:
 
 
 def _decode(data: bytes, limit: int) -> Message:
+    # Before anything is parsed: a length is cheap to check, and a stranger may have sent it.
     if len(data) > limit:
         raise ValueError(f"it has {len(data)} bytes, and at most {limit} are allowed")
     magic, version, length = _FRAME.unpack_from(data)
@@ -319,6 +321,7 @@ def _square(flat: Array, side: int) -> Array:
 
 
 def _whole(value: Any) -> int:
+    # `type`, not `isinstance`: true is an int in Python. Beyond 2^53 other JSON readers lose digits.
     if type(value) is not int or not 0 <= value < 1 << 53:
         raise ValueError("a number in its head is not a whole number from 0 to 2^53")
     return value

@@ -169,6 +169,7 @@ class LocalNetwork:
 
     def _deliver(self, message: Message) -> None:
         party = self.parties.get(message.receiver)
+        # A message to a party that has stopped is lost, as on a real network.
         if party is None or not self.alive(message.receiver):
             return
         self._got[message.receiver] += 1

@@ -77,6 +77,7 @@ class _Mixed(Averaging):
         self._own, self._others = mixing.row(name)
         self._now, self._before = part, part
         self._step = 0
+        # The numbers of the last two steps: a neighbour may be one step behind and ask for them again.
         self._last: dict[int, Array] = {0: part}
         self._inbox: dict[int, dict[str, Array]] = {0: {}, 1: {}}
         self._factor = 1.0
@@ -93,13 +94,16 @@ class _Mixed(Averaging):
             raise PeerError(sender, "has no weight at this peer")
         if step < self._step or self.total is not None:
             return []
+        # Nobody can be further ahead: the next step needs this peer's numbers.
         if step > self._step + 1 or step >= self._mixing.steps:
             raise PeerError(sender, f"sent numbers of step {step} in step {self._step}")
+        # The first numbers count: a repeated message must not change a sum that others have used.
         self._inbox[step].setdefault(sender, values)
         sends: Sends = []
         while self.total is None and len(self._inbox[self._step]) == len(self._others):
             heard = self._inbox.pop(self._step)
             mixed = self._own * self._now
+            # In the order of names, not of arrival, so that rounding is the same in every run.
             for other, weight in self._others.items():
                 mixed += weight * heard[other]
             self._now, self._before = self._advance(mixed), self._now
@@ -141,6 +145,7 @@ class _Mixed(Averaging):
             # With one eigenvalue besides that of the mean, the first step removes all differences, and further steps do no harm.
             return shifted
         mean = (1 - middle) / half
+        # The recursion of w_k in the class docstring, with z = `mean`.
         square = mean * mean
         self._factor = 2 * square / (2 * square - 1) if self._step == 1 else 1 / (1 - self._factor / (4 * square))
         following: Array = self._factor * (shifted - self._before) + self._before
@@ -275,6 +280,7 @@ class _Tree(Averaging):
     def _rise(self) -> Sends:
         if len(self._heard) < len(self._below):
             return []
+        # A copy: adding in place would change the part itself.
         total = np.array(self._part)
         for other in self._below:
             total += self._heard[other]

@@ -115,6 +115,7 @@ def metropolis(graph: Graph) -> Array:
     for one, two in graph.edges:
         i, j = place[one], place[two]
         weights[i, j] = weights[j, i] = 1.0 / (1 + max(graph.degree(one), graph.degree(two)))
+    # Rows and columns then sum to one: symmetric weights keep the sum over all peers.
     weights[np.diag_indices(len(place))] = 1.0 - weights.sum(axis=1)
     return weights
 

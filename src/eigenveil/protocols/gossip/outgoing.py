@@ -69,6 +69,7 @@ class PairKeys:
 
     def take(self, origin: str, card: bytes, signature: bytes, *, passed_on_by: str) -> None:
         """Keep a peer's key; the first valid one counts. A `PeerError` if that peer did not sign it."""
+        # The first valid key counts: pair noise may already have been drawn from it.
         if origin in self._agreed:
             return
         genuine = (
@@ -126,6 +127,7 @@ class Paired(Outgoing):
         gone, base = self._epoch
         if (gone, base, round_) in self._used:
             raise ProtocolError(f"a second part was asked for in round {round_} among the same peers")
+        # Before anything is drawn, so that an error in between cannot lead to a second draw.
         self._used.add((gone, base, round_))
         steps = self._part.in_steps(private, label=label, share=share)
         pairs = {

@@ -92,10 +92,12 @@ class Peer(Party):
         self._phase: Literal["keys", "sum", "settling", "over"] = "keys"
         self._round, self._base, self._waits = 0, 0, 0
         self._restarted, self._in_vain = False, 0
+        # By round, because a peer may have to go back to a round that others begin again.
         self._states: dict[int, Any] = {0: task.start()}
         self._parts: dict[int, Array] = {}
         self._sums: dict[int, Averaging] = {}
         self._stages: dict[int, str] = {}
+        # Numbers that came before this peer was ready for them, at most two messages for each neighbour.
         self._early: dict[str, list[Pass]] = {}
         # How often each was asked in vain since it was last heard from, and since it last sent what was awaited. A peer that
         # answers but never delivers is given up by the second count.
@@ -150,6 +152,7 @@ class Peer(Party):
             raise PeerError(
                 message.sender, f"sent {type(body).__name__} to a peer, but peers ask each other no questions"
             )
+        # Checked first: peers that agreed on something else would sum something else.
         if not isinstance(body, Here) and body.terms != self._terms.digest:
             raise PeerError(message.sender, "has other terms: another graph, weights, noise, steps or study")
         if message.sender in self._gone:
@@ -169,6 +172,7 @@ class Peer(Party):
             case Pass(round=round_, without=without, base=base) | Again(round=round_, without=without, base=base):
                 if round_ < base:
                     raise PeerError(message.sender, f"sent round {round_}, before its new start at {base}")
+                # The sender counts other peers. Its numbers have other pair noise and must not be added to ours.
                 if frozenset(without) != self._gone or base != self._base:
                     return self._told(message.sender, round_, base, without)
                 return (
@@ -219,10 +223,12 @@ class Peer(Party):
             raise PeerError(sender, f"sent numbers of round {body.round} in round {self._round}")
         if body.round < self._round or (body.round == self._round and self.over):
             return []
+        # Neighbours are at most one round apart, so one round ahead is all that must be kept.
         ahead = body.round > self._round or self._phase != "sum"
         values = self._checked(sender, body)
         if ahead:
             waiting = self._early.setdefault(sender, [])
+            # Two are enough for an honest neighbour. More would let a flood of messages fill the memory.
             if len(waiting) < 2 and not any((one.round, one.step) == (body.round, body.step) for one in waiting):
                 waiting.append(body)
             self._silent[sender] = 0
@@ -258,6 +264,7 @@ class Peer(Party):
             raise PeerError(sender, f"asks for round {body.round} in round {self._round}")
         self._silent[sender] = 0
         known = self._sums.get(body.round)
+        # The same numbers as before, never made again: a second part would need a second charge.
         values = None if known is None else known.sent(sender, body.step)
         if values is None:
             return [Message(self._name, sender, Here(self._round))]
@@ -274,10 +281,13 @@ class Peer(Party):
         if self.result is not None and round_ >= self._round:
             # All rounds are done here, and nobody needs this peer for another.
             return []
+        # The sender has missed some news, and gets it.
         if told < self._gone or (told == self._gone and base > self._base):
             return self._leaves((sender,))
         if told == self._gone and base == self._base:
             return []
+        # If neither knows of all that the other does, both begin again without the union, at the earlier of their present
+        # rounds.
         back = base if told >= self._gone else round_
         if sender in told:
             # The sender says that it stops, and its round matters to nobody any more.
@@ -298,6 +308,7 @@ class Peer(Party):
             onward = self._hop(body.target)
             # Sending it back where it came from would loop: the sender goes by another graph.
             return [] if onward == sender else [Message(self._name, onward, body)]
+        # A bad signature is blamed on the neighbour that passed it on: the transport vouches for nobody else.
         keys.take(body.origin, body.key, body.signature, passed_on_by=sender)
         self._silent[body.origin] = 0
         answer = self._cards((body.origin,), again=False) if body.again else []
@@ -314,6 +325,7 @@ class Peer(Party):
             self._task.require_question(question)
             summed, asked, fraction = self._task.as_sum(question)
             part = self._part(summed, asked, fraction)
+        # Everything that can go wrong with this peer's own rows or budget. The neighbours learn only that it stops.
         except (ValueError, BudgetExceeded, OSError, ProtocolError) as error:
             return self._stop(self._reason(error))
         self._phase, self._waits = "sum", self._waits + 1
@@ -406,8 +418,10 @@ class Peer(Party):
             return self._stop(
                 PeersLost((self._name,), round_=round_, why="the others did not hear from it in time and went on")
             )
+        # Without some peers the graph may fall apart. Those in other parts cannot be reached and count as gone too.
         mine = next(group for group in self._terms.graph.without(gone).components() if self._name in group)
         whole = frozenset(self._terms.graph.names) - set(mine)
+        # Never forward: a round that this peer has not reached has no state to begin from.
         base = min(round_, self._round) if whole != self._gone else min(round_, self._base)
         missing = self._in_order(whole)
         if len(mine) < self._terms.quorum:
@@ -426,6 +440,7 @@ class Peer(Party):
             return self._stop(PeersLost(missing, round_=base, why=why), gone=whole)
         try:
             self._among = self._terms.among(whole)
+            # Refused here if the noise graph no longer withstands the colluders: then no part may leave.
             self._outgoing.count(self._among, whole, base)
         except ValueError as error:
             return self._stop(PeersLost(missing, round_=base, why=error), gone=whole)
@@ -435,6 +450,7 @@ class Peer(Party):
             base, self._states = 0, {0: fresh}
         self._states = {number: state for number, state in self._states.items() if number <= base}
         self._gone, self._round, self._base = whole, base, base
+        # Parts of the old count must not be sent again: their pair noise does not cancel among fewer peers.
         self._parts, self._sums, self._stages = {}, {}, {}
         self._early, self._silent, self._late = {}, {}, {}
         self._phase, self._waits, self.result, self._restarted = "settling", self._waits + 1, None, True
@@ -451,6 +467,7 @@ class Peer(Party):
         Where it stops because others have `gone`, it names them, and its neighbours come to the same end by themselves.
         """
         self.error, self.result, self._phase = error, None, "over"
+        # A peer that stops for its own reasons names itself, so that the others leave it behind at once.
         gone = self._gone | {self._name} if gone is None else gone
         body = Leave(self._round, self._in_order(gone), self._terms.digest)
         return [Message(self._name, other, body) for other in self._near if other not in self._gone]
@@ -516,6 +533,7 @@ class Peer(Party):
         bodies: dict[tuple[int, int], Pass] = {}
         messages = []
         for receiver, step, values in sends:
+            # The same array goes to several neighbours as one body, which is encoded and measured once.
             key = (step, id(values))
             if key not in bodies:
                 stage, digest = self._stages[round_], self._terms.digest

@@ -87,6 +87,7 @@ class GossipTerms:
         if pairing is not None:
             most = max(pairing.graph.degree(name) for name in pairing.graph.names)
             scale = math.sqrt(1 + most * pairing.ratio**2)
+        # Pair noise is larger than what it hides by `scale`, so mixing must leave less of it.
         left = (_LEFT_EXACT if self.noise == "none" else _LEFT_NOISY) / (len(graph.names) * scale)
         mixing = Mixing.over(graph, self.consensus, weights=self._weights(graph), steps=self.steps, left=left)
         if pairing is not None and self.steps is not None:

@@ -201,6 +201,7 @@ class Hub(Party, Generic[Result]):
             question = self._asking(question)
         self._round, self._waits, self._tries, self._stalled = self._round + 1, self._waits + 1, 0, False
         asked, weights = reachable(self._below, self._gone), None
+        # A fit draws only the rounds of the components: small totals are cheap and for every site.
         self._draws = self._sampling if self._task.sampled(question) else None
         if self._draws is not None:
             self._drawn = self._draws.draw(asked)
@@ -223,6 +224,7 @@ class Hub(Party, Generic[Result]):
 
     def _close(self, now: Exchange) -> list[Message]:
         """End a step: advance the state, begin again without the missing sites, or raise if too few are left."""
+        # Before anything moves on: a lost quorum must leave the round as it was, to be resumed.
         self._require_quorum(now, *now.sites())
         if self._goes_on(now):
             return self._step(now)
@@ -291,6 +293,7 @@ class Hub(Party, Generic[Result]):
         moved = None
         if before is None or self._estimate is None or self._estimate is before:
             pass
+        # Without directions there is nothing to compare.
         elif before.rank and self._estimate.rank:
             moved = float(sines(before.basis, self._estimate.basis)[0])
         spread = None if restarted else self._task.spread(self._state)

@@ -91,6 +91,7 @@ class Connection:
         ours = greeting_frame(greeting)
         if self._stream.speaks_first:
             await self._put(ours)
+        # The listener greets first, so that a dialler never writes to a call that is not connected.
         theirs = await self._read()
         if theirs is None:
             return False

@@ -89,6 +89,7 @@ class Inbox:
 
     async def room(self, name: str, length: int, gone: "asyncio.Future[str]") -> None:
         """Wait until a message of `length` bytes from `name` may be put, or until `gone` is done."""
+        # An empty inbox has room for any message: `limit` was checked when it was announced.
         while 0 < self._waiting[name] > self._room - length - _COST and not gone.done():
             if name not in self._taken:
                 self._taken[name] = asyncio.get_running_loop().create_future()

@@ -24,6 +24,7 @@ __all__ = ["Transport"]
 
 # Words on the wire. The number is the version of the frames: a caller with another one is told that the method is unknown.
 _SERVICE, _METHOD = "eigenveil.Line1", "Talk"
+# Bytes of waiting messages allowed for each name.
 _ROOM: Final = 64 << 20
 _MOST_REFUSED: Final = 100
 # Reasons after which trying again soon would not help.
@@ -67,6 +68,7 @@ class Transport:
         self._greeted: dict[str, Connection] = {}
         self._dialled: set[str] = set()
         self._open: set[Connection] = set()
+        # asyncio keeps only weak references to tasks.
         self._tasks: set[asyncio.Task[bool]] = set()
         self._server: grpc.aio.Server | None = None
         self._closing = asyncio.Event()
@@ -162,9 +164,11 @@ class Transport:
         stream = Accepted(context)
         connection = self._connection(name, stream)
         try:
+            # Two parties that dial each other would replace each other's connection for ever. Only one of them may dial.
             if name in self._dialled:
                 connection.drop(Bye.WORDS[Bye.CROSSED], Bye.CROSSED)
             else:
+                # A stalled caller must not block its own next attempt.
                 if name in self._greeted:
                     self._greeted[name].drop("a newer connection came before this one had greeted")
                 self._greeted[name] = connection
@@ -211,11 +215,13 @@ class Transport:
             if connection.joined_at is None:
                 connection.drop(f"no answer within {self._timing.patience:g} s")
 
+        # A caller that never greets would otherwise keep its place for ever.
         timer = asyncio.get_running_loop().call_later(self._timing.patience, late)
         connection.gone.add_done_callback(lambda _: timer.cancel())
         return self._start(connection.run(self._greeting, self._join))
 
     async def _join(self, connection: Connection) -> bool:
+        # `Joined` waits for room like a message, so that a caller that joins again and again cannot fill the queue.
         await self.events.room(connection.name, 0, connection.gone)
         if connection.gone.done() or self._closing.is_set():
             return False
@@ -256,6 +262,7 @@ class Transport:
 
     def _refuse(self, who: str) -> None:
         self.refused.append(who)
+        # Strangers must not fill the memory by being refused.
         del self.refused[:-_MOST_REFUSED]
 
     def _start(self, work: Coroutine[Any, Any, bool]) -> "asyncio.Task[bool]":
