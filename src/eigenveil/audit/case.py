@@ -40,10 +40,12 @@ def mu_of(budget: Budget) -> float:
         return math.inf
 
     def beyond(mu: float) -> float:
+        # delta of a Gaussian mechanism at mu (Balle and Wang 2018), less the budget's: its root is the mu looked for.
         likely = float(np.exp(log_ndtr(mu / 2 - epsilon / mu)))
         return likely - float(np.exp(epsilon + log_ndtr(-mu / 2 - epsilon / mu))) - budget.delta
 
     low, high = 1.0, 1.0
+    # Bracket the root first: mu ranges over many orders of magnitude.
     while beyond(low) >= 0:
         low /= 2
     while beyond(high) < 0:
@@ -87,6 +89,7 @@ class Trial:
 
     scores: Array
     present: NDArray[np.bool_]
+    # Empty where an adversary cannot separate noise from the value.
     noise: Array = field(default_factory=lambda: np.zeros(0))
     parts: tuple[int, ...] = ()
     moved: float = 0.0

@@ -43,6 +43,7 @@ def rate_at_least(hits: int, runs: int, *, level: float) -> float:
     0.9848
     """
     _require_counts(hits, runs, level)
+    # The quantile of a beta law is the exact inverse of the binomial tail.
     return 0.0 if hits == 0 else float(beta.ppf(level, hits, runs - hits + 1))
 
 
@@ -80,6 +81,7 @@ def mean_at_least(values: Array, *, level: float) -> float:
     bets = np.minimum(np.sqrt(2 * math.log(1 / level) / (variances * count)), _RISK)
 
     def refuted(mean: float) -> bool:
+        # The maximum over all times, not the last value: Ville's bound holds for any time.
         return bool(np.cumsum(np.log1p(bets * (values - mean))).max() >= math.log(1 / level))
 
     low, high = 0.0, 1.0
@@ -112,6 +114,7 @@ def epsilon_at_least(alarms: int, present: int, false: int, absent: int, *, delt
     >>> round(epsilon_at_least(500, 1000, 5, 1000, delta=1e-5, level=0.01), 2)
     3.41
     """
+    # Four rates are bounded, two for each of the two inequalities.
     quarter = level / 4
     loud = _log_ratio(rate_at_least(alarms, present, level=quarter) - delta, rate_at_most(false, absent, level=quarter))
     silent = _log_ratio(
@@ -163,6 +166,7 @@ def epsilon_in_one_run(right: int, guesses: int, canaries: int, *, delta: float,
     def refuted(epsilon: float) -> bool:
         return one_run_level(right, guesses, canaries, epsilon=epsilon, delta=delta) < level
 
+    # From above: refuted epsilons need not form an interval, and the largest one counts.
     low = next((place for place in reversed(range(len(_EPSILONS))) if refuted(_EPSILONS[place])), None)
     if low is None:
         return 0.0

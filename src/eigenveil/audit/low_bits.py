@@ -72,6 +72,7 @@ class Candidates:
         deviation = np.full(released.shape, scale)
         if not symmetric:
             return cls(released.ravel(), without.ravel(), given.ravel(), deviation.ravel())
+        # Symmetrised noise (N + N^T) / 2 has less variance off the diagonal.
         deviation[~np.eye(len(released), dtype=bool)] /= math.sqrt(2)
         upper = np.triu_indices(len(released))
         return cls(released[upper], without[upper], given[upper], deviation[upper])
@@ -129,6 +130,7 @@ def _step_near(values: Array) -> float | None:
     size = float(np.abs(values).max(initial=0.0))
     if size == 0:
         return 1.0
+    # From the coarsest step down, so that the first one that fits is the largest.
     lost, step = size * _LOST, math.ldexp(1.0, math.frexp(size)[1])
     while step > _COARSER * lost:
         if float(np.abs(values - np.rint(values / step) * step).max()) <= lost:
@@ -153,6 +155,7 @@ def _multiples(one: Candidates) -> int:
 
     Steps no coarser than the last place of the largest number are those of floating point itself.
     """
+    # Each number is worth at least one bit; fewer of them could fit by accident.
     if len(one.released) < _BITS:
         return 0
     given, without = (_step_near(one.released - value) for value in (one.given, one.without))
@@ -188,6 +191,7 @@ def _products(noise: Array, scale: Array) -> bool:
     """Whether each column of `noise`, (5, q), has a number fl(scale z) with a double z."""
     draw = noise / scale
     reached = np.zeros(noise.shape, dtype=bool)
+    # The quotient is rounded, so the right draw may be its neighbour.
     for ulps in range(-1, 2):
         reached |= scale * _moved(draw, ulps) == noise
     return bool(reached.any(axis=0).all())
@@ -213,6 +217,7 @@ def _coarseness(steps: Sequence[int], value: Sequence[int]) -> int:
     """The largest t such that 2^t divides all noise that this value implies; 64 if that noise is zero."""
     found = 0
     for one, other in zip(steps, value, strict=True):
+        # The lowest bit set in any difference is the coarsest step that divides all of them.
         found |= one - other
     return 64 if found == 0 else min(64, (found & -found).bit_length() - 1)
 
@@ -222,6 +227,7 @@ def _grain(values: Array) -> int | None:
     mantissas, exponents = np.frexp(values[values != 0])
     if len(mantissas) == 0:
         return None
+    # Mantissas as whole numbers: their trailing zeros are the grain.
     whole = np.ldexp(mantissas, 53).astype(np.int64)
     lowest = np.log2((whole & -whole).astype(np.float64)).astype(np.int64)
     return int((exponents - 53 + lowest).min())

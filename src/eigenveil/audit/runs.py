@@ -75,6 +75,7 @@ def audit(
     require(0 < confidence < 1, f"confidence must lie in (0, 1), got {confidence}")
     require(runs is None or runs >= 2, f"runs must be at least 2, got {runs}")
     require(jobs is None or jobs >= 1, f"jobs must be at least 1, got {jobs}")
+    # Bonferroni: each case may refute a true claim with this probability, all together with 1 - confidence.
     level = (1 - confidence) / len(cases)
     require(len({case.name for case in cases}) == len(cases), "name each case once")
     workers = min(jobs or os.cpu_count() or 1, 8)
@@ -104,6 +105,7 @@ def _audited(
 ) -> Verdict:
     begun = time.perf_counter()
     wanted = runs if runs is not None else (case.quick if quick else case.full)
+    # The theorem is about one run; more would not be used.
     if case.tests == ("one-run",):
         wanted = 1
     chunks = min(wanted, max(_CHUNKS, -(-wanted // _LONGEST)))
@@ -128,6 +130,7 @@ def _workers(count: int, cases: Mapping[str, Case]) -> Iterator[Run]:
     """A function that does the runs, in this process or in several others, which know the cases by their names."""
     from eigenveil.audit.cases import CASES
 
+    # A case of the caller's own cannot be sent to another process: it is known there by its name only.
     if count == 1 or any(CASES.get(name) is not case for name, case in cases.items()):
         yield lambda chunks: (_run(cases[chunk.case], chunk) for chunk in chunks)
         return
@@ -162,6 +165,7 @@ def _trial(case: Case, chunk: _Chunk, number: int) -> Trial:
     """One run. Its canaries and noise are its own; with a seed they are the same every time and in every order."""
     if chunk.seed is None:
         return case.trial(chunk.budget, np.random.default_rng(), None)
+    # By the name and number of the run, so that the result depends neither on the number of workers nor on the order.
     words = hashlib.sha256(f"eigenveil audit {chunk.seed} {case.name} {number}".encode()).digest()
     return case.trial(
         chunk.budget,

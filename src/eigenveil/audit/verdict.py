@@ -140,10 +140,12 @@ def judge(
 
 def _curve(case: Case, claim: Claim, trials: tuple[Trial, ...], level: float) -> Finding:
     threshold, rest = _threshold(case, trials)
+    # One number for each run: canaries of one run may depend on each other.
     rates = np.array([np.mean((trial.scores > threshold) == trial.present) for trial in rest])
     canaries = max(len(trial.scores) for trial in rest)
 
     def least(rates: Array) -> float:
+        # With one canary a rate is a single guess, and the exact binomial bound is tighter than the betting bound.
         if canaries == 1:
             return mu_from_accuracy(rate_at_least(int(rates.sum()), len(rates), level=level))
         return mu_from_accuracy(mean_at_least(rates, level=level))
@@ -190,6 +192,7 @@ def _one_run(case: Case, claim: Claim, trials: tuple[Trial, ...], level: float) 
     # Only the first run, however many there are: the theorem is about one run.
     trial = trials[0]
     canaries = len(trial.scores)
+    # Guess only about the two extreme thirds: the bound allows abstaining, and middling scores tell little.
     order = np.argsort(trial.scores, kind="stable")
     guessed = max(1, canaries // 3)
     right = int((~trial.present[order[:guessed]]).sum() + trial.present[order[-guessed:]].sum())

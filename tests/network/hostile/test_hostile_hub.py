@@ -143,7 +143,7 @@ def carried(company: Company, twist: Callable[[list[Outgoing]], list[Outgoing]])
 
 
 @pytest.mark.parametrize("name", ["site krylov", "curator krylov", "masked krylov"])
-@pytest.mark.parametrize("round, lies", [(0, ANYTIME), (2, ANYTIME | IN_PLACE_OF_A_PRODUCT)], ids=["mean", "products"])
+@pytest.mark.parametrize("round_, lies", [(0, ANYTIME), (2, ANYTIME | IN_PLACE_OF_A_PRODUCT)], ids=["mean", "products"])
 def test_what_a_hub_makes_up_is_refused_one_by_one_and_the_study_goes_on(
     tmp_path: Path, name: str, round_: int, lies: dict[str, tuple[Lie, str]]
 ) -> None:

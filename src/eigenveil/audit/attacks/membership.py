@@ -67,6 +67,7 @@ def scores(pca: PrivatePCA, candidates: Array, population: Population) -> dict[s
     rest = float(np.trace(covariance) - np.einsum("ij,ij->", basis, covariance @ basis)) / (_DIM - basis.shape[1])
     # A variance that noise has made zero would make any row impossible.
     variances = np.maximum(pca.explained_variance_, rest)
+    # Minus twice the log densities of two normals, up to constants that are the same for all rows.
     by_model = (np.square(inside) / variances).sum(axis=1) + (lengths - within) / rest
     by_population = np.einsum("ij,ij->i", candidates, np.linalg.solve(covariance, candidates.T).T)
     return {"projection": within / lengths, "likelihood": (by_population - by_model) / 2}

@@ -142,6 +142,7 @@ def solved(heard: Heard, *, dim: int, start: Array | None = None) -> Array:
     """
     answers, exact = heard.answers, Exact(because="the hub works on a guess of its own")
     require(len(answers) >= 1, "the hub has no answers to work from")
+    # The variance of a round's noise is inversely proportional to its share.
     weights = [np.sqrt(heard.shares[question.step]) if heard.shares else 1.0 for question, _ in answers]
     size = max(float(np.linalg.norm(answer, 2)) for _, answer in answers)
     upper = np.triu_indices(dim)
@@ -152,6 +153,7 @@ def solved(heard: Heard, *, dim: int, start: Array | None = None) -> Array:
         return half + np.triu(half, 1).T
 
     def off(entries: Array) -> Array:
+        # Entries are scaled by `size`, so that the solver's tolerances are relative.
         guess = Symmetric(matrix(entries) * size, people=1)
         parts = (heard.study.arrays(heard.study.work(question, guess, exact))[0] for question, _ in answers)
         return np.concatenate(

@@ -38,8 +38,10 @@ def _lengths(budget: Budget, rng: Generator, state: int | None) -> Trial:
     the triangle of ones; A times the release is shown. The canary, larger than all others, moves each of the sums by one.
     """
     present = tossed(1, rng)
+    # The square root of the triangle of ones: coefficients of (1 - x)^(-1/2).
     root = toeplitz([1.0, 1 / 2, 3 / 8, 5 / 16], np.zeros(4))
     deviation = float(np.linalg.norm(root[:, 0])) / mu_of(budget)
+    # So many people that the noise of a count is small beside every cell.
     counts = [math.ceil(share * 500 * deviation) for share in _SHARES]
     longest = np.full(int(present[0]), 1e8)
     lengths = np.concatenate([longest, np.repeat(_INSIDE, counts)])

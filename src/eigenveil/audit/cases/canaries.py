@@ -94,6 +94,7 @@ def moved_by_one(
     >>> sorted({round(one, 3) for one in far})
     [0.0, 2.997]
     """
+    # Drawn in every run, used in few: the draws of a run must not depend on whether it looks.
     looked_at, which, seed = int(rng.integers(_SELDOM)), int(rng.integers(present.size)), int(rng.integers(2**31))
     if looked_at > 0:
         return 0.0

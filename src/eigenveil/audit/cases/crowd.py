@@ -72,6 +72,7 @@ class Crowd:
         lengths = np.where(np.arange(dim) % 2 == 1, _HEAVY, 1.0)
         places = np.zeros((len(homes) * dim, count), dtype=bool)
         for step in range(several):
+            # Home site and the next ones on the roster, so that each person is at `several` sites.
             places[np.arange(len(places)), (np.repeat(homes, dim) + step) % count] = True
         return cls(
             tuple(names),

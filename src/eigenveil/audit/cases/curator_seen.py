@@ -94,6 +94,7 @@ def blanked(
 
     moved = moved_by_one(lambda there, seed: [released(there, seed) / noise], present, rng)
     rest = released(present, state) - base.T @ base - bounded[present].T @ bounded[present]
+    # What is left along x x^T, in units of what the canary would add.
     along = np.einsum("ij,jk,ik->i", bounded, rest, bounded) / squares**2
     return Trial(present + along, present, symmetric_noise(rest, deviation=noise), moved=moved)
 
@@ -150,6 +151,7 @@ def joined(
     moved = moved_by_one(in_units, present, rng)
     gram, count, total, found = released(present, state)
     inside = given - found
+    # Clipped to norm one around the mean that was found.
     inside /= np.linalg.norm(inside, axis=1)[:, None]
     gram = gram - inside[present].T @ inside[present]
     count = count - present.sum()

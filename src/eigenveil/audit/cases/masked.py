@@ -75,6 +75,7 @@ def seen_by_hub_and_colluder(
     blank = options.get("neighbours") == "zero-out"
     crowd = Crowd.of(names, dim=_DIM, mu=mu_of(budget), rng=rng, at=names[1:2], blank=blank)
     tap, seed = Tap(), int(rng.integers(2**31))
+    # The colluder's noise comes from a seed that the hub knows, and its twin below draws the same.
     given = {names[0]: Noise.seeded(seed)} | dict(sources or {})
 
     def standing(parties: Parties, name: str, rows: DenseRows, identity: Identity | None) -> Party:
@@ -102,6 +103,7 @@ def seen_by_hub_and_colluder(
     charges = run.parties.ledgers[names[1]].charges
     for (question, released), charge in zip(run.rounds, charges, strict=True):
         known = crowd.known(run.parties.study, question)
+        # What the colluder added to the sum, base and noise, is subtracted by those who know it.
         told = _part(run.parties, question, crowd.base, twin)
         looks.append(crowd.look(known, released - (told - known.base), sites=there, scale=1 / charge.mu))
     return scored(looks, crowd.present)

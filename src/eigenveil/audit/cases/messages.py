@@ -127,6 +127,7 @@ def scored(looks: Sequence[Look], present: NDArray[np.bool_]) -> Trial:
     products, squares, noise = np.zeros(len(present)), np.zeros(len(present)), list[Array]()
     paid, worst = np.zeros(len(present)), 0.0
     for look in looks:
+        # Everything but noise is known for the tosses as they were.
         left = look.released - look.base - np.tensordot(present.astype(np.float64), look.shifts, axes=1)
         flat = look.shifts.reshape(len(present), -1)
         by = np.square(flat).sum(axis=1) / look.scale**2

@@ -135,6 +135,7 @@ def _parts(among: Among, passed: Mapping[tuple[str, int], Array]) -> dict[str, A
         # Before the first step of mixing, peers send their parts as they are.
         return {name: passed[name, 0] for name in names if (name, 0) in passed}
     assert tree is not None
+    # The root sends no part up; its total, sent down in step 1, is the sum of all.
     up = {name: passed[name, 0] for name in names if name != tree.root} | {tree.root: passed[tree.root, 1]}
     return {name: up[name] - np.sum([up[below] for below in tree.below[name]], axis=0) for name in names}
 
@@ -164,6 +165,7 @@ class _View:
         left = np.array([self._even(parts[name] - self._known(name, mu)) for name in honest])
         base = np.array([self._part(rows[name]) for name in honest])
         own, covariance = self._noise(honest, mu)
+        # After this the numbers have independent noise of one size, which is what `scored` assumes.
         white = np.linalg.inv(np.linalg.cholesky(covariance))
         shifts = np.array([np.outer(white[:, honest.index(one.peer)], self._moved(one)) for one in canaries])
         return Look(white @ left, white @ base, shifts, own, charged=mu)
@@ -206,6 +208,7 @@ class _View:
             step = step_of(self._sensitivity, size, multiplier=1 / mu)
             return distance_in_steps(self._sensitivity, size, step) * step / mu, np.eye(len(honest))
         graph = pairing.graph.without(name for name in pairing.graph.names if name == self.colluder)
+        # K of docs/pairwise-noise.md, over the peers whose pair noise the adversary does not know.
         covariance = np.eye(len(graph.names)) + pairing.ratio**2 * graph.laplacian()
         # Noise shared with a peer whose part was never sent hides as well.
         places = [graph.names.index(name) for name in honest]

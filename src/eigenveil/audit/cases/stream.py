@@ -99,6 +99,7 @@ def _followed(budget: Budget, rng: Generator, state: int | None, *, course: _Cou
             person_blocks=course.person_blocks,
             **settings,
         )
+        # A view is the sum of all releases so far, so differences of views are the releases.
         views = {0: np.zeros((_DIM, _DIM))}
         for block in range(course.blocks):
             here = np.array([block in blocks for blocks in course.people])
@@ -148,6 +149,7 @@ def _tree(blocks: int, *, person_blocks: int) -> tuple[tuple[tuple[int, int], ..
     A person has rows in `person_blocks` blocks, of which q = min(person_blocks, 2^l) fit into a stretch of level l. The charge
     is for ceil(person_blocks / q) of these.
     """
+    # The lowest set bit of a block's number is the length of the stretch that ends there.
     lengths = [number & -number for number in range(1, blocks + 1)]
     most = [min(person_blocks, 2**level) for level in range(blocks.bit_length())]
     price = sum(-(-person_blocks // rows) for rows in most)
