@@ -188,7 +188,7 @@ class LocalNetwork:
 
 
 @final
-class _Sizes:
+class _ByteSizes:
     """Bytes of messages on the wire. A body sent to many receivers is encoded once: only the names on it differ."""
 
     def __init__(self) -> None:
@@ -224,7 +224,7 @@ class LocalStar:
         self.hub = hub
         self.parties: dict[str, Party] = {hub.name: hub} | {party.name: party for party in others}
         self.traffic: defaultdict[int, Traffic] = defaultdict(Traffic)
-        self._sizes = _Sizes()
+        self._sizes = _ByteSizes()
         self.network = LocalNetwork(self.parties, faults=faults, seed=seed, latest_first=True, counted=self._count)
 
     @property
@@ -290,7 +290,7 @@ class LocalPeers:
         # In the order in which peers stopped: the first error is the cause, the others follow from it.
         self.errors: dict[str, Exception] = {}
         self._at_work: set[str] = set()
-        self._sizes = _Sizes()
+        self._sizes = _ByteSizes()
         parties: dict[str, Party] = dict(self.peers)
         self.network = LocalNetwork(parties, faults=faults, seed=seed, latest_first=False, counted=self._count)
 

@@ -13,7 +13,7 @@ import eigenveil.protocols.masked.member as member_module
 from eigenveil.protocols.keys import KEY, digest
 from eigenveil.protocols.masked import MaskedMember, MaskGraph
 from eigenveil.protocols.masked.masks import add_masks
-from eigenveil.protocols.masked.member import _Round
+from eigenveil.protocols.masked.member import _SiteRound
 from eigenveil.protocols.masked.session import Session
 from eigenveil.tasks import Question
 from protocols.masked.masked_companies import (
@@ -328,7 +328,7 @@ def test_two_questions_in_one_round_are_refused(monkeypatch: Patch) -> None:
         assert hub.refused == {}
         assert not difference.any()
 
-    def anew(_: MaskedMember, now: _Round, question: Question) -> bool:
+    def anew(_: MaskedMember, now: _SiteRound, question: Question) -> bool:
         now.question, now.masked = question, None
         return True
 

@@ -24,7 +24,7 @@ from eigenveil.protocols.keys import KEY
 from eigenveil.protocols.masked import Identity
 from eigenveil.protocols.masked.hub import MaskedExchange
 from eigenveil.protocols.masked.keyring import Keyring
-from eigenveil.protocols.masked.member import MaskedMember, _Round, words_digest
+from eigenveil.protocols.masked.member import MaskedMember, _SiteRound, words_digest
 from eigenveil.protocols.masked.session import MARK, Session
 from eigenveil.protocols.masked.terms import DECLINED, question_digest
 from eigenveil.protocols.wire import decode, encode, size
@@ -499,7 +499,7 @@ def test_asked_again_in_any_step_a_site_sends_the_same_bytes(
     assert different == set()
     assert all(len(ledger.charges) == 1 for ledger in them.ledgers.values())
 
-    def anew(_: MaskedMember, now: _Round, question: Question) -> bool:
+    def anew(_: MaskedMember, now: _SiteRound, question: Question) -> bool:
         now.masked = None
         return True
 

@@ -190,6 +190,7 @@ def _standing_out(
         for there, kept in found.items():
             rows = population.people(_PEOPLE, rng)
             others = float(np.square(rows[1:] @ direction).sum()) / (_PEOPLE - 1)
+            # Present at the bound, or blank: the largest difference that zero-out neighbours allow.
             rows[0] = there * _BOUND * direction
             pca = _fitted(rows, settings, rng, neighbours="zero-out")
             seen = float((np.square(pca.components_ @ direction) * pca.explained_variance_).sum())
@@ -207,6 +208,7 @@ def _fitted(rows: Array, settings: Mapping[str, Any], rng: Generator, *, neighbo
 def _ranked(present: Array, absent: Array) -> float:
     """How often a person in the table scores higher than one who is not: the area under the curve."""
     others = np.sort(absent.ravel())
+    # Ties count half: the mean of both sides.
     below = np.searchsorted(others, present.ravel(), side="left") + np.searchsorted(
         others, present.ravel(), side="right"
     )

@@ -38,6 +38,7 @@ def entries_from_components(components: Array, variances: Array, *, known: tuple
     """
     rank = len(components)
     require(len(known) >= rank, f"known must name at least as many columns as components, {rank}, got {len(known)}")
+    # Eigenvalues of a covariance are not negative, which helps where noise is large.
     values, _ = nnls(np.square(components[:, list(known)]).T, variances)
     found: Array = (components.T * values) @ components
     return found
@@ -90,6 +91,7 @@ def outsider(*, seed: int = 0) -> Demonstration:
 def _attacked(name: str, pca: PrivatePCA, rows: Array) -> tuple[Shown, Shown, Shown]:
     gram, known = rows.T @ rows, tuple(range(_KNOWN))
     matrix = gram / (len(rows) - 1)
+    # The error counts only entries that the outsider did not know beforehand.
     unknown = ~np.isin(np.arange(len(matrix)), known)[:, None] | ~np.eye(len(matrix), dtype=bool)
     guess = relative_error(np.eye(len(matrix))[unknown], matrix[unknown])
     entries = entries_from_components(pca.components_, matrix[known, known], known=known)

@@ -45,6 +45,7 @@ def made_up_people(count: int, *, rng: Generator, loadings: Array = LOADINGS, bo
     (5, 12)
     """
     traits, dim = loadings.shape
+    # At least a tenth of each column's variance is a person's own: no column follows from the others.
     own = np.sqrt(np.maximum(1 - np.square(loadings).sum(axis=0), 0.1))
     rows = rng.standard_normal((count, traits)) @ loadings + own * rng.standard_normal((count, dim))
     longest = np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), bound)

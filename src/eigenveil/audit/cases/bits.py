@@ -64,6 +64,7 @@ class _Tables:
         """Rows with mean `around` in each column. The canary has three times the norm allowed, along any direction."""
         others = around + _SPREAD * rng.standard_normal((people, dim))
         row = rng.standard_normal(dim)
+        # Above the bound, so that clipping is part of what is attacked, to the last bit.
         row *= 3 / np.linalg.norm(row)
         without = np.vstack([others, np.zeros((1, dim))]) if blank else others
         return cls(without, np.vstack([others, row]), bool(present))
@@ -151,6 +152,7 @@ def _saved_model(budget: Budget, rng: Generator, state: int | None) -> Trial:
         pca.save(Path(folder) / "model.safetensors")
         model = Model.load(Path(folder) / "model.safetensors")
     mean, count = model.mean, len(one.true)
+    # The released mean is shrunk towards zero by a public formula, which can be undone.
     total = count * unshrunk(mean, math.sqrt(dim) / (of_mean.mu * count))
     ball, around = Domain(dim, 1.0), Domain(dim, 1.0, center=mean)
     sums = one.sums(lambda rows: bounded_sum(DenseRows(rows), domain=ball, neighbours=near).value)

@@ -25,6 +25,7 @@ _PAPER_DIM: Final = 4
 # A single run tells little where delta is far above the test's level divided by the number of canaries. It also tells little
 # where epsilon is so large that it explains all guesses being right.
 _MANY, _ONE_LOOK = 320, Budget(1.0, 1e-8)
+# Corners of a box that are orthogonal to each other, so that each canary has its own direction.
 _CORNERS: Final = np.array(hadamard(8), dtype=np.float64)
 _UNITS: Final = np.logspace(-3, 3, DIM)
 
@@ -33,6 +34,7 @@ def _tied(budget: Budget, rng: Generator, state: int | None) -> Trial:
     """Components only: each canary decides which of two tied axes comes first. Pairs of axes lie far apart."""
     present = tossed(DIM // 2, rng)
     people = enough_people(DIM, deviation=math.sqrt(2) / mu_of(budget))
+    # Two axes of a pair have the same number of people, and different pairs differ by more than the noise.
     base = np.repeat(AXES, people * (1 + np.arange(DIM) // 2), axis=0)
     taken = np.where(present, np.arange(0, DIM, 2), np.arange(1, DIM, 2))
     pca = fitted(np.vstack([base, AXES[taken]]), budget, state, neighbours="replace-one")
@@ -60,6 +62,7 @@ def _power(budget: Budget, rng: Generator, state: int | None) -> Trial:
     base = lifted(dim, length=1.0, people=2 * enough_people(dim, deviation=1 / mu_of(budget)))
     table = np.vstack([base, np.where(present[:, None], np.eye(dim), 0.0)])
     pca = fitted(table, budget, state, components=dim, mechanism="power")
+    # The components are read off the last product, so only its noise is seen.
     *_, last, total = pca.guarantee_.charges
     require(last.label.startswith("power product") and total.label == "trace", "the products come before the trace")
     rest = gram_of(pca.subspace_) - base.T @ base - np.diag(present.astype(float))
@@ -151,6 +154,7 @@ def _case(
 
 
 _ALL = "all components and variances, seen by anybody"
+# The square of 1e200 overflows a double: clipping must not go through it.
 _HEAVY = np.where(np.arange(DIM) % 2 == 0, 1e8, 1e200)[:, None]
 
 CASES = (

@@ -86,6 +86,7 @@ def watched(
     """All messages of one fit, scored by an adversary who knows all but the tosses, and the keys of a `colluder` if given."""
     present = tossed(len(canaries), rng)
     pca, tap = _fitted(budget, state, tables_of(base, canaries, present), dies=dies, **options)
+    # The case tests nothing if the round that it is about did not begin again.
     again = any(round_.restarted for round_ in pca.transcript_)
     require(again == bool(dies), "a round must begin again exactly where a peer is lost")
     return scored(seen(pca.gossip, tap, base, canaries, colluder=colluder), present)
@@ -131,6 +132,7 @@ def _scores(budget: Budget, rng: Generator, state: int | None) -> Trial:
     # Canaries are the last rows of their peer, each in its place whether present or blank.
     released = given.scores[_THREE[-1]][-_DIM:]
     shifts = np.zeros((_DIM, *released.shape))
+    # A canary's scores are its row times the components, in its own row of the table.
     shifts[np.arange(_DIM), np.arange(_DIM)] = pca.components_.T
     charged = given.guarantee.charges[-1].mu
     looks.append(Look(released, np.zeros_like(released), shifts, 1 / charged, charged=charged))

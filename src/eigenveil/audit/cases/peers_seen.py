@@ -97,7 +97,7 @@ def seen(
         parts = _parts(among, passed)
         summed, asked, _ = study.as_sum(study.ask(states[round_.number]))
         if not _hidden(summed, asked):
-            looks.append(_View(gossip, among, round_, place, summed, asked, colluder).look(parts, rows, canaries))
+            looks.append(_RoundView(gossip, among, round_, place, summed, asked, colluder).look(parts, rows, canaries))
         if set(parts) == set(among.graph.names):
             total = np.sum([parts[name] for name in among.graph.names], axis=0)
             whole = unpack(total, summed.shape(asked), symmetric=summed.symmetric)
@@ -109,7 +109,7 @@ def seen(
 
 @final
 @dataclass(frozen=True, slots=True)
-class _Round:
+class _SeenRound:
     """The round of this `number`, begun among the peers without `gone`, who began again at round `base`."""
 
     number: int
@@ -117,13 +117,13 @@ class _Round:
     gone: frozenset[str]
 
 
-def _rounds(tap: Tap) -> dict[_Round, dict[tuple[str, int], Array]]:
+def _rounds(tap: Tap) -> dict[_SeenRound, dict[tuple[str, int], Array]]:
     """The numbers sent in each round, by sender and step."""
-    found: dict[_Round, dict[tuple[str, int], Array]] = {}
+    found: dict[_SeenRound, dict[tuple[str, int], Array]] = {}
     for message in tap.messages:
         body = message.body
         if isinstance(body, Pass):
-            round_ = _Round(body.round, body.base, frozenset(body.without))
+            round_ = _SeenRound(body.round, body.base, frozenset(body.without))
             found.setdefault(round_, {}).setdefault((message.sender, body.step), body.values)
     return found
 
@@ -147,12 +147,12 @@ def _hidden(summed: SumTask[Any, Any], asked: Question) -> bool:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class _View:
+class _RoundView:
     """One round of a fit, with the `place`th charge: which peers took part, what it asked, and who colludes."""
 
     gossip: GossipSimulation
     among: Among
-    round: _Round
+    round: _SeenRound
     place: int
     summed: SumTask[Any, Any]
     asked: Question

@@ -100,6 +100,7 @@ def _user(budget: Budget, rng: Generator, state: int | None) -> Trial:
     canaries = np.vstack([np.eye(_ITEMS), np.ones(_ITEMS)])
     present = tossed(len(canaries), rng)
     rest = np.zeros((len(base) + present.sum(), _CATALOGUE - _ITEMS))
+    # Only canaries have items that are not in use: these must not count.
     rest[len(base) :] = 1.0
     given = sp.csr_array(sp.hstack([_histories(base, canaries, present), sp.csr_array(rest)]))
     fitted, _ = _fitted(
@@ -168,6 +169,7 @@ def _products(
     for part in tap.parts(to="hub", by=_LAST):
         # The question may also have the items kept and their weights, which are empty here.
         basis = part.question.arrays[-1]
+        # As the site computes it, from the public basis: the noise is in proportion to it.
         sensitivity = domain.gram_times_sensitivity(near, basis=basis, basis_norm=CONTRACTION)
         shifts = np.einsum("mi,mp->mip", counted, counted @ basis)
         known = first.T @ (first @ basis)

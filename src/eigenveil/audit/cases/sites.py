@@ -82,6 +82,7 @@ def _seen_from_sites(
         charges, asked = _charges(pca, name), list[Question]()
         for part in tap.parts(to=by, by=name):
             if not any(part.question.same(other) for other in asked):
+                # Charges are one for each question, however often it was answered.
                 asked.append(part.question)
             # A second answer to one question has the same noise as the first.
             scale = 1 / charges[len(asked) - 1].mu
@@ -128,6 +129,7 @@ def _seen_from_hub(budget: Budget, rng: Generator, state: int | None, **options:
     for (question, released), charge in zip(run.rounds, run.parties.ledgers["hub"].charges, strict=True):
         known = crowd.known(run.parties.study, question)
         own = [shown(part.arrays) for part in parts if part.question is question and part.sender != home]
+        # Other sites know their own noise, so it does not protect a person from them.
         theirs = sum((one - known.base for one in own), np.zeros_like(released))
         looks.append(crowd.look(known, released - theirs, sites=_SITES, scale=1 / charge.mu))
     return scored(looks, crowd.present)
@@ -161,6 +163,7 @@ def _swapped(budget: Budget, rng: Generator, state: int | None) -> Trial:
     pca = _pca(budget.epsilon, budget.delta, state, {"trust": "curator", "method": "covariance"})
     pca.fit({_SITES[0]: base, _SITES[1]: base, _SITES[2]: last})
     require_guarantee(pca.guarantee_, budget)
+    # Of each pair the first component: the canary decides along which axis it lies.
     first = np.square(pca.components_[0::2])
     pairs = np.arange(len(_PAIRS))
     return Trial(first[pairs, 2 * pairs + 1] - first[pairs, 2 * pairs], present)

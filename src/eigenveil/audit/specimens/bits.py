@@ -34,6 +34,7 @@ class FloatingGaussian:
 
     def release(self, private: Bounded, *, label: str, share: float = 1.0, slot: Slot | None = None) -> Array:
         """The value and its noise, added as floats. The charge is right, but the guarantee does not hold."""
+        # The same charge as the exact mechanism's: only the arithmetic differs.
         self._exact.ledger.spend(np.sqrt(share) / self._exact.multiplier, label=label, slot=slot)
         drawn = self._exact.noise.normal(np.shape(private.value))
         scale = self.scale(private.sensitivity, share=share)

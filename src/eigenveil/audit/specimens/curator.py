@@ -131,6 +131,7 @@ def _forgetful(budget: Budget) -> Ledger:
 
     def forget(charge: Charge) -> None:
         seen.append(charge)
+        # The first charge is accepted and forgotten, so that the second fit seems to be the first.
         if len(seen) > 1:
             write(charge)
 

@@ -79,6 +79,7 @@ def published_fedpower(budget: Budget, rng: Generator, state: int | None, *, ste
         flipped = present.copy()
         flipped[entry] = not flipped[entry]
         far = here - _answer(steps, part.question, flipped)
+        # The answer's place on the line between the two, with the noise across it left out.
         way = np.vdot(far, part.arrays[0] - here) / np.vdot(far, far)
         scores[entry] = 1 + way if present[entry] else -way
     return Trial(scores, present)

@@ -55,7 +55,7 @@ def list_digest(question: bytes, alive: bytes, dead: bytes) -> bytes:
 
 @final
 @dataclass(slots=True, eq=False)
-class _Round:
+class _SiteRound:
     """What this site has said in one round. Changes in place."""
 
     number: int
@@ -99,7 +99,7 @@ class MaskedMember(Party):
         self._share, self._terms, self._identity, self._secret = share, terms, identity, secret
         self._session: Session | None = None
         self._sessions = 0
-        self._now: _Round | None = None
+        self._now: _SiteRound | None = None
         # The steps of the exchange of keys that were answered: the digest of the message, and the answer to repeat.
         self._setup: dict[str, tuple[bytes, Body]] = {}
         self.error: Exception | None = None
@@ -164,11 +164,11 @@ class MaskedMember(Party):
             now.masked = self._work(session, now)
         return self._declined(session, ask.round, "mask") if now.masked is None else now.masked
 
-    def _opened(self, ask: Ask) -> _Round:
+    def _opened(self, ask: Ask) -> _SiteRound:
         asked = question_digest(ask.question)
         # Derived from the secret, so that a site that restarts asks to see the same signatures.
         seed = None if self._secret is None else digest("looks", self._secret, ask.round, asked)
-        return _Round(ask.round, ask.question, asked, SignatureCheck(self._terms, seed))
+        return _SiteRound(ask.round, ask.question, asked, SignatureCheck(self._terms, seed))
 
     def recall(self, message: Message, said: list[Message]) -> None:
         """Take the steps again, with the same secrets. A part is restored, not made again."""
@@ -189,10 +189,10 @@ class MaskedMember(Party):
         if round_ < self._round:
             raise PeerError(self._hub, f"spoke of round {round_} in round {self._round}")
 
-    def _same_question(self, now: _Round, question: Question) -> bool:
+    def _same_question(self, now: _SiteRound, question: Question) -> bool:
         return question.same(now.question)
 
-    def _work(self, session: Session, now: _Round) -> Masked | None:
+    def _work(self, session: Session, now: _SiteRound) -> Masked | None:
         try:
             # The charge happens in `share.of`, before any number leaves this function.
             task, question, fraction = self._task.as_sum(now.question)
@@ -304,7 +304,7 @@ class MaskedMember(Party):
         return Return(brief.round, brief.step, b"", (), session.sign(brief.round, brief.step, listed))
 
     # By two lists the hub could ask for both the seed and the mask key of one site, and read its part.
-    def _require_one_list(self, now: _Round, listed: bytes) -> None:
+    def _require_one_list(self, now: _SiteRound, listed: bytes) -> None:
         require(now.listed in (b"", listed), "a second list of survivors in one round")
 
     def _require_apart(self, alive: frozenset[str], dead: frozenset[str]) -> None:
@@ -334,10 +334,10 @@ class MaskedMember(Party):
             now.revealed = self._returned(session, brief, session.reveal(brief.round, now.alive))
         return now.revealed
 
-    def _require_list_signed(self, session: Session, now: _Round, signatures: Table) -> None:
+    def _require_list_signed(self, session: Session, now: _SiteRound, signatures: Table) -> None:
         now.check.require_signed(signatures, session.said(now.number, "survivors", now.listed), among=now.alive)
 
-    def _given(self, brief: Brief) -> tuple[Session, _Round]:
+    def _given(self, brief: Brief) -> tuple[Session, _SiteRound]:
         session, now = self._session, self._now
         require(
             session is not None and now is not None and now.number == brief.round and now.masked is not None,
