@@ -90,7 +90,7 @@ async def next_data(transport: Transport) -> bytes:
 
 
 def transport(party: Party, **changed: Any) -> Transport:
-    """A switchboard of `party`, which `run` closes."""
+    """A transport of `party`, which `run` closes."""
     _MADE.append(
         Transport(party.name, **{"credentials": party.credentials, "greeting": GREETING, "timing": QUICK, **changed})
     )

@@ -177,7 +177,7 @@ def test_a_peer_that_vanishes_while_keys_are_passed_on_is_left_behind(dead: str,
 
 def test_who_passes_on_no_more_cards_is_left_behind_and_not_those_whose_cards_it_had() -> None:
     """p0 gives its own card and dies: on a ring of six p1 and p5 then hear nothing of each other."""
-    # BUG: p1 and p5, both alive and with another way between them, give up each other and never p0, whose card they have.
+    # Regression: p1 and p5, both alive and with another way between them, give up each other and never p0, whose card they have.
     complete = Graph.named("complete", names_of(6))
     these = circle("ring", 6, consensus="tree", noise="pairwise", noise_graph=complete, restarts=3)
     ending = run(these, Faults(dies={"p0": 1}))
@@ -216,7 +216,7 @@ def test_a_broken_link_between_two_that_are_alive_ends_too(kind: str, consensus:
 
 @pytest.mark.parametrize("consensus", CONSENSUS)
 def test_two_peers_of_whom_one_may_go_on_alone(consensus: str) -> None:
-    # BUG: mixing with nobody never ends; with a tree it does.
+    # Regression: mixing with nobody never ends; with a tree it does.
     ending = run(circle("path", 2, consensus=consensus, quorum=1), Faults(dies={"p1": 0}), most=2000)
     require_right(ending, exact=True)
     assert [peer.name for peer in ending.done] == ["p0"]

@@ -147,8 +147,8 @@ class Stubborn(Party):
 @pytest.mark.parametrize("ahead", [False, True])
 @pytest.mark.parametrize("kind", ["complete", "random-regular:4"])
 def test_who_says_the_same_old_numbers_for_ever_is_left_behind(kind: str, ahead: bool, consensus: str) -> None:
-    # BUG: numbers of a step that is over, or of the one to come, count as an answer to what was asked: `_late` is put back to
-    # zero, and the peer asks for ever.
+    # Regression: numbers of a past step, or of the next one, counted as an answer. That put `_late` back to zero, and the peer
+    # asked for ever.
     these = circle(kind, 6, consensus=consensus, steps=30)
     liar = Stubborn(these.peers[LIAR], ahead=ahead)
     parties: dict[str, Party] = {**these.peers, LIAR: liar}

@@ -70,7 +70,7 @@ def require_one_question(seen: Seen, done: list[Peer]) -> None:
 @pytest.mark.parametrize("noise", ["independent", "pairwise"])
 @pytest.mark.parametrize("consensus", ["metropolis", "chebyshev", "tree"])
 def test_all_parts_of_a_round_are_for_the_same_question(noise: PeerNoise, consensus: str) -> None:
-    # BUG: a peer that began round t among G, and is then told to go back to t - 1 among the same G, keeps its part of round t.
+    # Regression: a peer that began round t among G, and is then told to go back to t - 1 among the same G, keeps its part of round t.
     # When it gets there again its question is another one, those who had no part yet use that, and the sum is of neither.
     complete = Graph.named("complete", names_of(5))
     for seed in (8, 21):
@@ -85,7 +85,7 @@ def test_all_parts_of_a_round_are_for_the_same_question(noise: PeerNoise, consen
 
 def test_a_peer_that_goes_back_lets_out_no_part_for_a_question_that_it_no_longer_has() -> None:
     """The same by hand: p0 begins round 1 among the others, hears that one of them is still in round 0, and both end round 0."""
-    # BUG: the smallest case of the above.
+    # Regression: the smallest case of the above.
     these = circle("complete", 4, task="power", noise="independent", consensus="metropolis", restarts=9, quorum=2)
     peers, gone = these.peers, ("p3",)
     for peer in peers.values():
@@ -122,8 +122,8 @@ def test_a_peer_that_goes_back_lets_out_no_part_for_a_question_that_it_no_longer
 def test_who_has_a_result_begins_no_round_after_the_last(
     seed: int, kind: str, dies: int, faults: dict[str, Any]
 ) -> None:
-    # BUG: a peer with a result that is told to stop says `Leave` of the round after the last; another with a result then begins
-    # that round, which is none: "the question is for step 3, and the task has steps 0 to 2".
+    # Regression: a peer with a result that was told to stop sent a `Leave` of the round after the last. Another with a result
+    # then began that round, which does not exist: "the question is for step 3, and the task has steps 0 to 2".
     these = circle(kind, task="power", noise="independent", consensus="tree", restarts=40, quorum=3)
     ending = run(these, Faults(dies={"p2": dies}, **faults), seed=seed, most=60_000)
     for error in ending.errors.values():
@@ -131,7 +131,7 @@ def test_who_has_a_result_begins_no_round_after_the_last(
 
 
 def test_the_smallest_case_of_a_round_after_the_last() -> None:
-    # BUG: as above. p1, which has its result, stops and says so; p0, which has one too, need not begin anything.
+    # Regression: as above. p1, which has its result, stops and says so; p0, which has one too, need not begin anything.
     these = circle("complete", 4, task="power", noise="independent", consensus="tree", restarts=3)
     ending = run(these)
     p0 = ending.done[0]

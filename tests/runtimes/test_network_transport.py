@@ -1,4 +1,4 @@
-"""Switchboards on loopback: messages arrive whole and in order, and everybody who comes or goes is told of."""
+"""Transports on loopback: messages arrive whole and in order, and every arrival and departure is reported."""
 
 import asyncio
 import hashlib
