@@ -77,8 +77,8 @@ def test_every_sum_is_exact_to_rounding_on_every_graph(graph: Graph, how: str, s
 @pytest.mark.parametrize("count", [2, 3, 4])
 @pytest.mark.parametrize("steps", [None, 1, 3])
 def test_chebyshev_is_exact_where_all_differences_shrink_alike(count: int, steps: int | None) -> None:
-    # Regression: equal weights other than 1/m have one eigenvalue beside that of the mean. One step is planned, and `left` is said to
-    # be 0, but the step that is taken is the plain one, which leaves that eigenvalue's share of the differences.
+    # Regression: equal weights other than 1/m have one eigenvalue beside that of the mean. One step is planned, and `left`
+    # is said to be 0, but the step that is taken is the plain one, which leaves that eigenvalue's share of the differences.
     graph = Graph.named("complete", names_of(count))
     weights = np.full((count, count), 0.4 / (count - 1)) + np.diag(np.full(count, 0.6 - 0.4 / (count - 1)))
     mixing = Mixing.over(graph, "chebyshev", weights=require_weights(weights), steps=steps)

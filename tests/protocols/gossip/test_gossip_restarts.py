@@ -70,8 +70,9 @@ def require_one_question(seen: Seen, done: list[Peer]) -> None:
 @pytest.mark.parametrize("noise", ["independent", "pairwise"])
 @pytest.mark.parametrize("consensus", ["metropolis", "chebyshev", "tree"])
 def test_all_parts_of_a_round_are_for_the_same_question(noise: PeerNoise, consensus: str) -> None:
-    # Regression: a peer that began round t among G, and is then told to go back to t - 1 among the same G, keeps its part of round t.
-    # When it gets there again its question is another one, those who had no part yet use that, and the sum is of neither.
+    # Regression: a peer that began round t among G, and is then told to go back to t - 1 among the same G, keeps its part
+    # of round t. When it gets there again its question is another one, those who had no part yet use that, and the sum is
+    # of neither.
     complete = Graph.named("complete", names_of(5))
     for seed in (8, 21):
         for kind in ("complete", "ring"):
