@@ -14,6 +14,7 @@ when the star's hub has waited long enough. The next step awaits only the sites 
     | a step closes, too few answered                      | the star's hub stalls, with `QuorumLost`
     | seal: bundles differ from their dealer's digests     | failed, nothing charged; the dealer is banned
     | open: too few shares, and sites have not answered    | the star's hub stalls, with `QuorumLost`
+    | open: the same after a resume, in sums without noise | failed
     | open: too few valid shares, all have answered        | failed; liars, and sites that contradict each other, are banned
     | open: a recovered secret does not fit its key card   | failed; that site is banned
     | resume, failed, or in a step before `mask`           | a new round, with new keys
