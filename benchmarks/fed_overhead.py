@@ -28,7 +28,7 @@ from eigenveil.linalg import Array, Subspace, blas_threads, orthonormal
 from eigenveil.privacy import Domain, Exact, Neighbours
 from eigenveil.protocols import Hub, Member, Terms
 from eigenveil.protocols.star.layout import star
-from eigenveil.runtimes import InProcess
+from eigenveil.runtimes import LocalStar
 from eigenveil.tasks import KrylovSum
 from fed_runs import heading, line, shuffled_sites, site_count
 
@@ -52,7 +52,7 @@ def parties(sites: list[Array], center: Array | None, blocks: list[Array] | None
         Member(name, hub="hub", task=task, rows=DenseRows(rows), mechanism=exact)
         for name, rows in zip(layout.above(), sites, strict=True)
     ]
-    found = InProcess(hub, members).run()
+    found = LocalStar(hub, members).run()
     assert isinstance(found, Subspace)
     return found
 

@@ -35,7 +35,7 @@ from eigenveil.linalg import blas_threads
 from eigenveil.linalg.graphs import Graph
 from eigenveil.privacy import Domain, Exact, Neighbours
 from eigenveil.protocols.gossip import Consensus, GossipTerms, Mixing, Peer, Plain, metropolis
-from eigenveil.runtimes import Meeting
+from eigenveil.runtimes import LocalPeers
 from eigenveil.tasks import CovarianceSum
 from fed_runs import heading, line
 from gossip_runs import Table, Tuned, run_published, sine
@@ -64,7 +64,7 @@ def left_over(graph: Graph, consensus: Consensus, steps: int) -> tuple[float, fl
     task = CovarianceSum(Domain(1, np.inf), Neighbours.ADD_REMOVE)  # A row of one number adds its square.
     rows = [DenseRows(np.array([[np.sqrt(part)]])) for part in parts]
     peers = [Peer(n, terms=terms, task=task, rows=r, outgoing=out) for n, r in zip(graph.names, rows, strict=True)]
-    sums = np.array([float(peer.result[0, 0]) for peer in Meeting(peers).run()])
+    sums = np.array([float(peer.result[0, 0]) for peer in LocalPeers(peers).run()])
     there = len(parts) * float(np.linalg.norm(parts - parts.mean()))
     return Mixing.over(graph, consensus, steps=steps).left, float(np.linalg.norm(sums - parts.sum())) / there
 

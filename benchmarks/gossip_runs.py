@@ -17,7 +17,7 @@ from eigenveil.papers.d_dp_pm import PublishedSegments
 from eigenveil.papers.leakage import InstanceLeakage, instance_leakage, observed_law
 from eigenveil.privacy import Domain, Exact, Noise
 from eigenveil.protocols.gossip import GossipTerms, Peer, Plain, graph_of_weights
-from eigenveil.runtimes import Meeting
+from eigenveil.runtimes import LocalPeers
 
 __all__ = ["EPSILONS", "LIMITS", "RING", "Table", "Tuned", "candidates", "delta_of", "leaks", "run_published", "sine"]
 
@@ -152,7 +152,7 @@ def run_published(
         Peer(name, terms=terms, task=task, rows=DenseRows(rows), outgoing=out)
         for name, task, rows in zip(names, tasks, parts, strict=True)
     ]
-    Meeting(peers, seed=seed).run()
+    LocalPeers(peers, seed=seed).run()
     return np.concatenate([task.segments[:, 0] for task in tasks])
 
 

@@ -46,7 +46,7 @@ from eigenveil.privacy import Budget, Domain, Exact, Gaussian, Lattice, Ledger, 
 from eigenveil.privacy.noise.rounded import Rounded, _layers
 from eigenveil.protocols import Ask, Brief, Done, Give, Hub, Masked, Member, Message, Party, Return, Terms
 from eigenveil.protocols.masked import Identity, MaskedMember, MaskedTerms, Masking, mask_graph, member, session, terms
-from eigenveil.protocols.masked.evidence import looks
+from eigenveil.protocols.masked.evidence import checks_needed
 from eigenveil.protocols.star.layout import star
 from eigenveil.protocols.wire import size
 from eigenveil.tasks import CovarianceSum, PowerIteration, SumTask, geometric_shares
@@ -246,7 +246,7 @@ def agreed(shape: Shape, roster: Mapping[str, bytes]) -> MaskedTerms:
     graph = mask_graph(sites, survivors=survivors, colluders=COLLUDERS, failure=part / (sessions * sites))
     checks = 0
     if not graph.complete:
-        checks = looks(sites, survivors=survivors, colluders=COLLUDERS, times=most + sessions, failure=part)
+        checks = checks_needed(sites, survivors=survivors, colluders=COLLUDERS, times=most + sessions, failure=part)
     lattice = Lattice(
         BUDGET,
         sites=sites,

@@ -77,7 +77,7 @@ def test_a_policy_without_the_pins_of_all_other_peers_refuses(tmp_path: Path) ->
 def test_where_to_listen_is_checked_before_anything_is_said(tmp_path: Path) -> None:
     folders = Folders(tmp_path, peers=4)
     line = refusal(*command(folders, ME, "--listen", "somewhere"))
-    assert line.startswith("error: --listen: an address is host:port")
+    assert line.startswith("error: --listen: an address must be host:port")
     done = eigenveil(*command(folders, ME, "--listen", "127.0.0.1:0", "--dry-run"))
     assert "this peer listens at 127.0.0.1:0 for" in done.stdout
 
@@ -290,7 +290,7 @@ def test_when_one_is_killed_the_others_stop_or_go_on_and_it_cannot_come_back(
         code, said, error = other.ended()
     if restarts is None:
         assert code == 3
-        assert error.startswith("error: without peer 2, round 2 cannot be begun again: its noise has been paid for")
+        assert error.startswith("error: without peer 2, round 2 cannot be begun again: its noise was charged")
         assert "[privacy] restarts keeps some for that; what was charged stays charged, and `eigenveil" in error
         assert error.count("\n") == 1
     else:

@@ -73,7 +73,7 @@ GRAPHS: dict[str, tuple[Any, str]] = {
     "weights below zero": (matrix([1.5, -0.5], [-0.5, 1.5]), "graph: weights must not be negative, got -0.5"),
     "weights that are none": (matrix([np.nan, 0.5], [0.5, 0.5]), "graph: weights must be finite"),
     "weights that are not square": (np.full((2, 3), 0.5), "graph: weights must be a square matrix"),
-    "weights for two": (np.full((2, 2), 0.5), "graph: weights are for 2 peers, and there are 5"),
+    "weights for two": (np.full((2, 2), 0.5), "graph: weights are for 2 peers, but the study has 5"),
     "weights in words": (np.array([["a"]]), "graph: "),
     "weights of islands": (np.eye(5), "graph must be connected"),
 }
@@ -193,7 +193,7 @@ NOISE: dict[str, tuple[dict[str, Any], str]] = {
     "a noise graph of nobody": ({**PRIVATE, "noise_graph": "circle"}, "noise_graph: must be one of ring"),
     "too few steps for pairs": (
         {**PRIVATE, "steps": 2},
-        "steps=2 would leave pair noise in the sum, .* steps leave none",
+        "steps=2 would leave pair noise in the sum, .* steps, which leave none",
     ),
     "krylov in too few steps": (
         {**EXACT, "method": "krylov", "steps": 2},

@@ -59,7 +59,7 @@ ANYTIME: dict[str, tuple[Lie, str]] = {
     "garbage": (lambda message, data: bytes(range(256)) * 8, "not a message"),
     "a piece": (lambda message, data: data[:-1], "it ends too early|its head is too long|not a message"),
     "a beginning": (lambda message, data: data[:12], "its head is too long"),
-    "more than all": (lambda message, data: data + b"x", "it goes on after its end|not a message"),
+    "more than all": (lambda message, data: data + b"x", "bytes follow its end|not a message"),
     "a long head": (
         lambda message, data: _FRAME.pack(b"EIGV", 1, 0xFFFFFFFF) + data[_FRAME.size :],
         "its head is too long",
@@ -208,7 +208,7 @@ def test_there_are_no_more_questions_than_the_study_has_however_cheap_they_are(t
     assert all(isinstance(answer, Give) for answer in said)
     assert len(charges_in(written(company))) == len(said)
     (reason,) = refusals(company)
-    assert f"asked one more question than the {len(said)} that this study has" in reason
+    assert f"asked more than the {len(said)} questions that this study has" in reason
 
 
 def test_under_masks_the_same_step_with_other_directions_is_charged_until_nothing_is_left(tmp_path: Path) -> None:
@@ -302,6 +302,6 @@ def test_under_masks_no_round_is_answered_but_those_that_were_agreed_on(tmp_path
 
     asyncio.run(asking())
     assert len(charges_in(written(company))) == 1
-    expected = ["two different questions", "no keys are agreed on", "the study has", "a second list", "a second list"]
+    expected = ["two different questions", "no keys were exchanged", "the study has", "a second list", "a second list"]
     for words, reason in zip(expected, refusals(company), strict=True):
         assert words in reason

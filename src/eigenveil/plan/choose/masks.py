@@ -6,7 +6,7 @@ from typing import Final, final
 
 from eigenveil.privacy import Budget, Lattice
 from eigenveil.protocols.masked import MaskGraph, mask_graph
-from eigenveil.protocols.masked.evidence import looks
+from eigenveil.protocols.masked.evidence import checks_needed
 from eigenveil.tasks.fit.split import Extent
 
 __all__ = ["MasksPlan", "plan_masks"]
@@ -67,7 +67,7 @@ def plan_masks(
     checks = 0
     if not graph.complete:
         times = most + sessions
-        checks = looks(sites, survivors=survivors, colluders=colluders, times=times, failure=part)
+        checks = checks_needed(sites, survivors=survivors, colluders=colluders, times=times, failure=part)
     lattice, multiplier = Lattice.exact(sites=sites, people=2.0**20 if people is None else people), 1.0
     if budget is not None:
         lattice = Lattice(

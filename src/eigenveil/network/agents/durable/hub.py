@@ -17,7 +17,7 @@ from eigenveil.network.study.parties import found_in
 from eigenveil.privacy import Exact, Mechanism
 from eigenveil.protocols import Ask, Done, Hub, HubRound, Message
 from eigenveil.protocols.wire import decode, encode
-from eigenveil.runtimes.in_process import Traffic
+from eigenveil.runtimes.local import Traffic
 from eigenveil.tasks import Question
 
 __all__ = ["DurableHub"]
