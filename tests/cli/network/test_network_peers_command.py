@@ -291,7 +291,7 @@ def test_when_one_is_killed_the_others_stop_or_go_on_and_it_cannot_come_back(
     if restarts is None:
         assert code == 3
         assert error.startswith("error: without peer 2, round 2 cannot be begun again: its noise was charged")
-        assert "[privacy] restarts keeps some for that; what was charged stays charged, and `eigenveil" in error
+        assert "Use [privacy] restarts to keep some for that; what was charged stays charged, and `eigenveil" in error
         assert error.count("\n") == 1
     else:
         assert (code, error) == (0, "")
