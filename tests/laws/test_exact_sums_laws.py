@@ -40,14 +40,14 @@ from eigenveil.privacy.noise.steps import step_of
 from eigenveil.privacy.sums import domain as domain_module
 from eigenveil.privacy.sums import whole
 from eigenveil.privacy.sums.domain import SHIFT
-from eigenveil.privacy.sums.quantiles import Cells, _lengths, _root, bounded_column_tails, bounded_tails
+from eigenveil.privacy.sums.quantiles import Cells, _norms, _root, bounded_column_tails, bounded_tails
 from eigenveil.privacy.sums.whole import COUNT_UNIT, Total, add_block, on_basis_grid, sum_unit, whole_weights
 from laws.exact_rows import exact_gram, exact_sum, rounded, table_of
 from laws.histories_cases import WEIGHTS, HistoryCase, contractions, history_cases
 from laws.strategies import SIZES, Case, cases, domains, person
 
 ADD, REPLACE = Neighbours.ADD_REMOVE, Neighbours.REPLACE_ONE
-LENGTHS, SIGNED = Cells.lengths(1e-3, 1e6, per_doubling=4), Cells.signed(1e-2, 1e2, per_doubling=2)
+LENGTHS, SIGNED = Cells.norms(1e-3, 1e6, per_doubling=4), Cells.signed(1e-2, 1e2, per_doubling=2)
 # Around the widths at which numpy, BLAS and vector units change their ways of adding up.
 WIDTHS = [1, 2, 3, 7, 8, 9, 15, 16, 17, 37, 100, 127, 128, 129, 1000, 1200]
 
@@ -405,7 +405,7 @@ def test_counts_beyond_lengths_are_those_of_the_people_rounded_once(case: tuple[
     rows = table.rows()
     weights = np.ones(len(table.values)) if table.weights is None else table.weights
     counts = [0] * LENGTHS.count
-    for place, each in zip(LENGTHS.place(_lengths(whole_block(rows), domain)), whole_weights(weights), strict=True):
+    for place, each in zip(LENGTHS.place(_norms(whole_block(rows), domain)), whole_weights(weights), strict=True):
         counts[LENGTHS.count - 1 - int(place)] += int(each)
     root = _root(LENGTHS.count)
     for at, found in enumerate(SUMS["lengths"](rows, domain).tolist()):
@@ -467,7 +467,7 @@ def pictures(domain: Domain, block: Block, at: int) -> list[Array]:
     """All that is made of the row `at` of a block."""
     unit = cast(float, domain.unit)
     basis = on_basis_grid(basis_of(domain.dim))
-    found = [domain.squares(block)[at : at + 1], _lengths(block, domain)[at : at + 1]]
+    found = [domain.squares(block)[at : at + 1], _norms(block, domain)[at : at + 1]]
     scored = domain.scored(block, basis=basis)
     found.append(scored.scores[at])
     if not block.sparse:

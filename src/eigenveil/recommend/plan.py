@@ -241,7 +241,9 @@ def _entry_noise(terms: ItemTerms, plan: ItemPlan) -> float:
     sensitivity = near.gram_sensitivity(terms.neighbours)
     if terms.neighbours is Neighbours.INTERACTION:
         # Without a cap, rows of a basis that has found something are as long as they can be.
-        sensitivity = interaction_products_sensitivity(terms.least, longest_row=min(1.0, plan.longest), basis_norm=1.0)
+        sensitivity = interaction_products_sensitivity(
+            terms.least, largest_row_norm=min(1.0, plan.longest), basis_norm=1.0
+        )
     return sigma * sensitivity / math.sqrt(plan.shares[-1])
 
 

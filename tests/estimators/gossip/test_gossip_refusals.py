@@ -182,7 +182,7 @@ NOISE: dict[str, tuple[dict[str, Any], str]] = {
         {**PRIVATE, "graph": "star"},
         "the noise graph must stay connected without any 1 of its peers: removing a leaves",
     ),
-    "a path": ({**PRIVATE, "graph": "path"}, "the noise graph must stay connected .* take a denser noise_graph"),
+    "a path": ({**PRIVATE, "graph": "path"}, "the noise graph must stay connected .* Use a denser noise_graph"),
     "two colluders on a ring": (
         {**PRIVATE, "colluders": 2},
         "the noise graph must stay connected without any 2 of its peers",

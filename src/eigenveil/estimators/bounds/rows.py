@@ -123,7 +123,7 @@ def find_bounds(X: Any, asked: FindBounds) -> FoundBounds:
     >>> print(round(found.row_bound, 2), found.center.round().tolist())   # the 0.95 quantile is 3.08
     3.22 [20.0, 20.0, 20.0, 20.0]
     """
-    cells = Cells.lengths(*(asked.within or _WITHIN), per_doubling=PER_DOUBLING)
+    cells = Cells.norms(*(asked.within or _WITHIN), per_doubling=PER_DOUBLING)
     release = SmallRelease.of(X, asked)
     public = place_of(release, asked)
     where = center_of(asked.center, release.dim)
@@ -162,7 +162,7 @@ class _Search:
     scale: Array | None
     people: float | None
 
-    def lengths(self, center: Array | None, *, share: float, label: str) -> Array:
+    def norms(self, center: Array | None, *, share: float, label: str) -> Array:
         """How many people lie beyond each length around `center`, as it is released: `read` makes sense of it."""
         domain = Domain(self.release.dim, math.inf, center, self.scale)
         near, rows = self.release.neighbours, self.release.rows
