@@ -190,7 +190,7 @@ def test_releases_without_room_are_refused_before_anything_is_drawn() -> None:
     for mu in (1e12, 1e200):
         with pytest.raises(ValueError, match="clipped with fewer than 1000 people"):
             lattice.deviation(1.0, mu=mu, size=1)
-    with pytest.raises(ValueError, match="is too little"):
+    with pytest.raises(ValueError, match="is too small"):
         replace(lattice, sites=2**20).deviation(1.0, mu=1e-8, size=100)
     for sensitivity in (0.0, -1.0, math.inf, math.nan, 1e-290, 1e300):
         with pytest.raises(ValueError, match="sensitivity"):

@@ -157,10 +157,11 @@ class Lattice:
     def deviation(self, sensitivity: float, *, mu: float, size: int, several: int = 1) -> float:
         """The deviation s of one site's share in steps, such that `honest` shares make the sum mu-private; zero without noise.
 
-        It is the distance of neighbours (`step`) over mu sqrt(h), rounded up, and at least 32 sqrt(h). By the smoothing lemma
-        (docs/exact-noise.md), h shares on one lattice satisfy, up to 10^-4380 in each number,
+        It is the distance of neighbours (`step`) over mu sqrt(h), rounded up, and at least 32 sqrt(h). The smoothing lemma
+        (docs/exact-noise.md) says of h shares on one lattice, up to 10^-4380 in each number:
             K + round(s Z_1) + ... + round(s Z_h)  ~  round(K + N(0, h s^2) + U_1 + ... + U_(h-1)).
-        The U_i are uniform on (-1/2, 1/2). The right side is a Gaussian mechanism of deviation s sqrt(h) on the whole numbers K, followed by post-processing.
+        The U_i are uniform on (-1/2, 1/2). The right side is a Gaussian mechanism of deviation s sqrt(h) on the whole numbers K,
+        followed by post-processing.
         """
         step = self.step(sensitivity, mu=mu, size=size, several=several)
         if not self.private:

@@ -43,8 +43,8 @@ _TINY = 1e-200
 _UNIT, _WEIGHTED_SCORE = 2.0**-16, 2.0**-26
 # Units of products and scores of all other rows: 36 bits, and 2^16 of them add up exactly.
 _PRODUCT, _SCORE = 2.0**-36, 2.0**-32
-# What rounding entries down adds to the effect of one interaction, times sqrt(degree) in a sum and degree in products. Entries of a
-# sum are off by 2^-33 in each of the two tables. Weights w of r r^T, which has norm degree, are off by 2^-36 in each.
+# What rounding entries down adds to the effect of one interaction, times sqrt(degree) in a sum and degree in products. Entries
+# of a sum are off by 2^-33 in each of the two tables. Weights w of r r^T, which has norm degree, are off by 2^-36 in each.
 _SUM_ROUNDED, _ROUNDED = 2.0**-32, 2.0**-35
 # Degrees are counted exactly up to here, far beyond any history.
 _MOST = 2**53
