@@ -320,7 +320,7 @@ def test_archives_that_hold_something_else_are_refused(tmp_path: Path) -> None:
     np.savez(path, a=SMALL, b=SMALL)
     refuses(path, "it contains several arrays and none is called X: a, b")
     np.savez(path)
-    refuses(path, "it holds no array")
+    refuses(path, "it contains no array")
     write_npy(tmp_path / "b.npy", SMALL)
     refuses((tmp_path / "b.npy").rename(path), "it is a single npy array")
     write_npz(path, SMALL)

@@ -181,7 +181,7 @@ def test_files_must_be_open_for_bytes_and_wait_for_them() -> None:
     refused(
         lambda: open_source(io.StringIO(f"a,b\n1,{SECRET}\n"), kind="csv"), "binary mode.* a read gave str"
     )
-    refused(lambda: open_source(Hasty(b"", 1), kind="csv"), "so that reading waits for them: it gave NoneType")
+    refused(lambda: open_source(Hasty(b"", 1), kind="csv"), "a read gave NoneType")
 
 
 def test_a_row_is_delivered_before_the_next_one_is_written() -> None:
@@ -301,7 +301,7 @@ def test_other_files_are_read_as_tables_are(tmp_path: Path) -> None:
     refused(lambda: open_source(tmp_path / "missing.csv"), "missing.csv does not exist or is a folder")
     refused(lambda: open_source(tmp_path / "x.npy", drop=["a"]), "npy has no named columns to drop")
     refused(lambda: open_source(tmp_path / "x.csv", kind="xls"), "the format must be one of csv, .*, got 'xls'")  # type: ignore[arg-type]
-    refused(lambda: open_source(io.BytesIO(TEXT)), "say what comes through the pipe: the format must be csv or arrow")
+    refused(lambda: open_source(io.BytesIO(TEXT)), "the format of a pipe must be given: csv or arrow")
     for kind in ("parquet", "npy", "npz", "svm"):
         refused(lambda kind=kind: open_source(io.BytesIO(b""), kind=kind), "cannot be read from a pipe")  # type: ignore[misc]
 

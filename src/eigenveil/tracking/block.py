@@ -45,9 +45,10 @@ class BlockTracker(SketchTracker[BlockState]):
     """The leading `rank` directions of a stream, with `oversample` more kept inside; FPCA Alg. 3 without its mask.
 
     The scatter to decompose is C = U S^2 U^T + Y^T Y + q q^T. Its terms are the old scatter, a block Y around its mean, and q
-    between the two means. Its leading space is searched for in the span Q of [C U, Y^T Omega, q], with Omega random, (b, 5). This is one step
-    of subspace iteration from the old answer, widened by the block (Halko, Martinsson and Tropp 2011). Q^T C Q is small, and its
-    eigenvectors rotate Q into the answer. The first block, and blocks with no more rows than directions, are decomposed fully.
+    between the two means. Its leading space is searched for in the span Q of [C U, Y^T Omega, q], with Omega random, (b, 5).
+    This is one step of subspace iteration from the old answer, widened by the block (Halko, Martinsson and Tropp 2011). Q^T C Q
+    is small, and its eigenvectors rotate Q into the answer. The first block, and blocks with no more rows than directions, are
+    decomposed fully.
 
     Old singular values are multiplied by `forget` at every block, so a row that is `j` blocks old counts forget^(2 j). With
     `adapt`, the rank follows the energy bounds (FPCA (4)). With `center`, the tracker also follows the mean.
