@@ -226,9 +226,10 @@ def _gram(matrix: Array) -> Array | None:
     return gram if 1e-200 < largest < 1e200 else None
 
 
-def complement(matrix: Array, basis: Array) -> Array:
+def complement(matrix: Array, basis: Array, *, within: Array | None = None) -> Array:
     """An orthonormal basis, (d, q), of the part of the span of `matrix`, (d, p), outside that of `basis`, (d, k).
 
+    `within` is basis.T @ matrix, from who has multiplied them already.
     Directions in which less than 1e-10 of the matrix is left are rounding noise: they point anywhere, also back into
     `basis`, and are dropped. The rest is orthogonalised against `basis` a second time where it leans.
 
@@ -237,7 +238,7 @@ def complement(matrix: Array, basis: Array) -> Array:
     """
     room = len(basis) - basis.shape[1]
     floor = 1e-10 * max(float(matrix.max(initial=0.0)), -float(matrix.min(initial=0.0)))
-    residual: Array = basis @ (basis.T @ matrix)
+    residual: Array = basis @ (basis.T @ matrix if within is None else within)
     np.subtract(matrix, residual, out=residual)
     fresh = (
         _cholesky_qr_twice(residual, least=_PLENTY * floor, gap=_PLENTY_ORTHONORMAL) if _tall(residual, room) else None

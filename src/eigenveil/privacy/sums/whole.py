@@ -571,11 +571,14 @@ class _Products:
             self._add_sparse(rows, scores)
         if self._drag is None or part.shift is None:
             return
-        # Shifts have 24 bits, more than rows near zero: fewer of them at a time.
-        shift, most = part.shift.astype(np.int64)[None, :], 1 << (62 - 24 - SCORE_BITS)
+        # Shifts have 24 bits and scores 27: of their products 2^11 add up in int64. Halves of shifts have 12, so that BLAS adds up
+        # as many in floats without rounding, which numpy's own product of int64 takes several times as long for.
+        shift, most = part.shift.astype(np.int64), 1 << (62 - 24 - SCORE_BITS)
+        halves = np.stack([shift >> 12, shift & 4095]).astype(np.float64)
         for start in range(0, len(block), most):
-            scores = part.scores[start : start + most].astype(np.int64)
-            self._drag.add(shift[:, start : start + most] @ scores, len(scores))
+            scores = part.scores[start : start + most]
+            high, low = (halves[:, start : start + most] @ scores).astype(np.int64)
+            self._drag.add(((high << 12) + low)[None, :], len(scores))
 
     def _add_sparse(self, rows: Any, scores: Array) -> None:
         """Add rows^T scores: in floats where none of its sums can pass 2^53, in int64 otherwise. Both give the same numbers."""
