@@ -24,6 +24,7 @@ __all__ = [
     "Array",
     "blas_threads",
     "complement",
+    "one_ahead",
     "orthonormal",
     "shared_work",
     "side_by_side",
@@ -36,6 +37,7 @@ __all__ = [
 Array = NDArray[np.float64]
 
 _Item = TypeVar("_Item")
+_Made = TypeVar("_Made")
 _Worker = TypeVar("_Worker")
 _Given = ParamSpec("_Given")
 
@@ -156,13 +158,31 @@ def side_by_side(items: Sequence[_Item], act: Callable[[_Item], None], *, most: 
         deque(pool.map(_as_asked_here(act), items), maxlen=0)
 
 
-def _as_asked_here(act: Callable[_Given, None]) -> Callable[_Given, None]:
+def one_ahead(items: Sequence[_Item], make: Callable[[_Item], _Made]) -> Iterator[_Made]:
+    """What `make` makes of each item, in order: another thread makes the next while this one uses the last.
+
+    >>> list(one_ahead([1, 2, 3], lambda item: item**2))
+    [1, 4, 9]
+    """
+    if len(items) <= 1:
+        yield from map(make, items)
+        return
+    with ThreadPoolExecutor(1) as pool:
+        make = _as_asked_here(make)
+        ahead = pool.submit(make, items[0])
+        for item in items[1:]:
+            made, ahead = ahead, pool.submit(make, item)
+            yield made.result()
+        yield ahead.result()
+
+
+def _as_asked_here(act: Callable[_Given, _Made]) -> Callable[_Given, _Made]:
     """`act` for other threads: what this thread has asked numpy to do about overflow and the like holds in them, too."""
     asked: Any = np.geterr()
 
-    def alike(*given: _Given.args, **more: _Given.kwargs) -> None:
+    def alike(*given: _Given.args, **more: _Given.kwargs) -> _Made:
         with np.errstate(**asked):
-            act(*given, **more)
+            return act(*given, **more)
 
     return alike
 
