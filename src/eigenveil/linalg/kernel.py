@@ -24,6 +24,7 @@ __all__ = [
     "Array",
     "blas_threads",
     "complement",
+    "one_ahead",
     "orthonormal",
     "shared_work",
     "side_by_side",
@@ -36,6 +37,7 @@ __all__ = [
 Array = NDArray[np.float64]
 
 _Item = TypeVar("_Item")
+_Made = TypeVar("_Made")
 _Worker = TypeVar("_Worker")
 _Given = ParamSpec("_Given")
 
@@ -156,13 +158,31 @@ def side_by_side(items: Sequence[_Item], act: Callable[[_Item], None], *, most: 
         deque(pool.map(_with_errstate(act), items), maxlen=0)
 
 
-def _with_errstate(act: Callable[_Given, None]) -> Callable[_Given, None]:
+def one_ahead(items: Sequence[_Item], make: Callable[[_Item], _Made]) -> Iterator[_Made]:
+    """`make(item)` for each item, in order: another thread makes the next one while the caller uses the last.
+
+    >>> list(one_ahead([1, 2, 3], lambda item: item**2))
+    [1, 4, 9]
+    """
+    if len(items) <= 1:
+        yield from map(make, items)
+        return
+    with ThreadPoolExecutor(1) as pool:
+        make = _with_errstate(make)
+        ahead = pool.submit(make, items[0])
+        for item in items[1:]:
+            made, ahead = ahead, pool.submit(make, item)
+            yield made.result()
+        yield ahead.result()
+
+
+def _with_errstate(act: Callable[_Given, _Made]) -> Callable[_Given, _Made]:
     """`act` for other threads, with this thread's numpy settings for overflow and other floating-point errors."""
     settings: Any = np.geterr()
 
-    def alike(*given: _Given.args, **more: _Given.kwargs) -> None:
+    def alike(*given: _Given.args, **more: _Given.kwargs) -> _Made:
         with np.errstate(**settings):
-            act(*given, **more)
+            return act(*given, **more)
 
     return alike
 
@@ -226,9 +246,10 @@ def _gram(matrix: Array) -> Array | None:
     return gram if 1e-200 < largest < 1e200 else None
 
 
-def complement(matrix: Array, basis: Array) -> Array:
+def complement(matrix: Array, basis: Array, *, within: Array | None = None) -> Array:
     """An orthonormal basis, (d, q), of the part of the span of `matrix`, (d, p), outside that of `basis`, (d, k).
 
+    A caller that has already computed basis.T @ matrix passes it as `within`.
     Directions in which less than 1e-10 of the matrix is left are rounding noise. They may point anywhere, also back into
     `basis`, and are dropped. The rest is orthogonalised against `basis` a second time where it is not orthogonal enough.
 
@@ -237,7 +258,7 @@ def complement(matrix: Array, basis: Array) -> Array:
     """
     room = len(basis) - basis.shape[1]
     floor = 1e-10 * max(float(matrix.max(initial=0.0)), -float(matrix.min(initial=0.0)))
-    residual: Array = basis @ (basis.T @ matrix)
+    residual: Array = basis @ (basis.T @ matrix if within is None else within)
     np.subtract(matrix, residual, out=residual)
     fresh = (
         _cholesky_qr_twice(residual, least=_PLENTY * floor, gap=_PLENTY_ORTHONORMAL) if _tall(residual, room) else None

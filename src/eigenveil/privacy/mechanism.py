@@ -10,12 +10,13 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 import numpy as np
 
 from eigenveil.errors import require
 from eigenveil.linalg import Array
+from eigenveil.linalg.kernel import one_ahead
 from eigenveil.privacy.ledger import Ledger, Reserve, Slot
 from eigenveil.privacy.noise.columns import columns_released
 from eigenveil.privacy.noise.rounded import Rounded
@@ -216,11 +217,17 @@ def _plus(value: Array, step: float, deviation: float, noise: Noise) -> Array:
     """`value` in whole steps plus round(deviation Z) steps in every entry, a chunk at a time."""
     flat, out = np.asarray(value).reshape(-1), np.empty(np.shape(value))
     flat_out = out.reshape(-1)
-    for start in range(0, len(flat), _CHUNK):
-        steps = steps_of(flat[start : start + _CHUNK], step)
-        if deviation > 0:
-            steps += Rounded(deviation).draw(noise, len(steps))
-        flat_out[start : start + _CHUNK] = values_of(steps, step)
+    chunks = [slice(start, min(start + _CHUNK, len(flat))) for start in range(0, len(flat), _CHUNK)]
+
+    def drawn(here: slice) -> Any:
+        return Rounded(deviation).draw(noise, here.stop - here.start) if deviation > 0 else 0
+
+    # Drawing takes longer than everything else, so a second thread draws a chunk ahead. It draws all chunks, in order, so the
+    # numbers are the same as with one thread.
+    for here, more in zip(chunks, one_ahead(chunks, drawn), strict=True):
+        steps = steps_of(flat[here], step)
+        steps += more
+        flat_out[here] = values_of(steps, step)
     return out
 
 

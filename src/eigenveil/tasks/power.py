@@ -146,7 +146,7 @@ def ritz(basis: Array, product: Array, *, rank: int) -> Subspace:
     """
     width = basis.shape[1]
     inner = basis.T @ product
-    rest = complement(product, basis)
+    rest = complement(product, basis, within=inner)
     across = rest.T @ product
     small = np.block([[(inner + inner.T) / 2, across.T], [across, np.zeros((rest.shape[1], rest.shape[1]))]])
     values, vectors = top_eigen(small, rank=rank)

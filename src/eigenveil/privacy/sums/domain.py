@@ -100,11 +100,15 @@ class Pair:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Scored:
-    """What a block adds to the Gram matrix times a basis: rows^T scores, in units of `unit`, all whole; `shift` as in `Pair`."""
+    """What a block adds to the Gram matrix times a basis: rows^T scores, in units of `unit`, all whole; `shift` as in `Pair`.
+
+    On a basis of norm at most one, no score exceeds `largest` by more than a millionth of it.
+    """
 
     rows: Any
     scores: Array
     unit: float
+    largest: float
     shift: Array | None = None
 
 
@@ -390,7 +394,7 @@ class Domain(Region):
             rows = self.whole(block, unit=unit, squared=True, out=out)
             scores = rows @ basis
             scores *= _SCORE
-            return Scored(rows, np.trunc(scores, out=scores), unit * (unit / _SCORE))
+            return Scored(rows, np.trunc(scores, out=scores), unit * (unit / _SCORE), 2.0**SCORE_BITS)
         part, center = self.whole_sparse(block, unit=unit, squared=True), self.shifted_center
         shift, scores = None if center is None else part.shift, np.empty((len(block), basis.shape[1]))
         drag = None if center is None else center_scores(center, basis)
@@ -402,7 +406,7 @@ class Domain(Region):
             np.trunc(found, out=scores[here])
 
         sparse_times(part.rows, basis, put)
-        return Scored(part.rows, scores, unit * (unit / _SCORE), shift)
+        return Scored(part.rows, scores, unit * (unit / _SCORE), 2.0**SCORE_BITS, shift)
 
     def require_near(self) -> None:
         """Refuse to center sparse rows on a point far outside their ball.

@@ -175,9 +175,9 @@ class Histories(Region):
         if self.weights is not None:
             rows = self.whole_sparse(block, unit=_UNIT).rows if block.sparse else self.whole(block, unit=_UNIT)
             scores = np.trunc((rows @ basis) * (_UNIT / _WEIGHTED_SCORE))
-            return Scored(rows, scores, _UNIT * _WEIGHTED_SCORE)
+            return Scored(rows, scores, _UNIT * _WEIGHTED_SCORE, 1 / _WEIGHTED_SCORE)
         scores = (there @ basis) * (self._shares(degrees) / _SCORE)[:, None]
-        return Scored(there, np.trunc(scores, out=scores), _SCORE)
+        return Scored(there, np.trunc(scores, out=scores), _SCORE, 1 / _SCORE)
 
     def _items(self, block: Block) -> tuple[Any, Array]:
         """Ones and zeros, (b, dim), dense or sparse as the block is, and the degree of each row, (b,)."""
