@@ -178,9 +178,7 @@ def test_files_must_be_open_for_bytes_and_wait_for_them() -> None:
             """Nothing yet."""
             return None
 
-    refused(
-        lambda: open_source(io.StringIO(f"a,b\n1,{SECRET}\n"), kind="csv"), "binary mode.* a read gave str"
-    )
+    refused(lambda: open_source(io.StringIO(f"a,b\n1,{SECRET}\n"), kind="csv"), "binary mode.* a read gave str")
     refused(lambda: open_source(Hasty(b"", 1), kind="csv"), "a read gave NoneType")
 
 
