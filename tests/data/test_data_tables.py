@@ -324,7 +324,7 @@ def test_archives_that_hold_something_else_are_refused(tmp_path: Path) -> None:
     write_npy(tmp_path / "b.npy", SMALL)
     refuses((tmp_path / "b.npy").rename(path), "it is a single npy array")
     write_npz(path, SMALL)
-    refuses(path.rename(tmp_path / "c.npy"), "it is an npz archive of arrays")
+    refuses(path.rename(tmp_path / "c.npy"), "it is an npz archive, not an npy array")
 
 
 INDICES: dict[str, dict[str, Any]] = {

@@ -198,7 +198,7 @@ def test_what_was_found_is_taken_off_after_the_release() -> None:
 
 @pytest.mark.parametrize("clip", [1e-80, 0.1, 0.25, 3.0])
 def test_hidden_scores_are_whole_numbers_of_the_stated_law(clip: float) -> None:
-    """Cut to the clip and never beyond; between, the stated normal: 10% more or less of it is seen."""
+    """Scores are clipped, and inside the clip they have the stated normal law: a 10% error is detected."""
     task = a_task(deviation=0.5 * clip, clip=clip)
     scores = task._scores(200_000)
     assert scores.dtype == np.int64

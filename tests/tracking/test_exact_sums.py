@@ -24,7 +24,7 @@ from tracking.listening import Listening
 from tracking.offline_answers import falling, run
 
 DIM = 5
-KNOWN = Exact(because="whoever tests knows everything")
+KNOWN = Exact(because="a test may know everything")
 
 
 def terms_of(radius: float = 3.0, dim: int = DIM, **choices: Any) -> SumTerms:

@@ -291,7 +291,7 @@ def test_files_and_iterators_that_go_wrong_say_where(tmp_path: Path) -> None:
         # The first has charged a private stream, which is not to be forgotten.
         pca = clone(pca)
         refused(lambda pca=pca: pca.fit(tmp_path / "no.csv"), "no.csv does not exist")  # type: ignore[misc]
-        refused(lambda pca=pca: pca.fit(io.StringIO(text.decode())), "must be opened for reading bytes")  # type: ignore[misc]
+        refused(lambda pca=pca: pca.fit(io.StringIO(text.decode())), "must be opened in binary mode")  # type: ignore[misc]
         pca = clone(pca)
         refused(lambda pca=pca: pca.fit(iter([VALUES, VALUES[:, :5]])), "X has 5 features")  # type: ignore[misc]
         pca = clone(pca)

@@ -301,7 +301,7 @@ def test_without_noise_numbers_too_large_are_an_error_that_tells_no_number() -> 
     for wrong in (123456.0 * 2**40, math.nan, math.inf, -1e308):
         with pytest.raises(ValueError, match="too large to be added up") as refusal:
             lattice.integers(np.array([0.0, wrong]), step)
-        assert not any(letter.isdigit() for letter in str(refusal.value))
+        assert not any(character.isdigit() for character in str(refusal.value))
 
 
 def test_sums_wrap_around_and_are_read_as_signed_numbers() -> None:

@@ -162,7 +162,7 @@ class _Search:
     scale: Array | None
     people: float | None
 
-    def norms(self, center: Array | None, *, share: float, label: str) -> Array:
+    def lengths(self, center: Array | None, *, share: float, label: str) -> Array:
         """How many people lie beyond each length around `center`, as it is released: `read` makes sense of it."""
         domain = Domain(self.release.dim, math.inf, center, self.scale)
         near, rows = self.release.neighbours, self.release.rows

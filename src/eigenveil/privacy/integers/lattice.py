@@ -157,8 +157,8 @@ class Lattice:
     def deviation(self, sensitivity: float, *, mu: float, size: int, several: int = 1) -> float:
         """The deviation s of one site's share in steps, such that `honest` shares make the sum mu-private; zero without noise.
 
-        It is the distance of neighbours (`step`) over mu sqrt(h), rounded up, and at least 32 sqrt(h). The smoothing lemma
-        (docs/exact-noise.md) says of h shares on one lattice, up to 10^-4380 in each number:
+        It is the distance of neighbours (`step`) over mu sqrt(h), rounded up, and at least 32 sqrt(h). By the smoothing lemma of
+        docs/exact-noise.md, up to 10^-4380 in each number:
             K + round(s Z_1) + ... + round(s Z_h)  ~  round(K + N(0, h s^2) + U_1 + ... + U_(h-1)).
         The U_i are uniform on (-1/2, 1/2). The right side is a Gaussian mechanism of deviation s sqrt(h) on the whole numbers K,
         followed by post-processing.

@@ -13,9 +13,13 @@ The radius is at most 2^17 units, which leaves this room:
   - Scores have 27 bits and products with them 44: 2^9 rows at a time.
   - Entries of a row for a sum have 34 bits: 2^19 rows.
 
-The files: `rows.py` sums of rows, counts and traces; `gram.py` Gram matrices; `products.py` Gram matrices times a basis, and
-scores; `center.py` subtracts the center of sparse rows from finished sums; `total.py` the running sum; `grid.py` units.
-Only `privacy.sums` and streams call this package.
+The files:
+  - `rows.py`: sums of rows, counts and traces.
+  - `gram.py`: Gram matrices.
+  - `products.py`: Gram matrices times a basis, and scores.
+  - `center.py`: subtracts the center of sparse rows from finished sums.
+  - `total.py`: the running sum. `grid.py`: units.
+The rest of `privacy.sums`, streams and hidden starts call this package.
 """
 
 from eigenveil.privacy.sums.whole.gram import add_block, whole_gram, whole_gram_columns
