@@ -169,7 +169,7 @@ def test_settings_that_differ_in_name_alone_agree() -> None:
         ({"trust": ("everybody",)}, "trust must be of"),
         ({"sites": 1, "trust": ("masked",)}, "needs several sites"),
         ({"center": "found"}, "center must be"),
-        ({"neighbours": Neighbours.ENTRY}, "protects people only"),
+        ({"neighbours": Neighbours.ENTRY}, "neighbours must be of people"),
     ],
 )
 def test_facts_that_cannot_be_are_refused_by_name(changes: dict[str, Any], message: str) -> None:

@@ -93,7 +93,7 @@ PRIVATE: dict[str, tuple[dict[str, Any], str]] = {
     "delta one": ({"delta": 1}, r"delta must be in \(0, 1\), got 1"),
     "delta missing": ({"delta": None}, "delta is required for a private fit"),
     "delta text": ({"delta": "small"}, "delta must be a number, got 'small'"),
-    "no bound": ({"row_bound": None}, "row_bound .* is required: .* would itself leak the data"),
+    "no bound": ({"row_bound": None}, "row_bound .* is required. .* would leak the data"),
     "bound zero": ({"row_bound": 0}, "row_bound must be positive, got 0"),
     "bound negative": ({"row_bound": -2.0}, "row_bound must be positive, got -2.0"),
     "bound NaN": ({"row_bound": np.nan}, "row_bound must be a number, got nan"),
