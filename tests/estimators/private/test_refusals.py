@@ -291,7 +291,7 @@ def test_sparse_rows_with_a_far_center_are_refused_before_they_cost() -> None:
         {"column_bounds": (0, 2e9)},
     ]
     for choice in choices:
-        with pytest.raises(ValueError, match="sparse rows cannot be centered"):
+        with pytest.raises(ValueError, match=r"sparse rows .*100 times"):
             PrivatePCA(2, epsilon=1.0, delta=1e-6, row_bound=1000.0, ledger=ledger, **choice).fit(stamps)
         assert ledger.charges == ()
 
