@@ -24,7 +24,7 @@ from eigenveil.privacy import Budget, Domain, Exact, Mechanism, Neighbours, mu_f
 from eigenveil.privacy.noise.steps import ROUNDING_COST
 from eigenveil.protocols import Hub
 from eigenveil.tasks import LocalPower, Question
-from laws.federated_views import Played, View, fitted_view, sent_bytes, outside_mu, places_mu, shown
+from laws.federated_views import Played, View, fitted_view, outside_mu, places_mu, sent_bytes, shown
 from laws.strategies import PERSONAL, SIZES, person
 from laws.transcripts import realised_mu
 
