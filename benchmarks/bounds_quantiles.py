@@ -76,7 +76,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=20)
     runs = parser.parse_args().runs
-    cells = Cells.lengths(1e-9, 1e12, per_doubling=PER_DOUBLING)
+    cells = Cells.norms(1e-9, 1e12, per_doubling=PER_DOUBLING)
     print(
         f"{QUANTILE} quantile, delta = {DELTA:g}, {runs} runs. rank: median (90%) error; bound over the truth: median [90%]"
     )

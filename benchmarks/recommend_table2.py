@@ -114,7 +114,7 @@ def sensitivities(data: Table, runs: int) -> None:
     """What one interaction may change, by the row norms of real runs."""
     least = LEAST_DEGREE[data.name]
     for words, norm in largest_row_norms(data, runs).items():
-        both = [interaction_products_sensitivity(count, longest_row=norm, basis_norm=1.0) for count in (1, least)]
+        both = [interaction_products_sensitivity(count, largest_row_norm=norm, basis_norm=1.0) for count in (1, least)]
         cells = [norm, math.sqrt(2) * norm, *both, *(interaction_gram_sensitivity(count) for count in (1, least))]
         line([data.name, words, str(least), *(f"{value:.3f}" for value in cells), "1"])
 

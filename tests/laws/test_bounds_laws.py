@@ -30,7 +30,7 @@ Release = Callable[[Rows, Domain, Neighbours], Bounded]
 
 RELEASES: dict[str, Release] = {
     "lengths": lambda rows, domain, near: bounded_tails(
-        rows, domain=domain, cells=Cells.lengths(1e-3, 1e6, per_doubling=4), neighbours=near
+        rows, domain=domain, cells=Cells.norms(1e-3, 1e6, per_doubling=4), neighbours=near
     ),
     "columns": lambda rows, domain, near: bounded_column_tails(
         rows, domain=domain, cells=Cells.signed(1e-2, 1e2, per_doubling=2), neighbours=near

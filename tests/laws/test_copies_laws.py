@@ -331,7 +331,7 @@ def test_a_copy_of_a_fit_does_not_know_whose_rows_they_were() -> None:
     for other in (pickle.loads(pickle.dumps(pca)), copy.deepcopy(pca), copy.copy(pca)):  # noqa: S301
         assert isinstance(other.person, Withheld)
         with pytest.raises(
-            ValueError, match=r"stayed with the original: this is a copy of a fit. Give the identifiers"
+            ValueError, match=r"this is a copy of a fitted estimator, without .*Pass the identifiers again"
         ):
             other.fit(ROWS)
         assert other.set_params(person=PEOPLE).fit(ROWS).guarantee_ == pca.guarantee_

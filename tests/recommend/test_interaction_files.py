@@ -232,7 +232,7 @@ def test_paths_and_choices_that_lead_nowhere_are_refused(tmp_path: Path) -> None
     (tmp_path / "a.tsv").write_text(f"user\titem\n{SECRET}\t1\n")
     refuses(
         lambda: read_interactions(tmp_path / "a.tsv"),
-        r"has the ending '.tsv'; known are .csv, .csv.gz, .npz, .parquet$",
+        r"has the unknown ending '.tsv'; use one of .csv, .csv.gz, .npz, .parquet$",
     )
     path = write_lines(tmp_path / "a.csv", lines_of(SMALL))
     refuses(

@@ -260,7 +260,9 @@ def _entry_noise(terms: ItemTerms, plan: ItemPlan) -> float:
     sensitivity = near.gram_sensitivity(terms.neighbours)
     if terms.neighbours is Neighbours.INTERACTION:
         # Without a cap, some row of a basis that has found something has a norm near one.
-        sensitivity = interaction_products_sensitivity(terms.least, longest_row=min(1.0, plan.longest), basis_norm=1.0)
+        sensitivity = interaction_products_sensitivity(
+            terms.least, largest_row_norm=min(1.0, plan.longest), basis_norm=1.0
+        )
     return sigma * sensitivity / math.sqrt(plan.shares[-1])
 
 

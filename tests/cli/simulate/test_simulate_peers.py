@@ -280,7 +280,7 @@ def test_peers_that_are_gone_are_left_behind(tmp_path: Path) -> None:
         # A ring without one peer is a path, which one colluder cuts.
         (
             (*SECRET, "ring", "--dead", 2),
-            "no way to site 2; .* take a denser --noise-graph.*--noise independent needs no",
+            "no way to site 2; .* Use a denser --noise-graph.*--noise independent needs no",
         ),
         ((*SECRET, "random-regular:4", "--dead", "2@50"), "no way to site 2; .*--restarts.*; charged so far: mu = 0"),
     ],

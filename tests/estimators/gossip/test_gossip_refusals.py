@@ -36,8 +36,8 @@ ISLANDS = [(0, 1), (1, 2), (3, 4)]
 GRAPHS: dict[str, tuple[Any, str]] = {
     "two islands": (ISLANDS, "graph must be connected: there is no way from a to d, e"),
     "no edges": ([], "graph must be connected"),
-    "a loop": ([("a", "a"), (0, 1)], "graph: the edge .* leads from a peer to itself"),
-    "a loop by number": ([(0, 0)], "graph: the edge .* leads from a peer to itself"),
+    "a loop": ([("a", "a"), (0, 1)], "graph: the edge .* connects a peer to itself"),
+    "a loop by number": ([(0, 0)], "graph: the edge .* connects a peer to itself"),
     "an unknown peer": ([("a", "zoe")], "graph: there is no peer 'zoe'; they are a, b, c, d, e"),
     "an unknown number": ([(0, 5)], "graph: a peer must be a name or a number below 5, got 5"),
     "a number below zero": ([(0, -1)], "graph: a peer must be a name or a number below 5, got -1"),
@@ -182,7 +182,7 @@ NOISE: dict[str, tuple[dict[str, Any], str]] = {
         {**PRIVATE, "graph": "star"},
         "the noise graph must stay connected without any 1 of its peers: removing a leaves",
     ),
-    "a path": ({**PRIVATE, "graph": "path"}, "the noise graph must stay connected .* take a denser noise_graph"),
+    "a path": ({**PRIVATE, "graph": "path"}, "the noise graph must stay connected .* Use a denser noise_graph"),
     "two colluders on a ring": (
         {**PRIVATE, "colluders": 2},
         "the noise graph must stay connected without any 2 of its peers",

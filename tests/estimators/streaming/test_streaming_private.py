@@ -233,7 +233,7 @@ def test_what_was_promised_to_others_cannot_be_spent_in_the_meantime() -> None:
     one.partial_fit(first)
     # Nothing has been released, and yet nobody else may have what the first stream will need.
     assert ledger.spent_mu == 0 and ledger.remaining_mu == 0
-    with pytest.raises(BudgetExceeded, match="reserved by fits under way"):
+    with pytest.raises(BudgetExceeded, match="reserved by running fits"):
         other.partial_fit(second)
     one.sync()
     assert not hasattr(other, "components_") and ledger.epsilon() <= 1 + 1e-9

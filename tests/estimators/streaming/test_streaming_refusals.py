@@ -100,7 +100,7 @@ PRIVATE: dict[str, tuple[dict[str, Any], str]] = {
     "delta one": ({"delta": 1}, r"delta must be in \(0, 1\), got 1"),
     "delta missing": ({"delta": None}, "delta is required for a private fit"),
     "delta text": ({"delta": "small"}, "delta must be a number, got 'small'"),
-    "no bound": ({"row_bound": None}, "row_bound .* is required: .* would itself leak the data"),
+    "no bound": ({"row_bound": None}, "row_bound .* is required. .* would leak the data"),
     "bound zero": ({"row_bound": 0}, "row_bound must be positive, got 0"),
     "bound negative": ({"row_bound": -2.0}, "row_bound must be positive, got -2.0"),
     "bound NaN": ({"row_bound": np.nan}, "row_bound must be a number, got nan"),
@@ -298,7 +298,7 @@ def test_files_and_iterators_that_go_wrong_say_where(tmp_path: Path) -> None:
         # The first has charged a private stream, which is not to be forgotten.
         pca = clone(pca)
         refused(lambda pca=pca: pca.fit(tmp_path / "no.csv"), "no.csv does not exist")  # type: ignore[misc]
-        refused(lambda pca=pca: pca.fit(io.StringIO(text.decode())), "must be opened for reading bytes")  # type: ignore[misc]
+        refused(lambda pca=pca: pca.fit(io.StringIO(text.decode())), "must be opened in binary mode")  # type: ignore[misc]
         pca = clone(pca)
         refused(lambda pca=pca: pca.fit(iter([VALUES, VALUES[:, :5]])), "X has 5 features")  # type: ignore[misc]
         pca = clone(pca)

@@ -97,7 +97,7 @@ IN_PLACE_OF_A_PRODUCT: dict[str, tuple[Lie, str]] = {
     "a long basis": (_arrays(lambda basis: 1.5 * basis, 2), "asked what this study does not ask"),
     "one direction twice": (_arrays(lambda basis: basis[:, [0, 0]], 2), "asked what this study does not ask"),
     "NaN for a basis": (_arrays(lambda basis: basis * np.nan, 2), "asked what this study does not ask"),
-    "a center of other columns": (_arrays(lambda center: np.zeros(6), 0), "the center is not the one"),
+    "a center of other columns": (_arrays(lambda center: np.zeros(6), 0), "the center is not the agreed one"),
     "NaN for a center": (_arrays(lambda center: center * np.nan, 0), "asked what this study does not ask"),
     "infinity for a center": (_arrays(lambda center: center + np.inf, 0), "asked what this study does not ask"),
     "one array more": (

@@ -126,7 +126,7 @@ def find_bounds(X: Any, asked: FindBounds) -> FoundBounds:
     >>> print(round(found.row_bound, 2), found.center.round().tolist())   # the 0.95 quantile is 3.08
     3.22 [20.0, 20.0, 20.0, 20.0]
     """
-    cells = Cells.lengths(*(asked.within or _WITHIN), per_doubling=PER_DOUBLING)
+    cells = Cells.norms(*(asked.within or _WITHIN), per_doubling=PER_DOUBLING)
     release = SmallRelease.of(X, asked)
     public = place_of(release, asked)
     where = center_of(asked.center, release.dim)
