@@ -35,6 +35,7 @@ def unit_of(region: Region) -> float:
 def sum_unit(region: Region) -> float:
     """The unit of sums of rows: finer than that of rows for products.
 
+    >>> from eigenveil.privacy.sums.domain import Domain
     >>> sum_unit(Domain(dim=2, radius=1.0)) == 2.0**-33
     True
     """
