@@ -215,7 +215,7 @@ def test_four_processes_on_a_ring_come_to_the_same_model_and_are_charged_once(tm
     for name, model in zip(folders.names, models, strict=True):
         folder = folders.of(name)
         assert model.guarantee.private
-        assert (folder / "model.guarantee.txt").read_text() == model.guarantee.words() + "\n"
+        assert (folder / "model.guarantee.txt").read_text() == f"{model.guarantee}\n"
         scores = folder / "scores.csv"
         assert scores.stat().st_mode & 0o777 == 0o600
         found = np.loadtxt(scores, delimiter=",", skiprows=1)
