@@ -113,7 +113,7 @@ SITUATIONS: dict[str, Callable[[], Guarantee]] = {
     "peers, people with several rows": lambda: (
         GossipPCA(2, **BOUND, graph="complete", person="who").fit(TABLES).guarantee_
     ),
-    "peers, one gone": lambda: peers(noise="independent", restarts=2, quorum=4, faults=Faults(dies={"peer 1": 40})),
+    "peers, one gone": lambda: peers(noise="independent", restarts=2, quorum=4, faults=Faults(dies={"peer 1": 8})),
     "peers, apart, a bound on mu": lambda: apart(
         PeersAlone(FOUR, FOUR, 1, 1.25, apart=True, restarts=1, ratio=32.0, exact=False), "peer"
     ),

@@ -156,7 +156,7 @@ class Guarantee:
         # Rounded up, with more digits only where it would read as certainty.
         digits = next((digits for digits in range(16) if _rounded_up(percent, digits) < 100), 0)
         return (
-            "what is released looks almost the same for two neighbouring tables. An attacker listed below, who knows everything "
+            "the released numbers look almost the same for two neighbouring tables. An attacker listed below, who knows everything "
             "else, can tell which of two equally likely neighbouring tables is real "
             f"at most {_rounded_up(percent, digits):.{digits}f} times in 100. A coin is right 50 times"
         )
@@ -237,9 +237,9 @@ def _listed(charges: Sequence[Charge]) -> Iterator[str]:
     largest = sorted(groups.values(), key=_together, reverse=True)[:_MOST_LISTED]
     for group in groups.values():
         if group in largest:
-            yield f"{_label(group)} (mu {_together(group):.6g})"
+            yield f"{_label(group)} (mu {_together(group):.4g})"
     if rest := [charge for group in groups.values() if group not in largest for charge in group]:
-        yield f"{len(rest)} smaller ones (mu {_together(rest):.6g})"
+        yield f"{len(rest)} smaller ones (mu {_together(rest):.4g})"
 
 
 def _label(group: Sequence[Charge]) -> str:

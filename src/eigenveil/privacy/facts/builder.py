@@ -109,8 +109,8 @@ class GuaranteeFacts:
 def items_released(*, degrees: bool, kept: int | None, parts: bool) -> tuple[str, ...]:
     """What a recommender released: the item space, item `degrees`, which items they `kept`, and the `parts` of a lone site."""
     return (
-        "the item space: components and their values",
-        *(("item degrees, each user's vote divided by the root of their degree",) if degrees else ()),
+        "the item space (components and their values)",
+        *(("item degrees (each vote over the root of its user's degree)",) if degrees else ()),
         *((f"which {kept} items were kept",) if kept is not None else ()),
         *(("every number that leaves a site",) if parts else ()),
     )

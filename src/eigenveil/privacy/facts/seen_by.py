@@ -234,8 +234,8 @@ class PeersAlone(SeenBy):
         sees, own = "the released numbers and all messages between peers", _only_own("peer", protects)
         if self.colluders is None:
             return f"{_anyone(protects, ', including all other peers together', sees=sees)}. {own}"
-        some = "one peer tells" if self.colluders == 1 else f"up to {self.colluders} peers tell"
-        side = f"It holds even if {some} them everything and may lie to the other peers"
+        some, lie = ("one peer tells", "lies") if self.colluders == 1 else (f"up to {self.colluders} peers tell", "lie")
+        side = f"This holds even if {some} them everything and {lie} to the other peers"
         fewer = "With more colluding peers there is less noise than the guarantee needs"
         return f"{_anyone(protects, sees=sees)}. {side}. {fewer}. {own}"
 
@@ -244,8 +244,8 @@ class PeersAlone(SeenBy):
         yield "which peers take part, who talks to whom, and which peers were counted in each round is public"
         yield self._who_counted()
         if self.colluders is not None:
-            one = "one peer tells others what it knows. It may say anything else"
-            several = f"{self.colluders} peers tell others what they know. They may say anything else"
+            one = "one peer tells others what it knows. It may also lie"
+            several = f"{self.colluders} peers tell others what they know. They may also lie"
             yield f"at most {one if self.colluders == 1 else several}"
             yield (
                 "every peer knows the public identity of each peer that it shares noise with from a source other than these "
