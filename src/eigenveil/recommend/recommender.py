@@ -15,9 +15,9 @@ from eigenveil.data.rows import Rows, in_silence
 from eigenveil.errors import ParameterError, ParameterWarning, ProtocolError, QuorumLost, require, require_param
 from eigenveil.estimators.checks import budget_of, rank_of, seed_of
 from eigenveil.estimators.federated.parties import place_of_noise
-from eigenveil.estimators.federated.request import FederatedSpec
 from eigenveil.estimators.federated.rules import masks_of, share_of
 from eigenveil.estimators.federated.simulation import FederatedSimulation
+from eigenveil.estimators.federated.spec import FederatedSpec
 from eigenveil.estimators.rounds import Unfinished, Watch
 from eigenveil.estimators.settings import asked_settings, settings_of
 from eigenveil.estimators.sites import Columns

@@ -3,7 +3,7 @@
 import math
 
 from eigenveil.estimators.federated.parties import Parties
-from eigenveil.estimators.federated.request import FederatedSpec
+from eigenveil.estimators.federated.spec import FederatedSpec
 from eigenveil.privacy import Charge, Guarantee, GuaranteeFacts
 from eigenveil.privacy.facts import COMPONENTS, NO_PRIVACY, HubAndSites, MaskedSites, Person, unproven
 from eigenveil.tasks.fit.task import Fit, FitResult

@@ -10,12 +10,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from eigenveil.data.rows import in_silence
 from eigenveil.errors import ProtocolError, require
-from eigenveil.estimators.federated.asking import budgets_of, request_of
 from eigenveil.estimators.federated.guarantee import federated_guarantee
 from eigenveil.estimators.federated.masks import masked_room
 from eigenveil.estimators.federated.parties import sites_settings
-from eigenveil.estimators.federated.request import FederatedSpec
 from eigenveil.estimators.federated.simulation import FederatedSimulation
+from eigenveil.estimators.federated.spec import FederatedSpec, budgets_of, request_of
 from eigenveil.estimators.fitted import FittedPCA
 from eigenveil.estimators.rounds import Unfinished, Watch
 from eigenveil.estimators.sites import SiteInfo, read_site, read_sites
@@ -28,7 +27,7 @@ from eigenveil.tasks.fit.task import Fit, FitResult
 
 __all__ = ["FederatedPCA"]
 
-# Room for this many people at a site is enough not to speak of it.
+# With room for this many people at a site, no warning.
 _MANY = 1_000_000
 
 
@@ -125,13 +124,14 @@ class FederatedPCA(FederatedParams, FittedPCA):
     transcript_ : tuple of Round
         Each round: who answered, bytes up and down, how far the answer moved, FedPower's residual, charges.
     plan_, sites_, ledgers_, refused_
-        What was decided and why; the sites that count; what each place was charged; messages that were refused.
+        The plan and its reason. The sites in the result. The ledger of each party. Messages that were refused.
     unfinished_ : Unfinished
         After a fit that did not end, and until one does: its `transcript`, `ledgers` and `refused`. What was charged stays
-        charged. The attributes of a fit before it are still that one's.
-    tied_, converged_
-        Whether other directions have an equal claim, as where the variances k and k + 1 are equal (krylov and covariance look);
-        whether more rounds would change the answer by no more than the tolerance. None where nobody looked.
+        charged. Other attributes are still those of the fit before.
+    tied_
+        Whether other directions are as good, because the variances k and k + 1 are equal. krylov and covariance check it.
+    converged_
+        Whether more rounds would change the answer by no more than the tolerance. None if nobody checked.
 
     Examples
     --------
@@ -144,7 +144,7 @@ class FederatedPCA(FederatedParams, FittedPCA):
     (10, 2)
     """
 
-    # The rows and keys of a fit that was interrupted: a copy can be fitted, and not resumed.
+    # The rows and keys of an interrupted fit. A copy can be fitted, not resumed.
     _own = ("_federation",)
 
     faults: Faults | None = param(
@@ -158,15 +158,15 @@ class FederatedPCA(FederatedParams, FittedPCA):
     def fit(self, sites: Any, y: Any = None, *, watch: Watch | None = None) -> "FederatedPCA":
         """Fit on the rows of `sites`: a list, or a mapping of names, of arrays, sparse matrices, tables or `Rows`.
 
-        With center=None any of them may be an `eigenveil.Symmetric`: a matrix in place of rows.
+        With center=None any of them may be an `eigenveil.Symmetric`, a matrix in place of rows.
 
-        `watch` is called after each round with what happened in it. Where too few sites answer, a `QuorumLost` names the missing
-        ones, and `resume` goes on from there.
+        `watch` is called after each round with its record. If too few sites answer, `QuorumLost` names the missing ones, and
+        `resume` continues from there.
         """
         return self._run(self.prepare(sites, watch=watch), resume=False)
 
     def prepare(self, sites: Any, *, watch: Watch | None = None) -> FederatedSimulation:
-        """The parties of a fit on `sites`, checked and ready, for who runs them other than `fit` does. Nothing is spent yet."""
+        """Build and check the parties of a fit on `sites` without running them. Nothing is spent yet."""
         asked = checked(FederatedPCA, self)
         budgets_of(asked)
         rows, columns = read_sites(asked, sites)
@@ -175,8 +175,8 @@ class FederatedPCA(FederatedParams, FittedPCA):
         room = math.inf if terms is None else masked_room(terms, federation.study)
         if room < _MANY:
             warnings.warn(
-                f"masked sums of this size have room for {room:.0f} people at one site, all at the bound and alike; with more, a "
-                "sum may be clipped, which costs accuracy. Fewer columns, or a smaller epsilon, have more room",
+                f"Masked sums of this size have room for {room:.0f} people at one site, all alike and at the bound. With more, a "
+                "sum may be clipped, which costs accuracy. Fewer columns or a smaller epsilon make more room.",
                 UserWarning,
                 stacklevel=3,
             )
@@ -185,19 +185,19 @@ class FederatedPCA(FederatedParams, FittedPCA):
     def request_for(
         self, *, dim: int, sites: Sequence[str], sizes: Mapping[str, float] | None = None, grouped: bool = False
     ) -> FederatedSpec:
-        """What a fit over these `sites` is asked for, before anybody has rows: for who runs its parties apart from each other.
+        """The spec of a fit over these `sites`, without their rows. A network makes its parties from it.
 
-        `sizes` is how many people each site has, where that is public; `grouped` says that a column names them.
+        `sizes` is how many people each site has, if public. `grouped`: a column of the rows names people.
         """
         asked = checked(FederatedPCA, self)
         return request_of(asked, SiteInfo.declared(dim, sites, sizes=sizes, grouped=grouped))
 
     @in_silence
     def resume(self, sites: Mapping[str, Any] | None = None) -> "FederatedPCA":
-        """Go on after a lost quorum. `sites` gives rows of sites that have been put right; nobody pays twice for an answer.
+        """Continue after a lost quorum. `sites` gives new rows for sites that were repaired. No answer is charged twice.
 
-        Under masks a round goes on where it stopped. If it came to nothing after parts were charged, because a site lied, a fit
-        without a budget asks anew, and one with a budget is over: the rest would not pay for it.
+        With masks a round continues where it stopped. A round can fail after parts were charged, because a site lied. Then a
+        fit without a budget asks again, and one with a budget is over: the rest would not pay for it.
         """
         federation: FederatedSimulation | None = getattr(self, "_federation", None)
         if federation is None:
@@ -218,18 +218,18 @@ class FederatedPCA(FederatedParams, FittedPCA):
         try:
             found = federation.run(faults=self.faults, resume=resume)
         except ProtocolError:
-            # Rows are held on to for this alone.
+            # Rows are kept for `resume` alone.
             self._federation = federation
-            # Where a site broke, the reason is what broke it, and not that it did not answer.
+            # If a site failed, its own error says more than that it did not answer.
             federation.require_sound_sites()
             raise
         finally:
-            # What was spent and said is there to be seen, however it ended.
+            # Users see what was spent and sent, however the fit ended.
             self.unfinished_ = Unfinished(tuple(federation.rounds), dict(federation.ledgers), federation.refused)
         return self._finish(federation, found)
 
     def __sklearn_is_fitted__(self) -> bool:
-        """What is known of a fit that did not end is no fit."""
+        """A fit that did not end does not count."""
         return hasattr(self, "model_")
 
     def _finish(self, federation: FederatedSimulation, found: FitResult) -> "FederatedPCA":
@@ -264,15 +264,15 @@ class FederatedPCA(FederatedParams, FittedPCA):
         )
         if self.converged_ is False and self.rounds is None:
             warnings.warn(
-                f"{plan.method} did not come to rest within the tolerance. More rounds or a larger tolerance help, or "
-                "method='krylov'; where variances differ by many orders, columns brought to like units",
+                f"{plan.method} did not converge within the tolerance. Use more rounds, a larger tolerance, or method='krylov'. "
+                "If variances differ by many orders of magnitude, bring the columns to like units.",
                 ConvergenceWarning,
                 stacklevel=3,
             )
         if found.tied:
             warnings.warn(
-                f"the variances of components {study.rank} and {study.rank + 1} are equal for all that can be told, so the "
-                "answer is not the only one",
+                f"The variances of components {study.rank} and {study.rank + 1} cannot be told apart, so other directions are as "
+                "good as these.",
                 UserWarning,
                 stacklevel=3,
             )

@@ -1,4 +1,4 @@
-"""What a caller gives as a graph of peers: a name, a file, edges, neighbours, a matrix of weights, or a graph object."""
+"""Reads a graph of peers: a name, a file, edges, neighbours, a matrix of weights, or a graph object."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -17,7 +17,7 @@ KINDS: Final = ("ring", "path", "grid", "star", "complete", "random-regular:DEGR
 
 
 def read_graph(what: str, graph: Any, names: tuple[str, ...]) -> tuple[Graph, Array | None]:
-    """The graph of these peers, and the weights where a matrix of them was given. `what` is the parameter, for errors.
+    """The graph of these peers, and the weights if a matrix of them was given. Errors name the parameter `what`.
 
     >>> read_graph("graph", "ring", ("a", "b", "c"))[0].edges
     (('a', 'b'), ('a', 'c'), ('b', 'c'))

@@ -74,14 +74,14 @@ class PrivatePCA(SharedLedger, PrivateParams, FittedPCA):
     components_, mean_, explained_variance_, explained_variance_ratio_, singular_values_, n_components_, n_features_in_
         As in scikit-learn's PCA, from released numbers only.
     subspace_, guarantee_, ledger_, plan_, model_
-        The components as a `Subspace`, the guarantee, what was charged, why this method, and what `save` writes.
+        The components as a `Subspace`, the guarantee, what was charged, the method and its reason, and what `save` writes.
     noise_floor_ : float
         Explained variances below this cannot be told from noise.
 
     Notes
     -----
-    `transform` of the rows that were fitted is raw data of those people: the guarantee does not cover it. Choosing
-    parameters by looking at scores on private rows (a grid search, say) is a release that nothing here charges for.
+    `transform` of the fitted rows is raw data of those people, and the guarantee does not cover it. Choosing parameters by
+    their scores on private rows, as a grid search does, is a release that nothing here charges for.
 
     Examples
     --------
@@ -157,8 +157,8 @@ def _require_rows(rows: Rows, request: PrivateSpec, *, private: bool) -> None:
     require_param(dim >= 2, "{X} has 1 feature(s), and principal components need at least 2 columns")
     require_param(count >= 2, f"{{X}} has {count} sample(s), and principal components need at least 2 rows")
     rank = request.rank or 1
-    # The number itself stays out of the message: beyond the public minimum it may be private.
+    # No number in the message: how many rows there are may be private.
     least = request.least_rows if private else rank
     require_param(
-        count >= least, "{X} has fewer rows than {n_components=}; ask for fewer components", n_components=rank
+        count >= least, "{X} has fewer rows than {n_components=}. Ask for fewer components", n_components=rank
     )

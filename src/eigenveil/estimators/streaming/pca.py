@@ -16,7 +16,7 @@ from eigenveil.data.rows import in_silence
 from eigenveil.data.streams import open_source
 from eigenveil.errors import EigenveilError, StateFileError, require, require_param
 from eigenveil.estimators.settings import settings_of
-from eigenveil.estimators.streaming.batches import as_kind, checked_batch
+from eigenveil.estimators.streaming.buffer import as_kind, checked_batch
 from eigenveil.estimators.streaming.spec import require_sense, terms_of
 from eigenveil.estimators.streaming.state_file import resumed, taken_from, write_stream_file
 from eigenveil.estimators.streaming.stream import Stream, UnfinishedStream, View

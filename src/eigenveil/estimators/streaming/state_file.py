@@ -17,8 +17,8 @@ import scipy.sparse as sp
 
 from eigenveil.data.archive import ArchiveKind
 from eigenveil.errors import StateFileError, require
+from eigenveil.estimators.streaming.buffer import OpenBlock
 from eigenveil.estimators.streaming.merged import Merged
-from eigenveil.estimators.streaming.open_block import OpenBlock
 from eigenveil.estimators.streaming.spec import StreamSpec
 from eigenveil.estimators.streaming.stream import RAW_STATE, Stream
 from eigenveil.linalg import Array

@@ -17,9 +17,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from eigenveil.errors import EigenveilError, require, require_param
-from eigenveil.estimators.streaming.late_columns import placed, still_unseen
+from eigenveil.estimators.streaming.buffer import OpenBlock, placed, still_unseen
 from eigenveil.estimators.streaming.merged import Merged
-from eigenveil.estimators.streaming.open_block import OpenBlock
 from eigenveil.estimators.streaming.spec import StreamSpec, stream_guarantee
 from eigenveil.linalg import Array
 from eigenveil.model import Model

@@ -1,11 +1,12 @@
-"""Rows handed to a stream, in any form, as checked pieces: float64 arrays in C order, or CSR matrices.
+"""Rows on their way into a stream: checked batches, the block that is not full yet, and columns that show up late.
 
-All of a batch is checked before a private stream takes any of it: what was released cannot be taken back.
+All of a batch is checked before a private stream takes any of it, because a release cannot be taken back.
 """
 
 from collections import deque
 from collections.abc import Iterator
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from typing import Any, Final, final
 
 import numpy as np
 import scipy.sparse as sp
@@ -14,9 +15,11 @@ from eigenveil.data.rows import Rows, require_real
 from eigenveil.data.tables import as_arrow, as_numbers, is_arrow_like, require_numbers
 from eigenveil.errors import ParameterError, require_param
 from eigenveil.estimators.checks import checked_array, with_names
+from eigenveil.linalg import Array
+from eigenveil.tracking import GramTracker, SketchTracker
 from eigenveil.tracking.missing import has_gaps, sum_of_squares
 
-__all__ = ["as_kind", "checked_batch"]
+__all__ = ["OpenBlock", "as_kind", "checked_batch", "placed", "still_unseen"]
 
 _PIECE: Final = 1 << 14
 _PIECE_NUMBERS: Final = 1 << 20
@@ -147,3 +150,82 @@ def _pieces(array: Any) -> Iterator[Any]:
         step = max(1, len(array) if ready else _PIECE_NUMBERS // max(1, array.shape[1]))
     for start in range(0, array.shape[0], step):
         yield array[start : start + step].astype(np.float64, copy=False, **order)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class OpenBlock:
+    """`count` rows: the first ones of `room`, (b, d), or sparse `pieces` one after the other.
+
+    Rows are added behind those that are there, in the same array. An earlier value does not look that far, so it stays
+    what it was, and one may go back to it; but only one value can be gone on from.
+
+    >>> block = OpenBlock().and_rows(np.ones((1, 2)), length=3)
+    >>> block.and_rows(np.zeros((2, 2)), length=3).rows.tolist(), block.count
+    ([[1.0, 1.0], [0.0, 0.0], [0.0, 0.0]], 1)
+    """
+
+    count: int = 0
+    room: Array | None = None
+    pieces: tuple[Any, ...] = ()
+
+    @classmethod
+    def of(cls, rows: Any) -> "OpenBlock":
+        """Of rows that were kept elsewhere."""
+        return cls().and_rows(rows, length=rows.shape[0]) if rows is not None else cls()
+
+    def and_rows(self, rows: Any, *, length: int) -> "OpenBlock":
+        """With more rows, copied, of a block that will have `length`."""
+        count = self.count + rows.shape[0]
+        if sp.issparse(rows):
+            return OpenBlock(count, None, (*self.pieces, rows.copy()))
+        room = self.room
+        if room is None or len(room) < count:
+            # Just enough for the first rows: the block before may still be in somebody's hands. Then for all of the block.
+            room = np.empty((max(count, length if self.count else 0), rows.shape[1]))
+            if self.room is not None:
+                room[: self.count] = self.room[: self.count]
+        room[self.count : count] = rows
+        return OpenBlock(count, room)
+
+    @property
+    def rows(self) -> Any:
+        """All of them, (count, d), None where there are none."""
+        if self.count == 0:
+            return None
+        if self.room is not None:
+            return self.room[: self.count]
+        return self.pieces[0] if len(self.pieces) == 1 else sp.csr_array(sp.vstack(self.pieces))
+
+    def __repr__(self) -> str:
+        return f"OpenBlock(count={self.count})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Without the part of the array that has not been written to: nobody knows what is there.
+        rows = self.rows
+        return OpenBlock.of, (None if rows is None else rows.copy(),)
+
+
+def still_unseen(unseen: Any, rows: Any) -> Any:
+    """Columns, (d,) of truth values, of which neither the rows before nor these hold an entry; None where there are none."""
+    if sp.issparse(rows):
+        return None
+    gaps = np.isnan(rows).all(axis=0)
+    gaps = gaps if unseen is None else gaps & unseen
+    return gaps if gaps.any() else None
+
+
+def placed(tracker: SketchTracker[Any], state: Any, unseen: Any, rows: Any) -> Any:
+    """The state with the mean of columns that show up for the first time put where they do.
+
+    Until now they were filled with one number, so they have added nothing to the scatter, whatever that number was.
+    """
+    known = ~np.isnan(rows)
+    first = unseen & known.any(axis=0)
+    if not first.any():
+        return state
+    means = np.where(known, rows, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
+    if isinstance(tracker, GramTracker):
+        return replace(state, center=np.where(first, means, 0.0 if state.center is None else state.center))
+    sketch = state.sketch
+    return replace(state, sketch=replace(sketch, mean=np.where(first, means, sketch.mean)))
