@@ -124,9 +124,9 @@ class _Templated(Exception):
 class ParameterError(_Templated, ValueError):
     """A parameter that cannot be used. Each surface (Python, a command line, a study file) words it in its own way.
 
-    The message is a template. `{survivors}` is a parameter and `{trust=masked}` a parameter with a value. `{rounds=}` takes the
-    value from the keyword `rounds`. `{@value}` is a plain value, from the keyword `value`. So no surface has to search a
-    finished sentence for names.
+    The message is a template. In it, `{survivors}` is a parameter and `{trust=masked}` a parameter with a value. A parameter
+    with the value of the keyword `rounds` is `{rounds=}`, and the plain value of the keyword `value` is `{@value}`. So no surface
+    has to search a finished sentence for names.
 
     >>> error = ParameterError("{survivors} is for {trust=masked}, got {@value}", value=3)
     >>> print(error)

@@ -191,7 +191,16 @@ def test_it_fits_on_one_page_in_short_sentences(name: str) -> None:
 
 def test_sentences_are_the_words_of_the_field() -> None:
     """Words that users should not meet in what they sign."""
-    old = ("promise", "cut to", "mail", "on its side", "among them", "a further cost", "which is public, stays", "whoever")
+    old = (
+        "promise",
+        "cut to",
+        "mail",
+        "on its side",
+        "among them",
+        "a further cost",
+        "which is public, stays",
+        "whoever",
+    )
     for path in GOLDEN.iterdir():
         text = " ".join(path.read_text(encoding="utf-8").split())
         for word in old:

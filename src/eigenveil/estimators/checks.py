@@ -90,7 +90,10 @@ def budget_of(epsilon: Any, delta: Any) -> Budget | None:
         require_param(value is not None, f"{{{name}}} is required for a private fit: the usual choice is below 1 / n")
         good = is_real(value) and not math.isnan(value)
         require_param(good, f"{{{name}}} must be a number, got {{@value}}", value=value)
-    require_param(math.isfinite(float(epsilon)), "{epsilon} must be finite. For an exact answer without privacy use {epsilon=None}")
+    require_param(
+        math.isfinite(float(epsilon)),
+        "{epsilon} must be finite. For an exact answer without privacy use {epsilon=None}",
+    )
     require_param(float(epsilon) > 0, "{epsilon} must be positive, got {@value}", value=epsilon)
     require_param(0 < float(delta) < 1, "{delta} must lie in (0, 1), got {@value}", value=delta)
     return Budget(float(epsilon), float(delta))

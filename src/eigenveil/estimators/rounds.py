@@ -16,10 +16,11 @@ __all__ = ["Round", "Unfinished", "Watch", "round_of"]
 class Round:
     """One round of a fit over sites or peers: who answered, what it sent, how far the answer moved, and what was charged.
 
-    Bytes are those of all links together. Peers have no up or down, so all of theirs are `bytes_up`. `movement` is the largest
-    sine between the directions before and after. `residual` is FedPower's rho_t, how far the sites were from the broadcast
-    basis. Both are None if there was nothing to measure or it is not public. `charges` are entries of the hub's ledger or, if
-    sites add the noise, of one site's. `restarted`: sites that had been counted were gone, and the fit began again without them.
+    Bytes are those of all links together. Peers have no up or down, so all of theirs are `bytes_up`. The largest sine between
+    the directions before and after is `movement`. FedPower's rho_t, how far the sites were from the broadcast basis, is
+    `residual`. Both are None if there was nothing to measure or it is not public. The `charges` are entries of the hub's ledger
+    or, if sites add the noise, of one site's. A round `restarted` if sites that had been counted were gone: the fit began
+    again without them.
     """
 
     number: int

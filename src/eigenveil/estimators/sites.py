@@ -157,6 +157,4 @@ def _require_columns(name: str, columns: list[Any], first: str, expected: list[A
         raise ValueError(f"{name}: the columns are those of {first} in another order. Put them in the same order")
     extra = [str(column) for column in columns if column not in expected]
     lacking = [str(column) for column in expected if column not in columns]
-    raise ValueError(
-        f"{name}: the columns are not those of {first}. Missing: {lacking[:5]}. Unexpected: {extra[:5]}"
-    )
+    raise ValueError(f"{name}: the columns are not those of {first}. Missing: {lacking[:5]}. Unexpected: {extra[:5]}")

@@ -1,7 +1,7 @@
 """`Guarantee`: what a result guarantees, to whom and against whom, on one page that can be signed.
 
 Every result carries one. A run without privacy says that there is none, and a run with a known seed that it protects nobody.
-`GuaranteeFacts` composes the sentences; `Guarantee` lays out the page, computes the best guess and adds up the cost.
+The sentences come from `GuaranteeFacts`. This module lays out the page, computes the best guess and adds up the cost.
 """
 
 import math
@@ -156,8 +156,8 @@ class Guarantee:
         # Rounded up, with more digits only where it would read as certainty.
         digits = next((digits for digits in range(16) if _rounded_up(percent, digits) < 100), 0)
         return (
-            "the released numbers look almost the same for two neighbouring tables. An attacker listed below, who knows everything "
-            "else, can tell which of two equally likely neighbouring tables is real "
+            "the released numbers look almost the same for two neighbouring tables. An attacker listed below, who knows "
+            "everything else, can tell which of two equally likely neighbouring tables is real "
             f"at most {_rounded_up(percent, digits):.{digits}f} times in 100. A coin is right 50 times"
         )
 

@@ -131,7 +131,8 @@ def _farthest(name: str, rows: Rows, units: Array, point: Array) -> float:
     require_param(not any(map(math.isnan, lengths)), f"{verbatim(name)}: {{X}} contains NaN")
     require(found < LARGEST / 4, f"{name}: numbers too large to square. Divide the columns by a constant first")
     require(
-        found == 0 or found > 4 * SMALLEST, f"{name}: numbers too small to square. Multiply the columns by a constant first"
+        found == 0 or found > 4 * SMALLEST,
+        f"{name}: numbers too small to square. Multiply the columns by a constant first",
     )
     return found
 

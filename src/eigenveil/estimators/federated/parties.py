@@ -228,7 +228,7 @@ class Parties:
         return (1 + drawn + at_sites) * ROUNDING_COST
 
     def _total_noise(self, largest: float, root_of_squares: float) -> float:
-        """Noise over sensitivity of a sum of parts, at a share of one, from the largest weight and the root of squared weights."""
+        """Noise over sensitivity of a weighted sum of parts, at a share of one. Weights enter as maximum and root of squares."""
         request, several = self.request, self.request.person_sites
         if request.published or not request.private:
             return 0.0

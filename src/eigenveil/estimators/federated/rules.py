@@ -124,7 +124,9 @@ def require_legal(
         trust=asked.trust,
     )
     require_param(
-        not published or method == "fedpower", "{calibration=paper} is FedPower's noise, and this is {method=}. Use {method=fedpower}", method=method
+        not published or method == "fedpower",
+        "{calibration=paper} is FedPower's noise, and this is {method=}. Use {method=fedpower}",
+        method=method,
     )
     require_param(
         not published or not isinstance(asked.center, str),
@@ -134,9 +136,7 @@ def require_legal(
         participation is None or method in ("power", "fedpower"),
         f"{{participation}} is for power and fedpower: {method} needs the same sites in every round",
     )
-    require_param(
-        participation is None or asked.topology == "star", "{participation} needs {topology=star}"
-    )
+    require_param(participation is None or asked.topology == "star", "{participation} needs {topology=star}")
     require_param(
         asked.topology == "star" or method not in ("uda", "wda"),
         "{method=} averages at the hub. Use {topology=star}, or {method=merge} for a tree",

@@ -392,8 +392,8 @@ def _warnings(pca: Any, gossip: GossipSimulation, found: FitResult) -> Iterator[
         guess = guessed_eigenvalues(dim=request.bounds.dim, people=max(2, int(found.people)))[0]
         if found.subspace.values[0] ** 2 < _FAR_BELOW * guess * found.domain.radius**2:
             text = (
-                "The largest variance is far below what noise='published' was scaled for, so this is likely noise. Give a row_bound "
-                "that rows come near to."
+                "The largest variance is far below what noise='published' was scaled for, so this is likely noise. Give a "
+                "row_bound that rows come near to."
             )
             yield text, UserWarning
         if pca.epsilon is not None:

@@ -127,9 +127,7 @@ def noise_of(asked: GossipParams, budget: Budget | None) -> NoiseKind:
         _require_as_published(asked)
         return "published"
     if budget is None:
-        require_param(
-            asked.restarts == 0, "{restarts} is for a budget. Without one, rounds restart as often as needed"
-        )
+        require_param(asked.restarts == 0, "{restarts} is for a budget. Without one, rounds restart as often as needed")
         require_param(asked.noise_graph is None, "{noise_graph} is for {noise=pairwise} and a budget")
         return "none"
     require_param(
@@ -147,9 +145,7 @@ def _require_as_published(asked: GossipParams) -> None:
     if isinstance(asked.center, str):
         needs.append("{center=None} or public numbers, as it has no private mean")
     if asked.row_bound is None:
-        needs.append(
-            "a {row_bound}, the unit of its scaling (eigenveil.find_bounds or `eigenveil bounds` finds one)"
-        )
+        needs.append("a {row_bound}, the unit of its scaling (eigenveil.find_bounds or `eigenveil bounds` finds one)")
     require_param(not needs, f"{{noise=published}} needs {'; '.join(needs)}", method=asked.method)
     require_param(asked.restarts == 0, "{restarts} is for a budget, and {noise=published} has none")
 

@@ -23,16 +23,17 @@ __all__ = ["OpenBlock", "as_kind", "checked_batch", "placed", "still_unseen"]
 
 _PIECE: Final = 1 << 14
 _PIECE_NUMBERS: Final = 1 << 20
-# Sums of products of larger numbers could overflow. Rows of a private stream are cut to their bound long before that.
+# Sums of products of larger numbers could overflow. A private stream clips rows long before that.
 _SQUARABLE: Final = 1e140
 
 
 def checked_batch(
     estimator: Any, X: Any, *, reset: bool, least: int, nameless: bool = False
 ) -> tuple[int, Iterator[Any]]:
-    """How many rows there are, and pieces of them, with the columns that `estimator` knows, or learns where `reset`.
+    """The number of rows, and pieces of them, with the columns that `estimator` knows, or learns if `reset`.
 
-    At least `least` rows must come at once. `nameless` rows are taken to have the columns that are known by name.
+    Pieces are float64 arrays in C order, or CSR matrices. At least `least` rows must come at once. `nameless` rows are taken to
+    have the columns that are known by name.
     """
     private = estimator.epsilon is not None
     if type(X) is np.ndarray and not reset and _is_plain(estimator, X, least, nameless=nameless):
@@ -60,17 +61,19 @@ def checked_batch(
 
 
 def as_kind(rows: Any, *, sparse: bool) -> Any:
-    """Rows of the kind that the stream began with."""
+    """Rows of the kind, sparse or dense, that the stream began with."""
     if sparse == sp.issparse(rows):
         return rows
     if not sparse:
         return rows.toarray()
-    require_param(not has_gaps(rows), "{X} contains NaN, and this stream began with sparse rows, which have no gaps")
+    require_param(
+        not has_gaps(rows), "{X} contains NaN, and this stream began with sparse rows, which cannot have gaps"
+    )
     return sp.csr_array(rows)
 
 
 def _is_plain(estimator: Any, X: Any, least: int, *, nameless: bool) -> bool:
-    """Whether `X` is just what was expected, so that the long way through scikit-learn's checks would find nothing."""
+    """Whether `X` is exactly as expected, so that scikit-learn's slower checks would find nothing."""
     if X.ndim != 2 or X.dtype != np.float64 or X.shape[1] != estimator.n_features_in_ or len(X) < least:
         return False
     if not nameless and "feature_names_in_" in vars(estimator):
@@ -87,9 +90,7 @@ def _of_rows(estimator: Any, X: Rows, *, reset: bool) -> Iterator[Any]:
     )
     for block in X.blocks(_PIECE):
         values = block.values
-        require_param(
-            block.weights is None, "rows of named persons cannot be followed as a stream; see {person_blocks}"
-        )
+        require_param(block.weights is None, "a stream cannot group rows by person. Use {person_blocks} instead")
         require_real(values.dtype, "X")
         require_param(not np.isinf(values.data if sp.issparse(values) else values).any(), "{X} contains infinity")
         _require_usable(values, private=estimator.epsilon is not None)
@@ -97,7 +98,7 @@ def _of_rows(estimator: Any, X: Rows, *, reset: bool) -> Iterator[Any]:
 
 
 def _require_usable(array: Any, *, private: bool) -> None:
-    """Refuse gaps where there may be none, and without privacy numbers that are too large to multiply."""
+    """Refuse gaps in sparse and private rows, and without privacy numbers that are too large to multiply."""
     sparse = sp.issparse(array)
     if array.dtype.kind != "f":
         return
@@ -105,24 +106,24 @@ def _require_usable(array: Any, *, private: bool) -> None:
     if not private:
         require_param(
             array.dtype.itemsize <= 4 or not bool(((values > _SQUARABLE) | (values < -_SQUARABLE)).any()),
-            f"{{X}} contains numbers beyond {_SQUARABLE:g}, too large to square; scale the columns first",
+            f"{{X}} contains numbers beyond {_SQUARABLE:g}, too large to square. Scale the columns first",
         )
         if not sparse:
             return
     gaps = bool(np.isnan(values).any())
     require_param(
         not gaps or not sparse,
-        "{X} contains NaN in a sparse matrix: leave such entries out, or give dense rows if they are gaps",
+        "{X} contains NaN in a sparse matrix. Leave such entries out, or give dense rows if they are gaps",
     )
     require_param(
         not gaps,
-        "{X} contains NaN: a private stream takes no gaps, because filling them from other rows would break the bound on what "
-        "one row can change; fill or drop such rows by a public rule first",
+        "{X} contains NaN, and a private stream takes no gaps: filling them from other rows would break the bound on what one "
+        "row can change. Fill or drop such rows by a public rule first",
     )
 
 
 def _about_rows(error: ValueError) -> ValueError:
-    """Scikit-learn's error, so that a command can call X what it is there."""
+    """Scikit-learn's error as a template, so that a command can use its own word for X."""
     text = str(error).removeprefix("Input ")
     if isinstance(error, ParameterError) or not text.startswith("X "):
         return error
@@ -135,16 +136,16 @@ def _require_shape(shape: tuple[int, int], *, least: int) -> None:
 
 
 def _pieces(array: Any) -> Iterator[Any]:
-    """Float64 pieces of an array, so that no whole copy is made of one that is not float64."""
+    """Float64 pieces of an array. Converting piece by piece avoids a whole copy."""
     if sp.issparse(array):
         array = sp.csr_array(array)
         if not array.has_canonical_format:
-            # A copy first: the parts of an entry are added up in place.
+            # A copy first, because duplicates are added up in place.
             array = array.copy()
             array.sum_duplicates()
         step, order = _PIECE, {}
     else:
-        # One memory order for all, because sums come out differently, in their last bits, in another.
+        # One memory order for all, because another order changes the last bits of sums.
         order = {"order": "C"}
         ready = array.dtype == np.float64 and array.flags.c_contiguous
         step = max(1, len(array) if ready else _PIECE_NUMBERS // max(1, array.shape[1]))
@@ -155,10 +156,10 @@ def _pieces(array: Any) -> Iterator[Any]:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class OpenBlock:
-    """`count` rows: the first ones of `room`, (b, d), or sparse `pieces` one after the other.
+    """The rows of a block that is not full yet: the first `count` of `room`, (b, d), or sparse `pieces`. Raw data.
 
-    Rows are added behind those that are there, in the same array. An earlier value does not look that far, so it stays
-    what it was, and one may go back to it; but only one value can be gone on from.
+    New rows go behind the others, in the same array. An earlier value does not look that far, so it stays valid and one can
+    return to it. But only one value can be continued.
 
     >>> block = OpenBlock().and_rows(np.ones((1, 2)), length=3)
     >>> block.and_rows(np.zeros((2, 2)), length=3).rows.tolist(), block.count
@@ -171,17 +172,17 @@ class OpenBlock:
 
     @classmethod
     def of(cls, rows: Any) -> "OpenBlock":
-        """Of rows that were kept elsewhere."""
+        """A block of rows that were stored elsewhere."""
         return cls().and_rows(rows, length=rows.shape[0]) if rows is not None else cls()
 
     def and_rows(self, rows: Any, *, length: int) -> "OpenBlock":
-        """With more rows, copied, of a block that will have `length`."""
+        """With a copy of more rows, for a block that will have `length`."""
         count = self.count + rows.shape[0]
         if sp.issparse(rows):
             return OpenBlock(count, None, (*self.pieces, rows.copy()))
         room = self.room
         if room is None or len(room) < count:
-            # Just enough for the first rows: the block before may still be in somebody's hands. Then for all of the block.
+            # First just enough: the block before may still be in use, and both would take memory. Then all of the block.
             room = np.empty((max(count, length if self.count else 0), rows.shape[1]))
             if self.room is not None:
                 room[: self.count] = self.room[: self.count]
@@ -190,7 +191,7 @@ class OpenBlock:
 
     @property
     def rows(self) -> Any:
-        """All of them, (count, d), None where there are none."""
+        """All rows, (count, d), None if there are none."""
         if self.count == 0:
             return None
         if self.room is not None:
@@ -201,13 +202,16 @@ class OpenBlock:
         return f"OpenBlock(count={self.count})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Without the part of the array that has not been written to: nobody knows what is there.
+        # Without the unwritten part of the array, which may hold anything.
         rows = self.rows
         return OpenBlock.of, (None if rows is None else rows.copy(),)
 
 
 def still_unseen(unseen: Any, rows: Any) -> Any:
-    """Columns, (d,) of truth values, of which neither the rows before nor these hold an entry; None where there are none."""
+    """Columns, (d,) of truth values, without an entry in these rows or the ones before. None if there are none.
+
+    Such as a sensor that comes online late.
+    """
     if sp.issparse(rows):
         return None
     gaps = np.isnan(rows).all(axis=0)
@@ -216,9 +220,9 @@ def still_unseen(unseen: Any, rows: Any) -> Any:
 
 
 def placed(tracker: SketchTracker[Any], state: Any, unseen: Any, rows: Any) -> Any:
-    """The state with the mean of columns that show up for the first time put where they do.
+    """The state with the mean of columns that show up for the first time set to the mean of these rows.
 
-    Until now they were filled with one number, so they have added nothing to the scatter, whatever that number was.
+    Until now they were filled with one constant, which adds nothing to the scatter.
     """
     known = ~np.isnan(rows)
     first = unseen & known.any(axis=0)

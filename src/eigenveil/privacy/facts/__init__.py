@@ -1,7 +1,7 @@
 """Facts about a release, and the only place that puts them into the sentences of a `Guarantee`.
 
 Estimators, recommenders and papers state who is protected and what is known of the rows (`protected`), who sees what
-(`seen_by`), and how noise was calibrated. `GuaranteeFacts` (`builder`) composes the guarantee from these facts. A privacy officer
+(`seen_by`), and how noise was calibrated. From these facts `GuaranteeFacts` (`builder`) composes the guarantee. A privacy officer
 signs it, so review the sentences as prose: one idea a sentence, the field's terms, no assumption left out.
 """
 

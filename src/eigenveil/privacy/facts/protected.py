@@ -27,10 +27,10 @@ _PERSONS: Final = {
 _USERS: Final = {
     Neighbours.ADD_REMOVE: "they differ by one user, whose whole history is in one table and not in the other (add/remove). The "
     "number of users is protected too",
-    Neighbours.ZERO_OUT: "in one of them the whole history of one user is blanked (zero-out). Both have the same number of users, "
-    "which is public",
-    Neighbours.REPLACE_ONE: "in one of them the history of one user is replaced by any other history (replace-one). Both have the "
-    "same number of users, which is public",
+    Neighbours.ZERO_OUT: "in one of them the whole history of one user is blanked (zero-out). Both have the same number of "
+    "users, which is public",
+    Neighbours.REPLACE_ONE: "in one of them the history of one user is replaced by any other history (replace-one). Both have "
+    "the same number of users, which is public",
     Neighbours.INTERACTION: "one user has one item more in one table than in the other (one interaction). All else is the same, "
     "and the number of users is public",
 }
@@ -88,7 +88,9 @@ class Person:
             return
         places = f"one {self.place}" if self.most == 1 else f"{self.most} {self.place}s"
         elsewhere = "" if self.place == "table" else f"no person has rows at more than {places}"
-        one_row = "" if self.grouped else "no person has more than one row" + (" at a site" if self.place == "site" else "")
+        one_row = (
+            "" if self.grouped else "no person has more than one row" + (" at a site" if self.place == "site" else "")
+        )
         if elsewhere or one_row:
             yield ", and ".join(text for text in (elsewhere, one_row) if text)
 

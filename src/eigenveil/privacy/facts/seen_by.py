@@ -60,7 +60,7 @@ class SeenBy(ABC):
 @final
 @dataclass(frozen=True, slots=True)
 class OneHolder(SeenBy):
-    """One analyst has all rows and runs the program. Everyone else sees what a fit, a fit in rounds or less than a fit releases."""
+    """One analyst has all rows and runs the program. Everyone else sees what a fit (in rounds, or less than one) releases."""
 
     releases: Literal["a fit", "a fit in rounds", "less"] = "a fit"
 
@@ -145,7 +145,7 @@ class HubAndSites(SeenBy):
 @final
 @dataclass(frozen=True, slots=True)
 class MaskedSites(SeenBy):
-    """Sites that mask what they send: the hub sees sums over at least `survivors` sites. Up to `colluders` may tell it everything.
+    """Sites that mask what they send. The hub sees sums over at least `survivors`. Up to `colluders` may tell it everything.
 
     The noise is that of `honest` sites. Of delta, `noise_delta` is for the noise and `failure` for masks between only some of
     the sites. Parties in one process are not `apart`, and nothing is hidden from its user.
