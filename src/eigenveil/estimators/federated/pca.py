@@ -41,17 +41,17 @@ class FederatedPCA(FederatedParams, FittedPCA):
         How many components.
     epsilon : float, pair of float or None
         How much the result may depend on one person: smaller is more private. 0.1 is strict, 1 usual, 10 lax. With
-        trust='both' a pair, such as 3,1: against the hub, and against everybody else. epsilon=None must be written
-        out and gives exact PCA with no privacy.
+        trust='both' a pair such as 3,1: against the hub, and against everyone else. epsilon=None must be written out
+        and gives exact PCA with no privacy.
     delta : float, pair of float or None, default None
-        The chance that the guarantee of epsilon fails; well below one over the number of people. With trust='both' it
-        may be a pair, too.
+        The chance that the guarantee of epsilon fails. Choose it well below one over the number of people. With
+        trust='both' it may be a pair, too.
     row_bound : float or None, default None
         Rows are clipped to this norm around the mean. You must know it without looking at the data. A site that gives
-        a `Symmetric` vouches for it: nobody can clip a person in a matrix.
+        a `Symmetric` vouches for it, because a person in a matrix cannot be clipped.
     column_bounds : (low, high) or None, default None
-        Entries are clipped to this range. One of the two bounds suffices; with both, both hold. Low and high are each
-        a number, or one per column.
+        Entries are clipped to this range. One of the two bounds is enough, and with both, both hold. Low and high are
+        each a number, or one per column.
     center : "private", True (the same), list, array or None, default 'private'
         private: find the mean over all places, for a tenth to a quarter of the budget. center=None: leave rows where
         they are. Or public numbers, one per column. It is never a place's own mean.
@@ -62,56 +62,58 @@ class FederatedPCA(FederatedParams, FittedPCA):
     scale : float, list, array or None, default None
         Public units: columns are divided by this before norms are taken and bounded. One number, or one per column.
     random_state : int or None, default None
-        A seed. Reproducible, NOT PRIVATE: whoever knows the seed can subtract the noise. For tests only. None draws
-        noise from the operating system.
+        A seed. Reproducible, NOT PRIVATE: anyone who knows the seed can subtract the noise. For tests only. None
+        draws noise from the operating system.
     neighbours : "add-remove", "zero-out" or "replace-one", default 'add-remove'
         Neighbouring relation: which two tables the guarantee makes indistinguishable, add-remove, zero-out or
         replace-one. The last two declare the number of people public.
     person : str or None, default None
-        The column, at every place, that says whose row it is. A person's rows there are averaged and count as one
-        row, and all of them are protected together. Without it each row is taken for a person of its own.
+        The column, at every site, that says whose row it is. A person's rows at a site are averaged and count as one
+        row, and all of them are protected together. Without it each row counts as a person of its own.
     topology : "star" or "tree", default 'star'
-        star: every site talks to the hub. tree: at most fanout to each node.
+        star: every site talks to the hub. tree: at most fanout sites or nodes talk to each node.
     fanout : int, default 8
-        For topology='tree': at most how many below one node.
+        For topology='tree': the largest number of sites or nodes below one node.
     trust : "hub", "site", "both" or "masked", default 'hub'
-        Who adds the noise. hub: the hub, WHICH SEES RAW PARTS. site: every site, against the hub too, for sqrt(M)
-        times the noise. both: sites and hub, for two budgets. masked: the sites together, a share each, under masks
-        that come off the sum alone: against the hub too, for the noise of a curator. With epsilon=None, masks without
-        noise. Masks are for krylov, power, covariance and dr-svd in a star.
+        Who adds the noise. With hub it is the hub, WHICH SEES RAW PARTS. With site it is every site, which also
+        protects against the hub, at sqrt(M) times the noise. With both it is sites and hub, for two budgets. With
+        masked it is the sites together, a share each. Masks cancel in the sum only, so this also protects against the
+        hub, at the noise of one curator. With epsilon=None, masks without noise. Masks are for krylov, power,
+        covariance and dr-svd in a star.
     survivors : int, float or None, default None: all
         For trust='masked': how many sites must be in each sum, such as 8, or which share of them, such as 0.8. With
-        fewer nothing is unmasked.
+        fewer, nothing is unmasked.
     colluders : int, default 1
-        For trust='masked': how many sites may tell the hub all they know. Noise is for the others.
+        For trust='masked': how many sites may tell the hub all they know. The noise is calibrated for the others.
     person_sites : int, default 1
-        At how many sites at most one person has rows.
+        The largest number of sites at which one person has rows.
     method : "auto", "krylov", "power", "fedpower", "covariance", "merge", "uda", "wda" or "dr-svd", default 'auto'
-        How the components are found. auto is krylov without privacy, and with it one noisy covariance while that fits
-        in memory, else noisy products.
+        How the components are found. Without privacy auto is krylov. With privacy it is one noisy covariance if that
+        fits in memory, and noisy products otherwise.
     rounds : int or None, default None: planned
-        For krylov, power, fedpower, and for each component of segments: the most rounds. A budget is reserved for all
-        of them.
+        For krylov, power, fedpower, and for each component of segments: the largest number of rounds. A budget is
+        reserved for all of them.
     tolerance : float or None, default None: 1e-8 without privacy, and 0, never, with it
         For krylov, power, fedpower and segments: stop when the answer moves by no more than this sine.
     oversample : int or None, default None: planned
         Directions carried beyond the components.
     local_steps : int, list of int or ("decay", int), default 1
-        For fedpower: power steps at a site in each round. 4, or one number for each round (the last one is repeated),
-        or a decay from a number (FedPower (3.15)). With epsilon each is charged, and sites must add the noise.
+        For fedpower: power steps at a site in each round. One number, such as 4. Or one for each round, of which the
+        last is repeated. Or a decay from a number (FedPower (3.15)). With epsilon each step is charged, and sites
+        must add the noise.
     align : "procrustes", "sign" or "none", default 'procrustes'
-        For fedpower: how sites round their products towards the last basis: procrustes, sign or none.
+        For fedpower: how sites align their products with the last basis: procrustes, sign or none.
     participation : "full", ("with-replacement", K) or ("without-replacement", K), default 'full'
-        For power and fedpower: everybody in each round (full), or K sites drawn by size (with-replacement) or evenly
+        For power and fedpower: all sites in each round (full), or K sites drawn by size (with-replacement) or evenly
         (without-replacement).
     quorum : int, float or None, default None: all
         How many must answer, such as 4, or which share of them, such as 0.8. Others are left out from there on.
     deadline : float, default 30.0
-        Seconds to wait for an answer before asking again; simulated time in a simulation.
+        Seconds to wait for an answer before asking again. In a simulation, simulated time.
     retries : int, default 4
         How often to ask again before going on without an answer.
     calibration : "exact" or "paper", default 'exact'
-        exact: noise by exact accounting. paper: as FedPower prints it, with nothing guaranteed, for comparison.
+        exact: noise by exact accounting. paper: as FedPower prints it, without a guarantee, for comparison.
     faults : Faults or None, default None
         What a simulated network does to messages. None carries everything.
 

@@ -66,12 +66,12 @@ class GossipPCA(GossipParams, FittedPCA):
         How much the result may depend on one person: smaller is more private. 0.1 is strict, 1 usual, 10 lax.
         epsilon=None must be written out and gives exact PCA with no privacy.
     delta : float or None, default None
-        The chance that the guarantee of epsilon fails; well below one over the number of people.
+        The chance that the guarantee of epsilon fails. Choose it well below one over the number of people.
     row_bound : float or None, default None
         Rows are clipped to this norm around the mean. You must know it without looking at the data.
     column_bounds : (low, high) or None, default None
-        Entries are clipped to this range. One of the two bounds suffices; with both, both hold. Low and high are each
-        a number, or one per column.
+        Entries are clipped to this range. One of the two bounds is enough, and with both, both hold. Low and high are
+        each a number, or one per column.
     center : "private", True (the same), list, array or None, default 'private'
         private: find the mean over all places, for a tenth to a quarter of the budget. center=None: leave rows where
         they are. Or public numbers, one per column. It is never a place's own mean.
@@ -82,55 +82,55 @@ class GossipPCA(GossipParams, FittedPCA):
     scale : float, list, array or None, default None
         Public units: columns are divided by this before norms are taken and bounded. One number, or one per column.
     random_state : int or None, default None
-        A seed. Reproducible, NOT PRIVATE: whoever knows the seed can subtract the noise. For tests only. None draws
-        noise from the operating system.
+        A seed. Reproducible, NOT PRIVATE: anyone who knows the seed can subtract the noise. For tests only. None
+        draws noise from the operating system.
     neighbours : "add-remove", "zero-out" or "replace-one", default 'add-remove'
         Neighbouring relation: which two tables the guarantee makes indistinguishable, add-remove, zero-out or
         replace-one. The last two declare the number of people public.
     person : str or None, default None
-        The column, at every place, that says whose row it is. A person's rows there are averaged and count as one
-        row, and all of them are protected together. Without it each row is taken for a person of its own.
+        The column, at every site, that says whose row it is. A person's rows at a site are averaged and count as one
+        row, and all of them are protected together. Without it each row counts as a person of its own.
     graph : str, path, edges, dict, array or Graph
         Who talks to whom: ring, path, grid, star, complete, random-regular:4 (four neighbours each), or a file with
-        an edge on each line: two names or numbers with a comma between. Or pairs of names or numbers; neighbours by
-        name; a symmetric, doubly stochastic matrix of weights, (m, m); a networkx graph.
+        an edge on each line: two names or numbers with a comma between. Or pairs of names or numbers, neighbours by
+        name, a networkx graph, or a symmetric, doubly stochastic matrix of weights, (m, m).
     consensus : "metropolis", "chebyshev" or "tree", default 'metropolis'
-        How peers add up. metropolis: averages with neighbours, over and over. chebyshev: the same in about the root
-        of as many steps. tree: up and down a spanning tree, which is exact.
-    steps : int or None, default None: as many as leave nothing to speak of
+        How peers add up. With metropolis, by repeated averages with neighbours. With chebyshev, the same in about the
+        root of as many steps. With tree, up and down a spanning tree, which is exact.
+    steps : int or None, default None: until the error is negligible
         How many exchanges with neighbours a sum takes.
     noise : "pairwise", "independent", "published" or None, default 'pairwise'
-        What is added where there is a budget. pairwise: noise that cancels between pairs of peers, for little more
-        than that of a curator in the sum, against colluders of them. independent: all the noise at every peer,
-        against all others, for sqrt(M) times as much. published: D-DP-PM's own, with epsilon=None, because nothing is
-        guaranteed. None is none, for epsilon=None.
-    noise_graph : as graph, or None, default None: those that talk
-        For noise='pairwise': which pairs share noise, said as for graph. It must hold together without any colluders
+        The noise, if there is a budget. With pairwise, it cancels between pairs of peers, which protects against
+        colluders of them. The sum then has little more noise than with one curator. With independent, every peer adds
+        all of it, which protects against all others, at sqrt(M) times the noise. With published, it is D-DP-PM's own,
+        for epsilon=None, because it has no guarantee. None: no noise, for epsilon=None.
+    noise_graph : as graph, or None, default None: all pairs of neighbours
+        For noise='pairwise': which pairs share noise, given as graph is. It must stay connected without any colluders
         peers.
     colluders : int, default 1
         For noise='pairwise': how many peers may tell each other all they know.
     restarts : int, default 0
-        For how many rounds that are begun again, each at its full price, when peers vanish, to keep some of the
-        budget.
+        How many restarted rounds to keep some of the budget for. When peers vanish, a round restarts at its full
+        cost.
     rounds : int or None, default None: planned
-        For krylov, power, fedpower, and for each component of segments: the most rounds. A budget is reserved for all
-        of them.
+        For krylov, power, fedpower, and for each component of segments: the largest number of rounds. A budget is
+        reserved for all of them.
     tolerance : float or None, default None: 1e-8 without privacy, and 0, never, with it
         For krylov, power, fedpower and segments: stop when the answer moves by no more than this sine.
     oversample : int or None, default None: planned
         Directions carried beyond the components.
     quorum : int, float or None, default None: more than half
-        How many peers must be left, such as 4, or which share of them, such as 0.8; always more than half. Others are
-        left out from there on.
+        How many peers must be left, such as 4, or which share of them, such as 0.8. Always more than half. Missing
+        peers are left out from then on.
     deadline : float, default 30.0
-        Seconds to wait for an answer before asking again; simulated time in a simulation.
+        Seconds to wait for an answer before asking again. In a simulation, simulated time.
     retries : int, default 4
         How often to ask again before going on without an answer.
     method : "power", "krylov", "covariance" or "segments", default 'power'
         power: products with a block of directions. krylov: the same with all products kept. covariance: one
         covariance. segments: one direction at a time (D-DP-PM).
     people : int or None, default None
-        A public guess at how many people there are, for the starts of segments alone.
+        A public guess at the number of people, for the starts of segments alone.
     faults : Faults or None, default None
         What a simulated network does to messages. None carries everything.
 

@@ -24,18 +24,18 @@ class PrivatePCA(SharedLedger, PrivateParams, FittedPCA):
     Parameters
     ----------
     n_components : int, float or None
-        How many components; or a fraction such as 0.9, for as many as explain that share of the variance. The share
-        is read off the released spectrum. None is all.
+        How many components. Or a fraction such as 0.9, for as many as explain that share of the variance. The share
+        is read off the released spectrum. None means all.
     epsilon : float or None
         How much the result may depend on one person: smaller is more private. 0.1 is strict, 1 usual, 10 lax.
         epsilon=None must be written out and gives exact PCA with no privacy.
     delta : float or None, default None
-        The chance that the guarantee of epsilon fails; well below one over the number of people.
+        The chance that the guarantee of epsilon fails. Choose it well below one over the number of people.
     row_bound : float or None, default None
         Rows are clipped to this norm around the mean. You must know it without looking at the data.
     column_bounds : (low, high) or None, default None
-        Entries are clipped to this range. One of the two bounds suffices; with both, both hold. Low and high are each
-        a number, or one per column.
+        Entries are clipped to this range. One of the two bounds is enough, and with both, both hold. Low and high are
+        each a number, or one per column.
     center : "private", list, array or None, default 'private'
         private: find the mean, for a tenth to a quarter of the budget. center=None: leave rows where they are. Or
         public numbers, one per column.
@@ -46,8 +46,8 @@ class PrivatePCA(SharedLedger, PrivateParams, FittedPCA):
     scale : float, list, array or None, default None
         Public units: columns are divided by this before norms are taken and bounded. One number, or one per column.
     random_state : int or None, default None
-        A seed. Reproducible, NOT PRIVATE: whoever knows the seed can subtract the noise. For tests only. None draws
-        noise from the operating system.
+        A seed. Reproducible, NOT PRIVATE: anyone who knows the seed can subtract the noise. For tests only. None
+        draws noise from the operating system.
     neighbours : "add-remove", "zero-out" or "replace-one", default 'add-remove'
         Neighbouring relation: which two tables the guarantee makes indistinguishable, add-remove, zero-out or
         replace-one. The last two declare the number of people public.

@@ -46,16 +46,16 @@ class StreamingPCA(StreamingParams, TransformerMixin, BaseEstimator):
     Parameters
     ----------
     n_components : int
-        How many components; with adapt, how many to begin with.
+        How many components. With adapt, how many at the start.
     epsilon : float or None
-        How much all that is released, at every time, may depend on one person: smaller is more private. 0.1 is
-        strict, 1 usual, 10 lax. The budget is that of the whole stream, however long. epsilon=None must be written
-        out and gives exact PCA with no privacy.
+        How much everything released may depend on one person: smaller is more private. 0.1 is strict, 1 usual, 10
+        lax. The budget is for the whole stream, however long. epsilon=None must be written out and gives exact PCA
+        with no privacy.
     delta : float or None, default None
-        The chance that the guarantee of epsilon fails; well below one over the number of people.
+        The chance that the guarantee of epsilon fails. Choose it well below one over the number of people.
     random_state : int or None, default None
-        A seed. Reproducible, NOT PRIVATE: whoever knows the seed can subtract the noise. For tests only. None draws
-        noise from the operating system.
+        A seed. Reproducible, NOT PRIVATE: anyone who knows the seed can subtract the noise. For tests only. None
+        draws noise from the operating system.
     row_bound : float or None, default None
         Rows are clipped to this norm around the mean. You must know it without looking at the data.
     center : bool, default True
@@ -63,37 +63,36 @@ class StreamingPCA(StreamingParams, TransformerMixin, BaseEstimator):
     origin : float, list, array or None, default None: zero
         Where a private stream looks for the mean: one number, or one per column.
     publish : "sync", "block" or "continual", default 'sync'
-        When a private stream releases. sync: at the end and at each synchronisation, what came since the last one,
-        for the least noise. block: every block on its own, for the least memory. continual: every block along a
-        binary tree over a horizon, when the estimate must be public all along. sync turns to block where the d x d
-        sum does not fit in `memory_limit`. Without privacy it means nothing.
+        When a private stream releases. With sync, at the end and at each synchronisation, for the least noise. With
+        block, every block on its own, for the least memory. With continual, every block along a binary tree over a
+        horizon, if the estimate must be public all along. If the d x d sum does not fit in `memory_limit`, sync
+        becomes block. Without privacy it has no effect.
     horizon : int or None, default None
-        For publish='continual': at most how many rows will come, a public number.
+        For publish='continual': a public upper limit on the number of rows.
     person_blocks : int, default 1
-        In at most how many blocks one person has a row; one row in each.
+        The largest number of blocks in which one person has a row. One row in each.
     neighbours : "zero-out" or "replace-one", default 'zero-out'
         Neighbouring relation: which two streams the guarantee makes indistinguishable, zero-out or replace-one. The
         number of rows is public in both.
     adapt : (low, high) or None, default None
         Let the number of components follow the spectrum: the last singular value stays between these fractions of the
-        sum of all that are kept. 0.01,0.1 is usual. In a private stream it follows released values.
+        sum of all kept ones. 0.01,0.1 is usual. In a private stream it follows released values.
     forget : float, default 1.0
-        Old singular values are multiplied by this at every block; 1 forgets nothing. A row j blocks old counts
+        Old singular values are multiplied by this at every block. 1 forgets nothing. A row j blocks old counts
         forget^(2 j).
     block_size : int or None, default None: planned
         Rows taken at once. In a private stream a block is a public slot, and a person has at most one row in it.
     oversample : int or None, default None: max(10, components)
-        Directions kept beyond the components, for what later rows bring up.
+        Directions kept beyond the components, because later rows may raise them.
     memory_limit : int or None, default None: 1GiB
-        Bytes that may be used beside the rows handed in. A stream that needs more is refused. As planned: filling
-        gaps and a rank that grows come on top. Without a limit, sync turns to block beyond 1 GiB.
+        Bytes that may be used beside the rows handed in. A stream that needs more is refused. Filling gaps and a
+        growing rank need more than planned. Without a limit, sync becomes block beyond 1 GiB.
     noise_target : float or None, default None
         For publish='block': make the first block long enough that the noise on its average product has at most this
         standard deviation, in units of the squared row bound. FPCA Lemma 2, corrected.
     ledger : Ledger or None, default None
-        Shared by several fits or streams of the same people, so that their costs add up. A stream sets its whole
-        budget aside on it before its first release, for as long as it goes on; `fit` gives back in the end what it
-        did not need.
+        Shared by several fits or streams of the same people, so that their costs add up. A stream reserves its whole
+        budget on it before its first release. `fit` returns at the end what it did not need.
 
     Attributes
     ----------
@@ -409,9 +408,9 @@ class StreamingPCA(StreamingParams, TransformerMixin, BaseEstimator):
             return
         onward = "" if stream.closed is not None else "Continue with partial_fit, and end with sync(). "
         raise EigenveilError(
-            f"the last fit failed after {stream.rows} rows, and its releases are charged (see unfinished_). A new fit would "
-            f"forget that. {onward}For other people, fit another StreamingPCA, such as sklearn.base.clone of this one. For the same "
-            "people, give the new one ledger=ledger_ of this one, so that costs add up"
+            f"the last fit failed after {stream.rows} rows, and its releases are charged (see unfinished_). A new fit "
+            f"would forget that. {onward}For other people, fit another StreamingPCA, such as sklearn.base.clone of this "
+            "one. For the same people, give the new one ledger=ledger_ of this one, so that costs add up"
         )
 
     def _begun(self, otherwise: str) -> Stream:
