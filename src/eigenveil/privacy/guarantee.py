@@ -82,16 +82,20 @@ class Guarantee:
 
     @property
     def title(self) -> str:
-        """One line: how strong the guarantee is, or that there is none."""
+        """One line: how strong the guarantee is and for whom, or that there is none."""
         if self.epsilon is None or self.delta is None:
             return f"No privacy: {'; '.join(self.caveats)}."
-        strength = f"({plain(self.epsilon)}, {plain(self.delta)})-differential privacy"
-        return strength if self.private else f"NOT PRIVATE (known seed). Would be {strength}"
+        # The first words of the unit alone: the page has the rest under "Who is protected".
+        return self._strength(self.unit.partition(",")[0])
 
     @property
     def headline(self) -> str:
-        """One line: how strong the guarantee is, and for whom."""
-        return self.title if self.epsilon is None else f"{self.title} for {self.unit}"
+        """One line: how strong the guarantee is, and for whom exactly."""
+        return self.title if self.epsilon is None else self._strength(self.unit)
+
+    def _strength(self, who: str) -> str:
+        strength = f"({plain(self.epsilon or 0.0)}, {plain(self.delta or 0.0)})-differential privacy for {who}"
+        return strength if self.private else f"NOT PRIVATE (known seed). Would be {strength}"
 
     def parts(self) -> Iterator[tuple[str, tuple[str, ...]]]:
         """The parts of the page: a label, and one paragraph or the items of a list."""
@@ -121,7 +125,7 @@ class Guarantee:
         return self._page(80)
 
     def _page(self, width: int) -> str:
-        first = f"Guarantee: {self.title}." if self.private else self.title
+        first = f"Guarantee: {self.title}." if self.private else _sentence(self.title)
         lines = _wrapped(first, width, "", "")
         for label, texts in self.parts():
             if len(texts) == 1:

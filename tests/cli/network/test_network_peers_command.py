@@ -167,7 +167,7 @@ def test_peers_that_are_lost_before_anything_left_are_one_line(tmp_path: Path, m
     done = eigenveil(*command(folders))
     assert done.exit_code == 3
     assert done.stderr == (
-        "error: without peer 2, peer 3, round 1 cannot be begun again: 2 peers that can reach each other are left, and 3 must "
+        "error: without peer 2, peer 3, round 1 cannot restart: 2 peers that can reach each other are left, and 3 must "
         "be; nothing was let out and nothing was charged\n"
     )
 
@@ -283,7 +283,7 @@ def test_when_one_is_killed_the_others_stop_or_go_on_and_it_cannot_come_back(
         code, said, error = other.ended()
     if restarts is None:
         assert code == 3
-        assert error.startswith("error: without peer 2, round 2 cannot be begun again: its noise has been paid for")
+        assert error.startswith("error: without peer 2, round 2 cannot restart: its noise has been paid for")
         assert "[privacy] restarts keeps some for that; what was charged stays charged, and `eigenveil" in error
         assert error.count("\n") == 1
     else:

@@ -11,9 +11,9 @@ from estimators.sites_of_rows import pooled_rows, private_federated
 TABLES = np.array_split(pooled_rows(200), 2)
 MATRICES = [Symmetric(rows.T @ rows, people=len(rows)) for rows in TABLES]
 VOUCHED = (
-    "positive semi-definite matrix of trace at most 144, and once in its number of people. The site vouches for that"
+    "positive semi-definite matrix of trace at most 144. Each person counts once in its number of people. The site vouches for both"
 )
-CUT = "rows are clipped to norm 12 around zero"
+CUT = "Rows were clipped to norm 12 around zero"
 
 
 @pytest.mark.parametrize(

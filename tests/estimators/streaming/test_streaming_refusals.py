@@ -183,7 +183,7 @@ BATCHES: dict[str, tuple[Callable[[], Any], str]] = {
     "complex rows": (lambda: DenseRows(spoiled(1.0) * 1j), "X must hold real numbers, got dtype complex128"),
     "dates": (lambda: np.zeros((3, 6), dtype="M8[D]"), "X must hold real numbers, got dtype datetime64"),
     "masked": (lambda: np.ma.masked_invalid(spoiled(np.nan)), "X is a masked array"),
-    "persons": (lambda: WeightedRows.by_person(DenseRows(spoiled(1.0)), np.arange(150) // 2), "see person_blocks"),
+    "persons": (lambda: WeightedRows.by_person(DenseRows(spoiled(1.0)), np.arange(150) // 2), "person_blocks"),
 }
 GAPS: dict[str, Callable[[], Any]] = {
     "NaN": lambda: spoiled(np.nan),
@@ -222,10 +222,10 @@ def test_batches_that_cannot_be_used_leave_no_trace(make: Callable[[], Any], mes
 def test_gaps_are_refused_by_private_streams(make: Callable[[], Any], way: str) -> None:
     ledger = Ledger(epsilon=5.0, delta=1e-6)
     pca, same = private(ledger=ledger, **WAYS[way]), private(**WAYS[way])
-    refused(lambda: pca.partial_fit(make()), "X contains NaN: a private stream takes no gaps")
+    refused(lambda: pca.partial_fit(make()), "X contains NaN, and a private stream takes no gaps")
     assert ledger.charges == () and not hasattr(pca, "n_features_in_")
     before, charges = shown(pca.partial_fit(VALUES[:100]).sync()), ledger.charges
-    refused(lambda: pca.partial_fit(make()), "X contains NaN: a private stream takes no gaps")
+    refused(lambda: pca.partial_fit(make()), "X contains NaN, and a private stream takes no gaps")
     refused(lambda: pca.transform(make()), "X contains NaN")
     assert shown(pca) == before and ledger.charges == charges
     same.partial_fit(VALUES[:100]).sync().partial_fit(VALUES[100:]).sync()

@@ -114,7 +114,7 @@ class HubAndSites(SeenBy):
         """Who the guarantee holds against, and who sees more."""
         middle, see = ("the hub and the inner nodes of the tree", "see") if self.tree else ("the hub", "sees")
         if self.at_sites is None:
-            raw = f"T{middle[1:]} {see} what each site sends without noise, and must be trusted"
+            raw = f"T{middle[1:]} {see} the raw parts of each site (sums without noise) and must be trusted"
             return f"{_anyone(protects)}. {raw}. So must each site, with its own rows"
         if self.at_hub is None:
             return f"{_anyone(protects, ', including the hub and the other sites')}. {_only_own('site', protects)}"
