@@ -175,9 +175,7 @@ def test_an_error_is_said_in_the_words_of_each_surface() -> None:
         assert error.said(in_options(FederatedParams)) == (
             "--survivors is for --trust masked, got 4. With other trust use --quorum"
         )
-        words = (
-            '[privacy] survivors is for [privacy] trust = "masked", got 4. With other trust use [network] quorum'
-        )
+        words = '[privacy] survivors is for [privacy] trust = "masked", got 4. With other trust use [network] quorum'
         assert error.said(in_study(FederatedParams)) == words
 
 

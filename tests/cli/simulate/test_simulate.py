@@ -108,7 +108,10 @@ def test_every_trust_shows_its_charges_and_its_guarantee(tmp_path: Path, terms: 
     assert "0.063" in result.stdout
     assert ("0.063 / 0.17" in result.stdout) == (terms == BOTH)
     words = " ".join(re.sub(r"[│\n]", " ", result.stdout).split())
-    assert "(1, 1e-06)-differential privacy for each person" in words and "Each person, who has one row at one site." in words
+    assert (
+        "(1, 1e-06)-differential privacy for each person" in words
+        and "Each person, who has one row at one site." in words
+    )
     assert "A simulation: one holder of all rows" in words
     against = {"hub": "raw parts", "site": "the hub and the other sites", "both": "is (3, 1e-06)"}
     assert against["hub" if terms == PRIVATE else "both" if terms == BOTH else "site"] in words

@@ -125,7 +125,10 @@ def test_every_noise_shows_its_charges_and_its_guarantee(
     # Pairs come within a thousandth of the limit, in squares; four digits are shown.
     assert least - 5e-4 <= float(factor[1]) <= least * 1.0005 + 5e-4
     assert against in said
-    assert "(1, 1e-06)-differential privacy for each person" in said and "Each person, who has one row at one peer." in said
+    assert (
+        "(1, 1e-06)-differential privacy for each person" in said
+        and "Each person, who has one row at one peer." in said
+    )
     assert "A simulation: one holder of all rows" in said
     assert "captured" not in said
     model = Model.load(target)

@@ -63,7 +63,7 @@ def test_noise_at_the_sites_needs_no_trust_in_the_hub(method: str) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS[4:])
-def test_averages_put_the_noise_at_the_sites_whoever_is_trusted_and_say_so(method: str) -> None:
+def test_averages_put_the_noise_at_the_sites_with_any_trust_and_say_so(method: str) -> None:
     pca = private_federated(method=method, trust="hub").fit(SITES)
     assert set(pca.ledgers_) == set(pca.sites_)
     assert "Only the site itself sees its rows" in pca.guarantee_.words()
@@ -98,7 +98,7 @@ def test_the_guarantee_against_the_hub_is_not_rounded() -> None:
     assert "4.00000001" in words
 
 
-def test_more_noise_at_the_sites_than_was_asked_of_the_hub_is_promised() -> None:
+def test_more_noise_at_the_sites_than_was_asked_of_the_hub_is_guaranteed() -> None:
     for several in (1, 2):
         pca = private_federated(trust="both", epsilon=(0.5, 4.0), person_sites=several).fit(SITES)
         assert pca.guarantee_.epsilon == 0.5

@@ -165,7 +165,7 @@ def test_noise_in_the_sum_is_what_was_paid_for_and_the_law_is_tight(survivors: i
     rows *= np.minimum(1.0, 12.0 / np.linalg.norm(rows, axis=1, keepdims=True))
     sites = np.array_split(rows, 7)
     faults = Faults(dies={f"site {i}": 0 for i in range(dead)})
-    pieces, promised = [], 0.0
+    pieces, stated = [], 0.0
     for seed in range(2):
         pca = private_masked(
             dim,
@@ -177,9 +177,9 @@ def test_noise_in_the_sum_is_what_was_paid_for_and_the_law_is_tight(survivors: i
             faults=faults,
             random_state=seed,
         )
-        noise, promised = gram_noise(pca, sites)
+        noise, stated = gram_noise(pca, sites)
         pieces.append(noise)
-    noise = np.concatenate(pieces) / promised
+    noise = np.concatenate(pieces) / stated
     # More survive than must, and each brings its share: (survivors - colluders) shares are what was guaranteed.
     expected = (7 - dead) / (survivors - colluders)
     statistic = float(np.square(noise).sum()) / expected

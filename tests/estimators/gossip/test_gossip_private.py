@@ -156,7 +156,7 @@ def test_published_scores_have_their_own_noise_and_the_guarantee_is_of_both() ->
     assert not low < 1.21 * float(np.mean(np.square(noise / scale))) < high
 
 
-def test_published_scores_are_cut_to_the_bound_before_they_leave() -> None:
+def test_published_scores_are_clipped_to_the_bound_before_they_leave() -> None:
     far = [rows.copy() for rows in PEERS]
     far[0][0] *= 1e6
     near = private(neighbours="zero-out").fit(PEERS).publish_scores(epsilon=1.0, delta=1e-5).scores["peer 0"]
@@ -230,8 +230,8 @@ def test_a_public_number_of_people_goes_with_the_peers_that_variances_are_of() -
     plan: dict[str, Any] = {"noise": "independent", "graph": "complete", "consensus": "tree", "neighbours": "zero-out"}
     plan |= {"restarts": 2, "epsilon": 1e7, "delta": 1e-3}
     whole = private(**plan).fit(PEERS)
-    letters = {len(done.answered) for done in whole.transcript_}
-    assert letters == {4}
+    counts = {len(done.answered) for done in whole.transcript_}
+    assert counts == {4}
     for count in range(2, 14):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)

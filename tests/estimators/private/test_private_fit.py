@@ -229,7 +229,7 @@ def test_a_shared_ledger_adds_fits_up(method: str) -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])
-def test_published_noise_is_named_and_costs_no_more_than_was_promised(method: str, neighbours: str) -> None:
+def test_published_noise_is_named_and_costs_no_more_than_was_stated(method: str, neighbours: str) -> None:
     choices: dict[str, Any] = {"method": method, "neighbours": neighbours}
     exact, paper = (private(2, calibration=name, **choices).fit(rows()) for name in ("exact", "paper"))
     assert paper.guarantee_.mu < 0.95 * exact.guarantee_.mu
@@ -254,7 +254,13 @@ def test_the_guarantee_says_who_is_protected_and_how(neighbours: str, word: str)
     pca = private(2, neighbours=neighbours, random_state=None).fit(rows())
     words = pca.guarantee_.words()
     assert words.startswith("Guarantee: (1, 1e-06)-differential privacy for each person.")
-    for said in (word, "Each person, who has one row", "Anyone who sees", "clipped to norm 12", "No person has more than one row"):
+    for said in (
+        word,
+        "Each person, who has one row",
+        "Anyone who sees",
+        "clipped to norm 12",
+        "No person has more than one row",
+    ):
         assert said in words
     assert ("The number of people is protected too" in words) == (neighbours == "add-remove")
     assert all(charge.label in words for charge in pca.guarantee_.charges)

@@ -165,7 +165,7 @@ def test_a_forked_stream_does_not_go_on(tmp_path: Path, monkeypatch: pytest.Monk
             act()
 
 
-def test_threads_take_turns() -> None:
+def test_calls_from_several_threads_run_one_at_a_time() -> None:
     pca = real(block_size=10)
     pca.partial_fit(VALUES[:1])
 

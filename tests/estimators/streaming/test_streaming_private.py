@@ -223,7 +223,7 @@ def test_a_shared_ledger_adds_up_and_refuses() -> None:
     assert clone(first).ledger is ledger
 
 
-def test_what_was_promised_to_others_cannot_be_spent_in_the_meantime() -> None:
+def test_what_is_reserved_for_others_cannot_be_spent_in_the_meantime() -> None:
     ledger = Ledger(epsilon=1.0, delta=1e-6)
     one, other = (real(ledger=ledger, center=False) for _ in range(2))
     first, second = np.split(VALUES, 2)

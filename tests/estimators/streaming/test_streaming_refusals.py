@@ -242,7 +242,7 @@ def test_numbers_too_large_to_square_are_refused_at_once_without_privacy(store: 
     )
     assert shown(pca) == before
     assert shown(pca.partial_fit(VALUES[100:])) == shown(exact(block_size=60).partial_fit(VALUES))
-    # Where rows are cut to a bound, they may be of any size.
+    # Rows that are clipped to a bound may be of any size.
     bounded = private().partial_fit(store(spoiled(1e200))).sync()
     assert np.isfinite(bounded.components_).all() and np.isfinite(bounded.explained_variance_).all()
 

@@ -171,7 +171,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @settings(max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(place=st.floats(0, 1, exclude_max=True), byte=st.integers(1, 255))
 def test_a_changed_byte_is_noticed(name: str, saved: Path, tmp_path: Path, place: float, byte: int) -> None:
-    """Or makes no difference: a space before the data, the case of a digit's letter."""
+    """Or makes no difference: a space before the data, the case of a hexadecimal digit."""
     whole = bytearray((saved / name).read_bytes())
     whole[int(place * len(whole))] ^= byte
     path = tmp_path / "state"

@@ -48,7 +48,7 @@ class FederatedSimulation:
         self._masking = self.parties.masking()
         self.members: dict[str, Member | MaskedMember] = {name: self._member(name, r) for name, r in sites.items()}
         self.hub: Hub[Any] = self.parties.hub(masking=self._masking, watch=self._note)
-        self._lines: dict[str, int] = {}
+        self._seen_charges: dict[str, int] = {}
         self._runtime: InProcess | None = None
         self._missing: tuple[str, ...] = ()
         self._weights = (1.0, math.sqrt(len(self._names)))
@@ -182,8 +182,8 @@ class FederatedSimulation:
         found: list[Charge] = []
         for name in (self.parties.layout.hub, *round_.answered[:1]):
             if name in self.ledgers:
-                lines = self.ledgers[name].charges
-                found += lines[self._lines.get(name, 0) :]
+                charges = self.ledgers[name].charges
+                found += charges[self._seen_charges.get(name, 0) :]
         for name, ledger in self.ledgers.items():
-            self._lines[name] = len(ledger.charges)
+            self._seen_charges[name] = len(ledger.charges)
         return tuple(found)

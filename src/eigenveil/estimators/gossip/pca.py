@@ -305,8 +305,8 @@ class GossipPCA(GossipParams, FittedPCA):
                 lengths = np.where(self.singular_values_ > 0, self.singular_values_, math.inf)
                 self.segments_[name] = self.scores_[name] / lengths
 
-    def _request(self, held: SiteInfo) -> GossipSpec:
-        (budget, noise), names, dim = self._budget(), held.names, held.dim
+    def _request(self, info: SiteInfo) -> GossipSpec:
+        (budget, noise), names, dim = self._budget(), info.names, info.dim
         require(len(names) >= 2, "there must be at least 2 peers, got 1. For one table use PrivatePCA")
         graph, weights = read_graph("graph", self.graph, names)
         self._require_connected(graph)
@@ -324,12 +324,12 @@ class GossipPCA(GossipParams, FittedPCA):
         near = Neighbours(self.neighbours) if private else Neighbours.ADD_REMOVE
         rank = rank_of(self.n_components, dim)
         public = not private or near.count_is_public
-        sizes = held.sizes() if public else None
+        sizes = info.sizes() if public else None
         require_enough(sizes, dim, rank, private=private or noise == "published", published=False)
         known = sum(sizes.values()) if sizes is not None else None
         return GossipSpec(
             rank=rank,
-            bounds=self._bounds(dim, private=private, sparse=held.sparse),
+            bounds=self._bounds(dim, private=private, sparse=info.sparse),
             center=center_of(self.center, dim),
             neighbours=near,
             plan=peers_plan(self, dim, rank, budget, people=known, peers=len(names)),
@@ -345,7 +345,7 @@ class GossipPCA(GossipParams, FittedPCA):
             deadline=self.deadline,
             retries=self.retries,
             restarts=self.restarts,
-            grouped=held.grouped,
+            grouped=info.grouped,
             people=known if private or noise == "published" else None,
             sizes=sizes,
             seed=seed_of(self.random_state),

@@ -70,9 +70,9 @@ class ReadyScores:
         if not why_not:
             own = {
                 name: bounded_scores(
-                    held, basis=found.subspace.basis, domain=found.domain, neighbours=request.neighbours
+                    own_rows, basis=found.subspace.basis, domain=found.domain, neighbours=request.neighbours
                 )
-                for name, held in rows.items()
+                for name, own_rows in rows.items()
             }
         return cls(own, request.seed, why_not)
 

@@ -50,7 +50,7 @@ class GossipSimulation:
         self._meeting: Meeting | None = None
         self._speaker: str | None = None
         self._bytes = 0
-        self._lines: dict[str, int] = {}
+        self._seen_charges: dict[str, int] = {}
         self._counted = self._names
 
     @property
@@ -162,6 +162,6 @@ class GossipSimulation:
     def _new_charges(self, name: str) -> tuple[Charge, ...]:
         if name not in self.ledgers:
             return ()
-        lines = self.ledgers[name].charges
-        new, self._lines[name] = lines[self._lines.get(name, 0) :], len(lines)
+        charges = self.ledgers[name].charges
+        new, self._seen_charges[name] = charges[self._seen_charges.get(name, 0) :], len(charges)
         return new

@@ -177,8 +177,8 @@ def _ledger_facts(ledger: Ledger | None) -> dict[str, Any] | None:
     }
 
 
-def _charges(lines: Any) -> tuple[Charge, ...]:
-    return tuple(Charge(str(line["label"]), float(line["mu"])) for line in lines)
+def _charges(entries: Any) -> tuple[Charge, ...]:
+    return tuple(Charge(str(entry["label"]), float(entry["mu"])) for entry in entries)
 
 
 def _pending(arrays: Mapping[str, Any], held: int, dim: int) -> OpenBlock:
