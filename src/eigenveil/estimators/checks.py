@@ -29,6 +29,7 @@ __all__ = [
     "with_names",
 ]
 
+# Messages of scikit-learn and numpy that go on to quote the data, and what to say instead.
 _QUOTING = {
     "Complex data not supported": "X must hold real numbers",
     "could not convert string to float": "X must hold real numbers",
@@ -119,6 +120,7 @@ def require_integer(name: str, value: Any, *, least: int, most: float = math.inf
 
 def is_real(value: Any) -> bool:
     """Whether `value` is a real number and not a truth value."""
+    # To Python, True is a whole number: it would pass for 1.
     return isinstance(value, numbers.Real) and not isinstance(value, bool | np.bool_)
 
 
@@ -127,6 +129,7 @@ def seed_of(state: Any) -> int | None:
     if state is None:
         return None
     if isinstance(state, np.random.Generator):
+        # One number of the generator, so that the next fit with it gets other noise.
         seed = int(state.integers(2**63))
     elif isinstance(state, np.random.RandomState):
         seed = int(state.randint(2**31 - 1))
@@ -174,4 +177,5 @@ def center_of(center: Any, dim: int) -> Any:
         raise ParameterError(expected + "{@value}", value=center) from None
     require_param(array.shape == (dim,), f"{expected}shape {array.shape}")
     require_param(bool(np.isfinite(array).all()), "{center} must be finite")
+    # A copy, because the caller may change the array later.
     return np.array(array)

@@ -38,6 +38,7 @@ class FittedPCA(TransformerMixin, BaseEstimator):
         check_is_fitted(self)
         X, _ = without_person(X, self.person, fitting=False)
         rows = read_rows(self, X, reset=False)
+        # Block by block, because only a block at a time is converted.
         size = max(1, min(rows.shape[0], 1 << 16))
         parts = [self.model_.transform(block.values) for block in rows.blocks(size)]
         return np.vstack(parts) if parts else np.empty((0, self.n_components_))
@@ -148,6 +149,7 @@ def model_of(
     settings: dict[str, Any],
 ) -> Model:
     """The model of a fit from released numbers, with `trace` and `noise_floor` in Gram units."""
+    # A noisy number of people may fall below 2, or below zero.
     divisor = max(people, 2.0) - 1.0
     eigenvalues = np.square(subspace.values)
     # Noise can push the released trace below the sum of the eigenvalues. A ratio above one would help nobody.
@@ -173,6 +175,7 @@ def read_rows(estimator: Any, X: Any, *, reset: bool, **least: int) -> Rows:
     )
     if isinstance(X, Rows) and not is_arrow_like(X):
         if reset:
+            # A `Rows` is not an array, so scikit-learn does not learn its columns.
             estimator.n_features_in_ = X.shape[1]
             # Names of an earlier fit do not belong to these rows.
             estimator.__dict__.pop("feature_names_in_", None)

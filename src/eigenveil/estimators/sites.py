@@ -92,6 +92,7 @@ def read_site(estimator: Any, name: str, X: Any, columns: Columns | None) -> tup
     names = None if names is None else [column for column in names if column != estimator.person]
     if names is not None and columns is not None and columns.names is not None:
         _require_columns(name, names, columns.first, columns.names)
+    # A copy learns the columns: a site that is refused must leave no trace on the estimator.
     reader = copy.copy(estimator)
     for learnt in ("n_features_in_", "feature_names_in_"):
         reader.__dict__.pop(learnt, None)
@@ -108,6 +109,7 @@ def read_site(estimator: Any, name: str, X: Any, columns: Columns | None) -> tup
         # The first line only: scikit-learn goes on to recommend other estimators.
         raise ValueError(f"{name}: {str(error).splitlines()[0]}") from None
     if columns is None or (columns.names is None and names is not None):
+        # The first site with names decides for all, also after sites without names.
         columns = Columns(count, name, names, getattr(reader, "feature_names_in_", None))
     return rows, columns
 

@@ -199,6 +199,7 @@ def composed(
             if own in found or own in leave:
                 continue
             found[own] = again(kind, own, **changes.get(own, {}))
+            # A changed default of None makes the parameter optional.
             types[own] = one.type if found[own].default is not None else one.type | None
     return parameters()(type(title, (), {**found, "__annotations__": types}))
 
@@ -214,6 +215,7 @@ def parameters(
     """
 
     def made(cls: type[Kind]) -> type[Kind]:
+        # Evaluated, because the declaring modules postpone annotations and options are derived from the types.
         for name, kind in inspect.get_annotations(cls, eval_str=True).items():
             one = vars(cls).get(name)
             # To a dataclass every annotation is a field, so that of a fitted attribute would become a parameter.
@@ -232,6 +234,7 @@ def parameters(
 def declared(cls: type) -> dict[str, Declared]:
     """The parameters of a class, by name, in the order of its constructor."""
     own = [one for one in dataclasses.fields(cls) if "param" in one.metadata]
+    # Positional parameters come first in the constructor, wherever they are declared.
     own.sort(key=lambda one: bool(one.kw_only))
     return {
         one.name: Declared(one.name, one.metadata["type"], _default(one), one.metadata["param"])

@@ -113,6 +113,7 @@ def refuse_unknown(
             continue
         if name in explained:
             raise ValueError(f"{where} {name} = {shown_in_file(table[name])}: {explained[name]}")
+        # Truncated first: comparing a hostile key of a megabyte would take minutes.
         near = difflib.get_close_matches(name[:_LONGEST_NAME], list(known), n=1)
         meant = f": did you mean {near[0]}?" if near else "."
         raise ValueError(f"{where} has an unknown key {shown(name)}{meant} It may have {', '.join(known)}")

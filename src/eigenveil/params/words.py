@@ -65,6 +65,7 @@ def toml_value(value: Any) -> str:
     >>> toml_value(True), toml_value(("a", 1.5)), toml_value(1e-6)
     ('true', '["a", 1.5]', '1e-06')
     """
+    # Truth values first: to Python they are whole numbers, too.
     match value:
         case bool():
             return "true" if value else "false"

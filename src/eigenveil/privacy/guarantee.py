@@ -177,6 +177,7 @@ class Guarantee:
         total = f"{count}: {', '.join(_listed(self.charges))}. Together mu = {self.mu:.6g}"
         if allowed is None:
             return f"{total}, within {budget}"
+        # Spending stays a little below the budget, so that rounding never refuses a release.
         exhausted = self.mu > allowed * (1 - 1e-6)
         return f"{total}, which is {budget}" if exhausted else f"{total}, of mu = {allowed:.6g} that {budget} allows"
 

@@ -112,6 +112,7 @@ class DeclaredBounds:
             return cls(_power(max(_farthest(name, rows, units, center) for name, rows in sites.items())), _power(far))
         if mean_bound is not None:
             return cls(_power(far + mean_bound), mean_bound, mean_bound)
+        # Without privacy, so the exact mean may be looked at to make the bound tight.
         middle = _mean(sites, dim)
         near = max(_farthest(name, rows, units, middle) for name, rows in sites.items())
         return cls(_power(2 * near), _power(far))
@@ -120,6 +121,7 @@ class DeclaredBounds:
 def _farthest(name: str, rows: Rows, units: Array, point: Array) -> float:
     """The largest distance of a row from `point`, in `units`. For a matrix, the root of its norm. Errors name the site."""
     try:
+        # Overflow becomes infinity, which is refused below with the name of the site.
         with np.errstate(over="ignore"):
             lengths = [0.0, *(_longest(block, units, point) for block in _blocks(rows))]
     except ValueError as error:
@@ -143,6 +145,7 @@ def _blocks(rows: Rows) -> Iterator[Block]:
 
 def _longest(block: Block, units: Array, point: Array) -> float:
     if block.sparse:
+        # The triangle inequality: an exact distance from `point` would make sparse rows dense.
         squares = np.asarray(block.values.multiply(block.values) @ (1 / np.square(units)))
         return math.sqrt(float(squares.max(initial=0.0))) + float(np.linalg.norm(point / units))
     return float(np.linalg.norm((block.values - point) / units, axis=1).max(initial=0.0))

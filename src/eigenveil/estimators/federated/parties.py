@@ -71,6 +71,7 @@ class Parties:
         # Sites that gave a matrix in place of rows. Nobody but the site can vouch for its bound.
         self.matrices: set[str] = set()
         self._noise: dict[str, Noise] = {}
+        # 0 is the hub. With a seed, every party draws from a seed of its own, or noise would cancel between them.
         self._places = {name: 1 + place for place, name in enumerate(self.names)}
         self.layout = (
             star(self.names, hub=hub) if request.fanout is None else tree(self.names, fanout=request.fanout, hub=hub)
@@ -81,6 +82,7 @@ class Parties:
         self.study: WholeFit[Any, Any, Any] = request.design(request, self._setting(), begin)
         if request.masks is not None:
             self.masked = self._masked_terms(*request.masks, roster=roster, title=title)
+            # Only now: the terms are planned from the extent of the fit, and only they fix the noise of a sum.
             self.study = self.study.with_noise(self._total_noise(1.0, math.sqrt(len(self.names))))
 
     def member(
@@ -151,6 +153,7 @@ class Parties:
         if request.participation is not None:
             scheme, count = request.participation
             sizes = request.sizes if request.sizes is not None else dict.fromkeys(self.names, 1.0)
+            # Not the seed itself, which the first basis is drawn from.
             seed = None if request.seed is None else [request.seed, 1]
             sampling = Sampling(scheme, count, sizes, np.random.default_rng(seed))
         return Hub(
@@ -311,6 +314,7 @@ class Parties:
         """Noise as FedPower prints it (Alg. 2), for sums instead of averages. No guarantee, and nothing is charged."""
         sizes = self.request.sizes
         assert sizes is not None
+        # FedPower divides by the smallest site. Here parts are sums, so a site's size is multiplied back in.
         least, most = min(sizes.values()), max(sizes.values())
         rounds = self.request.plan.rounds
         multiplier = fedpower_multiplier(budget, rounds=rounds) * (sizes[name] if sites else most) / least

@@ -170,6 +170,7 @@ class FederatedPCA(FederatedParams, FittedPCA):
     def prepare(self, sites: Any, *, watch: Watch | None = None) -> FederatedSimulation:
         """Build and check the parties of a fit on `sites` without running them. Nothing is spent yet."""
         asked = checked(FederatedPCA, self)
+        # Before rows are read: a wrong budget is refused at once.
         budgets_of(asked)
         rows, columns = read_sites(asked, sites)
         federation = FederatedSimulation(request_of(asked, SiteInfo.of(rows)), rows, columns, watch=watch)
@@ -238,9 +239,11 @@ class FederatedPCA(FederatedParams, FittedPCA):
         request, plan, study = federation.request, federation.request.plan, federation.study
         assert isinstance(study, Fit) and study.rank is not None
         self.n_features_in_ = federation.columns.count
+        # Names of an earlier fit do not belong to these rows.
         self.__dict__.pop("feature_names_in_", None)
         if federation.columns.shown is not None:
             self.feature_names_in_ = federation.columns.shown
+        # From here on the fit counts as ended.
         del self.unfinished_
         self.plan_ = plan
         self.sites_ = federation.hub.sites

@@ -52,6 +52,7 @@ def drawn_of(asked: FederatedParams, sites: int) -> Participation | None:
     if asked.participation == "full":
         return None
     scheme, count = asked.participation
+    # With replacement a site may be drawn several times.
     most = sites if scheme == "without-replacement" else 10**6
     require_param(
         count <= most, f"{{participation}} must draw from 1 to {most} of the {sites} sites, got {{@value}}", value=count
@@ -112,6 +113,7 @@ def require_legal(
 ) -> None:
     """Refuse guarantees that cannot be kept, and settings without meaning."""
     method, published = plan.method, asked.calibration == "paper"
+    # After the first local step a site's product depends on its rows in ways that the hub's noise is not calibrated for.
     several = method == "fedpower" and max(plan.steps) > 1
     require_param(
         not (private and method == "dr-svd"),

@@ -173,6 +173,7 @@ def _plan(asked: FederatedParams, dim: int, rank: int, budget: Budget | None, ne
         dim=dim,
         rank=rank,
         budget=budget,
+        # The only method whose noise is reproduced here as a paper prints it.
         method=cast("Method", "fedpower" if published and asked.method == "auto" else asked.method),
         neighbours=near,
         rounds=asked.rounds,
@@ -260,7 +261,9 @@ def pca_fit(
         people=people,
         multiplier=setting.multiplier,
         rank=rank,
+        # A covariance contains its trace, and FedPower as printed releases none.
         needs_trace=products and not request.published,
+        # With a budget a restart would be charged twice, so the fit continues without the lost sites.
         begins_again=not request.private and request.participation is None,
         sizes=request.sizes if people is not None else None,
         grid=setting.grid,

@@ -99,6 +99,7 @@ class PeerParties:
         request = self.request
         noise: PeerNoise = "none" if request.noise == "published" else request.noise
         bounds, public = request.bounds, request.sizes if request.people is not None else None
+        # Everything that a peer's messages depend on goes into the digest, so that peers with other terms refuse each other.
         words = repr((request.rank, request.neighbours, request.plan, request.budget, request.restarts, public))
         numbers = repr((bounds.dim, bounds.row_bound, bounds.mean_bound, bounds.search))
         center = request.center if isinstance(request.center, str) else ""
@@ -116,6 +117,7 @@ class PeerParties:
             deadline=request.deadline,
             retries=request.retries,
             study=digest("study", title, words, numbers, center, *map(_as_bytes, given)),
+            # Only pair noise needs identities: other peers sign nothing.
             roster=roster if noise == "pairwise" else {},
         )
 
@@ -162,6 +164,7 @@ class PeerParties:
         seed = self.request.seed
         if seed is None:
             return Noise.fresh()
+        # A seed for each peer and each purpose: equal noise would cancel in a difference.
         return Noise.seeded((seed << 34) + (self._places[name] << 2) + ("own", "hidden").index(purpose))
 
     def peer(

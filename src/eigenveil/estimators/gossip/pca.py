@@ -189,6 +189,7 @@ class GossipPCA(GossipParams, FittedPCA):
     def prepare(self, peers: Any, *, watch: Watch | None = None) -> GossipSimulation:
         """Build and check the peers of a fit without running them. Nothing is spent yet."""
         asked = checked(GossipPCA, self)
+        # Before rows are read: a wrong budget is refused at once.
         asked._budget()
         rows, columns = read_sites(asked, peers, word="peer")
         require_people(rows)
@@ -240,6 +241,7 @@ class GossipPCA(GossipParams, FittedPCA):
         with ready.alone():
             given = ready.publish(budget, self.guarantee_)
             self.guarantee_ = given.guarantee
+            # A model saved from now on must not understate what was released.
             self.model_ = replace(self.model_, guarantee=given.guarantee)
         return given
 
@@ -302,6 +304,7 @@ class GossipPCA(GossipParams, FittedPCA):
             if isinstance(task, PublishedSegments):
                 self.segments_[name] = task.segments
             else:
+                # A direction without variance has segments of zero, not of NaN.
                 lengths = np.where(self.singular_values_ > 0, self.singular_values_, math.inf)
                 self.segments_[name] = self.scores_[name] / lengths
 
@@ -313,6 +316,7 @@ class GossipPCA(GossipParams, FittedPCA):
         noise_graph = None
         if noise == "pairwise":
             noise_graph = graph if self.noise_graph is None else read_graph("noise_graph", self.noise_graph, names)[0]
+            # Two honest peers must be left to share noise that colluders do not know.
             most = max(1, len(names) - 2)
             require_param(
                 self.colluders <= most,

@@ -126,10 +126,12 @@ class GossipSimulation:
     def _note(self, peer: Peer, round_: PeerRound) -> None:
         """Record a round, as the first peer that finished it saw it."""
         charges = self._new_charges(peer.name)
+        # The record is one peer's view. If that peer is gone, the next one takes over.
         if self._speaker is None or self._speaker not in round_.counted:
             self._speaker = peer.name
         if peer.name != self._speaker:
             return
+        # Missing are peers that the round before still counted.
         missing = tuple(name for name in self._counted if name not in round_.counted)
         self._counted = round_.counted
         stage = round_.stage if round_.stage != "components" else f"{self.request.method} {round_.step + 1}"

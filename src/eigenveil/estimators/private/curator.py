@@ -122,6 +122,7 @@ class Curator:
         else:
             with self.ledger.reserve(self.budget.mu, label="this fit") as self._reserve:
                 found = run_pooled(study, rows, Gaussian(1.0 / self.budget.mu, self._reserve, self.noise))
+        # How much more noise a published calibration added than its share of the budget needs.
         self._overshoot = math.sqrt(split.main(found.steps) / study.components_share(found.steps))
         floor = noise_floor(found, chosen.method, width=chosen.width, last=self._shares(chosen)[-1])
         subspace = found.subspace
@@ -144,6 +145,7 @@ class Curator:
         request, dim = self.request, self.request.bounds.dim
         return predict(
             dim=dim,
+            # With a fraction the rank is not known yet. 32 is a guess, for the plan alone.
             rank=request.rank or min(dim, 32),
             budget=self.budget,
             method=request.method,
@@ -211,7 +213,9 @@ def noise_floor(found: FitResult, method: str, *, width: int, last: float) -> fl
     """
     dim = found.domain.dim
     if method == "covariance":
+        # The norm of a symmetric Gaussian matrix is about 2 s sqrt(d), and off the diagonal s = scale / sqrt(2).
         return 2 * found.scale / math.sqrt(2) * math.sqrt(dim)
+    # The norm of a Gaussian (d, w) matrix is about s (sqrt(d) + sqrt(w)).
     return found.scale / math.sqrt(last) * (math.sqrt(dim) + math.sqrt(width))
 
 
@@ -222,6 +226,7 @@ def _rank_for(subspace: Subspace, trace: float, fraction: float, floor: float) -
     if trace <= 0:
         # Nothing stands out, and the cost of learning that is spent. One direction, with a variance that says so.
         return 1
+    # A hair below the fraction counts: rounding must not cost a component.
     enough = np.flatnonzero(np.cumsum(eigenvalues) >= fraction * trace * (1 - 1e-12))
     wanted = int(enough[0]) + 1 if len(enough) else subspace.rank
     return max(1, min(wanted, above)) if floor > 0 else max(1, wanted)

@@ -128,6 +128,7 @@ class PrivatePCA(SharedLedger, PrivateParams, FittedPCA):
         dim = rows.shape[1]
         rank, fraction = rank_and_fraction(asked.n_components, dim)
         if asked.n_components is None and not private:
+            # Exact PCA has no more directions than rows. With privacy that number must not show.
             rank = max(1, min(rows.shape))
         return PrivateSpec(
             rank=rank,

@@ -41,6 +41,7 @@ def checked_batch(
     if not isinstance(X, np.ndarray) and isinstance(X, Rows) and not is_arrow_like(X):
         _require_shape(X.shape, least=least)
         if private:
+            # A first pass that only checks. The second one, below, feeds the stream.
             deque(_of_rows(estimator, X, reset=reset), maxlen=0)
         return X.shape[0], _of_rows(estimator, X, reset=reset)
     if is_arrow_like(X):

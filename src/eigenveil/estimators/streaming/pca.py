@@ -242,6 +242,7 @@ class StreamingPCA(StreamingParams, TransformerMixin, BaseEstimator):
         stream = self._begun("there were no rows")
         given: Any = self
         params = {name: _plain(value) for name, value in given.get_params(deep=False).items() if name != "ledger"}
+        # The resolved seed: a generator cannot be written to a file.
         params["random_state"] = stream.terms.seed
         names = getattr(self, "feature_names_in_", None)
         facts = {
@@ -396,6 +397,7 @@ class StreamingPCA(StreamingParams, TransformerMixin, BaseEstimator):
         if stream is None or stream.ledger is None:
             return
         stream.give_back()
+        # Before the first release there is no model to show.
         shown = stream.view().sketch.subspace.rank > 0
         self.unfinished_ = UnfinishedStream(
             stream.rows, stream.releases, self.model_ if shown else None, stream.guarantee(), stream.ledger

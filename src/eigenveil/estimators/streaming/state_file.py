@@ -160,6 +160,7 @@ def _ledger(header: Mapping[str, Any], given: Ledger | None) -> Ledger | None:
         return given
     if given is not None:
         raise StateFileError("this stream has a ledger of its own, which continues with it. Leave out ledger")
+    # Slots continue too, or one slot could be charged as if it were new.
     series = {
         name: (int(n), int(p), float(o), tuple(map(float, most))) for name, (n, p, o, most) in kept["series"].items()
     }
@@ -185,6 +186,7 @@ def _pending(arrays: Mapping[str, Any], held: int, dim: int) -> OpenBlock:
     if "pending.indptr" in arrays:
         parts = (arrays["pending.data"], arrays["pending.indices"], arrays["pending.indptr"])
         matrix = sp.csr_array(parts, shape=(held, dim))
+        # Indices out of range would read memory that is not ours.
         matrix.check_format(full_check=True)
         return OpenBlock.of(matrix)
     if "pending" not in arrays:

@@ -106,6 +106,7 @@ class Stream:
         self.busy = threading.RLock()
         self.claimed: Path | None = None
         self.draws = 0
+        # One cryptographic source for the whole stream. With a seed, `_mechanism` makes one for each release.
         self._noise = None if terms.seed is not None or terms.budget is None else Noise.fresh()
         self._seen: tuple[tuple[Any, ...], View] | None = None
         # Only in a copy: what may be seen, and the number of releases so far.
@@ -355,6 +356,7 @@ class Stream:
     def _account(self, reserve: Reserve) -> tuple[Any, ...]:
         """Changes with every charge of this stream, and not with charges of others on the same ledger."""
         assert self.ledger is not None
+        # A slot may be charged without a new entry: releases of disjoint slots share one charge.
         own = {name: held for name, held in self.ledger.series().items() if name.startswith(f"{self.series}: ")}
         return len(reserve.charges), own
 
@@ -376,6 +378,7 @@ class Stream:
         tracker, state = self.tracker, self.state
         gaps = not sp.issparse(rows) and has_gaps(rows)
         if gaps:
+            # A row without entries says nothing, and would count in the mean.
             rows = rows[~np.isnan(rows).all(axis=1)]
         if rows.shape[0] == 0:
             # No row has an entry.
@@ -439,6 +442,7 @@ class Stream:
         terms, plan = self.terms, self.terms.plan
         if plan.tracker == "sketch":
             return BlockTracker(terms.rank, terms.oversample, terms.forget, terms.adapt, terms.center, terms.seed or 0)
+        # Without privacy nothing is clipped.
         radius = terms.bounds.row_bound if self.private else math.inf
         private = SumTerms(
             Domain(terms.bounds.dim, radius, center),
@@ -491,6 +495,7 @@ class Stream:
 
     def _multiplier(self, tracker: SketchTracker[Any]) -> float:
         """Noise over sensitivity, from the budget that the mean left and the releases that one person can be in."""
+        # From the charges and not from a plan, because the search for the mean may end early.
         mean = math.fsum(c.mu**2 for c in self.charges if c.label.startswith("mean"))
         return math.sqrt(tracker.cost / (self._mu**2 - mean))
 
