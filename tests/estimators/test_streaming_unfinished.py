@@ -173,5 +173,5 @@ def test_a_block_that_fails_after_it_was_paid_for_closes_the_stream(
     with pytest.raises(MemoryError):
         pca.partial_fit(VALUES[50 * blocks : 50 * blocks + 50])
     monkeypatch.undo()
-    with pytest.raises(EigenveilError, match="interrupted after it was paid for"):
+    with pytest.raises(EigenveilError, match="interrupted after it was charged"):
         pca.partial_fit(VALUES[-50:])

@@ -328,8 +328,8 @@ MISTAKES: dict[str, tuple[object, ...]] = {
     "--survivors must be at least 3 of 3 sites of which 1 may collude": (
         *(*EXACT, "--sites", 3, "--trust", "masked", "--survivors", 2),
     ),
-    "--quorum is not for --trust masked: give --survivors": (*EXACT, "--sites", 3, "--trust", "masked", "--quorum", 3),
-    "--trust masked is for a star": (*EXACT, "--sites", 3, "--trust", "masked", "--topology", "tree"),
+    "--quorum is not for --trust masked. Use --survivors": (*EXACT, "--sites", 3, "--trust", "masked", "--quorum", 3),
+    "--trust masked needs --topology star": (*EXACT, "--sites", 3, "--trust", "masked", "--topology", "tree"),
     "--trust masked can only add, and --method merge does more": (
         *(*EXACT, "--sites", 3, "--trust", "masked", "--method", "merge"),
     ),
@@ -366,7 +366,7 @@ MISTAKES: dict[str, tuple[object, ...]] = {
     "--participation with-replacement:2 draws sites by size, which --neighbours add-remove protects": (
         *("-k", 2, "--sites", 3, *PRIVATE, "--method", "power", "--participation", "with-replacement:2"),
     ),
-    "--calibration paper has no private mean: give --center none": (
+    "--calibration paper has no private mean. Use --center none": (
         *("-k", 2, "--sites", 3, *PRIVATE, "--calibration", "paper"),
     ),
     "--quorum must be a number such as 4, or a share such as 0.8, got 'most'": (

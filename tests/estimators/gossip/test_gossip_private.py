@@ -176,7 +176,7 @@ def test_no_row_is_so_large_that_its_score_is_no_number() -> None:
 def test_scores_are_not_published_where_no_guarantee_could_be_kept() -> None:
     with pytest.raises(ValueError, match="reveals the number of people"):
         private().fit(PEERS).publish_scores(epsilon=1.0, delta=1e-5)
-    with pytest.raises(ValueError, match="the fit guaranteed nothing"):
+    with pytest.raises(ValueError, match="the fit has no guarantee to add to"):
         GossipPCA(2, graph="ring", epsilon=None, neighbours="zero-out").fit(PEERS).publish_scores(
             epsilon=1.0, delta=1e-5
         )

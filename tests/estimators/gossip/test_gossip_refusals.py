@@ -125,7 +125,7 @@ WORDS: dict[str, tuple[dict[str, Any], str]] = {
     "restarts": ({"restarts": -1}, "restarts must be .* got -1"),
     "rounds": ({"rounds": 0}, "rounds must be .* got 0"),
     "people": ({"people": 1}, "people must be .* got 1"),
-    "person": ({"person": 3}, "person must be the name of a column, the same at every place"),
+    "person": ({"person": 3}, "person must be the name of a column, the same at every site"),
     "oversample of segments": (
         {"method": "segments", "oversample": 2},
         "oversample has no meaning for method='segments'",
