@@ -122,8 +122,10 @@ def _keys_page() -> str:
 def current(name: str) -> tuple[Path, str, str]:
     """The file of a class or function, its text, and its text by the current declarations."""
     own, documented = name.partition(":")[2], _found(name)
+    # Unwrapped, because `takes` wraps functions in `declare.py`.
     path = Path(inspect.getfile(inspect.unwrap(documented)))
     text = path.read_text(encoding="utf-8")
+    # From the class on: the file may have other sections of this name before it.
     start = text.index(f"\n{'class' if isinstance(documented, type) else 'def'} {own}(")
     section = parameters_section(getattr(documented, "takes", documented), indent="    ")
     rest, found = _SECTION.subn(lambda _: section, text[start:], count=1)

@@ -69,6 +69,7 @@ def values_in(
             require(not needed, f"[{section}] is missing")
             continue
         table = table_in(document, section)
+        # A key of the other kind of study gets its own reason, not "unknown key".
         foreign = {key: one for other in others for key, one in keys_of(other, section).items() if key not in known}
         switches = {one.param.aloud.key: one for one in known.values() if one.param.aloud is not None}
         refuse_unknown(f"[{section}]", table, [*known, *switches], explained=explained, but=foreign)
@@ -131,10 +132,12 @@ def settled(kind: type[Kind], given: Mapping[str, Any]) -> Kind:
         beside = one.param.beside
         if beside is None:
             continue
+        # A delta without an epsilon would look like protection.
         if given.get(beside) is None and name in given:
             raise ParameterError(f"{{{name}}} means nothing with {{{beside}=None}}. Leave it out")
         if given.get(beside) is not None and name not in given:
             raise missing(one)
+    # What a file writes out is refused if it has no effect, even at its default.
     written = [name for name in given if given[name] is not None]
     return checked(kind, kind(**given), given=written, strict=True)
 

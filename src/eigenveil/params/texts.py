@@ -98,6 +98,7 @@ def text_of(value: Any) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, Sequence) or hasattr(value, "tolist"):
+        # Arrays without dimensions become one number.
         items = value.tolist() if hasattr(value, "tolist") else list(value)
         if not isinstance(items, list):
             return text_of(items)

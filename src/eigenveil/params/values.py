@@ -125,6 +125,7 @@ def real(
             raise Expected("a number")
         if not good(number):
             raise Expected(expected)
+        # After `good`, so that -inf is refused as not positive.
         if math.isinf(number) and not infinite:
             raise Expected(finite)
         if not least <= number <= most:
@@ -145,12 +146,14 @@ def _is_truth(value: Any) -> bool:
 
 def as_float(value: Any) -> float:
     """A real number as a float, and anything else as NaN. Truth values do not count as numbers."""
+    # A numpy scalar or an array without dimensions.
     if getattr(value, "shape", None) == () and hasattr(value, "item"):
         value = value.item()
     if _is_truth(value) or not isinstance(value, numbers.Real):
         return math.nan
     try:
         return float(value)
+    # A whole number of thousands of digits.
     except OverflowError:
         return math.nan
 

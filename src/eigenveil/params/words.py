@@ -49,6 +49,7 @@ def in_study(cls: type, *, inside: str | None = None, **others: str) -> Words:
             return others.get(name, in_python(name, value))
         one = known[name]
         spec = one.param
+        # A comment inside a section need not repeat its name.
         where = "" if spec.section == inside else f"[{spec.section}] "
         if value is ...:
             return where + one.key

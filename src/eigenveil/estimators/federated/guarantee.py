@@ -18,6 +18,7 @@ def federated_guarantee(parties: Parties, found: FitResult) -> Guarantee:
     if not request.private:
         return Guarantee.none(NO_PRIVACY["fit"])
     if request.published:
+        # The paper's proof does not cover a person, so its budgets are quoted and not claimed.
         return Guarantee.none(_as_published(request))
     # With noise in both places, the sites may add more than was asked of the hub.
     budgets = [budget for budget in (request.at_hub, request.at_sites) if budget is not None]
@@ -28,6 +29,7 @@ def federated_guarantee(parties: Parties, found: FitResult) -> Guarantee:
         neighbours=request.neighbours,
         rows=study.bounds.known(
             study.center,
+            # Nothing was clipped if every site gave a matrix.
             norm=radius if matrices < len(parties.names) else None,
             trace=radius**2 if matrices else None,
         ),

@@ -110,6 +110,7 @@ class DeclaredBounds:
             )
         if not isinstance(center, str):
             return cls(_power(max(_farthest(name, rows, units, center) for name, rows in sites.items())), _power(far))
+        # The caller bounds the mean, so it may end anywhere within that bound.
         if mean_bound is not None:
             return cls(_power(far + mean_bound), mean_bound, mean_bound)
         # Without privacy, so the exact mean may be looked at to make the bound tight.

@@ -78,6 +78,7 @@ def masks_of(
         value=asked.colluders,
     )
     survivors = share_of("survivors", asked.survivors, sites)
+    # All by default, which needs the least noise.
     survivors = sites if survivors is None else survivors
     require_survivors(sites, survivors=survivors, colluders=asked.colluders)
     return survivors, asked.colluders
@@ -148,6 +149,7 @@ def require_legal(
         participation is None or not asked.tolerance,
         "{tolerance} needs {participation=full}: the same sites drawn twice would look like convergence",
     )
+    # With add/remove the sizes of sites are private, and a draw by size would reveal them.
     by_size = participation is not None and participation[0] == "with-replacement"
     require_param(
         not (by_size and private and not published) or Neighbours(asked.neighbours).count_is_public,
@@ -175,6 +177,7 @@ def require_enough(sizes: Mapping[str, float] | None, dim: int, rank: int, *, pr
         not published or min(sizes.values()) > 0,
         "{calibration=paper} divides by the number of rows of the smallest site, so every site must have rows",
     )
+    # With a budget the number of rows may be private, and then no error may depend on it.
     if not private:
         total = sum(sizes.values())
         require(total >= 2, f"the sites have {total:g} rows together, and principal components need at least 2")

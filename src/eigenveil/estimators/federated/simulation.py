@@ -42,6 +42,7 @@ class FederatedSimulation:
         self.request, self.columns, self.watch = request, columns, watch
         self.rounds: list[Round] = []
         self._names, self._sites = tuple(sites), dict(sites)
+        # Real keys even here, so that a simulation runs the same protocol as a network.
         self._identities = {name: Identity.fresh() for name in self._names} if request.masks is not None else {}
         roster = {name: identity.public for name, identity in self._identities.items()}
         self.parties = Parties(request, self._names, roster=roster)
@@ -80,6 +81,7 @@ class FederatedSimulation:
 
     def run(self, *, faults: Faults | None = None, resume: bool = False) -> Any:
         """The result. A lost quorum passes through and can be resumed."""
+        # A fit plans to spend its whole budget, so a second charge for one round cannot be paid.
         if resume and self.request.private and self.hub.paid_in_vain:
             raise BudgetExceeded(
                 "the last round was charged and failed, and the rest of the budget does not pay for the rest of the fit. Nothing "
@@ -97,6 +99,7 @@ class FederatedSimulation:
             self._anew = False
             self.refused += tuple(self._runtime.refused)
             if self._masking is not None:
+                # Masks name liars when a sum is opened, which refuses no message.
                 lies = (Refusal("hub", name, why) for name, why in self._masking.liars.items())
                 self.refused += tuple(lie for lie in lies if lie not in self.refused)
         traffic = self._runtime.traffic
@@ -118,6 +121,7 @@ class FederatedSimulation:
         self._require_declared(site, rows)
         self._sites[site] = rows
         member = self.members[site]
+        # A masked part may have left in a round that then failed: it counts as given.
         given = isinstance(member, MaskedMember) and member.gave
         if given or any(site in done.answered for done in self.rounds):
             require(
@@ -157,6 +161,7 @@ class FederatedSimulation:
         """Raise the error of a site, naming the site, if there is one."""
         for name, member in self.members.items():
             if member.error is not None and name in self._missing:
+                # An error of the rows keeps its parameters, so that each surface can word it.
                 if isinstance(member.error, ValueError):
                     raise at_place(name, member.error) from None
                 raise type(member.error)(f"{name}: {member.error}") from None
@@ -184,6 +189,7 @@ class FederatedSimulation:
             if name in self.ledgers:
                 charges = self.ledgers[name].charges
                 found += charges[self._seen_charges.get(name, 0) :]
+        # All ledgers, because sites that are not shown were charged, too.
         for name, ledger in self.ledgers.items():
             self._seen_charges[name] = len(ledger.charges)
         return tuple(found)

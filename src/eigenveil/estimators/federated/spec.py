@@ -104,6 +104,7 @@ def _two_budgets(asked: FederatedParams) -> tuple[Budget | None, Budget | None]:
     require_param(
         asked.method not in _AVERAGES, "{method=} adds noise at the sites only. Use {trust=site}", method=asked.method
     )
+    # One delta for both budgets is usual.
     deltas = delta if isinstance(delta, tuple) else (delta, delta)
     return budget_of(epsilon[0], deltas[0]), budget_of(epsilon[1], deltas[1])
 
@@ -213,6 +214,7 @@ def _bounds(
 
 
 def _terms(asked: FederatedParams, sites: int) -> Terms:
+    # With masks, a sum over fewer sites than survivors cannot be unmasked, so that number is the quorum.
     name = "survivors" if asked.trust == "masked" else "quorum"
     return Terms(share_of(name, getattr(asked, name), sites), asked.deadline, asked.retries)
 
@@ -242,6 +244,7 @@ def pca_fit(
         trace=products and not request.published,
     )
     dim, width = bounds.dim, request.plan.width
+    # The first basis is public, and over a network all parties draw it from the same seed.
     rng = np.random.default_rng(start)
     begin = orthonormal(rng.standard_normal((dim, width))) if iterates(method) else None
     return Fit(
@@ -271,6 +274,7 @@ def pca_fit(
         products=(
             request.plan.shares,
             request.plan.rounds,
+            # How many numbers a round releases: a symmetric matrix has its upper half.
             dim * (dim + 1) // 2 if method == "covariance" else dim * width,
         ),
     )

@@ -24,6 +24,7 @@ def gossip_guarantee(parties: PeerParties, found: FitResult, *, counted: tuple[s
         return Guarantee.none(unproven("D-DP-PM Alg. 1", (), _UNPROVEN))
     if request.budget is None:
         return Guarantee.none(NO_PRIVACY["fit"])
+    # Peers that restarted were charged more. The guarantee must cover the largest charge.
     dearest = max(parties.ledgers.values(), key=lambda ledger: ledger.spent_mu)
     return GuaranteeFacts(
         budget=request.budget,
@@ -40,6 +41,7 @@ def gossip_guarantee(parties: PeerParties, found: FitResult, *, counted: tuple[s
 def _seen_by(parties: PeerParties, counted: tuple[str, ...], since: int) -> PeersAlone:
     request, names = parties.request, parties.request.graph.names
     if request.noise == "independent":
+        # Every peer adds a curator's noise, and variances add up.
         loud = math.sqrt(len(counted))
         return PeersAlone(names, counted, None, loud, parties.apart, since, request.restarts)
     pairing = parties.terms.among(set(names) - set(counted)).pairing

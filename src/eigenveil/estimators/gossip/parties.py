@@ -65,6 +65,7 @@ class PeerParties:
         if found.scale == 0:
             return 0.0
         plan = self.request.plan
+        # Fewer peers share the noise among themselves in another way.
         pairing = self.terms.among(set(self.names) - set(counted)).pairing
         multiplier = self._total_noise(len(counted), None if pairing is None else pairing.excess)
         found = replace(found, scale=found.scale * multiplier / self._planned_noise)

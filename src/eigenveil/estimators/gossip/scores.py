@@ -79,6 +79,7 @@ class ReadyScores:
     @contextmanager
     def alone(self) -> Iterator[None]:
         """One call at a time, so that each guarantee includes the charges before it. Refused in a forked process."""
+        # A fork has the same scores and another ledger: both could publish, and neither would know of the other's charge.
         if os.getpid() != self._process:
             raise EigenveilError("this is a forked copy of a fit: only the process that fitted can publish scores")
         with self._busy:
@@ -92,6 +93,7 @@ class ReadyScores:
         scores: dict[str, Array] = {}
         for place, (name, private) in enumerate(self.own.items()):
             ledger = Ledger(epsilon=budget.epsilon, delta=budget.delta)
+            # A hair more noise than needed, so that rounding never refuses the release.
             release = Gaussian((1 + 1e-10) / budget.mu, ledger, self._noise(place))
             scores[name] = release.release(private, label="scores of the people of a peer")
         mu = compose_mu([Budget(fitted.epsilon, fitted.delta).mu, budget.mu])

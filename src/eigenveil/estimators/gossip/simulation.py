@@ -38,6 +38,7 @@ class GossipSimulation:
         # Peers that ended with the result of another set of peers.
         self.apart: tuple[str, ...] = ()
         self._names = tuple(peers)
+        # Only pair noise needs keys.
         identities = {name: self._identity(name) for name in self._names} if request.noise == "pairwise" else {}
         roster = {name: identity.public for name, identity in identities.items()}
         self.parties = PeerParties(request, self._names, roster=roster)
@@ -97,6 +98,7 @@ class GossipSimulation:
         """Keep the result that most peers have: if a link fails in the last round, one of two groups may restart it."""
         groups: dict[tuple[str, ...], list[Peer]] = {}
         for peer in done:
+            # Peers that counted the same others have the same result, up to rounding.
             groups.setdefault(peer.counted, []).append(peer)
         self.done = max(groups.values(), key=len)
         self.apart = tuple(peer.name for peer in done if peer.counted != self.done[0].counted)

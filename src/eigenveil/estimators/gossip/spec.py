@@ -158,6 +158,7 @@ def quorum_of(asked: Any, peers: int) -> int:
     try:
         found = share_of("quorum", value, peers)
     except ParameterError:
+        # One message for all bad values: the limit depends on the number of peers.
         found = None
     if found is None or found < least:
         raise ParameterError(
@@ -199,6 +200,7 @@ def peers_plan(
             "{method=power} or {method=covariance}",
             steps=asked.steps,
         )
+        # A covariance is one round, so there is nothing to agree on.
         tolerance = 0.0 if asked.method != "covariance" else tolerance
         if rounds is None and budget is None and asked.method in ("power", "segments"):
             rounds = _FIXED_ROUNDS

@@ -108,6 +108,7 @@ class PrivatePCA(SharedLedger, PrivateParams, FittedPCA):
         ledger = None if budget is None else asked.ledger
         if budget is not None and ledger is None:
             ledger = Ledger(epsilon=budget.epsilon, delta=budget.delta)
+        # Noise and the first basis come from different sources: the basis is public, the noise must not be.
         noise, rng = _randomness(asked.random_state)
         found = Curator(request, budget, ledger, noise, rng).fit(rows)
         self.ledger_ = ledger
@@ -141,6 +142,7 @@ class PrivatePCA(SharedLedger, PrivateParams, FittedPCA):
             oversample=asked.oversample,
             rounds=asked.rounds,
             grouped=counts_people(rows),
+            # Refusing fewer rows reveals that there are fewer, so the guarantee states this minimum as public.
             least_rows=max(2, rank or 2),
             settings=asked_settings(asked),
         )

@@ -77,6 +77,7 @@ def _is_plain(estimator: Any, X: Any, least: int, *, nameless: bool) -> bool:
     """Whether `X` is exactly as expected, so that scikit-learn's slower checks would find nothing."""
     if X.ndim != 2 or X.dtype != np.float64 or X.shape[1] != estimator.n_features_in_ or len(X) < least:
         return False
+    # Rows without names must go through the checks, which warn about it.
     if not nameless and "feature_names_in_" in vars(estimator):
         return False
     return sum_of_squares(X) < _SQUARABLE**2
@@ -128,6 +129,7 @@ def _about_rows(error: ValueError) -> ValueError:
     text = str(error).removeprefix("Input ")
     if isinstance(error, ParameterError) or not text.startswith("X "):
         return error
+    # Braces in scikit-learn's text would be read as parameters of the template.
     return ParameterError("{X}" + text[1:].replace("{", "{{").replace("}", "}}"))
 
 

@@ -54,9 +54,11 @@ class Merged:
         """With one more stream, and all that it had taken over, truncated to `rank` directions."""
         return Merged(
             merge_sketches(self.seen(self.fade), sketch, rank=rank, center=center),
+            # Independent noises: their floors add up in squares.
             math.hypot(self.fade * self.floor, floor),
             1.0,
             1.0,
+            # The maximum and not the sum, because nobody is in two of the streams.
             max(self.epsilon, guarantee.epsilon or 0.0),
             max(self.delta, guarantee.delta or 0.0),
             self.seeded or (guarantee.epsilon is not None and not guarantee.private),

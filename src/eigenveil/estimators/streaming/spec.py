@@ -60,6 +60,7 @@ def terms_of(asked: StreamingParams, dim: int, *, sparse: bool, plan: StreamPlan
     """The spec of a stream of `dim` columns, from checked parameters. A resumed stream keeps its `plan`."""
     require_sense(asked)
     rank, budget, neighbours = asked.n_components, budget_of(asked.epsilon, asked.delta), Neighbours(asked.neighbours)
+    # Only now, because the first rows say how many columns there are.
     require_param(rank <= dim, f"{{n_components=}} must be at most the number of columns, {dim}", n_components=rank)
     oversample = max(10, rank) if asked.oversample is None else asked.oversample
     if plan is None:

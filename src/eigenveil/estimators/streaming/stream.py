@@ -152,6 +152,7 @@ class Stream:
         )
         # A synchronisation that ends a block early makes two blocks of it.
         block = self.terms.plan.block
+        # Rounded up: a block that is begun will be released.
         needed = -(-(self.rows + more) // block) - (self.rows - self.held) // block
         require_param(
             self.releases + needed <= blocks,
@@ -364,6 +365,7 @@ class Stream:
         """The whole budget less earlier charges, reserved for this stream alone."""
         if self._reserve is None:
             assert self.ledger is not None
+            # Reserved, because other fits may spend from the same ledger while the stream goes on.
             self._reserve = self.ledger.reserve(self._mu, label="this stream", paid=self.charges)
         return self._reserve
 
@@ -465,6 +467,7 @@ class Stream:
         """A point near the rows. Squares around it lose fewer digits to rounding."""
         if not self.terms.center or sp.issparse(rows):
             return None
+        # A warning of numpy would reveal that some entry is huge. The check below speaks of all rows.
         with np.errstate(over="ignore", invalid="ignore"):
             mean: Array = np.asarray(rows, dtype=np.float64).mean(axis=0)
         require(bool(np.isfinite(mean).all()), "rows must be finite, and not too large to square")

@@ -85,10 +85,12 @@ class GuaranteeFacts:
                 *self.protects.assumptions(),
                 *self.rows.assumptions(),
                 *self.seen_by.assumptions(),
+                # Last, because it is about everything above.
                 self.seen_by.alone(self.protects),
             ),
             calibration=self.seen_by.calibration() if self.published is None else self._as_published(self.published),
             caveats=(
+                # First among the notes: it takes the whole guarantee away.
                 *((SEEDED,) if self.reproducible else ()),
                 *self.seen_by.caveats(),
                 *(self.rows.caveats(self.budget) if isinstance(self.rows, UserHistories) else ()),

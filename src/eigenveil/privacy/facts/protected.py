@@ -34,6 +34,7 @@ _USERS: Final = {
     Neighbours.INTERACTION: "one user has one item more in one table than in the other (one interaction). All else is the same, "
     "and the number of users is public",
 }
+# Recommendations depend on the user's own history, which plain differential privacy would forbid.
 _JOINT: Final = (
     "a user's recommendations come from the released item space and that user's own history, and are for that user alone. This "
     "is joint differential privacy: the guarantee covers what all other users see, even put together. A user's recommendations "
@@ -237,6 +238,7 @@ class UserHistories:
     def caveats(self, budget: Budget) -> Iterator[str]:
         """What the guarantee does not cover."""
         yield _JOINT
+        # At such a delta, publishing one user's whole history at random would be allowed.
         if self.users is not None and budget.delta * self.users > 1:
             yield (
                 f"delta is more than one over the {self.users:g} users. Each of them may be unprotected with that probability, "

@@ -21,6 +21,7 @@ __all__ = [
 
 _SITES: Final = "which sites take part is public, and which of them answered in each round"
 _EXACT: Final = "exact Gaussian composition (Balle and Wang 2018)"
+# Only estimators that take `ledger=` say this.
 _SHARED: Final = "A shared ledger adds up the costs"
 _FIXED: Final = "Epsilon is the budget fixed before"
 _IN_ROUNDS: Final = f"{_EXACT}. {_FIXED} the fit, for the largest number of rounds"
@@ -112,6 +113,7 @@ class HubAndSites(SeenBy):
 
     def against(self, protects: Person | User) -> str:
         """Who the guarantee holds against, and who sees more."""
+        # Inner nodes add up what sites send, so they see as much as the hub.
         middle, see = ("the hub and the inner nodes of the tree", "see") if self.tree else ("the hub", "sees")
         if self.at_sites is None:
             raw = f"T{middle[1:]} {see} the raw parts of each site (sums without noise) and must be trusted"
@@ -188,6 +190,7 @@ class MaskedSites(SeenBy):
             f"{_IN_ROUNDS}. Sites add shares of whole-number noise. Their sum is rounded Gaussian noise "
             "(docs/integer-noise.md)"
         )
+        # Masks between all sites cannot fail, and then all of delta is for the noise.
         if self.failure == 0:
             return text
         return (
@@ -243,6 +246,7 @@ class PeersAlone(SeenBy):
         """What is assumed of parties, channels and keys."""
         yield "which peers take part, who talks to whom, and which peers were counted in each round is public"
         yield self._who_counted()
+        # Without colluders to count, every peer protects itself and needs no keys.
         if self.colluders is not None:
             one = "one peer tells others what it knows. It may also lie"
             several = f"{self.colluders} peers tell others what they know. They may also lie"
