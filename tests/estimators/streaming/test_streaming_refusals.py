@@ -259,10 +259,10 @@ def test_gaps_do_not_get_into_a_stream_of_sparse_rows() -> None:
 def test_rows_past_the_horizon_are_refused_before_any_is_taken() -> None:
     pca = private(publish="continual", horizon=100, block_size=10).partial_fit(VALUES[:90])
     before = shown(pca)
-    refused(lambda: pca.partial_fit(VALUES[90:101]), "past its horizon of 100 rows; none of them was taken")
+    refused(lambda: pca.partial_fit(VALUES[90:101]), "exceed the horizon of 100 rows. None of them was taken")
     assert shown(pca) == before and pca.n_samples_seen_ == 90
     assert pca.partial_fit(VALUES[90:100]).model_.settings["rows"] == 100
-    refused(lambda: pca.partial_fit(VALUES[:1]), "past its horizon of 100 rows")
+    refused(lambda: pca.partial_fit(VALUES[:1]), "exceed the horizon of 100 rows")
     # A block that `sync` ended early is a block of the tree all the same.
     hasty = private(publish="continual", horizon=40, block_size=10)
     for start in range(3):
