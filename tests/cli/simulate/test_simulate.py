@@ -224,7 +224,7 @@ def test_a_model_can_be_inspected_and_overwritten_by_force_only(tmp_path: Path) 
     result = eigenveil(*arguments)
     assert f"model written to {target}" in result.stdout
     shown = eigenveil("inspect", target).stdout
-    for words in ("age=", "by hospital", "a simulation: one holder of all rows", "(1, 1e-06)-differential"):
+    for words in ("age=", "by hospital", "A simulation: one holder of all rows", "(1, 1e-06)-differential"):
         assert words in shown
     assert json.loads(eigenveil("inspect", target, "--json").stdout)["settings"]["trust"] == "hub"
     assert "already exists; --force overwrites it" in refusal(*arguments)
@@ -356,7 +356,7 @@ MISTAKES: dict[str, tuple[object, ...]] = {
     "--local-steps above 1 with --epsilon and --trust hub": (
         *("-k", 2, "--sites", 3, *PRIVATE, "--method", "fedpower", "--local-steps", "decay:4"),
     ),
-    "--method dr-svd has no private form; take --method auto, or --no-privacy": (
+    "--method dr-svd has no private form. Use --method auto, or --no-privacy": (
         *("-k", 2, "--sites", 3, *PRIVATE, "--method", "dr-svd"),
     ),
     "--participation must be full, with-replacement:K": (*EXACT, "--sites", 3, "--participation", "two"),

@@ -101,12 +101,12 @@ def test_the_table_has_one_column_of_bytes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("noise", "kind", "least", "against"),
     [
-        ((), "pairwise, against one colluder", math.sqrt(5 / 4), "together with one peer that tells them"),
+        ((), "pairwise, against one colluder", math.sqrt(5 / 4), "even if one peer tells them everything"),
         (
             ("--colluders", 2, "--noise-graph", "complete"),
             "pairwise, against 2 colluders",
             math.sqrt(5 / 3),
-            "together with up to 2 peers that tell",
+            "even if up to 2 peers tell them everything",
         ),
         (("--noise", "independent"), "independent", math.sqrt(5), "including all other peers together"),
     ],
@@ -419,7 +419,7 @@ def test_help_teaches_peers() -> None:
         "--dead 3@50 --restarts 1",
         "Peers with no hub",
         "two sites with a comma between",
-        "as many as leave nothing to speak of",
+        "until the error is negligible",
     ):
         assert words in page
 

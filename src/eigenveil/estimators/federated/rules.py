@@ -118,7 +118,7 @@ def require_legal(
     several = method == "fedpower" and max(plan.steps) > 1
     require_param(
         not (private and method == "dr-svd"),
-        "{method=dr-svd} has no private form. Use {method=auto}, or {epsilon=None} for no privacy",
+        "{method=dr-svd} has no private form. Use {method=auto}, or {epsilon=None}",
     )
     require_param(
         not (several and at_hub is not None and not published),

@@ -132,8 +132,7 @@ def noise_of(asked: GossipParams, budget: Budget | None) -> NoiseKind:
         return "none"
     require_param(
         asked.noise is not None,
-        "{noise=None} adds no noise, and {epsilon} was given. Use {noise=pairwise} or {noise=independent}, or {epsilon=None} for "
-        "no privacy",
+        "{noise=None} adds no noise, and {epsilon} was given. Use {noise=pairwise} or {noise=independent}, or {epsilon=None}",
     )
     return "pairwise" if asked.noise == "pairwise" else "independent"
 
