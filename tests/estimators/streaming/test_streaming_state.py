@@ -125,7 +125,7 @@ def test_the_file_says_that_it_is_raw_data(tmp_path: Path) -> None:
 def test_a_shared_ledger_must_be_handed_in_again(tmp_path: Path) -> None:
     ledger = Ledger(epsilon=3.0, delta=1e-6)
     private(ledger=ledger, random_state=None).partial_fit(VALUES[:100]).save_state(tmp_path / "state")
-    with pytest.raises(StateFileError, match="charged to a shared ledger. Pass it as ledger="):
+    with pytest.raises(StateFileError, match=r"charged to a shared ledger. Pass it as ledger="):
         StreamingPCA.resume(tmp_path / "state")
     with pytest.raises(StateFileError, match="charged to another ledger"):
         StreamingPCA.resume(tmp_path / "state", ledger=Ledger(epsilon=3.0, delta=1e-6))
