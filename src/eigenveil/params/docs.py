@@ -85,7 +85,7 @@ def options_table(cls: type, names: Sequence[str]) -> str:
     | option | default | |
     |---|---|---|
     | `-d`, `--columns D` | | How many columns; a file that is given may say it. |
-    | `--sites M` | `1` | At how many sites the rows are, evenly. |
+    | `--sites M` | `1` | The number of sites, with equal numbers of rows. |
     """
     known, words = declared(cls), in_options(cls)
     rows = ["| option | default | |", "|---|---|---|"]
