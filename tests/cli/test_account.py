@@ -36,7 +36,7 @@ def test_a_budget_needs_the_noise_that_spends_it(releases: int) -> None:
 
 
 def test_a_published_calibration_is_not_stretched_beyond_its_proof() -> None:
-    assert "not proved here" in eigenveil("account", "--epsilon", 99, "--delta", "1e-6").stdout
+    assert "no proof here" in eigenveil("account", "--epsilon", 99, "--delta", "1e-6").stdout
 
 
 @pytest.mark.parametrize(
