@@ -101,6 +101,10 @@ def audit(
       eigenveil audit masked peers     attack some, with ten times the runs
       eigenveil audit --demonstrate    show what attackers get, and from what
 
+    One case, at a budget of your choice:
+
+      eigenveil audit curator/covariance --epsilon 1 --delta 1e-5 --runs 20000
+
     Each case runs an estimator many times on synthetic tables. A coin toss
     decides whether a conspicuous person is in the table. The attacker sees
     what is released and guesses. Too many right guesses refute the claim.
@@ -118,6 +122,8 @@ def audit(
         _demonstrated(seed, as_json=as_json)
         return
     budget = _budget(epsilon, delta)
+    require(0 < confidence < 1, f"--confidence must be above 0 and below 1, such as 0.99, got {confidence:g}")
+    require(jobs is None or jobs >= 1, f"--jobs must be at least 1, got {jobs}")
     chosen = _chosen(names or [], everything=everything)
     if not chosen:
         require(
@@ -170,6 +176,8 @@ def _budget(epsilon: float | None, delta: float | None) -> "Budget | None":
         return None
     from eigenveil.privacy import Budget
 
+    require(0 < epsilon < math.inf, f"--epsilon must be positive, got {epsilon:g}")
+    require(0 < delta < 1, f"--delta must be above 0 and below 1, such as 1e-5, got {delta:g}")
     return Budget(epsilon, delta)
 
 
@@ -225,14 +233,14 @@ def _show(verdicts: "Sequence[Verdict]", confidence: float) -> None:
         console.print(
             f"REFUTED, at {confidence:.0%} confidence over the whole audit: {', '.join(refuted)}. Please report this."
             if refuted
-            else f"Of what we ship, {len(shipped)} claims were attacked and none was refuted, at {confidence:.0%} "
-            "confidence over the whole audit. That proves nothing: it says that these attacks did not succeed."
+            else f"{len(shipped)} shipped claims were attacked and none was refuted, at {confidence:.0%} confidence over the "
+            "whole audit. That is no proof: it means that these attacks did not succeed."
         )
     if wrong:
         console.print(
-            f"NOT FOUND OUT: {', '.join(missed)}. The audit was too weak to see what is known to be wrong: more runs."
+            f"NOT REFUTED, although known to be wrong: {', '.join(missed)}. The audit was too weak. Repeat it with more --runs."
             if missed
-            else f"All {len(wrong)} specimens that are known to be wrong were found out."
+            else f"All {len(wrong)} specimens, which are known to be wrong, were refuted."
         )
 
 
@@ -245,7 +253,7 @@ def _demonstrated(seed: int | None, *, as_json: bool) -> None:
     console = output(stderr=True)
     for words, attack in (("a curious hub", curious_hub), ("an outsider", outsider), ("membership", membership)):
         leaves(f"{len(shown)} of 3 demonstrations were done")
-        with console.status(f"{words} attacks"):
+        with console.status(f"attack {len(shown) + 1} of 3: {words}"):
             shown.append(attack(seed=0 if seed is None else seed))
     if as_json:
         typer.echo(json.dumps([one.to_json() for one in shown], indent=2))
