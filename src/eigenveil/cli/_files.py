@@ -1,10 +1,12 @@
-"""Files of a command: what comes in is read by `eigenveil.data.tables`, what goes out is checked before any budget is spent.
+"""Input and output files of commands. Inputs are read by `eigenveil.data.tables`.
 
-A result that cannot be written after the noise was drawn is a budget wasted, and a file overwritten by accident is worse.
+Outputs are checked before any budget is spent: a result that cannot be written wastes the budget, and overwriting a file by
+accident is worse.
 """
 
 import os
 from collections.abc import Collection, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,28 +16,45 @@ from eigenveil.errors import require
 if TYPE_CHECKING:
     from eigenveil.data.tables import Table
 
-__all__ = ["column_names", "read_rows", "require_input", "require_output"]
+__all__ = ["column_names", "read_rows", "require_file", "require_input", "require_output"]
 
 
 def require_input(path: Path, *, endings: Collection[str] = TABLES) -> None:
-    """Refuse at once, before anything heavy is imported, an input that is not there or whose name says it cannot be read."""
-    require(path.is_file(), f"{path} does not exist or is not a file")
+    """Refuse an input that does not exist or has an unknown ending, at once, before anything heavy is imported."""
+    require_file(path)
     ending_of(path, endings)
 
 
+def require_file(path: Path) -> None:
+    """Refuse a path that is not a file, with the name that was probably meant."""
+    require(not path.is_dir(), f"{path} is a folder. Give a file in it")
+    if path.is_file():
+        return
+    names = [other.name for other in path.parent.iterdir()] if path.parent.is_dir() else []
+    close = get_close_matches(path.name, names, n=1)
+    raise ValueError(
+        f"{path} does not exist. " + (f"Did you mean {path.with_name(close[0])}?" if close else "Check the path")
+    )
+
+
 def require_output(path: Path, *, endings: Sequence[str], force: bool, inputs: Sequence[Path]) -> None:
-    """Refuse an output that could not be written, or should not be."""
+    """Refuse an output that could not be written, or must not be overwritten."""
     require(
         path.suffix.lower() in endings,
-        f"--output must end in {' or '.join(endings)}, got {path}",
+        f"--output {path} must end in {' or '.join(endings)}. Rename it, for example to {path.with_suffix(endings[0])}",
     )
-    require(path.parent.is_dir(), f"--output {path}: the folder {path.parent} does not exist")
-    require(not path.is_dir(), f"--output {path} is a folder")
+    require(path.parent.is_dir(), f"--output {path}: the folder {path.parent} does not exist. Create it first")
+    require(not path.is_dir(), f"--output {path} is a folder. Name a file in it")
     if path.exists():
         same = any(source.exists() and source.samefile(path) for source in inputs)
-        require(not same, f"--output {path} is also an input of this command")
-        require(force, f"--output {path} already exists; --force overwrites it")
-    require(os.access(path.parent, os.W_OK), f"--output {path}: the folder {path.parent} cannot be written to")
+        require(not same, f"--output {path} is also an input of this command. Give it another name")
+        require(
+            force, f"--output {path} already exists. Overwrite it with --force, or choose another name with --output"
+        )
+    require(
+        os.access(path.parent, os.W_OK),
+        f"--output {path}: you may not write to the folder {path.parent}. Choose another one",
+    )
 
 
 def read_rows(
@@ -46,7 +65,7 @@ def read_rows(
     features: int | None = None,
     one_based: bool = False,
 ) -> "Table":
-    """The table in `path`, as `read_table` has it; every refusal names the file and shows no value."""
+    """The table in `path`, from `read_table`. Every error names the file and shows no value."""
     from eigenveil.data.tables import read_table
 
     try:
@@ -59,7 +78,7 @@ def read_rows(
 
 
 def column_names(path: Path) -> tuple[str, ...] | None:
-    """The names of the columns in a csv or parquet file; None for other kinds, and for files `read_table` will refuse."""
+    """The column names of a csv or parquet file; None for other kinds, and for files that `read_table` will refuse."""
     ending = path.suffix.lower()
     if not path.is_file() or ending not in {".csv", ".parquet"}:
         return None

@@ -1,8 +1,7 @@
-"""The two ends of a command: what it says while it reads rows, and how it ends when something goes wrong.
+"""What every command shares on the terminal: its consoles, its progress, and its errors.
 
-Every foreseen error becomes one red line on stderr and an exit code. A traceback would show code, and sometimes
-data, to somebody who asked for neither. A progress bar counts rows, which may be private, so it appears on a
-terminal only, never in a file that stderr was sent to.
+An expected error becomes one red line on stderr and an exit code. A traceback would show code, and sometimes data. A progress
+bar counts rows, which may be private, so it is drawn on a terminal only, never into a file.
 """
 
 import functools
@@ -37,17 +36,17 @@ Arguments = ParamSpec("Arguments")
 
 
 def wrote(path: Path) -> None:
-    """Remember that `path` is complete on disk, so that a later interrupt does not claim otherwise."""
+    """Record that `path` is complete on disk, so that a later interrupt reports it."""
     _written.set(path)
 
 
 def leaves(words: str) -> None:
-    """Remember what the command leaves behind, to be said if it ends with an error or an interrupt."""
+    """Record what the command leaves behind, to be reported if it ends with an error or an interrupt."""
     _leaves.set(words)
 
 
 def output(*, stderr: bool = False) -> "Console":
-    """A console on stdout or stderr that shows text as it is and never fails on a letter the terminal lacks."""
+    """A console on stdout or stderr that prints text as it is. Characters the terminal lacks are replaced."""
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
@@ -57,9 +56,9 @@ def output(*, stderr: bool = False) -> "Console":
 
 
 def errors_as_lines(command: Callable[Arguments, None]) -> Callable[Arguments, None]:
-    """`command`, ending in one line and an exit code where it would have raised.
+    """`command`, which ends with one line and an exit code where it would have raised.
 
-    2 for input that cannot be used, 1 for a budget that does not suffice, 130 for Ctrl-C.
+    The code is 2 for bad input, 1 for a budget that is too small, 130 for Ctrl-C.
     """
 
     @functools.wraps(command)
@@ -69,7 +68,7 @@ def errors_as_lines(command: Callable[Arguments, None]) -> Callable[Arguments, N
         try:
             command(*args, **kwargs)
         except (typer.Exit, BrokenPipeError):
-            # Somebody downstream, `head` say, has read enough; typer ends quietly.
+            # The reader of a pipe, such as `head`, has stopped. Typer ends quietly.
             raise
         except KeyboardInterrupt:
             path = _written.get()
@@ -85,24 +84,24 @@ def errors_as_lines(command: Callable[Arguments, None]) -> Callable[Arguments, N
 
 
 def message_of(error: Exception) -> str:
-    """What may be said of an error: its own words where it is known to show no data, otherwise its kind."""
+    """The message of an error if it is known to show no data, otherwise only its type."""
     match error:
         case OSError() if error.strerror is not None:
             return f"{error.filename}: {error.strerror}" if error.filename is not None else error.strerror
         case ValueError() | EigenveilError() | OSError() if str(error):
             return str(error)
         case MemoryError():
-            return "there is not enough memory for this"
+            return "not enough memory. Give a smaller table, or use `eigenveil stream`, which reads rows once"
         case _:
-            # What an unforeseen error says is not known to be free of data, so only its kind is shown.
-            return f"something unforeseen went wrong ({type(error).__name__}); {_TRACEBACK}=1 shows where"
+            # The text of an unexpected error may quote data, so only its type is shown.
+            return f"unexpected error ({type(error).__name__}). Set {_TRACEBACK}=1 to see where; the traceback may show data"
 
 
 def _fail(message: str, code: int, error: Exception) -> NoReturn:
     if os.environ.get(_TRACEBACK):
         raise error
     left = _leaves.get()
-    # Whole, however long: the end of a message is where it says what to type. Messages shorten their own lists (`listed`).
+    # Never truncated: the end of a message says what to type. Messages shorten their own lists with `listed`.
     _say(f"error: {message}" if left is None else f"error: {message}; {left}")
     raise typer.Exit(code) from None
 
@@ -110,13 +109,14 @@ def _fail(message: str, code: int, error: Exception) -> NoReturn:
 def _say(message: str) -> None:
     from rich.text import Text
 
-    one_line = "".join(letter if letter.isprintable() else " " for letter in message)
+    # Column names in a message come from files, and a terminal obeys control characters.
+    one_line = "".join(character if character.isprintable() else " " for character in message)
     output(stderr=True).print(Text(one_line, style="red"), soft_wrap=True)
 
 
 @contextmanager
 def watched(rows: "Rows") -> Iterator["Rows"]:
-    """`rows` under a progress bar on stderr, one round of the bar per pass over them; no bar off a terminal."""
+    """`rows` with a progress bar on stderr, filled once in each pass over them; no bar if stderr is not a terminal."""
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
     from eigenveil.data.rows import WatchedRows

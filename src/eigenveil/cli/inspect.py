@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from eigenveil.cli._files import require_file
 from eigenveil.cli._terminal import errors_as_lines, output
 from eigenveil.data.archive import ITEMS_FORMAT, format_of
-from eigenveil.errors import require
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -49,7 +49,7 @@ def inspect(
 
     Opening a model runs no code, so it is safe to open a stranger's file.
     """
-    require(model.is_file(), f"{model} does not exist or is not a file")
+    require_file(model)
     if format_of(model) == ITEMS_FORMAT:
         # Imported only if needed: the recommender takes a while to load.
         from eigenveil.recommend import ItemSpace

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from eigenveil.cli._files import column_names, read_rows, require_input, require_output
+from eigenveil.cli._files import column_names, read_rows, require_file, require_input, require_output
 from eigenveil.cli._options import Data, Drop, Force
 from eigenveil.cli._terminal import errors_as_lines, output, watched, wrote
 from eigenveil.data.archive import whole_file
@@ -53,7 +53,7 @@ def transform(
     by name. Columns that the model does not have are left out.
     """
     require_input(data)
-    require(model.is_file(), f"{model} does not exist or is not a file")
+    require_file(model)
     require_output(scores, endings=tuple(WRITERS), force=force, inputs=[data, model])
     from eigenveil.cli._report import scores_warning
     from eigenveil.model import Model
