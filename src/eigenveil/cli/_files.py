@@ -10,8 +10,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from eigenveil.data.archive import TABLES, ending_of
-from eigenveil.errors import require
+from eigenveil.data.archive import SVMLIGHT, TABLES, ending_of
+from eigenveil.errors import ColumnsError, require
 
 if TYPE_CHECKING:
     from eigenveil.data.tables import Table
@@ -66,15 +66,20 @@ def read_rows(
     one_based: bool = False,
 ) -> "Table":
     """The table in `path`, from `read_table`. Every error names the file and shows no value."""
+    named = path.suffix.lower() in {".csv", ".parquet"}
+    require(named or (person is None and not drop), f"{path} has no column names. Leave out --person and --drop")
+    require(features is None or path.suffix.lower() in SVMLIGHT, "--features is for svmlight files only. Leave it out")
     from eigenveil.data.tables import read_table
 
     try:
         return read_table(path, person=person, drop=drop, features=features, one_based=one_based)
     except UnicodeDecodeError:
-        raise ValueError(f"{path} is not UTF-8 text") from None
+        raise ValueError(f"{path} is not UTF-8 text. Save it as UTF-8 first") from None
+    except ColumnsError as error:
+        raise ColumnsError(f"{path}: {error}", error.columns) from error
     except ValueError as error:
-        named = str(path) in str(error)
-        raise ValueError(str(error) if named else f"{path}: {error}") from error
+        says = str(path) in str(error)
+        raise ValueError(str(error) if says else f"{path}: {error}") from error
 
 
 def column_names(path: Path) -> tuple[str, ...] | None:
