@@ -10,6 +10,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from eigenveil.cli._terminal import busy
 from eigenveil.data.archive import SVMLIGHT, TABLES, ending_of
 from eigenveil.errors import ColumnsError, require
 
@@ -69,10 +70,12 @@ def read_rows(
     named = path.suffix.lower() in {".csv", ".parquet"}
     require(named or (person is None and not drop), f"{path} has no column names. Leave out --person and --drop")
     require(features is None or path.suffix.lower() in SVMLIGHT, "--features is for svmlight files only. Leave it out")
-    from eigenveil.data.tables import read_table
-
     try:
-        return read_table(path, person=person, drop=drop, features=features, one_based=one_based)
+        # A csv is read whole, which can take a minute.
+        with busy("reading the table"):
+            from eigenveil.data.tables import read_table
+
+            return read_table(path, person=person, drop=drop, features=features, one_based=one_based)
     except UnicodeDecodeError:
         raise ValueError(f"{path} is not UTF-8 text. Save it as UTF-8 first") from None
     except ColumnsError as error:

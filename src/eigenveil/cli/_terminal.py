@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from eigenveil.data.rows import Rows
 
-__all__ = ["errors_as_lines", "leaves", "message_of", "output", "watched", "wrote"]
+__all__ = ["busy", "errors_as_lines", "leaves", "message_of", "output", "watched", "wrote"]
 
 _BUDGET: Final = 1
 _BAD_INPUT: Final = 2
@@ -127,6 +127,20 @@ def _say(message: str) -> None:
     # Column names in a message come from files, and a terminal obeys control characters.
     one_line = "".join(character if character.isprintable() else " " for character in message)
     output(stderr=True).print(Text(one_line, style="red"), soft_wrap=True)
+
+
+@contextmanager
+def busy(words: str) -> Iterator[None]:
+    """A spinner on stderr with these words and the time so far, for work that prints nothing; on a terminal only."""
+    console = output(stderr=True)
+    if not console.is_terminal:
+        yield
+        return
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    with Progress(SpinnerColumn(), TextColumn(words), TimeElapsedColumn(), console=console, transient=True) as spinner:
+        spinner.add_task(words, total=None)
+        yield
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from eigenveil.cli._terminal import errors_as_lines, leaves, output
+from eigenveil.cli._terminal import busy, errors_as_lines, leaves, output
 from eigenveil.errors import require
 
 if TYPE_CHECKING:
@@ -154,7 +154,8 @@ def _chosen(names: Sequence[str], *, everything: bool) -> "tuple[Case, ...]":
     for name in names:
         known = any(f"{family}/".startswith(name) or name.startswith(f"{family}/") for family in FAMILIES)
         require(known, f"no case is called {name!r}. Type `eigenveil audit` to list them")
-    from eigenveil.audit import CASES
+    with busy("loading the cases"):
+        from eigenveil.audit import CASES
 
     if everything:
         return tuple(CASES.values())

@@ -14,7 +14,7 @@ from eigenveil.cli import _options as option
 from eigenveil.cli._bounds_file import BoundsFile, BoundsPath, show_bounds, was_given
 from eigenveil.cli._derived import with_options
 from eigenveil.cli._files import read_rows, require_input, require_output
-from eigenveil.cli._terminal import errors_as_lines, output, watched, wrote
+from eigenveil.cli._terminal import busy, errors_as_lines, output, watched, wrote
 from eigenveil.params import PrivateParams
 
 if TYPE_CHECKING:
@@ -101,7 +101,8 @@ def _fitted(
     table = read_rows(data, **reading)
     if known is not None:
         known.require_columns(table.rows.shape[1], table.columns)
-    from eigenveil.estimators import PrivatePCA
+    with busy("starting"):
+        from eigenveil.estimators import PrivatePCA
 
     with watched(table.rows) as rows:
         return PrivatePCA(**settings).fit(rows), table.columns

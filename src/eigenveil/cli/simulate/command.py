@@ -18,7 +18,7 @@ from eigenveil.cli import _options as option
 from eigenveil.cli._bounds_file import was_given
 from eigenveil.cli._derived import with_options
 from eigenveil.cli._files import require_output
-from eigenveil.cli._terminal import errors_as_lines, leaves, output, wrote
+from eigenveil.cli._terminal import busy, errors_as_lines, leaves, output, wrote
 from eigenveil.cli.simulate import options as simulating
 from eigenveil.cli.simulate import peers
 from eigenveil.cli.simulate.splits import Parted, SplitRule, part
@@ -160,7 +160,10 @@ def _run(job: _Job) -> None:
     if job.target is not None:
         model.save(job.target)
         wrote(job.target)
-    compared = _comparison(job, parted, pca) if job.compare else None
+    compared = None
+    if job.compare:
+        with busy("comparing with the exact components"):
+            compared = _comparison(job, parted, pca)
     _show(output(), job, pca, model, compared)
     _show_guarantee(output(), job, model)
 
@@ -176,7 +179,8 @@ def _fitted(job: _Job) -> tuple[Parted, "Estimator"]:
     parted = part(job.data, job.rule, person_sites=several, scale=job.asked.scale, rng=rng, **job.reading)
     dead = simulating.dead_from(job.dead, list(parted.sites), stem=job.rule.stem, rng=rng)
     try:
-        pca = _estimator(job, parted, dead)
+        with busy("starting"):
+            pca = _estimator(job, parted, dead)
         if not job.hub:
             peers.say_how_long(pca)
         with _watching(len(parted.sites), hub=job.hub) as view, warnings.catch_warnings():

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 from eigenveil.cli._files import read_rows
-from eigenveil.cli._terminal import watched
+from eigenveil.cli._terminal import busy, watched
 from eigenveil.errors import require
 
 if TYPE_CHECKING:
@@ -81,8 +81,6 @@ def part(
     rng: "Generator",
 ) -> Parted:
     """The table in `path`, split by `rule`. Everything is read into memory."""
-    import numpy as np
-
     from eigenveil.data.tables import person_ids
 
     require(
@@ -93,7 +91,24 @@ def part(
     table = read_rows(path, drop=[*drop, *named], features=features, one_based=one_based)
     with watched(table.rows) as rows:
         values = _whole(rows)
-    people = None if person is None else person_ids(_column(path, person, as_text=True), person)
+    with busy("dealing rows out to the sites"):
+        people = None if person is None else person_ids(_column(path, person, as_text=True), person)
+        return _parted(path, rule, values, people, table.columns, person_sites=person_sites, scale=scale, rng=rng)
+
+
+def _parted(
+    path: Path,
+    rule: SplitRule,
+    values: Any,
+    people: Any,
+    columns: tuple[str, ...] | None,
+    *,
+    person_sites: int,
+    scale: Any,
+    rng: "Generator",
+) -> Parted:
+    import numpy as np
+
     if rule.column is not None:
         names, place = _by_column(path, rule.column)
         _require_few_sites(place, people, person_sites)
@@ -108,7 +123,7 @@ def part(
         name: _weighted(values[mine], None if people is None else people[mine])
         for name, mine in zip(names, np.split(order, ends), strict=True)
     }
-    return Parted(sites, _weighted(values, people), table.columns)
+    return Parted(sites, _weighted(values, people), columns)
 
 
 def _dealt(values: Any, unit: Any, rule: SplitRule, *, scale: Any, rng: "Generator") -> Any:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from eigenveil.cli._interrupts import Interrupts, heard, is_pipe, open_pipe
 from eigenveil.cli._options import COUNTED, SEEDED
-from eigenveil.cli._terminal import leaves, message_of, output, wrote
+from eigenveil.cli._terminal import busy, leaves, message_of, output, wrote
 from eigenveil.cli.stream.live import live_view
 from eigenveil.data.archive import STREAMS, SVMLIGHT, ending_of
 from eigenveil.errors import listed, require, require_param
@@ -63,7 +63,8 @@ def require_source(path: Path, kind: str | None) -> None:
 
 def run(job: Job) -> None:
     """Follow the stream to its end, write the model and print a summary."""
-    from eigenveil.estimators.streaming.pca import StreamingPCA
+    with busy("starting"):
+        from eigenveil.estimators.streaming.pca import StreamingPCA
 
     with heard() as stop:
         # Checked before the first row, which may take long to arrive.
