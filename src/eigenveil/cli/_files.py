@@ -42,7 +42,7 @@ def require_output(path: Path, *, endings: Sequence[str], force: bool, inputs: S
     """Refuse an output that could not be written, or must not be overwritten."""
     require(
         path.suffix.lower() in endings,
-        f"--output {path} must end in {' or '.join(endings)}. Rename it, for example to {path.with_suffix(endings[0])}",
+        f"--output must end in {' or '.join(endings)}, got {path}. Try --output {path.with_suffix(endings[0])}",
     )
     require(path.parent.is_dir(), f"--output {path}: the folder {path.parent} does not exist. Create it first")
     require(not path.is_dir(), f"--output {path} is a folder. Name a file in it")

@@ -17,7 +17,7 @@ import typer
 from eigenveil.cli import _options as option
 from eigenveil.cli._bounds_file import was_given
 from eigenveil.cli._derived import with_options
-from eigenveil.cli._files import require_output
+from eigenveil.cli._files import require_input, require_output
 from eigenveil.cli._terminal import busy, errors_as_lines, leaves, output, wrote
 from eigenveil.cli.simulate import options as simulating
 from eigenveil.cli.simulate import peers
@@ -135,6 +135,7 @@ def simulate(
     """
     reading = {"person": settings.pop("person"), "drop": drop or [], "features": features, "one_based": one_based}
     asked = simulating.asked_of(settings, was_given(context, tuple(settings)))
+    require_input(data)
     if model is not None:
         require_output(model, endings=(".safetensors",), force=force, inputs=[data])
     _run(
