@@ -1,4 +1,4 @@
-"""`eigenveil inspect`: everything in the file, for people and for programs, whoever wrote it."""
+"""`eigenveil inspect`: everything in the file, for people and for programs, no matter who wrote it."""
 
 import json
 from dataclasses import replace

@@ -34,7 +34,7 @@ __all__ = ["app"]
 
 app = Commands(
     "eigenveil",
-    # Plain tracebacks, if one ever shows: pretty ones can print local variables, and those hold rows.
+    # Plain tracebacks only: pretty ones print local variables, which can be rows.
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"]},
 )

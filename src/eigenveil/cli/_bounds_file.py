@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["FORMAT", "BoundsFile", "reach_of_ranges", "show_bounds", "was_given"]
 
 FORMAT: Final = "eigenveil bounds 1"
+# 64 MB: a file of bounds is far smaller, and reading a huge file by mistake would fill the memory.
 _LARGEST: Final = 1 << 26
 _PUBLIC: Final = (
     "NOT COVERED BY THE GUARANTEE: the bounds in {} were found without noise, or with a known seed. A bound read off these "
@@ -153,6 +154,7 @@ class BoundsFile:
         epsilon, delta = self.guarantee.epsilon, self.guarantee.delta
         if epsilon is None or delta is None or self.guarantee.relation != neighbours:
             return None
+        # Gaussian releases compose in mu: the root of the sum of squares.
         both = epsilon_of(math.hypot(Budget(epsilon, delta).mu, budget.mu), budget.delta)
         digits = 3 - math.floor(math.log10(both))
         # Rounded up: a guarantee must not look better than it is.
@@ -195,6 +197,7 @@ def _of_rows(plain: Mapping[str, Any], dim: int) -> tuple[dict[str, Any], tuple[
     center = None if plain.get("center") is None else _numbers(plain, "center", dim)
     around: dict[str, Any] = {"center": None, "origin": None, "mean_bound": None}
     if center is not None:
+        # The bound was measured around this center, so the fit starts its search for the mean there.
         around = {"center": "private", "origin": center, "mean_bound": bound}
     return {"row_bound": bound, "scale": scale, **around}, ("row_bound", "scale", "center", "origin", "mean_bound")
 

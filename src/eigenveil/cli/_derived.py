@@ -187,4 +187,5 @@ def _value(one: Declared, given: Any, aloud: bool, words: Words) -> Any:
     except Expected as error:
         raise refusal(one, error, given) from None
     except ValueError:
+        # Python's own message, such as that of float(), would not name the option.
         raise refusal(one, Expected(f"of the form {one.param.metavar}"), given) from None

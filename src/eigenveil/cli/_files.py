@@ -47,6 +47,7 @@ def require_output(path: Path, *, endings: Sequence[str], force: bool, inputs: S
     require(path.parent.is_dir(), f"--output {path}: the folder {path.parent} does not exist. Create it first")
     require(not path.is_dir(), f"--output {path} is a folder. Name a file in it")
     if path.exists():
+        # Checked before --force: overwriting an input with its own result is never meant.
         same = any(source.exists() and source.samefile(path) for source in inputs)
         require(not same, f"--output {path} is also an input of this command. Give it another name")
         require(

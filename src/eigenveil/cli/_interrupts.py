@@ -19,6 +19,7 @@ from eigenveil.errors import require
 __all__ = ["Interrupts", "heard", "is_pipe", "open_pipe"]
 
 _SIGNALS: Final = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+# Seconds without a row after which the live view is drawn again, so that it shows the last rows before the silence.
 _QUIET: Final = 1.0
 
 
@@ -48,6 +49,7 @@ class Interrupts:
 
     def note(self, _number: int, _frame: object) -> None:
         """The handler: remember the first signal, obey the second."""
+        # Torn only by the second signal: the first one waits for the step to end.
         self.asked, self.torn = True, self.asked
         if self.torn or self._waiting:
             raise KeyboardInterrupt

@@ -122,6 +122,7 @@ def _mark(*, ascii_only: bool) -> str:
 def noise_floor(model: Model) -> float:
     """The explained variance below which the fit cannot tell signal from noise; 0 if there was no noise."""
     floor = model.settings.get("noise_floor", 0.0)
+    # The settings come from a file, which may have been edited.
     good = isinstance(floor, numbers.Real) and math.isfinite(float(floor))
     return max(float(floor), 0.0) if good else 0.0
 
@@ -137,6 +138,7 @@ def _bars(model: Model) -> Iterator[Bar]:
     digits = len(str(len(model.values)))
     pairs = zip(model.explained_variance, model.explained_variance_ratio, strict=True)
     for number, (variance, ratio) in enumerate(pairs, start=1):
+        # Dim bars may be noise alone.
         style = "cyan" if variance > floor else "dim"
         yield Bar(f"{number:>{digits}}", max(float(variance), 0.0), f"{variance:>8.4g} {ratio:>6.1%}", style)
 
@@ -144,6 +146,7 @@ def _bars(model: Model) -> Iterator[Bar]:
 def above_floor(model: Model) -> Text:
     """How many components are above the noise floor, as a sentence."""
     floor, rank = noise_floor(model), len(model.values)
+    # A published calibration adds noise, but its floor was never worked out: 0 then means unknown, not exact.
     if floor == 0 and model.settings.get("calibration") == "paper":
         return Text("The noise follows a published formula, and its floor is not known.")
     if floor == 0:
@@ -289,9 +292,9 @@ def rounds_table(rounds: Sequence["Round"]) -> Table:
     for name in [*names, "mu, hub / site" if any(" / " in charge for charge in charges) else "charge, mu"]:
         if name in names or any(charges):
             table.add_column(name, justify="left" if name == "stage" else "right", no_wrap=True)
-    half, cut = _MOST_ROUNDS // 2, len(rounds) > _MOST_ROUNDS
+    half, shortened = _MOST_ROUNDS // 2, len(rounds) > _MOST_ROUNDS
     for place, (done, charge) in enumerate(zip(rounds, charges, strict=True)):
-        if not cut or place < half or place >= len(rounds) - half:
+        if not shortened or place < half or place >= len(rounds) - half:
             table.add_row(*_round(done, hub=hub), *[_sine(done.residual)] * residual, *[charge] * any(charges))
         elif place == half:
             table.add_row("...", f"{len(rounds) - 2 * half} more")

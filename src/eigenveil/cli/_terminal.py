@@ -68,6 +68,7 @@ def errors_as_lines(command: Callable[Arguments, None]) -> Callable[Arguments, N
 
     @functools.wraps(command)
     def run(*args: Arguments.args, **kwargs: Arguments.kwargs) -> None:
+        # Commands may run several times in one process, as in the tests.
         _written.set(None)
         _leaves.set(None)
         try:
@@ -159,6 +160,7 @@ def watched(rows: "Rows") -> Iterator["Rows"]:
         def seen(count: int) -> None:
             nonlocal read
             read += count
+            # A fit may pass over the rows several times; the bar starts again with each pass.
             passes, done = divmod(read, max(total, 1))
             progress.update(task, completed=done, description=f"reading rows, pass {passes + 1}")
 

@@ -108,6 +108,7 @@ def _losses(law: str, texts: Releases) -> "list[Loss]":
             ) from None
         require(multiplier > 0 and math.isfinite(multiplier), f"--{law}: the noise must be positive, got {text!r}")
         require(1 <= count <= _MOST_REPEATS, f"--{law}: between 1 and {_MOST_REPEATS} repeats, got {text!r}")
+        # Spelled out for mypy, which does not narrow `law` to the two literals.
         found.append(Loss("gaussian" if law == "gaussian" else "laplace", multiplier, count))
     return found
 
@@ -147,8 +148,10 @@ def _show_noise(epsilon: float, delta: float, releases: int) -> None:
     needed = math.sqrt(releases) / budget.mu
     table = _table("calibration", "multiplier of each release", "times what is needed")
     table.add_row("exact (used here)", _up(needed), "1")
+    # The published proof covers epsilon up to 4 ln(1 / delta) only.
     published = ppm_multiplier(budget, rounds=releases) if epsilon <= 4 * math.log(1 / delta) else None
     table.add_row("published: PPM Alg. 1", *_compared(published, needed))
+    # The textbook calibration is for a single release and epsilon below 1.
     if releases == 1:
         table.add_row("textbook Gaussian", *_compared(classical_multiplier(budget) if epsilon < 1 else None, needed))
     console = output()

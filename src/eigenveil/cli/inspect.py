@@ -63,6 +63,7 @@ def inspect(
         learned = Model.load(model)
         values, details = partial(_as_values, learned), partial(model_details, learned, largest=loadings)
     if as_json:
+        # NaN is not JSON, and other programs refuse it.
         typer.echo(json.dumps(values(), indent=2, allow_nan=False))
     else:
         output().print(details())

@@ -94,6 +94,7 @@ def _matched(path: Path, model: "Model", drop: Sequence[str]) -> tuple["Rows", l
         rows.shape[1] == dim,
         f"{path} has {rows.shape[1]} columns and the model has {dim}. Use a table with the columns the model was fitted on",
     )
+    # The model's order wins: a file with the same columns in another order gives the same scores.
     order = None
     if table.columns is not None and model.columns is not None and table.columns != model.columns:
         place = {name: i for i, name in enumerate(table.columns)}
@@ -145,6 +146,7 @@ def _write_parquet(path: Path, names: list[str], blocks: Iterator["Array"], _cou
 def _write_npy(path: Path, names: list[str], blocks: Iterator["Array"], count: int) -> None:
     from numpy.lib.format import write_array_header_1_0
 
+    # Written block by block: numpy.save would need all scores in memory.
     with path.open("wb") as file:
         write_array_header_1_0(file, {"descr": "<f8", "fortran_order": False, "shape": (count, len(names))})
         for block in blocks:

@@ -138,7 +138,8 @@ def test_too_few_survivors_are_named(tmp_path: Path) -> None:
     arguments = (*EXACT, "--sites", 6, "--trust", "masked", "--survivors", 5, "--dead", 1, "--dead", 4)
     line = refusal("simulate", written(tmp_path, "csv"), *arguments, code=3)
     assert line == (
-        "error: quorum lost in round 1 (mean 1, exchange of keys): no answer from site 1, site 4. --survivors is 5: lower it to go on with fewer sites"
+        "error: quorum lost in round 1 (mean 1, exchange of keys): no answer from site 1, site 4. "
+        "--survivors is 5: lower it to go on with fewer sites"
     )
 
 
@@ -293,7 +294,8 @@ def test_a_lost_quorum_names_who_was_missing_and_has_its_own_code(tmp_path: Path
     arguments = ("simulate", source, *EXACT, "--split", "by:hospital", "--drop", "patient", "--dead", "X", "-o", target)
     line = refusal(*arguments, code=3)
     assert line == (
-        "error: quorum lost in round 1 (mean 1): no answer from hospital X. By default every site must answer; allow for missing ones with --quorum 0.8"
+        "error: quorum lost in round 1 (mean 1): no answer from hospital X. "
+        "By default every site must answer; allow for missing ones with --quorum 0.8"
     )
     assert "no answer from hospital X, hospital north. --quorum is 2" in refusal(
         *arguments, "--dead", "north", "--quorum", 2, code=3
@@ -309,7 +311,13 @@ MISTAKES: dict[str, tuple[object, ...]] = {
     "--sites is missing": EXACT,
     "--split must be iid, skewed or by:COLUMN, got 'by:'": (*EXACT, "--split", "by:"),
     "--split must be iid, skewed or by:COLUMN, got 'evenly'": (*EXACT, "--sites", 3, "--split", "evenly"),
-    "--split by:age makes one site for each value of the column. Leave out --sites": (*EXACT, "--sites", 3, "--split", "by:age"),
+    "--split by:age makes one site for each value of the column. Leave out --sites": (
+        *EXACT,
+        "--sites",
+        3,
+        "--split",
+        "by:age",
+    ),
     "has no column 'ward'": (*EXACT, "--split", "by:ward"),
     "has no column 'who'": (*EXACT, "--sites", 3, "--person", "who"),
     "--sites 2000: the table is too small": (*EXACT, "--sites", 2000),
@@ -445,7 +453,7 @@ def test_help_teaches() -> None:
         "--split by:hospital",
         "in proportion to 1 / (i + 1)",
         "except for a random half",
-        "Whoever runs this holds all rows",
+        "The process that runs this has all rows",
     ):
         assert words in page
     assert "simulate" in eigenveil("--help").stdout

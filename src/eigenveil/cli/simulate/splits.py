@@ -114,9 +114,11 @@ def _parted(
         _require_few_sites(place, people, person_sites)
     else:
         assert rule.count is not None
+        # People, not rows, are dealt out, so that a person's rows stay at one site.
         unit = np.arange(values.shape[0]) if people is None else np.unique(people, return_inverse=True)[1]
         names = [f"{rule.stem}{i}" for i in range(rule.count)]
         place = _dealt(values, unit, rule, scale=scale, rng=rng)[unit]
+    # Stable: the rows of a site keep the order of the file, so a seeded run is the same on every machine.
     order = np.argsort(place, kind="stable")
     ends = np.cumsum(np.bincount(place, minlength=len(names)))[:-1]
     sites = {

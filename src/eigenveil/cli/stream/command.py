@@ -107,6 +107,7 @@ def _require_state(path: Path, *, resume: bool, others: list[Path]) -> None:
     require(not path.is_dir(), f"--state {path} is a folder. Name a file in it")
     same = [other for other in others if other.resolve() == path.resolve()]
     require(not same, f"--state {path} is also the source or the output of this command. Give it another name")
+    # While a private stream continues from a state, the file has this name, so that nobody resumes it twice.
     claimed = path.with_name(f"{path.name}.resumed")
     if resume:
         require(

@@ -138,6 +138,7 @@ def _take(pca: "StreamingPCA", batch: Any, columns: tuple[str, ...] | None, *, s
     start = 0
     while start < batch.shape[0]:
         seen = _rows(pca)
+        # Counted from the first row of the stream, not of this run, so that the schedule survives a resume.
         due = batch.shape[0] if sync_every is None else sync_every - seen % sync_every
         rows = batch[start : start + due]
         pca.partial_fit(_named(rows, columns) if seen == 0 and columns is not None else rows)
@@ -199,6 +200,7 @@ def _kept(pca: "StreamingPCA", job: Job, *, before: int) -> str:
 
 def _spare(job: Job) -> Path | None:
     """A name beside the target that is still free: model.state, model-2.state, ..."""
+    # A name with `.resumed` behind it belongs to a stream that another command may still continue.
     names = (job.target.with_name(f"{job.target.stem}{more}.state") for more in ("", *(f"-{i}" for i in range(2, 100))))
     free = (name for name in names if not name.exists() and not name.with_name(f"{name.name}.resumed").exists())
     return next(free, None) if job.spare else None
