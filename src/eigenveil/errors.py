@@ -10,6 +10,7 @@ from typing import Any, Final
 
 __all__ = [
     "BudgetExceeded",
+    "ColumnsError",
     "EigenveilError",
     "ModelFileError",
     "ParameterError",
@@ -46,6 +47,17 @@ class BudgetExceeded(EigenveilError):
 
 class ModelFileError(EigenveilError, ValueError):
     """The file is not an Eigenveil model, is of another version, or is damaged."""
+
+
+class ColumnsError(ValueError):
+    """Columns of a table that cannot be analysed. `columns` are their names, so that a command can offer to leave them out."""
+
+    def __init__(self, message: str, columns: tuple[str, ...]) -> None:
+        super().__init__(message)
+        self.columns = columns
+
+    def __reduce__(self) -> Any:
+        return type(self), (str(self), self.columns)
 
 
 class StateFileError(EigenveilError, ValueError):

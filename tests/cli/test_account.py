@@ -36,16 +36,16 @@ def test_a_budget_needs_the_noise_that_spends_it(releases: int) -> None:
 
 
 def test_a_published_calibration_is_not_stretched_beyond_its_proof() -> None:
-    assert "not proved here" in eigenveil("account", "--epsilon", 99, "--delta", "1e-6").stdout
+    assert "no proof here" in eigenveil("account", "--epsilon", 99, "--delta", "1e-6").stdout
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ("", "nothing to account for"),
-        ("--gaussian 4 --epsilon 1", "give one or the other"),
-        ("--laplace 4 --releases 2", "give one or the other"),
-        ("--releases 2", "nothing to account for"),
+        ("", "nothing to add up"),
+        ("--gaussian 4 --epsilon 1", "Give one pair or the other"),
+        ("--laplace 4 --releases 2", "Give one pair or the other"),
+        ("--releases 2", "nothing to add up"),
         ("--gaussian four", "must be a number such as 4.0, or 4.0x3"),
         ("--gaussian 4x", "got '4x'"),
         ("--gaussian 4x2.5", "got '4x2.5'"),
@@ -58,9 +58,9 @@ def test_a_published_calibration_is_not_stretched_beyond_its_proof() -> None:
         ("--epsilon 0", "--epsilon must be positive"),
         ("--epsilon inf", "--epsilon must be positive"),
         ("--epsilon 1 --releases 0", "--releases must lie between"),
-        ("--epsilon 1 --delta 0", "--delta must lie between 0 and 1"),
-        ("--gaussian 1 --delta 1", "--delta must lie between 0 and 1"),
-        ("--gaussian 1 --delta nan", "--delta must lie between 0 and 1"),
+        ("--epsilon 1 --delta 0", "--delta must be above 0 and below 1"),
+        ("--gaussian 1 --delta 1", "--delta must be above 0 and below 1"),
+        ("--gaussian 1 --delta nan", "--delta must be above 0 and below 1"),
     ],
 )
 def test_every_mistake_is_one_line(arguments: str, words: str) -> None:
@@ -68,5 +68,5 @@ def test_every_mistake_is_one_line(arguments: str, words: str) -> None:
 
 
 def test_a_question_needs_a_delta_and_something_to_ask() -> None:
-    assert "nothing to account for" in refusal("account")
-    assert "--delta is required" in refusal("account", "--gaussian", 4)
+    assert "nothing to add up" in refusal("account")
+    assert "--delta is missing" in refusal("account", "--gaussian", 4)

@@ -67,7 +67,7 @@ def test_without_names_it_lists_every_case() -> None:
 def test_what_stands_and_what_is_found_out_ends_well() -> None:
     done = run("good", "wrong/plain", "--quick", "--seed", "1")
     assert done.exit_code == 0, done.output
-    assert "none was refuted" in done.output and "proves nothing" in done.output
+    assert "none was refuted" in done.output and "no proof" in done.output
     assert "All 1 specimens that are known to be wrong were found out" in done.output
     assert "proved" not in done.output
 
@@ -83,7 +83,7 @@ def test_a_claim_that_does_not_stand_is_an_error() -> None:
 def test_a_specimen_that_is_missed_is_an_error() -> None:
     done = run("wrong/shy", "--quick", "--seed", "1")
     assert done.exit_code == 1
-    assert "NOT FOUND OUT: wrong/shy" in done.output
+    assert "NOT REFUTED, although known to be wrong: wrong/shy" in done.output
 
 
 @pytest.mark.usefixtures("made_up")
@@ -130,7 +130,7 @@ def test_an_interrupt_says_how_far_it_came(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr("eigenveil.audit.CASES", MappingProxyType(cases))
     done = run("--all", "--quick", "--seed", "1")
     assert done.exit_code == 130
-    assert "1 of 2 cases were judged, the last one good/one: not refuted" in done.output
+    assert "1 of 2 cases were done; the last was good/one: not refuted" in done.output
 
 
 @pytest.mark.usefixtures("made_up")
@@ -160,14 +160,14 @@ def test_how_far_a_test_could_have_reached_is_said() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["nobody"], "there is no case 'nobody'"),
-        (["--all", "curator"], "and not both"),
-        (["--all", "--epsilon", "1"], "--epsilon and --delta come together"),
-        (["--all", "--confidence", "1"], "confidence must lie in (0, 1), got 1"),
+        (["nobody"], "no case is called 'nobody'"),
+        (["--all", "curator"], "--all, not both"),
+        (["--all", "--epsilon", "1"], "--epsilon and --delta are a pair"),
+        (["--all", "--confidence", "1"], "--confidence must be above 0 and below 1, such as 0.99, got 1"),
         (["--all", "--runs", "1"], "runs must be at least 2, got 1"),
         (["--json"], "there is nothing to report"),
-        (["--json", "--markdown", "--all"], "give one of them"),
-        (["--demonstrate", "--all"], "goes alone"),
+        (["--json", "--markdown", "--all"], "Give one of them"),
+        (["--demonstrate", "--all"], "takes no cases"),
     ],
 )
 def test_what_makes_no_sense_is_refused(arguments: list[str], words: str) -> None:

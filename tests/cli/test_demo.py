@@ -84,7 +84,7 @@ def test_each_line_is_printed_as_soon_as_it_is_known(
         return fit(pca, rows)
 
     monkeypatch.setattr(PrivatePCA, "fit", watched)
-    demo(tmp_path / "m.safetensors", None)
+    demo(tmp_path / "m.safetensors")
     assert "digits" in printed[0]
     assert ["exact" in printed[1], "epsilon = 0.25" in printed[2], "epsilon = 1" in printed[3]] == [True] * 3
     assert "epsilon = 4" in capsys.readouterr().out

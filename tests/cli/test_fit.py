@@ -88,7 +88,7 @@ def test_options_reach_the_estimator(tmp_path: Path) -> None:
 def test_a_seed_is_announced_as_not_private(tmp_path: Path) -> None:
     target = tmp_path / "model.safetensors"
     result = eigenveil("fit", written(tmp_path, "npy"), "-k", 2, *PRIVATE, "--seed", 1, "-o", target)
-    assert "NOT PRIVATE: a seed was given" in result.stdout
+    assert "NOT PRIVATE: --seed was given" in result.stdout
     assert not Model.load(target).guarantee.private
 
 
@@ -104,17 +104,17 @@ def test_no_privacy_is_exact_and_says_so(tmp_path: Path) -> None:
 def test_force_overwrites(tmp_path: Path) -> None:
     source, target = written(tmp_path, "npy"), tmp_path / "model.safetensors"
     target.write_text("something else")
-    assert "already exists; --force overwrites it" in refusal("fit", source, "-k", 1, *PRIVATE, "-o", target)
+    assert "already exists. Overwrite it with --force" in refusal("fit", source, "-k", 1, *PRIVATE, "-o", target)
     assert target.read_text() == "something else"
     assert eigenveil("fit", source, "-k", 1, *PRIVATE, "-o", target, "--force").exit_code == 0
     assert len(Model.load(target).values) == 1
 
 
 MISTAKES = {
-    "--epsilon is missing. Try --epsilon 1, or ask for --no-privacy": ("-k", 2),
+    "--epsilon is missing. Try --epsilon 1, or give --no-privacy": ("-k", 2),
     "--epsilon and --no-privacy contradict each other": ("-k", 2, *PRIVATE, "--no-privacy"),
-    "--delta means nothing with --no-privacy": ("-k", 2, "--no-privacy", "--delta", 0.1),
-    "--delta is missing. The chance": ("-k", 2, "--epsilon", 1, "--row-bound", 1),
+    "--delta does not apply with --no-privacy": ("-k", 2, "--no-privacy", "--delta", 0.1),
+    "--delta is missing. Try --delta 1e-6": ("-k", 2, "--epsilon", 1, "--row-bound", 1),
     "--row-bound (or --column-bounds) is required": ("-k", 2, "--epsilon", 1, "--delta", 1e-6),
     "--epsilon must be positive, got 0": ("-k", 2, "--epsilon", 0, "--delta", 1e-6, "--row-bound", 1),
     "--epsilon must be finite": ("-k", 2, "--epsilon", "inf", "--delta", 1e-6, "--row-bound", 1),

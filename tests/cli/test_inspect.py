@@ -1,4 +1,4 @@
-"""`eigenveil inspect`: everything in the file, for people and for programs, whoever wrote it."""
+"""`eigenveil inspect`: everything in the file, for people and for programs, no matter who wrote it."""
 
 import json
 from dataclasses import replace
@@ -69,7 +69,7 @@ def test_a_strangers_model_cannot_command_the_terminal(tmp_path: Path, model: Pa
 
 def test_what_is_not_a_model_is_refused(tmp_path: Path, model: Path) -> None:
     assert "does not exist" in refusal("inspect", tmp_path / "none.safetensors")
-    assert "does not exist or is not a file" in refusal("inspect", tmp_path)
+    assert "is a folder" in refusal("inspect", tmp_path)
     cut = tmp_path / "cut.safetensors"
     cut.write_bytes(model.read_bytes()[:-9])
     assert "damaged" in refusal("inspect", cut)

@@ -37,7 +37,7 @@ def test_fit_and_inspect_as_processes(tmp_path: Path) -> None:
 def test_an_error_is_one_line_without_a_traceback(tmp_path: Path) -> None:
     done = run("fit", tmp_path / "none.csv", "-k", 2, *PRIVATE, "-o", tmp_path / "model.safetensors")
     assert done.returncode == 2
-    assert done.stderr == f"error: {tmp_path / 'none.csv'} does not exist or is not a file\n"
+    assert done.stderr == f"error: {tmp_path / 'none.csv'} does not exist. Check the path\n"
     shown = run("account", "--delta", 1, "--gaussian", 1, EIGENVEIL_TRACEBACK="1")
     assert "Traceback" in shown.stderr
 

@@ -48,7 +48,7 @@ def test_columns_are_matched_by_name_and_strangers_left_out(tmp_path: Path, mode
     shuffled = arrow_table(rows(), who=["x"] * COUNT).select(["salt", "who", *NAMES[:-1]])
     pc.write_csv(shuffled, source)
     result = eigenveil("transform", source, "-m", model, "-o", target)
-    assert "left out, since the model does not know them: who" in result.stdout
+    assert "left out, because the model does not have them: who" in result.stdout
     assert np.allclose(np.load(target), Model.load(model).transform(rows()))
 
 
@@ -65,9 +65,9 @@ def test_wrong_columns_are_named(tmp_path: Path, model: Path) -> None:
     few = tmp_path / "few.csv"
     pc.write_csv(arrow_table(rows()[:, :4], ("age", "income", "height", "wait")), few)
     line = refusal("transform", few, "-m", model, "-o", target)
-    assert "lacks 'weight', 'salt', which the model has" in line
+    assert "lacks columns of the model: weight, salt" in line
     narrow = written(tmp_path, "npy", rows()[:, :3])
-    assert "has 3 columns and the model 5" in refusal("transform", narrow, "-m", model, "-o", target)
+    assert "has 3 columns and the model has 5" in refusal("transform", narrow, "-m", model, "-o", target)
     dropped = written(tmp_path, "csv")
     assert "lacks 'age'" in refusal("transform", dropped, "-m", model, "-o", target, "--drop", "age")
     assert not target.exists()
@@ -88,7 +88,7 @@ def test_mistakes_leave_no_file(tmp_path: Path, model: Path) -> None:
     values[COUNT - 1, 0] = np.inf
     source = written(tmp_path, "npy", values)
     before = files_in(tmp_path)
-    for output, words in (("scores.csv", "NaN or infinity"), ("scores.pkl", "must end in"), ("no/s.csv", "not exist")):
+    for output, words in (("scores.csv", "NaN or infinite"), ("scores.pkl", "must end in"), ("no/s.csv", "not exist")):
         assert words in refusal("transform", source, "-m", model, "-o", tmp_path / output)
     assert "does not exist" in refusal("transform", tmp_path / "no.csv", "-m", model, "-o", tmp_path / "s.csv")
     assert "does not exist" in refusal("transform", source, "-m", tmp_path / "no", "-o", tmp_path / "s.csv")

@@ -128,7 +128,7 @@ def test_columns_without_numbers_are_named_and_not_quoted(column: Any) -> None:
 @pytest.mark.parametrize("make", ARROW_LIKE.values(), ids=ARROW_LIKE.keys())
 def test_nulls_are_refused_when_they_are_read(make: Callable[[dict[str, Any]], Any]) -> None:
     rows = as_rows(make({"age": [1, 2, int(SECRET)], "dose": [0.5, None, 1.5]}))
-    with pytest.raises(ValueError, match="column 'dose' has missing values; fill or drop them first") as caught:
+    with pytest.raises(ValueError, match="column 'dose' has missing values") as caught:
         numbers(rows)
     assert SECRET not in str(caught.value)
 
@@ -228,10 +228,10 @@ def refuses(path: Path, message: str, **how: Any) -> None:
 
 
 CSV = {
-    "empty": ("", "cannot be read as csv: Empty CSV file"),
+    "empty": ("", "is empty. It needs a line of column names"),
     "header only": ("a,b\n", "has a header and no rows"),
     "text": (f"a,b\n1,2\n3,x{SECRET}\n", r"columns must hold numbers; these do not: b \(string\)"),
-    "ragged": (f"a,b\n1,2\n3,4,{SECRET}\n", "cannot be read as csv: CSV parse error"),
+    "ragged": (f"a,b\n1,2\n3,4,{SECRET}\n", "cannot be read as csv: a line has 3 fields and the header has 2"),
     "null": (f"a,b\n{SECRET},2\n3,\n", "column 'b' has missing values"),
     "NaN as text": (f"a,b\n{SECRET},2\n3,NaN\n", "column 'b' has missing values"),
     "date": (f"a,b\n{SECRET},2020-01-01\n", r"these do not: b \(date32"),

@@ -1,4 +1,7 @@
-"""The command `eigenveil`: one module per subcommand, and heavy imports inside them, so that --help answers at once."""
+"""The program `eigenveil`: one module per command, a folder where a command needs several.
+
+Numpy and scikit-learn are imported inside the commands, never here, so that --help answers at once.
+"""
 
 from typing import Annotated
 
@@ -31,17 +34,24 @@ __all__ = ["app"]
 
 app = Commands(
     "eigenveil",
-    # Plain tracebacks, if one ever shows: pretty ones can print local variables, and those hold rows.
+    # Plain tracebacks only: pretty ones print local variables, which can be rows.
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"]},
 )
-for _command in (
-    *(plan, bounds, spectrum, fit, stream, simulate, transform, inspect, account, audit, demo),
-    *(hub, site, peer, node),
+# The order of --help: panels as a new user needs them, and in each the commands in the order they are typed.
+_FIRST, _FITS, _AFTER = "Start here", "Fit", "Use and check a model"
+_STUDIES = "Studies across organisations"
+for _panel, _commands in (
+    (_FIRST, (demo, plan, bounds, spectrum)),
+    (_FITS, (fit, stream, simulate)),
+    (_AFTER, (inspect, transform, account, audit)),
+    (_STUDIES, (hub, site, node, peer)),
 ):
-    app.command()(_command)
-for _group in (recommend, keys, study, policy, ledger):
-    app.add_typer(_group)
+    for _command in _commands:
+        app.command(rich_help_panel=_panel)(_command)
+for _panel, _groups in ((_FITS, (recommend,)), (_STUDIES, (keys, study, policy, ledger))):
+    for _group in _groups:
+        app.add_typer(_group, rich_help_panel=_panel)
 
 
 def _show_version(wanted: bool) -> None:
@@ -56,12 +66,18 @@ def main(
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """Principal components of sensitive tables, with a differential-privacy guarantee.
+    """Private PCA for data that can't be pooled.
 
-    Start with a public dataset, then fit your own table:
+    Eigenveil computes principal components of sensitive tables. Every result
+    says what it reveals about the people in them.
+
+    Start with a public dataset. Then find a bound for your own table and
+    fit it:
 
       eigenveil demo
-      eigenveil fit people.csv -k 5 --epsilon 1 --delta 1e-6 --row-bound 1
+      eigenveil bounds people.csv --epsilon 0.1 --delta 1e-6 -o bounds.json
+      eigenveil fit people.csv -k 5 --epsilon 1 --delta 1e-6 \\
+        --bounds bounds.json
 
     Each command explains itself: eigenveil fit --help
     """

@@ -1,4 +1,7 @@
-"""Options of commands, derived from the declarations of parameters."""
+"""The options of a command, derived from the declarations of parameters in `eigenveil.params`.
+
+Every command that fits something uses `with_options`, so that a parameter is declared once.
+"""
 
 import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -28,21 +31,23 @@ def with_options(
     words: Words | None = None,
     alone: bool = False,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command an option for each parameter of `params` but those in `leave`.
+    """Give a command an option for each parameter of `params`, except those in `leave`.
 
-    The command is called with `settings`, their checked values by name: what is wrong with one of them is said before the
-    command imports anything heavy. A `ParameterError` in it is said in the words of its options, and X, the rows of an
-    estimator, as `rows`. `panels` are other headings for those of the declarations, and `ahead` are options of the
-    command's own that come first. With the command's own switch `unless`, such as --resume, no option is needed, and
-    `settings` is None; `written_out` says which were given all the same. With `alone` each value is checked by itself, and
-    what they mean together is for the command to settle. `words` are other words for parameters than those of the options.
+    The command gets `settings`, the checked values by name. They are checked before the command imports anything heavy.
+    A `ParameterError` that it raises names options, and calls the rows of an estimator (X) `rows`.
+
+    - `panels` renames panels of the declarations, and `ahead` lists the command's own options that come first.
+    - With the command's own switch `unless`, such as --resume, no option is needed, and `settings` is None. `written_out`
+      lists the options that were typed all the same.
+    - With `alone`, each value is checked by itself, and the command checks how they go together.
+    - `words` replaces the names of parameters in errors.
     """
     known = {name: one for name, one in declared(params).items() if "cli" in one.param.surfaces and name not in leave}
 
     def made(command: Callable[..., None]) -> Callable[..., None]:
         own = [one for one in inspect.signature(command).parameters.values() if one.name != "settings"]
         said = words or in_options(params, X=rows, **{one.name: f"--{one.name.replace('_', '-')}" for one in own})
-        # Options come behind the arguments, and before the command's own options.
+        # In --help, arguments come first, then the options of parameters, then the command's own.
         first = [one for one in own if one.default is inspect.Parameter.empty or one.name in ahead]
         rest = [one for one in own if one not in first]
         shown = [_under(one, panels or {}) for one in known.values()]
@@ -67,7 +72,7 @@ def with_options(
 def _settings(
     known: Mapping[str, Declared], options: dict[str, Any], words: Words, unless: str | None
 ) -> dict[str, Any] | None:
-    """The values of parameters, whose options are taken out of `options`."""
+    """The values of parameters. Their options are removed from `options`."""
     taken = {name: (options.pop(name), options.pop(_switch(one), False)) for name, one in known.items()}
     if unless is not None and options[unless]:
         return None
@@ -78,7 +83,7 @@ def _settings(
 
 def _checked(params: type, settings: dict[str, Any], *, alone: bool) -> dict[str, Any]:
     others = {name: one.default for name, one in declared(params).items() if name not in settings}
-    # Values of a class of which the command itself sees to a required one can only be checked by the command.
+    # If the command supplies a required parameter itself, only the command can check the whole.
     if MISSING in others.values():
         return settings
     found = vars(checked(params, SimpleNamespace(**settings, **others), alone=alone))
@@ -86,7 +91,7 @@ def _checked(params: type, settings: dict[str, Any], *, alone: bool) -> dict[str
 
 
 def written_out(context: typer.Context, params: type) -> list[str]:
-    """The options of `params` that were written out on the command line."""
+    """The options of `params` that the user typed on the command line."""
     names = {name: flag(one) for name, one in declared(params).items()}
     names |= {_switch(one): one.param.aloud.option for one in declared(params).values() if one.param.aloud is not None}
     sources = ((option, context.get_parameter_source(name)) for name, option in names.items())
@@ -115,7 +120,7 @@ def _option(one: Declared, words: Words, *, needed: bool) -> inspect.Parameter:
     spec = one.param
     kind: Any = one.type if spec.parse is None else str
     default = None if one.default is MISSING else one.default
-    # Where a switch of its own says None, such as --no-privacy, one of the two is needed, and `_value` sees to it.
+    # A parameter with a switch for None, such as --no-privacy, needs one of the two; `_value` checks that.
     needed = needed and one.default is MISSING and spec.aloud is None and spec.missing is None
     if one.default is MISSING and not needed:
         kind = kind | None
@@ -141,7 +146,7 @@ def _option(one: Declared, words: Words, *, needed: bool) -> inspect.Parameter:
 
 
 def _metavar(one: Declared) -> str | None:
-    """What stands for the value, with the range of a whole number."""
+    """The placeholder for the value, with the range of a whole number."""
     word, check = one.param.metavar, one.param.check
     if word is None and set(one.kinds) <= {int, float}:
         word = "NUMBER"
@@ -149,25 +154,25 @@ def _metavar(one: Declared) -> str | None:
 
 
 def _require_together(known: Mapping[str, Declared], settings: Mapping[str, Any]) -> None:
-    """Refuse a parameter that goes with another one and was given without it, or the other way round."""
+    """Refuse a parameter that was given without the one it belongs to, or the other way round."""
     for name, one in known.items():
         other = one.param.beside
         if other is None or other not in settings:
             continue
         if settings[other] is None and settings[name] is not None:
-            raise ParameterError(f"{{{name}}} means nothing with {{{other}=None}}; leave it out")
+            raise ParameterError(f"{{{name}}} does not apply with {{{other}=None}}. Leave it out")
         if settings[other] is not None and settings[name] is None:
-            raise ParameterError(f"{{{name}}} is missing. {one.param.help}")
+            raise ParameterError(f"{{{name}}} is missing. {one.param.missing or one.param.help}")
 
 
 def _value(one: Declared, given: Any, aloud: bool, words: Words) -> Any:
-    """What the option of a parameter says, and the switch for None where there is one."""
+    """The value that the option of a parameter gives, or its switch for None."""
     if one.param.aloud is not None:
         name, switch = words(one.name, ...), words(one.name, None)
-        require(given is None or not aloud, f"{name} and {switch} contradict each other; give one of them")
+        require(given is None or not aloud, f"{name} and {switch} contradict each other. Give one of them")
         require(
             given is not None or aloud,
-            f"{name} is missing. Try {name} {one.param.aloud.usual}, or ask for {switch}: {one.param.aloud.help}",
+            f"{name} is missing. Try {name} {one.param.aloud.usual}, or give {switch} ({one.param.aloud.help})",
         )
     elif given is None and one.default is MISSING:
         raise ParameterError(f"{{{one.name}}} is missing. {one.param.missing or one.param.help}")
@@ -182,4 +187,5 @@ def _value(one: Declared, given: Any, aloud: bool, words: Words) -> Any:
     except Expected as error:
         raise refusal(one, error, given) from None
     except ValueError:
+        # Python's own message, such as that of float(), would not name the option.
         raise refusal(one, Expected(f"of the form {one.param.metavar}"), given) from None

@@ -1,7 +1,7 @@
-"""A model on a terminal: bar charts of its spectrum, tables of its loadings, and its guarantee, as rich renderables.
+"""A model on a terminal, as rich renderables: charts of its spectrum, tables of its loadings, and its guarantee.
 
-Nothing here prints or reads a row. Only released numbers come in, so whatever comes out may be shown to anybody.
-Text from a file goes through `plain` first: a model may come from a stranger, and a terminal obeys control characters.
+Every input is a released number, so every output may be shown to anybody. No row is read here. Text from a file goes
+through `plain` first, because a model may come from a stranger and a terminal obeys control characters.
 """
 
 import math
@@ -21,7 +21,7 @@ from eigenveil.model import SCORES_ARE_RAW, Model
 from eigenveil.privacy import Charge, Guarantee
 
 if TYPE_CHECKING:
-    # A model is shown without loading what fitted it.
+    # For types only: a model is shown without importing the estimators.
     from eigenveil.estimators.rounds import Round
 
 __all__ = [
@@ -48,7 +48,7 @@ _WIDEST_CHART = 64
 _LABEL = "bold"
 _MARK = "bold yellow"
 _MOST_ROUNDS = 40
-# A sine below this is rounding.
+# A sine below this is rounding error.
 _STILL = 1e-12
 
 
@@ -58,13 +58,13 @@ def plain(text: object) -> str:
     >>> plain("age" + chr(27) + "[31m")
     'age?[31m'
     """
-    return "".join(letter if letter.isprintable() else "?" for letter in str(text))
+    return "".join(character if character.isprintable() else "?" for character in str(text))
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One line of a chart: a label, a length that is not negative, and what is written behind it."""
+    """One line of a chart: a label, a value of at least 0, and a note after the bar."""
 
     label: str
     value: float
@@ -119,8 +119,9 @@ def _mark(*, ascii_only: bool) -> str:
 
 
 def noise_floor(model: Model) -> float:
-    """The explained variance below which the fit could not tell signal from noise; 0 where there was no noise."""
+    """The explained variance below which the fit cannot tell signal from noise; 0 if there was no noise."""
     floor = model.settings.get("noise_floor", 0.0)
+    # The settings come from a file, which may have been edited.
     good = isinstance(floor, numbers.Real) and math.isfinite(float(floor))
     return max(float(floor), 0.0) if good else 0.0
 
@@ -128,9 +129,7 @@ def noise_floor(model: Model) -> float:
 def scree(model: Model) -> BarChart:
     """The released explained variances, one bar per component, with the noise floor marked."""
     floor = noise_floor(model)
-    return BarChart(
-        tuple(_bars(model)), floor, f"noise floor, {floor:.4g}: a bar that ends before it may be noise alone"
-    )
+    return BarChart(tuple(_bars(model)), floor, f"noise floor, {floor:.4g}: a shorter bar may be noise alone")
 
 
 def _bars(model: Model) -> Iterator[Bar]:
@@ -138,15 +137,17 @@ def _bars(model: Model) -> Iterator[Bar]:
     digits = len(str(len(model.values)))
     pairs = zip(model.explained_variance, model.explained_variance_ratio, strict=True)
     for number, (variance, ratio) in enumerate(pairs, start=1):
+        # Dim bars may be noise alone.
         style = "cyan" if variance > floor else "dim"
         yield Bar(f"{number:>{digits}}", max(float(variance), 0.0), f"{variance:>8.4g} {ratio:>6.1%}", style)
 
 
 def above_floor(model: Model) -> Text:
-    """How many components rise above the noise, as a sentence."""
+    """How many components are above the noise floor, as a sentence."""
     floor, rank = noise_floor(model), len(model.values)
+    # A published calibration adds noise, but its floor was never worked out: 0 then means unknown, not exact.
     if floor == 0 and model.settings.get("calibration") == "paper":
-        return Text("Noise was added as published, and its floor is not known.")
+        return Text("The noise follows a published formula, and its floor is not known.")
     if floor == 0:
         return Text("No noise was added, so there is no noise floor.")
     above = int((model.explained_variance > floor).sum())
@@ -176,7 +177,7 @@ def _list(items: Sequence[str]) -> Table:
 
 
 def warning_panel(message: str) -> Panel:
-    """Something nobody may overlook."""
+    """A warning in a red frame."""
     return Panel(Text(plain(message), style="bold red"), border_style="red", title="warning", title_align="left")
 
 
@@ -186,7 +187,7 @@ def scores_warning() -> Text:
 
 
 def model_summary(model: Model, *, reason: str) -> Group:
-    """What a fit found: its spectrum above the noise, why this method was taken, and what is guaranteed."""
+    """What a fit found: its spectrum and the noise floor, why this method was used, and the guarantee."""
     why = Text.assemble(("why this method: ", _LABEL), plain(reason))
     return Group(_spectrum(model), why, Text(""), guarantee_panel(model.guarantee))
 
@@ -196,7 +197,7 @@ def model_details(model: Model, *, largest: int) -> Group:
     return Group(
         _spectrum(model),
         Text(""),
-        Text("columns that weigh most in each component", style=_LABEL),
+        Text("columns with the largest weights in each component", style=_LABEL),
         loadings_table(model, largest=largest),
         Text(""),
         Text("settings", style=_LABEL),
@@ -213,7 +214,7 @@ def _spectrum(model: Model) -> Group:
 
 
 def loadings_table(model: Model, *, largest: int) -> Table:
-    """For each component the columns that weigh most in it, with their signed weights."""
+    """For each component, the columns with the largest weights, with their signs."""
     dim = model.components.shape[1]
     names: Sequence[object] = model.columns if model.columns is not None else [f"column {i}" for i in range(1, dim + 1)]
     table = Table.grid(padding=(0, 2))
@@ -231,7 +232,7 @@ def _loading(name: str, weight: float) -> Text:
 
 
 def settings_table(model: Model) -> Table:
-    """The public choices of the fit, one per line."""
+    """The public settings of the fit, one per line."""
     grid = Table.grid(padding=(0, 2))
     grid.add_column(no_wrap=True)
     grid.add_column()
@@ -246,7 +247,7 @@ def _short(value: Any) -> Any:
 
 
 def labelled(facts: Iterable[tuple[str, str]]) -> Table:
-    """Labels and what is to be said of each, one under the other."""
+    """Labels and their texts, one per line."""
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style=_LABEL, no_wrap=True)
     grid.add_column()
@@ -270,10 +271,10 @@ def in_bytes(count: int) -> str:
 
 
 def rounds_table(rounds: Sequence["Round"]) -> Table:
-    """The rounds of a fit over sites or peers, one a line; of more than forty, the first and the last.
+    """The rounds of a fit over sites or peers, one per line. If there are more than 40, only the first and last 20.
 
-    Columns that have nothing to show are left out. Charges are in mu; where the hub and the sites both add noise, both are shown.
-    Between peers, where nothing goes down, there is one column of bytes, and one ledger.
+    Empty columns are left out. Charges are in mu; if the hub and the sites both add noise, both charges are shown. Peers have
+    no hub, so there is one column of bytes and one ledger.
     """
     residual = any(done.residual is not None and done.residual > _STILL for done in rounds)
     hub = any(done.bytes_down for done in rounds)
@@ -284,9 +285,9 @@ def rounds_table(rounds: Sequence["Round"]) -> Table:
     for name in [*names, "mu, hub / site" if any(" / " in charge for charge in charges) else "charge, mu"]:
         if name in names or any(charges):
             table.add_column(name, justify="left" if name == "stage" else "right", no_wrap=True)
-    half, cut = _MOST_ROUNDS // 2, len(rounds) > _MOST_ROUNDS
+    half, shortened = _MOST_ROUNDS // 2, len(rounds) > _MOST_ROUNDS
     for place, (done, charge) in enumerate(zip(rounds, charges, strict=True)):
-        if not cut or place < half or place >= len(rounds) - half:
+        if not shortened or place < half or place >= len(rounds) - half:
             table.add_row(*_round(done, hub=hub), *[_sine(done.residual)] * residual, *[charge] * any(charges))
         elif place == half:
             table.add_row("...", f"{len(rounds) - 2 * half} more")
@@ -312,8 +313,10 @@ def _sine(value: float | None) -> str:
 
 
 def _charged(charges: Sequence[Charge], *, hub: bool) -> str:
-    """What a round cost: lines of one ledger add up in squares. Where there is a `hub`, a label that comes back is another
-    ledger's; between peers it is that of a round that was begun again."""
+    """What a round cost: charges of one ledger add up in squares.
+
+    With a `hub`, a repeated label belongs to the next ledger. Between peers it belongs to a restarted round of the same ledger.
+    """
     ledgers: list[list[Charge]] = []
     for charge in charges:
         if not ledgers or (hub and charge.label in {line.label for line in ledgers[-1]}):

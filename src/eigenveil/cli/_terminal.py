@@ -1,13 +1,14 @@
-"""The two ends of a command: what it says while it reads rows, and how it ends when something goes wrong.
+"""What every command shares on the terminal: its consoles, its progress, and its errors.
 
-Every foreseen error becomes one red line on stderr and an exit code. A traceback would show code, and sometimes
-data, to somebody who asked for neither. A progress bar counts rows, which may be private, so it appears on a
-terminal only, never in a file that stderr was sent to.
+An expected error becomes one red line on stderr and an exit code. A traceback would show code, and sometimes data. A progress
+bar counts rows, which may be private, so it is drawn on a terminal only, never into a file.
 """
 
 import functools
+import inspect
 import io
 import os
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,18 +18,19 @@ from typing import TYPE_CHECKING, Final, NoReturn, ParamSpec
 
 import typer
 
-from eigenveil.errors import BudgetExceeded, EigenveilError
+from eigenveil.errors import BudgetExceeded, ColumnsError, EigenveilError, ModelFileError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from eigenveil.data.rows import Rows
 
-__all__ = ["errors_as_lines", "leaves", "message_of", "output", "watched", "wrote"]
+__all__ = ["busy", "errors_as_lines", "leaves", "message_of", "output", "watched", "wrote"]
 
 _BUDGET: Final = 1
 _BAD_INPUT: Final = 2
 _INTERRUPTED: Final = 130
+_DROPPED: Final = 5
 _TRACEBACK: Final = "EIGENVEIL_TRACEBACK"
 
 _written: ContextVar[Path | None] = ContextVar("written", default=None)
@@ -37,17 +39,17 @@ Arguments = ParamSpec("Arguments")
 
 
 def wrote(path: Path) -> None:
-    """Remember that `path` is complete on disk, so that a later interrupt does not claim otherwise."""
+    """Record that `path` is complete on disk, so that a later interrupt reports it."""
     _written.set(path)
 
 
 def leaves(words: str) -> None:
-    """Remember what the command leaves behind, to be said if it ends with an error or an interrupt."""
+    """Record what the command leaves behind, to be reported if it ends with an error or an interrupt."""
     _leaves.set(words)
 
 
 def output(*, stderr: bool = False) -> "Console":
-    """A console on stdout or stderr that shows text as it is and never fails on a letter the terminal lacks."""
+    """A console on stdout or stderr that prints text as it is. Characters the terminal lacks are replaced."""
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
@@ -57,19 +59,22 @@ def output(*, stderr: bool = False) -> "Console":
 
 
 def errors_as_lines(command: Callable[Arguments, None]) -> Callable[Arguments, None]:
-    """`command`, ending in one line and an exit code where it would have raised.
+    """`command`, which ends with one line and an exit code where it would have raised.
 
-    2 for input that cannot be used, 1 for a budget that does not suffice, 130 for Ctrl-C.
+    The code is 2 for bad input, 1 for a budget that is too small, 130 for Ctrl-C.
     """
+
+    drops = "drop" in inspect.signature(command).parameters
 
     @functools.wraps(command)
     def run(*args: Arguments.args, **kwargs: Arguments.kwargs) -> None:
+        # Commands may run several times in one process, as in the tests.
         _written.set(None)
         _leaves.set(None)
         try:
             command(*args, **kwargs)
         except (typer.Exit, BrokenPipeError):
-            # Somebody downstream, `head` say, has read enough; typer ends quietly.
+            # The reader of a pipe, such as `head`, has stopped. Typer ends quietly.
             raise
         except KeyboardInterrupt:
             path = _written.get()
@@ -78,31 +83,41 @@ def errors_as_lines(command: Callable[Arguments, None]) -> Callable[Arguments, N
             raise typer.Exit(_INTERRUPTED) from None
         except BudgetExceeded as error:
             _fail(str(error), _BUDGET, error)
+        except ColumnsError as error:
+            _fail(f"{error}{_dropping(error.columns) if drops else ''}", _BAD_INPUT, error)
         except Exception as error:
             _fail(message_of(error), _BAD_INPUT, error)
 
     return run
 
 
+def _dropping(columns: tuple[str, ...]) -> str:
+    """How to leave these columns out, for a message that ends with "leave them out"."""
+    shown = " ".join(f"--drop {shlex.quote(name)}" for name in columns[:_DROPPED])
+    return f" with {shown}" + " and so on" * (len(columns) > _DROPPED) if columns else ""
+
+
 def message_of(error: Exception) -> str:
-    """What may be said of an error: its own words where it is known to show no data, otherwise its kind."""
+    """The message of an error if it is known to show no data, otherwise only its type."""
     match error:
         case OSError() if error.strerror is not None:
             return f"{error.filename}: {error.strerror}" if error.filename is not None else error.strerror
+        case ModelFileError():
+            return f"{error}. Give a .safetensors file that `eigenveil fit` or a similar command wrote"
         case ValueError() | EigenveilError() | OSError() if str(error):
             return str(error)
         case MemoryError():
-            return "there is not enough memory for this"
+            return "not enough memory. Give a smaller table, or use `eigenveil stream`, which reads rows once"
         case _:
-            # What an unforeseen error says is not known to be free of data, so only its kind is shown.
-            return f"something unforeseen went wrong ({type(error).__name__}); {_TRACEBACK}=1 shows where"
+            # The text of an unexpected error may quote data, so only its type is shown.
+            return f"unexpected error ({type(error).__name__}). Set {_TRACEBACK}=1 to see where; the traceback may show data"
 
 
 def _fail(message: str, code: int, error: Exception) -> NoReturn:
     if os.environ.get(_TRACEBACK):
         raise error
     left = _leaves.get()
-    # Whole, however long: the end of a message is where it says what to type. Messages shorten their own lists (`listed`).
+    # Never truncated: the end of a message says what to type. Messages shorten their own lists with `listed`.
     _say(f"error: {message}" if left is None else f"error: {message}; {left}")
     raise typer.Exit(code) from None
 
@@ -110,13 +125,28 @@ def _fail(message: str, code: int, error: Exception) -> NoReturn:
 def _say(message: str) -> None:
     from rich.text import Text
 
-    one_line = "".join(letter if letter.isprintable() else " " for letter in message)
+    # Column names in a message come from files, and a terminal obeys control characters.
+    one_line = "".join(character if character.isprintable() else " " for character in message)
     output(stderr=True).print(Text(one_line, style="red"), soft_wrap=True)
 
 
 @contextmanager
+def busy(words: str) -> Iterator[None]:
+    """A spinner on stderr with these words and the time so far, for work that prints nothing; on a terminal only."""
+    console = output(stderr=True)
+    if not console.is_terminal:
+        yield
+        return
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    with Progress(SpinnerColumn(), TextColumn(words), TimeElapsedColumn(), console=console, transient=True) as spinner:
+        spinner.add_task(words, total=None)
+        yield
+
+
+@contextmanager
 def watched(rows: "Rows") -> Iterator["Rows"]:
-    """`rows` under a progress bar on stderr, one round of the bar per pass over them; no bar off a terminal."""
+    """`rows` with a progress bar on stderr, filled once in each pass over them; no bar if stderr is not a terminal."""
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
     from eigenveil.data.rows import WatchedRows
@@ -130,6 +160,7 @@ def watched(rows: "Rows") -> Iterator["Rows"]:
         def seen(count: int) -> None:
             nonlocal read
             read += count
+            # A fit may pass over the rows several times; the bar starts again with each pass.
             passes, done = divmod(read, max(total, 1))
             progress.update(task, completed=done, description=f"reading rows, pass {passes + 1}")
 

@@ -1,4 +1,4 @@
-"""`eigenveil account`: what releases cost, and what noise a budget needs. No data is involved."""
+"""`eigenveil account`: add up what releases cost, or find the noise a budget needs. It reads no data."""
 
 import math
 from collections.abc import Sequence
@@ -18,59 +18,77 @@ if TYPE_CHECKING:
 __all__ = ["account"]
 
 _MOST_REPEATS: Final = 1_000_000
-# Where there is Laplace noise, the account is kept on a grid of losses. Beyond this sum of 1 / multiplier^2, which means
-# an epsilon of 100 or so, the grid would fill the memory.
+# With Laplace noise the cost is computed on a grid of privacy losses. Beyond this sum of 1 / multiplier^2, an epsilon of
+# about 100, the grid would fill the memory.
 _MOST_ON_GRID: Final = 100.0
 
 Releases = list[str] | None
-_REPEAT = "noise over sensitivity; x3 behind it means three times; may be repeated"
+_COST: Final = "Add up what releases cost"
+_NOISE: Final = "Find the noise a budget needs"
 
 
 @errors_as_lines
 def account(
     gaussian: Annotated[
-        Releases, typer.Option(metavar="MULTIPLIER[xN]", help=f"Gaussian releases: {_REPEAT}.", show_default=False)
+        Releases,
+        typer.Option(
+            metavar="MULTIPLIER[xN]",
+            help="A Gaussian release: its noise multiplier. 4.0x3 is three such releases. May be repeated.",
+            rich_help_panel=_COST,
+            show_default=False,
+        ),
     ] = None,
     laplace: Annotated[
-        Releases, typer.Option(metavar="SCALE[xN]", help=f"Laplace releases: {_REPEAT}.", show_default=False)
+        Releases,
+        typer.Option(
+            metavar="MULTIPLIER[xN]",
+            help="A Laplace release, given in the same way.",
+            rich_help_panel=_COST,
+            show_default=False,
+        ),
     ] = None,
     delta: Annotated[
-        float | None, typer.Option(metavar="NUMBER", help="At which delta; always needed.", show_default=False)
+        float | None,
+        typer.Option(metavar="NUMBER", help="The delta of the cost or the budget. Always needed.", show_default=False),
     ] = None,
     epsilon: Annotated[
         float | None,
-        typer.Option(metavar="NUMBER", help="A budget: say what noise it needs instead.", show_default=False),
+        typer.Option(metavar="NUMBER", help="The epsilon of the budget.", rich_help_panel=_NOISE, show_default=False),
     ] = None,
     releases: Annotated[
-        int | None, typer.Option(help="With --epsilon: how many equal releases share it.", show_default="1")
+        int | None,
+        typer.Option(help="How many equal releases share the budget.", rich_help_panel=_NOISE, show_default="1"),
     ] = None,
 ) -> None:
-    """What private releases cost, or what noise a budget needs.
+    """Add up what releases cost, or find the noise a budget needs.
 
-    Noise is counted in multipliers: its standard deviation (for Laplace
-    noise its scale) over the sensitivity, which is how far one person can
-    move the number that is released.
+    Use it before you spend a budget, or to check what others have spent.
+    It reads no data.
 
-    What three Gaussian releases and a Laplace one cost together:
+    What do three Gaussian releases and a Laplace one cost together?
 
       eigenveil account --gaussian 4.0x3 --laplace 10 --delta 1e-6
 
-    How much noise each of three releases needs to stay within (1, 1e-6):
+    How much noise does each of three releases need at (1, 1e-6)?
 
       eigenveil account --epsilon 1 --delta 1e-6 --releases 3
+
+    Noise is given as a multiplier: its standard deviation (for Laplace, its
+    scale) divided by the sensitivity. The sensitivity is how far one person
+    can move the released number.
     """
     priced = bool(gaussian or laplace)
     require(
         priced or epsilon is not None,
-        "nothing to account for: give releases (--gaussian, --laplace) or a budget (--epsilon)",
+        "nothing to add up. Give releases (--gaussian 4.0x3) or a budget (--epsilon 1), and --delta 1e-6",
     )
     require(
         not priced or (epsilon is None and releases is None),
-        "--gaussian and --laplace ask for a cost, --epsilon and --releases for noise; give one or the other",
+        "--gaussian and --laplace ask for a cost, --epsilon and --releases for noise. Give one pair or the other",
     )
     if delta is None:
-        raise ValueError("--delta is required: a cost or a budget is a pair of epsilon and delta")
-    require(0 < delta < 1, f"--delta must lie between 0 and 1, got {delta}")
+        raise ValueError("--delta is missing. A cost is a pair of epsilon and delta: try --delta 1e-6")
+    require(0 < delta < 1, f"--delta must be above 0 and below 1, such as 1e-6, got {delta:g}")
     if epsilon is None:
         _show_cost([*_losses("gaussian", gaussian), *_losses("laplace", laplace)], delta)
     else:
@@ -91,6 +109,7 @@ def _losses(law: str, texts: Releases) -> "list[Loss]":
             ) from None
         require(multiplier > 0 and math.isfinite(multiplier), f"--{law}: the noise must be positive, got {text!r}")
         require(1 <= count <= _MOST_REPEATS, f"--{law}: between 1 and {_MOST_REPEATS} repeats, got {text!r}")
+        # Spelled out for mypy, which does not narrow `law` to the two literals.
         found.append(Loss("gaussian" if law == "gaussian" else "laplace", multiplier, count))
     return found
 
@@ -104,8 +123,8 @@ def _show_cost(losses: "Sequence[Loss]", delta: float) -> None:
     size = math.fsum(loss.count / loss.multiplier**2 for loss in losses)
     require(
         exact or size <= _MOST_ON_GRID,
-        "with so little noise the releases would cost an epsilon near or above 100, which protects nobody; "
-        "only Gaussian releases are accounted for that far",
+        "with so little noise the releases cost an epsilon of about 100 or more, which protects nobody. Use larger "
+        "multipliers; without --laplace any noise can be added up",
     )
     table = _table("noise", "multiplier", "times", "epsilon alone")
     for loss in losses:
@@ -130,15 +149,17 @@ def _show_noise(epsilon: float, delta: float, releases: int) -> None:
     needed = math.sqrt(releases) / budget.mu
     table = _table("calibration", "multiplier of each release", "times what is needed")
     table.add_row("exact (used here)", _up(needed), "1")
+    # The published proof covers epsilon up to 4 ln(1 / delta) only.
     published = ppm_multiplier(budget, rounds=releases) if epsilon <= 4 * math.log(1 / delta) else None
     table.add_row("published: PPM Alg. 1", *_compared(published, needed))
+    # The textbook calibration is for a single release and epsilon below 1.
     if releases == 1:
         table.add_row("textbook Gaussian", *_compared(classical_multiplier(budget) if epsilon < 1 else None, needed))
     console = output()
     console.print(table)
     noise = f"noise = {_up(needed)} x sensitivity"
     each = "" if releases == 1 else f" in each of {releases} releases"
-    console.print(Text.assemble("\n", (noise, "bold green"), f"{each} keeps ({epsilon:g}, {delta:g})"))
+    console.print(Text.assemble("\n", (noise, "bold green"), f"{each} satisfies ({epsilon:g}, {delta:g})"))
     console.print(f"that is mu = {budget.mu:.6g} in Gaussian-DP terms", style="dim")
 
 
@@ -152,7 +173,7 @@ def _up(number: float) -> str:
 
 def _compared(published: float | None, needed: float) -> tuple[str, str]:
     if published is None:
-        return "not proved here", ""
+        return "no proof here", ""
     return _up(published), f"{published / needed:.2f}"
 
 

@@ -1,4 +1,4 @@
-"""`eigenveil audit`: attack what is released, and say which claims do not stand."""
+"""`eigenveil audit`: attack our own releases and report which privacy claims are refuted."""
 
 import json
 import math
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from eigenveil.cli._terminal import errors_as_lines, leaves, output
+from eigenveil.cli._terminal import busy, errors_as_lines, leaves, output
 from eigenveil.errors import require
 
 if TYPE_CHECKING:
@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 __all__ = ["audit"]
 
 _BROKEN: Final = 1
-# How names of cases begin. A name that does not is refused before the cases are imported, which takes seconds.
+_CASES: Final = "Which cases"
+_STRENGTH: Final = "How hard to attack"
+_SHAPE: Final = "Output"
+# The first part of every case name. Any other name is refused before the cases are imported, which takes seconds.
 FAMILIES: Final = (
     *("curator", "stream", "bounds", "hub-noise", "site-noise", "both-noise", "tree"),
     *("masked", "peers", "recommend", "bits", "wrong"),
@@ -33,68 +36,113 @@ def audit(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[CASE]...", help="Which claims to attack: names or beginnings of names.", show_default=False
+            metavar="[CASE]...", help="The cases to attack: names, or the first part of names.", show_default=False
         ),
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Every case.")] = False,
-    quick: Annotated[bool, typer.Option(help="Few runs: --quick --all takes about a minute or two.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Attack every case.", rich_help_panel=_CASES)] = False,
+    quick: Annotated[
+        bool,
+        typer.Option("--quick", help="Use few runs: --quick --all takes one or two minutes.", rich_help_panel=_CASES),
+    ] = False,
     demonstrate: Annotated[
-        bool, typer.Option(help="Show what attackers get: two reconstructions and membership inference.")
+        bool,
+        typer.Option(
+            "--demonstrate",
+            help="Show what attackers get from published methods: two reconstructions and membership inference.",
+            rich_help_panel=_CASES,
+        ),
     ] = False,
     confidence: Annotated[
-        float, typer.Option(help="With this confidence no true claim is refuted, in the whole audit.")
+        float,
+        typer.Option(
+            help="The chance that the whole audit refutes no true claim.",
+            rich_help_panel=_STRENGTH,
+        ),
     ] = 0.99,
     epsilon: Annotated[
-        float | None, typer.Option(metavar="NUMBER", help="Audit at this budget.", show_default="each case's own")
+        float | None,
+        typer.Option(
+            metavar="NUMBER", help="Audit at this epsilon.", rich_help_panel=_STRENGTH, show_default="each case's own"
+        ),
     ] = None,
     delta: Annotated[
-        float | None, typer.Option(metavar="NUMBER", help="Audit at this budget.", show_default="each case's own")
+        float | None,
+        typer.Option(
+            metavar="NUMBER", help="Audit at this delta.", rich_help_panel=_STRENGTH, show_default="each case's own"
+        ),
     ] = None,
-    runs: Annotated[int | None, typer.Option(help="Runs of each case.", show_default="each case's own")] = None,
+    runs: Annotated[
+        int | None,
+        typer.Option(
+            help="Runs of each case. More runs find smaller flaws.",
+            rich_help_panel=_STRENGTH,
+            show_default="each case's own",
+        ),
+    ] = None,
     seed: Annotated[
         int | None,
-        typer.Option(metavar="INTEGER", help="Make the audit reproducible.", show_default="noise as in real fits"),
+        typer.Option(
+            metavar="INTEGER",
+            help="Make the audit reproducible.",
+            rich_help_panel=_STRENGTH,
+            show_default="noise as in real fits",
+        ),
     ] = None,
-    jobs: Annotated[int | None, typer.Option(help="Processes.", show_default="as many as cores")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Everything as JSON.")] = False,
-    as_markdown: Annotated[bool, typer.Option("--markdown", help="The verdicts as a Markdown table.")] = False,
+    jobs: Annotated[
+        int | None,
+        typer.Option(help="How many processes to use.", rich_help_panel=_STRENGTH, show_default="one for each core"),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print all results as JSON.", rich_help_panel=_SHAPE)] = False,
+    as_markdown: Annotated[
+        bool,
+        typer.Option("--markdown", help="Print the verdicts as a Markdown table.", rich_help_panel=_SHAPE),
+    ] = False,
 ) -> None:
-    """Try to break our guarantees, and things that are known to be broken.
+    """Attack our own privacy guarantees, and report which ones fail.
 
-    Each case runs a public estimator many times on synthetic tables in which
-    some people, made to be noticed, are there or not by the toss of a coin.
-    An adversary guesses who was there from what is released. Guesses that are
-    right too often refute the claim, with a stated confidence. A claim that
-    stands is "not refuted", never "proved".
+    Use it to check the guarantees on your machine, or after a change of
+    the code. It needs no data:
 
-      eigenveil audit                      which cases there are
-      eigenveil audit --quick --all        all of them, in a minute or two
-      eigenveil audit masked peers         some, with ten times as many runs
+      eigenveil audit                  list the cases
+      eigenveil audit --quick --all    attack all, in one or two minutes
+      eigenveil audit masked peers     attack some, with ten times the runs
+      eigenveil audit --demonstrate    show what attackers get, and from what
+
+    One case, at a budget of your choice:
+
       eigenveil audit curator/covariance --epsilon 1 --delta 1e-5 --runs 20000
-      eigenveil audit --demonstrate        what attackers get, with and without
 
-    Names that begin with "wrong/" are specimens: published methods and
-    plausible mistakes that are not private. An audit that did not refute
-    them would be blind.
+    Each case runs an estimator many times on synthetic tables. A coin toss
+    decides whether a conspicuous person is in the table. The attacker sees
+    what is released and guesses. Too many right guesses refute the claim.
+    A claim that survives is "not refuted", never "proved".
 
-    Ends with code 0 if everything we ship stands and every specimen was
-    found out, and with 1 otherwise.
+    Cases named "wrong/..." are specimens that are known not to be private:
+    published methods and plausible mistakes. The audit must refute them.
+
+    The exit code is 0 if no shipped claim was refuted and every specimen
+    was, otherwise 1.
     """
-    require(not (as_json and as_markdown), "--json and --markdown are two shapes of one answer; give one of them")
+    require(not (as_json and as_markdown), "--json and --markdown contradict each other. Give one of them")
     if demonstrate:
-        require(not names and not everything, "--demonstrate goes alone, without cases")
+        require(not names and not everything, "--demonstrate takes no cases. Leave out --all and the names")
         _demonstrated(seed, as_json=as_json)
         return
     budget = _budget(epsilon, delta)
+    require(0 < confidence < 1, f"--confidence must be above 0 and below 1, such as 0.99, got {confidence:g}")
+    require(jobs is None or jobs >= 1, f"--jobs must be at least 1, got {jobs}")
     chosen = _chosen(names or [], everything=everything)
     if not chosen:
-        require(not as_json and not as_markdown, "there is nothing to report: name a case, or give --all")
+        require(
+            not as_json and not as_markdown,
+            "there is nothing to report. Name a case or give --all; `eigenveil audit` alone lists the cases",
+        )
         from eigenveil.audit import CASES
 
         output().print(_case_table(tuple(CASES.values())))
         output().print(
-            "`eigenveil audit --quick --all` attacks all of them; `eigenveil audit NAME` one, or all whose names "
-            "begin so."
+            "`eigenveil audit --quick --all` attacks all of them. `eigenveil audit NAME` attacks one, or all whose names "
+            "start with NAME."
         )
         return
     verdicts = _audited(chosen, quick=quick, confidence=confidence, budget=budget, runs=runs, seed=seed, jobs=jobs)
@@ -109,29 +157,35 @@ def audit(
 
 
 def _chosen(names: Sequence[str], *, everything: bool) -> "tuple[Case, ...]":
-    require(not (everything and names), "--all is every case: give names or --all, and not both")
+    require(not (everything and names), "--all attacks every case. Give names or --all, not both")
     for name in names:
         known = any(f"{family}/".startswith(name) or name.startswith(f"{family}/") for family in FAMILIES)
-        require(known, f"there is no case {name!r}; `eigenveil audit` lists them")
-    from eigenveil.audit import CASES
+        require(known, f"no case is called {name!r}. Type `eigenveil audit` to list them")
+    with busy("loading the cases"):
+        from eigenveil.audit import CASES
 
     if everything:
         return tuple(CASES.values())
     wanted: set[str] = set()
     for name in names:
-        # A whole name is that case alone, although others may begin with it.
+        # A complete name means that case alone, even if other names start with it.
         found = {name} if name in CASES else {case for case in CASES if case.startswith(name)}
-        require(bool(found), f"there is no case {name!r}; `eigenveil audit` lists them")
+        require(bool(found), f"no case is called {name!r}. Type `eigenveil audit` to list them")
         wanted |= found
     return tuple(case for case in CASES.values() if case.name in wanted)
 
 
 def _budget(epsilon: float | None, delta: float | None) -> "Budget | None":
-    require((epsilon is None) == (delta is None), "--epsilon and --delta come together")
+    require(
+        (epsilon is None) == (delta is None),
+        "--epsilon and --delta are a pair. Give both, such as --epsilon 1 --delta 1e-5",
+    )
     if epsilon is None or delta is None:
         return None
     from eigenveil.privacy import Budget
 
+    require(0 < epsilon < math.inf, f"--epsilon must be positive, got {epsilon:g}")
+    require(0 < delta < 1, f"--delta must be above 0 and below 1, such as 1e-5, got {delta:g}")
     return Budget(epsilon, delta)
 
 
@@ -142,8 +196,8 @@ def _audited(cases: "tuple[Case, ...]", **choices: Any) -> "tuple[Verdict, ...]"
 
     def judged(verdict: "Verdict") -> None:
         done.append(verdict)
-        ends = "" if verdict.as_it_should else " (it should not be so)"
-        leaves(f"{len(done)} of {len(cases)} cases were judged, the last one {verdict.case}: {verdict.words}{ends}")
+        ends = "" if verdict.as_it_should else " (unexpected)"
+        leaves(f"{len(done)} of {len(cases)} cases were done; the last was {verdict.case}: {verdict.words}{ends}")
 
     with _bar(len(cases)) as seen:
         return audited(cases, judged=judged, watch=seen, **choices)
@@ -151,14 +205,14 @@ def _audited(cases: "tuple[Case, ...]", **choices: Any) -> "tuple[Verdict, ...]"
 
 @contextmanager
 def _bar(cases: int) -> "Iterator[Any]":
-    """Progress on stderr, if that is a terminal: which case, and how many of its runs."""
+    """A progress bar on stderr, if that is a terminal: the case, and how many of its runs are done."""
     from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Bar
 
     console = output(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     with Bar(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("the first runs", total=cases)
+        task = bar.add_task("starting the first runs", total=cases)
         before: list[str] = []
 
         def seen(progress: "Progress") -> None:
@@ -187,14 +241,14 @@ def _show(verdicts: "Sequence[Verdict]", confidence: float) -> None:
         console.print(
             f"REFUTED, at {confidence:.0%} confidence over the whole audit: {', '.join(refuted)}. Please report this."
             if refuted
-            else f"Of what we ship, {len(shipped)} claims were attacked and none was refuted, at {confidence:.0%} "
-            "confidence over the whole audit. That proves nothing: it says that these attacks did not succeed."
+            else f"{len(shipped)} shipped claims were attacked and none was refuted, at {confidence:.0%} confidence over the "
+            "whole audit. That is no proof: it means that these attacks did not succeed."
         )
     if wrong:
         console.print(
-            f"NOT FOUND OUT: {', '.join(missed)}. The audit was too weak to see what is known to be wrong: more runs."
+            f"NOT REFUTED, although known to be wrong: {', '.join(missed)}. The audit was too weak. Repeat it with more --runs."
             if missed
-            else f"All {len(wrong)} specimens that are known to be wrong were found out."
+            else f"All {len(wrong)} specimens, which are known to be wrong, were refuted."
         )
 
 
@@ -207,7 +261,7 @@ def _demonstrated(seed: int | None, *, as_json: bool) -> None:
     console = output(stderr=True)
     for words, attack in (("a curious hub", curious_hub), ("an outsider", outsider), ("membership", membership)):
         leaves(f"{len(shown)} of 3 demonstrations were done")
-        with console.status(f"{words} attacks"):
+        with console.status(f"attack {len(shown) + 1} of 3: {words}"):
             shown.append(attack(seed=0 if seed is None else seed))
     if as_json:
         typer.echo(json.dumps([one.to_json() for one in shown], indent=2))
@@ -217,7 +271,7 @@ def _demonstrated(seed: int | None, *, as_json: bool) -> None:
 
 
 def _case_table(cases: "Sequence[Case]") -> "Table":
-    """All cases, what each attacks and by whom it is looked for."""
+    """All cases: what each attacks, which person is to be found, and by which tests."""
     table = _table("case", "what is attacked", "canary", "tests")
     for case in cases:
         table.add_row(case.name, case.about, case.canary, ", ".join(case.tests))
@@ -225,7 +279,7 @@ def _case_table(cases: "Sequence[Case]") -> "Table":
 
 
 def _verdict_table(verdicts: "Sequence[Verdict]") -> "Table":
-    """One line for each case: what is claimed, what guesses and noise show that it is at least, and the verdict."""
+    """One row for each case: the claim, the lower bounds from guesses and from the noise, and the verdict."""
     table = _table("case", "claimed", "by guesses", "by noise", "runs", "verdict")
     for verdict in verdicts:
         style = None if verdict.as_it_should else "bold red"
@@ -234,7 +288,7 @@ def _verdict_table(verdicts: "Sequence[Verdict]") -> "Table":
 
 
 def _verdict_markdown(verdicts: "Sequence[Verdict]") -> str:
-    """The same for a page, with what is attacked."""
+    """The same as Markdown, with what is attacked."""
     lines = [
         "| case | what is attacked, and who sees it | canary | claimed | by guesses, at least | by noise | runs | verdict |",
         "|---|---|---|---|---|---|---|---|",
@@ -247,7 +301,7 @@ def _verdict_markdown(verdicts: "Sequence[Verdict]") -> str:
 
 
 def _attack_tables(shown: "Sequence[Demonstration]") -> "Iterator[Any]":
-    """Each demonstration: who attacks and how, what came of it, and what follows."""
+    """Each demonstration: who attacks and how, the result, and the conclusion."""
     for one in shown:
         yield one.title.upper()
         yield " ".join(one.story)
@@ -272,7 +326,7 @@ def _table(*columns: str) -> "Table":
 
 
 def _figures(verdict: "Verdict") -> tuple[str, str, str, str]:
-    """What is claimed, what guesses and noise show that it is at least, each by the test that got furthest, and runs."""
+    """The claim, the lower bounds from guesses and from the noise (each from the strongest test), and the runs."""
     if not verdict.findings:
         return f"mu {verdict.claim.mu:.3g}", "", "", "0"
     by_noise = [finding for finding in verdict.findings if finding.test == "noise"]

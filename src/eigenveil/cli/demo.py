@@ -1,8 +1,7 @@
-"""`eigenveil demo`: handwritten digits fitted at three budgets beside the exact answer, in a few seconds.
+"""`eigenveil demo`: fit handwritten digits at three budgets, beside the exact answer, in a few seconds.
 
-The digits come with scikit-learn and are public, so the demo may compare with the exact components, which no one could
-do with private rows without giving them away. Each line is printed as soon as it is known, and all of them up to the
-guarantee fit on a terminal of 80 x 24.
+The digits come with scikit-learn and are public, so the demo may show the exact components. With private rows those would
+be a leak. Each line is printed as soon as it is known. All lines before the guarantee fit on a terminal of 80 x 24.
 """
 
 import shlex
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, final
 import typer
 
 from eigenveil.cli._files import require_output
-from eigenveil.cli._options import Seed
+from eigenveil.cli._options import Force, Seed
 from eigenveil.cli._terminal import errors_as_lines, output, wrote
 from eigenveil.errors import ModelFileError
 
@@ -28,12 +27,12 @@ if TYPE_CHECKING:
 
 __all__ = ["demo"]
 
-# Noise wins at the first, most is found at the second, and the third is hard to tell from exact.
+# At the first the noise wins, the second finds most of the variance, and the third is close to exact.
 EPSILONS: Final = (0.25, 1.0, 4.0)
 _SHOWN: Final = 1
 _DELTA: Final = 1e-5
 _RANK: Final = 5
-# Pixels are 0..16, which bounds each column. Half of 64 pixels a full 8 away from their mean make a row of length 45.
+# Pixels are 0..16, which bounds each column. A row with half of its 64 pixels 8 away from their mean has norm 45.
 _COLUMN_BOUNDS: Final = (0.0, 16.0)
 _ROW_BOUND: Final = 45.0
 
@@ -51,27 +50,34 @@ class DemoFit:
 @errors_as_lines
 def demo(
     model: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", help="Where the model of the middle budget goes.")
+        Path,
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="Write the model of the middle budget to this .safetensors file."
+        ),
     ] = Path("demo-model.safetensors"),
+    force: Force = False,
     seed: Seed = None,
 ) -> None:
-    """Watch privacy and accuracy trade off on a public dataset.
+    """Fit a public dataset at three budgets, and compare with the exact answer.
+
+    Start here. It takes a few seconds and needs no data of yours.
+
+    Example:
 
       eigenveil demo
 
-    Fits 1797 images of handwritten digits, 64 pixels each, at three
-    budgets and exactly, and shows what each budget can still see. The
-    images are public, which is why the exact answer may be shown.
+    It fits 1797 images of handwritten digits, 64 pixels each. The images
+    are public, so the exact answer may be shown beside the private ones.
     """
-    require_output(model, endings=(".safetensors",), force=model.exists() and _is_own(model), inputs=[])
+    require_output(model, endings=(".safetensors",), force=force or (model.exists() and _is_own(model)), inputs=[])
     console = output()
-    # Before the heavy imports: whoever waits for them knows what for.
+    # Printed before the heavy imports, so that the screen is not empty for seconds.
     console.print("Five principal components of 1797 handwritten digits, 64 pixels each", style="bold")
     rows, names = _digits()
     _introduce(console, seeded=seed is not None)
     exact, trials = _trials(console, rows, seed)
     chosen = trials[_SHOWN].pca
-    # The mark in the settings lets a later demo overwrite this file, and no other.
+    # With this mark a later demo overwrites the file without --force, and no other file.
     kept = replace(chosen.model_, columns=names, settings={**chosen.model_.settings, "demo": "handwritten digits"})
     kept.save(model)
     wrote(model)
@@ -80,7 +86,7 @@ def demo(
 
 
 def _is_own(path: Path) -> bool:
-    """Whether `path` is a model that an earlier demo wrote."""
+    """Whether an earlier demo wrote `path`."""
     from eigenveil.model import Model
 
     try:
@@ -99,17 +105,17 @@ def _digits() -> tuple["Array", tuple[str, ...]]:
 def _introduce(console: "Console", *, seeded: bool) -> None:
     console.print(
         "Each image stands for one person. The images are public, so the exact answer may be shown beside the private "
-        "ones. With private rows that would be a leak.\n",
+        "ones. With private rows it would be a leak.\n",
         style="dim",
     )
     if seeded:
         from eigenveil.cli._report import warning_panel
 
-        console.print(warning_panel("NOT PRIVATE: --seed fixes the noise, which is fine for public images only."))
+        console.print(warning_panel("NOT PRIVATE: --seed fixes the noise. That is fine for public images only."))
 
 
 def _trials(console: "Console", rows: "Array", seed: int | None) -> tuple["PrivatePCA", list[DemoFit]]:
-    """The exact fit and the private ones, each in a line of a table that grows as they are done."""
+    """The exact fit and the private ones. Each prints its row of the table when it is done."""
     from eigenveil.estimators import PrivatePCA
 
     header = _line("budget", "captured variance", "largest sine", "noise floor")
@@ -147,8 +153,8 @@ def _show(console: "Console", exact: "PrivatePCA", shown: "PrivatePCA") -> None:
     from eigenveil.cli._report import guarantee_panel
 
     console.print(
-        "Captured variance: of the most that five directions can hold. Largest sine: 0 if the exact directions are "
-        "found, 1 if one is lost. Noise floor: variance that noise alone can show.",
+        "Captured variance: share of the most that five directions can capture. Largest sine: 0 if the exact directions "
+        "are found, 1 if one is lost. Noise floor: variance that noise alone can produce.",
         style="dim",
     )
     console.print(f"\nVariance along each component at epsilon = {shown.epsilon:g}, beside the exact", style="bold")
@@ -176,7 +182,7 @@ def _next_steps(console: "Console", model: Path) -> None:
 
 
 def _command() -> str:
-    """What to type for `eigenveil` here, so that the lines above work as they are printed."""
+    """How to call `eigenveil` from this folder, so that the printed commands work as they are."""
     script = Path(sys.argv[0])
     if script.stem == "eigenveil":
         return _typed(script)
@@ -184,12 +190,12 @@ def _command() -> str:
 
 
 def _typed(program: Path) -> str:
-    """The shortest way to call `program` from this folder: its name, a path from here, or its whole path."""
-    # Links are not followed: a virtual environment's python is a link to another one that lacks its packages.
+    """The shortest name of `program` in this folder: its name, a relative path, or its absolute path."""
+    # Links are not followed: the python of a virtual environment is a link to one that lacks its packages.
     whole, here = program.absolute(), Path.cwd()
     if shutil.which(program.name) == str(whole):
         return shlex.quote(program.name)
     if whole.parent == here:
-        # A name alone would be looked for on the search path.
+        # The shell would look for a bare name on the search path only.
         return shlex.quote(f"./{program.name}")
     return shlex.quote(str(whole.relative_to(here) if whole.is_relative_to(here) else whole))

@@ -1,4 +1,7 @@
-"""`eigenveil fit`: a file in, a model out. What can be refused is refused before anything is spent."""
+"""`eigenveil fit`: read a table, fit it with `PrivatePCA`, write the model.
+
+Everything that can be refused is refused before any budget is spent.
+"""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -10,7 +13,7 @@ import typer
 from eigenveil.cli import _options as option
 from eigenveil.cli._derived import with_options
 from eigenveil.cli._files import read_rows, require_input, require_output
-from eigenveil.cli._terminal import errors_as_lines, output, watched, wrote
+from eigenveil.cli._terminal import busy, errors_as_lines, output, watched, wrote
 from eigenveil.cli.bounds.file import BoundsFile, BoundsPath, show_bounds, was_given
 from eigenveil.params import PrivateParams
 
@@ -33,19 +36,24 @@ def fit(
     model: option.Output = Path("model.safetensors"),
     force: option.Force = False,
 ) -> None:
-    """Principal components of a table, with a privacy guarantee.
+    """Fit principal components of a table, with a privacy guarantee.
 
-    Example: five components of people.csv, each row cut to length 1,
-    at a budget of (1, 1e-6):
+    Use it when one file has all the rows. This finds five components and
+    clips each row to norm 1:
 
       eigenveil fit people.csv -k 5 --epsilon 1 --delta 1e-6 --row-bound 1
 
-    A private fit needs --epsilon, --delta and a bound: --row-bound,
-    --column-bounds or both. Bounds must be known without looking at these
-    rows, since a bound read off the data would itself leak the data. Where
-    you know none, `eigenveil bounds` finds one privately, and --bounds
-    takes what it wrote.
-    Fitting the same people again is a further cost.
+    A private fit needs a budget (--epsilon and --delta) and a bound
+    (--row-bound, --column-bounds or both). You must know the bound without
+    looking at these rows: a bound read off the data leaks the data. If you
+    know none, let `eigenveil bounds` find one privately:
+
+      eigenveil bounds people.csv --epsilon 0.1 --delta 1e-6 -o bounds.json
+      eigenveil fit people.csv -k 5 --epsilon 0.9 --delta 1e-6 \\
+        --bounds bounds.json
+
+    Every fit of the same people spends more of their privacy.
+    `eigenveil account` adds the costs up.
     """
     require_input(data)
     known = None if bounds is None else BoundsFile.read(bounds)
@@ -62,7 +70,7 @@ def _run(
     from eigenveil.cli._report import model_summary, warning_panel
 
     pca, columns = _fitted(data, settings, reading, known)
-    # Rows read from a file carry no names, so the model learns them here.
+    # The estimator never sees column names: rows read from a file have none. The model gets them here.
     extra = {"one_based": True} if reading["one_based"] else {}
     model = replace(pca.model_, columns=columns, settings={**pca.model_.settings, **extra})
     model.save(target)
@@ -76,7 +84,7 @@ def _run(
     if known is not None and settings["epsilon"] is not None:
         show_bounds(console, known, settings)
     console.print(f"\nmodel written to {target}", soft_wrap=True)
-    console.print(f"look at it again with: eigenveil inspect {target}", style="dim", soft_wrap=True)
+    console.print(f"show it again with: eigenveil inspect {target}", style="dim", soft_wrap=True)
 
 
 def _columns_were_counted(data: Path, reading: Mapping[str, Any]) -> bool:
@@ -89,11 +97,12 @@ def _fitted(
     data: Path, settings: Mapping[str, Any], reading: Mapping[str, Any], known: BoundsFile | None
 ) -> tuple["PrivatePCA", tuple[str, ...] | None]:
     """The fitted estimator, and the names of the columns where the file has any."""
-    # Scikit-learn, which takes seconds to import, only once the table is known to be one.
+    # Read the table first: scikit-learn takes seconds to import, and a bad file should be refused before that.
     table = read_rows(data, **reading)
     if known is not None:
         known.require_columns(table.rows.shape[1], table.columns)
-    from eigenveil.estimators import PrivatePCA
+    with busy("starting"):
+        from eigenveil.estimators import PrivatePCA
 
     with watched(table.rows) as rows:
         return PrivatePCA(**settings).fit(rows), table.columns

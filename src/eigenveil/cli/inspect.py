@@ -1,4 +1,4 @@
-"""`eigenveil inspect`: what is in a file that a fit wrote, for people or, with --json, for programs."""
+"""`eigenveil inspect`: show a file that a fit wrote, as tables for people or as JSON for programs."""
 
 import json
 from collections.abc import Iterator
@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from eigenveil.cli._files import require_file
 from eigenveil.cli._terminal import errors_as_lines, output
 from eigenveil.data.archive import ITEMS_FORMAT, format_of
-from eigenveil.errors import require
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -27,27 +27,31 @@ def inspect(
         Path,
         typer.Argument(
             metavar="MODEL",
-            help="A model that `fit` wrote, or an item space that `recommend fit` wrote.",
+            help="A .safetensors file that `fit`, `stream`, `simulate` or `recommend fit` wrote.",
             show_default=False,
         ),
     ],
-    as_json: Annotated[bool, typer.Option("--json", help="Everything in the file, as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything in the file as JSON.")] = False,
     loadings: Annotated[
-        int, typer.Option(min=1, metavar="N", help="How many columns, or items, to show of each component.")
+        int,
+        typer.Option(
+            min=1, metavar="N", help="Show this many columns (or items) of each component, largest weight first."
+        ),
     ] = 5,
 ) -> None:
-    """Show a model or an item space: its components and what it guarantees.
+    """Show a model: its components, its spectrum and its guarantee.
 
-    Examples:
+    Use it before you publish a model, or when somebody sends you one.
+    It reads item spaces from `eigenveil recommend fit` as well.
 
       eigenveil inspect model.safetensors
       eigenveil inspect model.safetensors --json | jq .guarantee.epsilon
 
-    Opening a model runs no code, wherever the file came from.
+    Opening a model runs no code, so it is safe to open a stranger's file.
     """
-    require(model.is_file(), f"{model} does not exist or is not a file")
+    require_file(model)
     if format_of(model) == ITEMS_FORMAT:
-        # Only then: the recommender takes a while to load.
+        # Imported only if needed: the recommender takes a while to load.
         from eigenveil.recommend import ItemSpace
 
         space = ItemSpace.load(model)
@@ -59,6 +63,7 @@ def inspect(
         learned = Model.load(model)
         values, details = partial(_as_values, learned), partial(model_details, learned, largest=loadings)
     if as_json:
+        # NaN is not JSON, and other programs refuse it.
         typer.echo(json.dumps(values(), indent=2, allow_nan=False))
     else:
         output().print(details())
@@ -117,10 +122,10 @@ def _space_details(space: "ItemSpace", *, largest: int) -> "Group":
     )
     settings = [(name.replace("_", " "), str(value)) for name, value in space.settings.items()]
     return Group(
-        Text(f"{rank} direction{'s' * (rank != 1)} of {used}: how much of the histories lies along each", style="bold"),
+        Text(f"{rank} direction{'s' * (rank != 1)} of {used}: the variance of the histories along each", style="bold"),
         BarChart(bars),
         Text(""),
-        Text("items that weigh most in each direction", style="bold"),
+        Text("items with the largest weights in each direction", style="bold"),
         labelled(_weights(space, largest)),
         Text(""),
         Text("settings", style="bold"),

@@ -1,4 +1,7 @@
-"""`eigenveil transform`: scores of rows under a model, block by block. Scores are raw data and are guarded like it."""
+"""`eigenveil transform`: project rows on the components of a model, block by block.
+
+Scores are raw data: the file is readable by its owner only, and the command says so.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -6,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from eigenveil.cli._files import column_names, read_rows, require_input, require_output
+from eigenveil.cli._files import column_names, read_rows, require_file, require_input, require_output
 from eigenveil.cli._options import Data, Drop, Force
 from eigenveil.cli._terminal import errors_as_lines, output, watched, wrote
 from eigenveil.data.archive import whole_file
@@ -23,31 +26,38 @@ __all__ = ["WRITERS", "scores_of", "transform"]
 @errors_as_lines
 def transform(
     data: Data,
-    model: Annotated[Path, typer.Option("--model", "-m", help="A model that `fit` wrote.", show_default=False)],
+    model: Annotated[
+        Path, typer.Option("--model", "-m", help="The model: a .safetensors file that `fit` wrote.", show_default=False)
+    ],
     scores: Annotated[
         Path,
         typer.Option(
-            "--output", "-o", metavar="FILE", help="Where scores go: .csv, .parquet or .npy.", show_default=False
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Write the scores to this file: .csv, .parquet or .npy.",
+            show_default=False,
         ),
     ],
     drop: Drop = None,
     force: Force = False,
 ) -> None:
-    """Scores of rows: where each one lies along the components.
+    """Project rows on the components of a model: the scores of each row.
 
-    Example:
+    Use it as the next step of your own analysis, where the rows may be
+    seen: clustering, plots, a regression on few columns.
 
       eigenveil transform people.csv -m model.safetensors -o scores.csv
 
-    SCORES ARE RAW DATA. The guarantee covers the model; the scores of
-    anybody's rows are those rows' own data and as private as they are. The
-    output is readable by you alone (mode 0600).
+    SCORES ARE RAW DATA. The guarantee covers the model. A person's scores
+    are as private as that person's row. Only you can read the output
+    (mode 0600).
 
-    If model and file both name their columns, columns are matched by name,
-    and columns the model does not know are left out.
+    If the model and the file both have column names, columns are matched
+    by name. Columns that the model does not have are left out.
     """
     require_input(data)
-    require(model.is_file(), f"{model} does not exist or is not a file")
+    require_file(model)
     require_output(scores, endings=tuple(WRITERS), force=force, inputs=[data, model])
     from eigenveil.cli._report import scores_warning
     from eigenveil.model import Model
@@ -61,13 +71,13 @@ def transform(
     wrote(scores)
     console = output()
     if left_out:
-        console.print(f"left out, since the model does not know them: {listed(left_out)}", style="dim")
+        console.print(f"left out, because the model does not have them: {listed(left_out)}", style="dim")
     console.print(f"scores written to {scores}, one column per component", soft_wrap=True)
     console.print(scores_warning())
 
 
 def _matched(path: Path, model: "Model", drop: Sequence[str]) -> tuple["Rows", list[int] | None, list[str]]:
-    """Rows of the file, the order in which to take their columns (None: as they are), and which were left out."""
+    """Rows of the file, the order of columns that the model needs (None: as in the file), and the columns left out."""
     from eigenveil.data.archive import SVMLIGHT
 
     names = column_names(path)
@@ -76,7 +86,8 @@ def _matched(path: Path, model: "Model", drop: Sequence[str]) -> tuple["Rows", l
         missing = [name for name in model.columns if name not in names or name in drop]
         require(
             not missing,
-            f"{path} lacks {_some(missing)}, which the model has; the model's columns are {_some(model.columns)}",
+            f"{path} lacks columns of the model: {listed(missing)}. Use a table with the columns the model was fitted on, or "
+            "another model",
         )
         left_out = [name for name in names if name not in model.columns and name not in drop]
     table = read_rows(path, drop=[*drop, *left_out], one_based=bool(model.settings.get("one_based", False)))
@@ -85,8 +96,9 @@ def _matched(path: Path, model: "Model", drop: Sequence[str]) -> tuple["Rows", l
         rows = _widened(rows, dim)
     require(
         rows.shape[1] == dim,
-        f"{path} has {rows.shape[1]} columns and the model {dim}",
+        f"{path} has {rows.shape[1]} columns and the model has {dim}. Use a table with the columns the model was fitted on",
     )
+    # The model's order wins: a file with the same columns in another order gives the same scores.
     order = None
     if table.columns is not None and model.columns is not None and table.columns != model.columns:
         place = {name: i for i, name in enumerate(table.columns)}
@@ -94,13 +106,8 @@ def _matched(path: Path, model: "Model", drop: Sequence[str]) -> tuple["Rows", l
     return rows, order, left_out
 
 
-def _some(names: Sequence[str]) -> str:
-    shown = ", ".join(repr(name) for name in names[:8])
-    return shown + (f" and {len(names) - 8} more" if len(names) > 8 else "")
-
-
 def _widened(rows: "Rows", dim: int) -> "Rows":
-    """svmlight text does not say how many columns there are; those behind its last entry are zeros."""
+    """Rows with `dim` columns: svmlight text does not say how many there are, and those after its last entry are zero."""
     import scipy.sparse as sp
 
     from eigenveil.data.rows import SparseRows
@@ -118,7 +125,9 @@ def scores_of(model: "Model", rows: "Rows", order: list[int] | None) -> Iterator
 
     for block in rows.blocks(block_size(rows)):
         found = model.transform(block.values if order is None else block.values[:, order])
-        require(bool(np.isfinite(found).all()), "the rows hold NaN or infinity; fill or drop such rows first")
+        require(
+            bool(np.isfinite(found).all()), "some rows have NaN or infinite entries. Fill in or remove such rows first"
+        )
         yield found
 
 
@@ -141,6 +150,7 @@ def _write_parquet(path: Path, names: list[str], blocks: Iterator["Array"], _cou
 def _write_npy(path: Path, names: list[str], blocks: Iterator["Array"], count: int) -> None:
     from numpy.lib.format import write_array_header_1_0
 
+    # Written block by block: numpy.save would need all scores in memory.
     with path.open("wb") as file:
         write_array_header_1_0(file, {"descr": "<f8", "fortran_order": False, "shape": (count, len(names))})
         for block in blocks:

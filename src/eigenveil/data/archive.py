@@ -120,7 +120,7 @@ class ArchiveKind:
                 header = self._header(path, file.metadata() or {})
                 arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         except SafetensorError as error:
-            raise self.error(f"{path} is not {self.words}, or it is damaged: {error}") from error
+            raise self.error(f"{path} is not {self.words}, or it is damaged") from error
         return arrays, header
 
     def read_as(self, path: Path, make: Callable[[dict[str, Any], dict[str, Any]], Made]) -> Made:

@@ -24,7 +24,7 @@ from eigenveil.data.tables import (
     require_names,
     require_numbers,
 )
-from eigenveil.errors import require
+from eigenveil.errors import ColumnsError, listed, require
 
 __all__ = ["STREAM_FORMATS", "Source", "open_source"]
 
@@ -160,13 +160,37 @@ def _csv_batches(
             if not 0 < middle < len(chunk):
                 middle = chunk.find(b"\n") + 1
             if not 0 < middle < len(chunk):
-                raise
+                raise _bad_line(chunk, path, seen, names, columns) from None
             # One line is bad. Split the chunk, so that the good lines before it are yielded first.
             waiting.extendleft((chunk[middle:], chunk[:middle]))
             continue
         seen += table.num_rows
         if table.num_rows:
             yield as_numbers(table, gaps=True)
+
+
+def _bad_line(line: bytes, path: Path, seen: int, names: Sequence[str], columns: tuple[str, ...]) -> ValueError:
+    """The error for a csv line that cannot be read, after `seen` good rows. It names columns and shows no value."""
+    where = f"{path} cannot be read after row {seen}"
+    try:
+        (fields,) = csv.reader([line.decode().strip("\r\n")], skipinitialspace=True, strict=True)
+    except UnicodeDecodeError:
+        return ValueError(f"{where}: the next line is not UTF-8 text")
+    except (csv.Error, ValueError):
+        return ValueError(f"{where}: the next line is not comma-separated values")
+    if len(fields) != len(names):
+        return ValueError(f"{where}: the next line has {len(fields)} fields and the header has {len(names)}")
+    bad = tuple(name for name, field in zip(names, fields, strict=True) if name in columns and not _is_number(field))
+    which = f"column{'s' * (len(bad) > 1)} {listed(map(repr, bad))}" if bad else "one of its columns"
+    return ColumnsError(f"{where}: not a number in {which}. Encode it as a number or leave it out", bad)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text or "nan")
+    except ValueError:
+        return False
+    return True
 
 
 def _whole_lines(file: Any, path: Path) -> Iterator[bytes]:

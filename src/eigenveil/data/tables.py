@@ -18,7 +18,7 @@ import scipy.sparse as sp
 from eigenveil.data.archive import SVMLIGHT, TABLES, ending_of
 from eigenveil.data.people import identifiers, require_ids
 from eigenveil.data.rows import Block, DenseRows, Rows, SparseRows, WeightedRows, require_real
-from eigenveil.errors import listed, require
+from eigenveil.errors import ColumnsError, listed, require
 
 __all__ = [
     "Table",
@@ -198,12 +198,16 @@ def _read_columns(
     path: Path, ending: str, person: str | None, drop: Sequence[str], chosen: Sequence[str] | None
 ) -> Table:
     import pyarrow as pa
-    import pyarrow.csv as pc
     import pyarrow.parquet as pq
 
     with _reading(path):
-        table = pc.read_csv(path, convert_options=as_written(person)) if ending == ".csv" else None
+        table = _read_csv(path, person) if ending == ".csv" else None
         schema = table.schema if table is not None else pq.read_schema(path)
+    one = schema.names[0] if table is not None and len(schema.names) == 1 else ""
+    require(
+        not (";" in one or "\t" in one),
+        f"{path} has semicolons or tabs between its columns. Save it with commas instead",
+    )
     # Without a header, the first row, a person's data, would become the column names, which every model file shows.
     require(
         table is None or could_be_names(schema.names),
@@ -226,6 +230,30 @@ def _read_columns(
             whole = table if table is not None else pq.read_table(path, columns=[person])
         rows = WeightedRows.by_person(rows, person_ids(whole, person))
     return Table(rows, columns, len(schema.names))
+
+
+def _read_csv(path: Path, person: str | None) -> Any:
+    import pyarrow as pa
+    import pyarrow.csv as pc
+
+    uneven: list[Any] = []
+
+    def refuse(row: Any) -> str:
+        # The row itself is not kept: it is data.
+        uneven.append((row.actual_columns, row.expected_columns))
+        return "error"
+
+    parsing = pc.ParseOptions(invalid_row_handler=refuse)
+    try:
+        return pc.read_csv(path, parse_options=parsing, convert_options=as_written(person))
+    except pa.ArrowInvalid:
+        require(path.stat().st_size > 0, f"{path} is empty. It needs a line of column names, and rows below it")
+        if not uneven:
+            raise
+        found, expected = uneven[0]
+        raise ValueError(
+            f"{path} cannot be read as csv: a line has {found} fields and the header has {expected}. Correct that line"
+        ) from None
 
 
 def as_written(person: str | None) -> Any:
@@ -299,20 +327,24 @@ def require_numbers(schema: Any) -> None:
     import pyarrow.types as types
 
     good = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal)
-    bad = [f"{field.name} ({field.type})" for field in schema if not any(test(field.type) for test in good)]
-    require(
-        not bad,
-        f"columns must hold numbers; these do not: {listed(bad)}. Leave them out or encode them as numbers",
-    )
+    bad = [field for field in schema if not any(test(field.type) for test in good)]
+    if bad:
+        shown = listed(f"{field.name} ({field.type})" for field in bad)
+        message = f"columns must hold numbers; these do not: {shown}. Encode them as numbers or leave them out"
+        raise ColumnsError(message, tuple(field.name for field in bad))
 
 
 def as_numbers(piece: Any, *, gaps: bool = False) -> Any:
     """A block of an Arrow table as float64, (b, d). Missing values are refused, or become NaN if `gaps` are allowed."""
     import pyarrow as pa
 
+    empty = tuple(name for name, column in zip(piece.schema.names, piece.columns, strict=True) if column.null_count)
+    if empty and not gaps:
+        which = f"column {empty[0]!r} has" if len(empty) == 1 else f"{len(empty)} columns have"
+        names = "" if len(empty) == 1 else f": {listed(empty)}"
+        raise ColumnsError(f"{which} missing values{names}. Fill them in by a public rule or leave them out", empty)
     out = np.empty((piece.num_rows, piece.num_columns))
-    for index, (name, column) in enumerate(zip(piece.schema.names, piece.columns, strict=True)):
-        require(gaps or column.null_count == 0, f"column {name!r} has missing values; fill or drop them first")
+    for index, column in enumerate(piece.columns):
         plain = column if not pa.types.is_boolean(column.type) else column.cast(pa.int8())
         if pa.types.is_decimal(plain.type) or pa.types.is_float16(plain.type) or plain.null_count:
             # Rounded like any other number too large for a double: pyarrow's refusal would quote it.

@@ -171,17 +171,17 @@ def test_a_seed_is_no_privacy_and_neither_is_none_at_all(tmp_path: Path) -> None
 
 
 def test_columns_that_were_counted_are_warned_of(tmp_path: Path) -> None:
-    assert "read from the file" in eigenveil("bounds", written(tmp_path, "svm"), *BUDGET).stdout
+    assert "largest index in the file" in eigenveil("bounds", written(tmp_path, "svm"), *BUDGET).stdout
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ((), "--epsilon is missing. Try --epsilon 0.1, or ask for --no-privacy"),
+        ((), "--epsilon is missing. Try --epsilon 0.1, or give --no-privacy"),
         (("--epsilon", 1), "--delta is missing"),
         (("--no-privacy", "--epsilon", 1), "contradict each other"),
-        (("--no-privacy", "--delta", 1e-6), "--delta means nothing"),
-        (("--no-privacy", "--total", 1), "--total has no meaning"),
+        (("--no-privacy", "--delta", 1e-6), "--delta does not apply"),
+        (("--no-privacy", "--total", 1), "--total means nothing"),
         ((*BUDGET, "--total", 0.5), "--total must be more than --epsilon"),
         ((*BUDGET, "--quantile", 1.5), "--quantile must be a number from 0.5 to below 1, got 1.5"),
         ((*BUDGET, "--within", 3), "--within must be LOW,HIGH"),

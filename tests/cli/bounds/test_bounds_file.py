@@ -149,7 +149,7 @@ def test_a_stream_takes_a_bound_on_rows(tmp_path: Path, center: str) -> None:
     assert sines(model.components[:1].T, exact.components_.T).max() < 0.3
     ranges = bounds_of(source, "--per-column", "--epsilon", 2, name="ranges.json")
     asked = ("stream", source, *FIT, "-o", tmp_path / "other.safetensors")
-    assert "a stream takes a bound on rows" in refusal(*asked, "--bounds", ranges)
+    assert "a stream needs a bound on rows" in refusal(*asked, "--bounds", ranges)
     scaled = bounds_of(source, "--scale", 2, name="scaled.json")
     assert "which a stream does not have" in refusal(*asked, "--bounds", scaled)
     assert "--bounds" in refusal(
@@ -165,15 +165,15 @@ def test_what_the_file_says_cannot_be_said_beside_it(tmp_path: Path, beside: tup
     bounds = bounds_of(source, "--center", "none")
     for command in ("fit", "spectrum"):
         more = FIT if command == "fit" else FIT[2:]
-        assert f"says {beside[0]} already" in refusal(command, source, *more, "--bounds", bounds, *beside)
+        assert f"already sets {beside[0]}" in refusal(command, source, *more, "--bounds", bounds, *beside)
     ranges = bounds_of(source, "--per-column", "--epsilon", 2, name="ranges.json")
-    assert "says --column-bounds already" in refusal("fit", source, *FIT, "--bounds", ranges, "--column-bounds", "0,1")
+    assert "already sets --column-bounds" in refusal("fit", source, *FIT, "--bounds", ranges, "--column-bounds", "0,1")
 
 
 def test_bounds_of_another_table_are_refused(tmp_path: Path) -> None:
     source = people(tmp_path)
     bounds = bounds_of(source)
-    assert "is of 5 columns and the table has 4" in refusal("fit", source, *FIT, "--bounds", bounds, "--drop", "salt")
+    assert "is for 5 columns and the table has 4" in refusal("fit", source, *FIT, "--bounds", bounds, "--drop", "salt")
     other = edited(bounds, columns=["age", "income", "height", "weight", "sugar"])
     assert "'salt' where 'sugar' was" in refusal("fit", source, *FIT, "--bounds", other)
 
@@ -193,8 +193,8 @@ def test_bounds_that_are_not_private_are_warned_of(tmp_path: Path, how: tuple[ob
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"format": "eigenveil spectrum 1"}, "not written by `eigenveil bounds --output`"),
-        ({"format": ...}, "not written by"),
+        ({"format": "eigenveil spectrum 1"}, "Give a file that `eigenveil bounds --output` wrote"),
+        ({"format": ...}, "its format must be"),
         ({"dim": 4}, "columns must be 4 names, or null"),
         ({"dim": True}, "dim must be a number of columns"),
         ({"kind": "both"}, "kind must be rows or columns"),
@@ -207,7 +207,7 @@ def test_bounds_that_are_not_private_are_warned_of(tmp_path: Path, how: tuple[ob
         ({"center": [0.0] * 4}, "center must be 5 numbers"),
         ({"center": [0.0, 0.0, None, 0.0, 0.0]}, "center must be 5 numbers"),
         ({"scale": [1.0, 1.0, 0.0, 1.0, 1.0]}, "every scale must be positive"),
-        ({"guarantee": None}, "guarantee must say what the bounds cost"),
+        ({"guarantee": None}, "guarantee must record what the bounds cost"),
         ({"guarantee": {"epsilon": 1.0}}, "a guarantee has the fields"),
         ({"kind": "columns"}, "no bounds were found"),
         ({"kind": "columns", "low": [0] * 5, "high": [-1] * 5, "scale": [1] * 5}, "every low must be at most"),

@@ -36,7 +36,7 @@ def test_outputs_are_checked_before_anything_starts(folders: Folders) -> None:
     hub = folders.of("hub")
     assert "--report must end in .json" in refusal(*folders.hub("--report", hub / "report.txt"))
     (hub / "model.report.json").write_text("{}")
-    assert "already exists; --force overwrites it" in refusal(*folders.hub())
+    assert "already exists. Overwrite it with --force" in refusal(*folders.hub())
     assert "heart.transcript" not in files_in(hub)
 
 

@@ -203,10 +203,10 @@ def test_a_hopeless_budget_is_refused_with_what_would_do(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        (("-k", 3), "--epsilon is missing. Try --epsilon 1, or ask for --no-privacy"),
+        (("-k", 3), "--epsilon is missing. Try --epsilon 1, or give --no-privacy"),
         (("-k", 3, "--epsilon", 1, "--no-privacy"), "contradict each other"),
-        (("-k", 3, "--delta", 1e-6, "--no-privacy"), "--delta has no meaning"),
-        ((*PRIVATE, "--neighbours", "add-remove"), "--delta is required with --neighbours add-remove"),
+        (("-k", 3, "--delta", 1e-6, "--no-privacy"), "--delta does not apply"),
+        ((*PRIVATE, "--neighbours", "add-remove"), "--delta is missing with --neighbours add-remove"),
         ((*PRIVATE, "--unit", "item", "--neighbours", "replace-one"), "--neighbours is for --unit user"),
         ((*PRIVATE, "--normalise", "both"), "--normalise both needs --item-degrees"),
         ((*PRIVATE, "--survivors", 2), "--survivors is for --trust masked"),

@@ -65,7 +65,7 @@ def test_numbers_name_sites_in_their_order(tmp_path: Path) -> None:
     source = tmp_path / "wards.csv"
     pc.write_csv(arrow_table(rows(), ward=[i % 11 for i in range(COUNT)]), source)
     line = refusal("simulate", source, *EXACT, "--split", "by:ward", "--dead", 11)
-    assert "they are called ward 0 to ward 10" in line
+    assert "The sites are ward 0 to ward 10" in line
     result = eigenveil("simulate", source, *EXACT, "--split", "by:ward", "--dead", 10, "--quorum", 10)
     assert "no answer  ward 10 in round 1" in result.stdout
 
@@ -112,7 +112,7 @@ def test_every_trust_shows_its_charges_and_its_guarantee(tmp_path: Path, terms: 
         "(1, 1e-06)-differential privacy for each person" in words
         and "Each person, who has one row at one site." in words
     )
-    assert "A simulation: one holder of all rows" in words
+    assert "A simulation: one process had all rows" in words
     against = {"hub": "raw parts", "site": "the hub and the other sites", "both": "is (3, 1e-06)"}
     assert against["hub" if terms == PRIVATE else "both" if terms == BOTH else "site"] in words
     assert files_in(tmp_path) == {source.name}
@@ -141,7 +141,8 @@ def test_too_few_survivors_are_named(tmp_path: Path) -> None:
     arguments = (*EXACT, "--sites", 6, "--trust", "masked", "--survivors", 5, "--dead", 1, "--dead", 4)
     line = refusal("simulate", written(tmp_path, "csv"), *arguments, code=3)
     assert line == (
-        "error: quorum lost in round 1 (mean 1, exchange of keys): no answer from site 1, site 4; --survivors is 5"
+        "error: quorum lost in round 1 (mean 1, exchange of keys): no answer from site 1, site 4. "
+        "--survivors is 5: lower it to go on with fewer sites"
     )
 
 
@@ -215,7 +216,7 @@ def test_options_reach_the_estimator(tmp_path: Path) -> None:
     model = Model.load(target)
     assert np.array_equal(model.components, expected.components_)
     assert model.guarantee.charges == expected.guarantee_.charges
-    assert "NOT PRIVATE: a seed was given" in result.stdout
+    assert "NOT PRIVATE: --seed was given" in result.stdout
 
 
 def test_a_model_can_be_inspected_and_overwritten_by_force_only(tmp_path: Path) -> None:
@@ -224,10 +225,10 @@ def test_a_model_can_be_inspected_and_overwritten_by_force_only(tmp_path: Path) 
     result = eigenveil(*arguments)
     assert f"model written to {target}" in result.stdout
     shown = eigenveil("inspect", target).stdout
-    for words in ("age=", "by hospital", "A simulation: one holder of all rows", "(1, 1e-06)-differential"):
+    for words in ("age=", "by hospital", "A simulation: one process had all rows", "(1, 1e-06)-differential"):
         assert words in shown
     assert json.loads(eigenveil("inspect", target, "--json").stdout)["settings"]["trust"] == "hub"
-    assert "already exists; --force overwrites it" in refusal(*arguments)
+    assert "already exists. Overwrite it with --force" in refusal(*arguments)
     assert eigenveil(*arguments, "--force").exit_code == 0
 
 
@@ -242,7 +243,7 @@ def test_a_persons_rows_stay_together_or_are_counted(tmp_path: Path) -> None:
     spread = tmp_path / "spread.csv"
     pc.write_csv(arrow_table(rows(), ward=[i % 3 for i in range(COUNT)], who=[i // 2 for i in range(COUNT)]), spread)
     arguments = ("simulate", spread, "-k", 2, *PRIVATE, "--split", "by:ward", "--person", "who")
-    assert "somebody has rows at more than 1 site; --person-sites says" in refusal(*arguments)
+    assert "somebody has rows at more than 1 site. Raise --person-sites" in refusal(*arguments)
     assert eigenveil(*arguments, "--person-sites", 2).exit_code == 0
 
 
@@ -285,7 +286,7 @@ def test_what_goes_wrong_is_said(tmp_path: Path) -> None:
     )
     result = eigenveil("simulate", source, *EXACT, *arguments)
     assert result.exit_code == 0, result.output
-    assert "site 2 in round 3, and all began again" in result.stdout
+    assert "site 2 in round 3, and the fit restarted" in result.stdout
     assert "5 of 6" in result.stdout
     assert re.search(r"refused\s+\d+ messages", result.stdout)
     assert "100.0000%" not in result.stdout
@@ -296,29 +297,36 @@ def test_a_lost_quorum_names_who_was_missing_and_has_its_own_code(tmp_path: Path
     arguments = ("simulate", source, *EXACT, "--split", "by:hospital", "--drop", "patient", "--dead", "X", "-o", target)
     line = refusal(*arguments, code=3)
     assert line == (
-        "error: quorum lost in round 1 (mean 1): no answer from hospital X; every site must answer unless --quorum says otherwise"
+        "error: quorum lost in round 1 (mean 1): no answer from hospital X. "
+        "By default every site must answer; allow for missing ones with --quorum 0.8"
     )
-    assert "no answer from hospital X, hospital north; --quorum is 2" in refusal(
+    assert "no answer from hospital X, hospital north. --quorum is 2" in refusal(
         *arguments, "--dead", "north", "--quorum", 2, code=3
     )
     assert eigenveil(*arguments, "--quorum", 2).exit_code == 0
     many = refusal(
         "simulate", source, *EXACT, "--sites", 30, "--drop", "patient", "--drop", "hospital", "--dead", "any:15", code=3
     )
-    assert " and 5 more; " in many
+    assert " and 5 more. " in many
 
 
 MISTAKES: dict[str, tuple[object, ...]] = {
-    "--sites is required: how many": EXACT,
+    "--sites is missing": EXACT,
     "--split must be iid, skewed or by:COLUMN, got 'by:'": (*EXACT, "--split", "by:"),
     "--split must be iid, skewed or by:COLUMN, got 'evenly'": (*EXACT, "--sites", 3, "--split", "evenly"),
-    "--sites means nothing with --split by:age": (*EXACT, "--sites", 3, "--split", "by:age"),
+    "--split by:age makes one site for each value of the column. Leave out --sites": (
+        *EXACT,
+        "--sites",
+        3,
+        "--split",
+        "by:age",
+    ),
     "has no column 'ward'": (*EXACT, "--split", "by:ward"),
     "has no column 'who'": (*EXACT, "--sites", 3, "--person", "who"),
-    "--sites 2000 is more than there is in the table": (*EXACT, "--sites", 2000),
-    "--epsilon is missing. Try --epsilon 1, or ask for --no-privacy": ("-k", 2, "--sites", 3),
+    "--sites 2000: the table is too small": (*EXACT, "--sites", 2000),
+    "--epsilon is missing. Try --epsilon 1, or give --no-privacy": ("-k", 2, "--sites", 3),
     "--epsilon and --no-privacy contradict each other": (*EXACT, "--sites", 3, "--epsilon", 1),
-    "--delta is missing. The chance": ("-k", 2, "--sites", 3, "--epsilon", 1),
+    "--delta is missing. Try --delta 1e-6": ("-k", 2, "--sites", 3, "--epsilon", 1),
     "--trust says who adds the noise": (*EXACT, "--sites", 3, "--trust", "site"),
     "--survivors is for --trust masked": (*EXACT, "--sites", 3, "--survivors", 3),
     "--colluders is for --trust masked": (*EXACT, "--sites", 3, "--colluders", 1),
@@ -386,8 +394,8 @@ MISTAKES: dict[str, tuple[object, ...]] = {
     ),
     "--loss must lie in [0, 1), got 1.5": (*EXACT, "--sites", 3, "--loss", 1.5),
     "--delay must not be negative, got -1": (*EXACT, "--sites", 3, "--delay", -1),
-    "--dead 3: there is no such site; they are called site 0 to site 2": (*EXACT, "--sites", 3, "--dead", 3),
-    "--dead any:4 asks for more than the 3 sites": (*EXACT, "--sites", 3, "--dead", "any:4"),
+    "--dead 3: no site has this name. The sites are site 0 to site 2": (*EXACT, "--sites", 3, "--dead", 3),
+    "--dead any:4: there are only 3 sites": (*EXACT, "--sites", 3, "--dead", "any:4"),
     "--scale must be a number, or numbers": (*EXACT, "--sites", 3, "--scale", "a"),
     "--scale must be a number or 5 numbers": (*EXACT, "--sites", 3, "--split", "skewed", "--scale", "1,2"),
     "must end in .safetensors": (*EXACT, "--sites", 3, "-o", "model.pickle"),
@@ -412,12 +420,12 @@ def test_rows_that_cannot_be_used_are_refused_without_showing_a_value(tmp_path: 
         "simulate", source, *EXACT, "--sites", 3, "--split", "skewed", "--drop", "ward"
     )
     named = tmp_path / "gone X.csv"
-    assert refusal("simulate", named, *EXACT, "--sites", 3) == f"error: {named} does not exist or is not a file"
+    assert refusal("simulate", named, *EXACT, "--sites", 3) == f"error: {named} does not exist. Check the path"
     for kind in ("npy", "svm"):
         assert "is for csv and parquet" in refusal("simulate", written(tmp_path, kind), *EXACT, "--split", "by:age")
     gaps = visits(tmp_path, "parquet", ward=[None] + [1.0] * (COUNT - 1))
     drop = ("--drop", "hospital", "--drop", "patient")
-    assert "column 'ward' says at which site" in refusal("simulate", gaps, *EXACT, "--split", "by:ward", *drop)
+    assert "column 'ward' has missing values" in refusal("simulate", gaps, *EXACT, "--split", "by:ward", *drop)
     assert "ward (string)" in refusal("simulate", source, *EXACT, "--sites", 3)
 
 
@@ -447,8 +455,8 @@ def test_help_teaches() -> None:
         "eigenveil simulate people.csv -k 5 --sites 20 --no-privacy",
         "--split by:hospital",
         "in proportion to 1 / (i + 1)",
-        "half of them, drawn at random, fall anywhere",
-        "Whoever runs this holds all rows",
+        "except for a random half",
+        "The process that runs this has all rows",
     ):
         assert words in page
     assert "simulate" in eigenveil("--help").stdout
@@ -456,5 +464,5 @@ def test_help_teaches() -> None:
 
 def test_an_answer_that_is_not_the_only_one_is_said_to_be_so(tmp_path: Path) -> None:
     result = eigenveil("simulate", written(tmp_path, "npy", np.eye(8)), *EXACT, "--sites", 2, "--center", "none")
-    assert "other directions have an equal claim" in result.stdout
+    assert "The last component is not unique" in result.stdout
     assert result.stderr == ""

@@ -69,7 +69,7 @@ def test_every_graph_finds_the_exact_components(tmp_path: Path, graph: str) -> N
     assert "100.0000% of the variance" in said
     assert f"{graph}: 6 peers, " in said
     assert re.search(r"disagreement \d\.\de-1\d, the largest sine between peers", said)
-    assert re.search(r"traffic [\d.]+ [kM]B from site \d, the most of any peer; [\d.]+ [kM]B in all", said)
+    assert re.search(r"traffic [\d.]+ [kM]B from site \d, the busiest peer; [\d.]+ [kM]B in all", said)
     assert "No privacy: exact PCA was asked for." in said
 
 
@@ -77,7 +77,7 @@ def test_every_graph_finds_the_exact_components(tmp_path: Path, graph: str) -> N
 @pytest.mark.parametrize(
     ("consensus", "words"),
     [
-        ("chebyshev", r"chebyshev: \d\d steps for each sum; \d\.\de-1\d of the differences between peers is left"),
+        ("chebyshev", r"chebyshev: \d\d steps for each sum; \d\.\de-1\d of the differences between peers remains"),
         ("tree", r"tree: \d steps for each sum; exact"),
     ],
 )
@@ -121,7 +121,7 @@ def test_every_noise_shows_its_charges_and_its_guarantee(
     assert result.exit_code == 0, result.output
     said = flat(result.stdout)
     assert "charge, mu" in said
-    factor = re.search(rf"noise {kind}: ([\d.]+) times that of a curator", said)
+    factor = re.search(rf"noise {kind}: ([\d.]+) times that of a trusted hub", said)
     assert factor is not None
     # Pairs come within a thousandth of the limit, in squares; four digits are shown.
     assert least - 5e-4 <= float(factor[1]) <= least * 1.0005 + 5e-4
@@ -130,7 +130,7 @@ def test_every_noise_shows_its_charges_and_its_guarantee(
         "(1, 1e-06)-differential privacy for each person" in said
         and "Each person, who has one row at one peer." in said
     )
-    assert "A simulation: one holder of all rows" in said
+    assert "A simulation: one process had all rows" in said
     assert "captured" not in said
     model = Model.load(target)
     assert model.guarantee.epsilon == 1
@@ -144,7 +144,7 @@ def test_a_comparison_is_said_not_to_be_covered_and_a_seed_not_to_be_private(tmp
     said = flat(eigenveil("simulate", written(tmp_path, "npy"), *SECRET, *arguments).stdout)
     assert re.search(r"captured \d+\.\d{4}% of the variance", said)
     assert "NOT covered by the guarantee" in said
-    assert "NOT PRIVATE: a seed was given" in said
+    assert "NOT PRIVATE: --seed was given" in said
 
 
 def test_published_noise_guarantees_nothing(tmp_path: Path) -> None:
@@ -257,17 +257,17 @@ def test_a_network_that_loses_message_changes_nothing(tmp_path: Path) -> None:
 def test_peers_that_are_gone_are_left_behind(tmp_path: Path) -> None:
     source = written(tmp_path, "npy")
     said = flat(eigenveil("simulate", source, *EXACT, "ring", "--sites", 6, "--dead", 2).stdout)
-    assert "left behind site 2 in round 1, and all began again" in said
+    assert "left behind site 2 in round 1, and the fit restarted" in said
     assert re.search(r"consensus metropolis: \d+ steps for each sum, among the 5 who are left", said)
     assert "100.0000% of the variance" not in said
     arguments = ("random-regular:4", "--sites", 8, "--dead", "3@50", "--restarts", 1, "--seed", 1)
     result = eigenveil("simulate", source, *SECRET, *arguments)
     assert result.exit_code == 0, result.output
     said = flat(result.stdout)
-    assert re.search(r"left behind site 3 in round \d, which began again", said)
+    assert re.search(r"left behind site 3 in round \d, which restarted", said)
     assert "7 of 8" in said
     assert "charge, mu" in said
-    assert re.search(r"noise pairwise, against one colluder: [\d.]+ times that of a curator, among the 7 who", said)
+    assert re.search(r"noise pairwise, against one colluder: [\d.]+ times that of a trusted hub, among the 7 who", said)
 
 
 @pytest.mark.parametrize(
@@ -315,15 +315,15 @@ RING = (*EXACT, "ring", "--sites", 5)
 SECRET_RING = (*SECRET, "ring", "--sites", 5)
 PLAIN = ("-k", 2, "--no-privacy", "--sites", 5)
 MISTAKES: dict[str, tuple[object, ...]] = {
-    "--topology has no meaning with --graph": (*RING, "--topology", "tree"),
-    "--fanout has no meaning with --graph": (*RING, "--fanout", 3),
-    "--trust has no meaning with --graph": (*SECRET_RING, "--trust", "site"),
-    "--survivors has no meaning with --graph: --quorum says": (*RING, "--survivors", 3),
-    "--local-steps has no meaning with --graph": (*RING, "--local-steps", 4),
-    "--align has no meaning with --graph": (*RING, "--align", "sign"),
-    "--participation has no meaning with --graph": (*RING, "--participation", "without-replacement:2"),
-    "--calibration has no meaning with --graph": (*SECRET_RING, "--calibration", "paper"),
-    "--person-sites has no meaning with --graph": (*SECRET_RING, "--person-sites", 2),
+    "--topology does not apply with --graph": (*RING, "--topology", "tree"),
+    "--fanout does not apply with --graph": (*RING, "--fanout", 3),
+    "--trust does not apply with --graph": (*SECRET_RING, "--trust", "site"),
+    "--survivors does not apply with --graph: --quorum says": (*RING, "--survivors", 3),
+    "--local-steps does not apply with --graph": (*RING, "--local-steps", 4),
+    "--align does not apply with --graph": (*RING, "--align", "sign"),
+    "--participation does not apply with --graph": (*RING, "--participation", "without-replacement:2"),
+    "--calibration does not apply with --graph": (*SECRET_RING, "--calibration", "paper"),
+    "--person-sites does not apply with --graph": (*SECRET_RING, "--person-sites", 2),
     "--method merge needs a hub: with --graph it is power, krylov, covariance or segments": (
         *(*RING, "--method", "merge"),
     ),
@@ -362,7 +362,7 @@ MISTAKES: dict[str, tuple[object, ...]] = {
         *("-k", 2, "--epsilon", 1, "--delta", 1e-6, "--graph", "ring", "--sites", 5),
     ),
     "--dead 7: there is no such site": (*RING, "--dead", 7),
-    "--sites is required": (*EXACT, "ring"),
+    "--sites is missing": (*EXACT, "ring"),
 }
 
 

@@ -39,7 +39,7 @@ def test_a_simulation_is_quiet_on_stderr_and_a_lost_quorum_is_one_line(tmp_path:
     faults = ("--dead", 3, "--loss", 0.05, "--seed", 1)
     lost = run_forked("simulate", source, "-k", 2, "--sites", 20, "--no-privacy", *faults, env=QUIET)
     assert (lost.returncode, lost.stdout) == (3, "")
-    assert re.fullmatch(r"error: quorum lost in round 1 \(mean 1\): no answer from site 3; .*\n", lost.stderr)
+    assert re.fullmatch(r"error: quorum lost in round 1 \(mean 1\): no answer from site 3\. .*\n", lost.stderr)
 
 
 @pytest.mark.parametrize("terminal", [False, True])

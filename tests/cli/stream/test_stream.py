@@ -62,7 +62,7 @@ def test_options_reach_the_estimator(tmp_path: Path, target: Path) -> None:
     options += "--person-blocks 2 --memory-limit 64MB --center none --origin 0,0,0,0,1 --neighbours replace-one"
     result = eigenveil("stream", written(tmp_path, "npy"), *SEEDED, *options.split(), "-o", target)
     assert result.exit_code == 0, result.output
-    assert "NOT PRIVATE: a seed was given" in result.stdout
+    assert "NOT PRIVATE: --seed was given" in result.stdout
     expected = StreamingPCA(
         2,
         epsilon=1,
@@ -140,8 +140,8 @@ def test_a_bad_batch_leaves_the_rows_before_it_in_the_state(tmp_path: Path, targ
     line = refused(as_arrow_stream(values, 100), *ARROW, "-k", 2, *PRIVATE, "-o", target, "--state", state)
     assert line.startswith("error: the stream contains NaN, and a private stream takes no gaps")
     assert line.endswith(
-        f"; 400 rows had been followed, and their state was saved to {state}, raw data that only you can read; "
-        f"go on with the rows after them: --state {state} --resume"
+        f"; 400 rows had been read, and their state was saved to {state}, raw data that only you can read; "
+        f"continue with the rows after them: --state {state} --resume"
     )
     assert files_in(tmp_path) == {state.name}
     assert piped(as_csv(rows()[400:]), *CSV, "--resume", "-o", target, "--state", state).exit_code == 0
@@ -153,7 +153,7 @@ def test_a_stream_that_breaks_off_is_kept_beside_the_output(tmp_path: Path, targ
     values[450, 2] = np.nan
     for name in ("model.state", "model-2.state"):
         line = refused(as_arrow_stream(values, 100), *ARROW, "-k", 2, *PRIVATE, "-o", target)
-        assert f"400 rows had been followed, and their state was saved to {tmp_path / name}, raw data" in line
+        assert f"400 rows had been read, and their state was saved to {tmp_path / name}, raw data" in line
     assert files_in(tmp_path) == {"model.state", "model-2.state"}
     assert (tmp_path / "model.state").stat().st_mode & 0o777 == 0o600
     go_on = ("--resume", "-o", target, "--state", tmp_path / "model.state")
@@ -167,13 +167,13 @@ def test_without_a_state_a_bad_batch_leaves_what_was_released(tmp_path: Path, ta
     data, private = as_arrow_stream(values, 100), ("-k", 2, *PRIVATE, "-o", target, "--no-state")
     line = refused(data, *ARROW, *private)
     assert line.endswith(
-        "; 400 rows had been followed, and nothing of them was released or written; --state FILE would keep them"
+        "; 400 rows had been read, and nothing of them was released or written; next time, --state FILE keeps them"
     )
     assert not target.exists()
     line = refused(data, *ARROW, *private, "--sync-every", 300)
     assert line.endswith(
-        f"; 400 rows had been followed, and what had been released of the first 300 was written to {target}; the 100 after "
-        "them were not released and are gone; --state FILE would keep them"
+        f"; 400 rows had been read, and the last release, of the first 300, was written to {target}; the 100 rows "
+        "after them were not released and are lost; next time, --state FILE keeps them"
     )
     assert Model.load(target).settings["rows"] == 300
     assert files_in(tmp_path) == {target.name}

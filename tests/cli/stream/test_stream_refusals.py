@@ -18,9 +18,9 @@ def target(tmp_path: Path) -> Path:
 def test_lines_that_cannot_be_read_are_refused_without_showing_them(tmp_path: Path, target: Path) -> None:
     good = as_csv(rows())
     for words, data in {
-        "after row 1009: CSV parse error": good + b"123456.789,1\n",
-        "after row 1009: In CSV column #1": good + b"1,123456.789x,3,4,5\n",
-        "or use --no-header on the command line": b"123456.789,1,2,3,4\n" + good,
+        "after row 1009: the next line has 2 fields": good + b"123456.789,1\n",
+        "after row 1009: not a number in column 'income'": good + b"1,123456.789x,3,4,5\n",
+        "or say that it has none: --no-header on the command line": b"123456.789,1,2,3,4\n" + good,
         "the stream is empty": b"",
         "the stream has no rows": b"a,b,c\n",
         "the stream has fewer rows than --components 2": b"a,b,c\n123456.789,2,3\n",
@@ -38,7 +38,7 @@ MISTAKES: dict[str, tuple[object, ...]] = {
     "--epsilon is missing": ("-k", 2),
     "--epsilon and --no-privacy contradict each other": ("-k", 2, *PRIVATE, "--no-privacy"),
     "--delta is missing": ("-k", 2, "--epsilon", 1, "--row-bound", 1),
-    "--row-bound is required": ("-k", 2, "--epsilon", 1, "--delta", 1e-6),
+    "--row-bound is missing": ("-k", 2, "--epsilon", 1, "--delta", 1e-6),
     "--adapt must be two fractions with 0 < low < high < 1": (*EXACT, "--adapt", "0.2,0.1"),
     "--adapt must be LOW,HIGH": (*EXACT, "--adapt", "0.2"),
     "--forget must be in (0, 1], got 0": (*EXACT, "--forget", 0),
@@ -62,14 +62,14 @@ MISTAKES: dict[str, tuple[object, ...]] = {
         "--sync-every",
         9,
     ),
-    "--resume goes on from a state": ("--resume",),
-    "the state; leave out --epsilon, --publish, --no-privacy, --bounds": (
+    "--resume needs a state to continue from": ("--resume",),
+    "the state. Leave out --epsilon, --publish, --no-privacy, --bounds": (
         *("--resume", "--state", "none", "--no-privacy", "--epsilon", 1, "--publish", "sync", "--bounds", "none"),
     ),
-    "with --resume everything about the stream comes from the state; leave out --components, --forget": (
+    "with --resume all settings of the stream come from the state. Leave out --components, --forget": (
         *("--resume", "--state", "none", "-k", 2, "--forget", 0.5),
     ),
-    "--features is for svmlight text": (*EXACT, "--features", 5),
+    "--features is for svmlight files": (*EXACT, "--features", 5),
     "has no column 'what'": (*EXACT, "--drop", "what"),
     "only csv can come without a header": (*EXACT, "--format", "npy", "--no-header"),
 }
@@ -83,7 +83,7 @@ def test_every_mistake_is_one_line_and_writes_nothing(tmp_path: Path, target: Pa
 
 
 def test_a_pipe_must_say_what_comes_through_it(target: Path) -> None:
-    assert "--format is required for a pipe" in refused(as_csv(rows()), *EXACT, "-o", target)
+    assert "--format is missing. A pipe" in refused(as_csv(rows()), *EXACT, "-o", target)
     assert "npy cannot be read from a pipe" in refused(b"", "--format", "npy", *EXACT, "-o", target)
     assert "cannot be read at its start" in refused(b"a,b\n1,2\n", *ARROW, *EXACT, "-o", target)
 
@@ -91,16 +91,16 @@ def test_a_pipe_must_say_what_comes_through_it(target: Path) -> None:
 def test_outputs_and_states_are_not_overwritten(tmp_path: Path, target: Path) -> None:
     source, state = written(tmp_path, "npy"), tmp_path / "stream.state"
     target.write_text("something else")
-    assert "already exists; --force overwrites it" in refusal("stream", source, *EXACT, "-o", target)
+    assert "already exists. Overwrite it with --force" in refusal("stream", source, *EXACT, "-o", target)
     begin = ("stream", source, *EXACT, "-o", target, "--force", "--state")
     state.write_text("somebody's")
-    assert "already exists; go on from it with --resume" in refusal(*begin, state)
+    assert "already exists. Continue from it with --resume" in refusal(*begin, state)
     assert "is also an input of this command" in refusal(*begin, target)
     assert "is also the source or the output" in refusal(*begin, source)
     assert "the folder" in refusal(*begin, tmp_path / "none" / "state")
     assert "is a folder" in refusal(*begin, tmp_path)
     state.rename(tmp_path / "stream.state.resumed")
-    assert "was resumed by a command that has not ended" in refusal(*begin, state)
+    assert "was resumed by a command that is still running" in refusal(*begin, state)
     assert target.read_text() == "something else"
 
 
@@ -132,11 +132,11 @@ def test_rows_of_another_kind_leave_the_state_as_it_was(
     for words, data, reading in (
         ("the rows have 4 columns and the stream in the state has 5", as_csv(values[:, :4], NAMES[:4]), CSV),
         ("has 4 features, but", as_csv(values[:, :4], None), (*CSV, "--no-header")),
-        ("the columns are not those of the stream in the state: 'sugar' where 'salt' was", renamed, CSV),
+        ("the columns differ from those of the stream in the state: 'sugar' where 'salt' was", renamed, CSV),
         ("the stream is empty", b"", CSV),
     ):
         line = refused(data, *reading, *resume)
         assert words in line
-        assert line.endswith(f"; the state in {state} is as it was")
+        assert line.endswith(f"; the state in {state} is unchanged")
         assert files_in(tmp_path) == {state.name, target.name}
     assert StreamingPCA.resume(state).n_samples_seen_ == COUNT

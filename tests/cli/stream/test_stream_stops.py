@@ -108,8 +108,8 @@ def test_ctrl_c_at_a_silent_pipe_loses_nothing(tmp_path: Path, terms: tuple[obje
         # Once it is quiet, there is time to look at the stream.
         stream.wait_for(r"captured energy\s+\d" if terms == EXACT else r"released\s+nothing yet")
         assert stream.stop(signal.SIGINT) == (
-            f"interrupted; 450 rows had been followed, and their state was saved to {state}, raw data that only you can read; "
-            f"go on with the rows after them: --state {state} --resume"
+            f"interrupted; 450 rows had been read, and their state was saved to {state}, raw data that only you can read; "
+            f"continue with the rows after them: --state {state} --resume"
         )
     assert files_in(tmp_path) == {state.name, whole.name}
     assert state.stat().st_mode & 0o777 == 0o600
@@ -126,7 +126,7 @@ def test_sigterm_moves_a_private_stream_into_its_state(tmp_path: Path) -> None:
         stream.wait_for(r"rows\s+450\s")
         stream.wait_for(r"released\s+1 time, of the first 400 rows")
         stream.wait_for(r"spent\s+epsilon 1 of 1, at delta = 1e-06")
-        assert "450 rows had been followed, and their state was saved" in stream.stop(signal.SIGTERM)
+        assert "450 rows had been read, and their state was saved" in stream.stop(signal.SIGTERM)
     assert files_in(tmp_path) == {state.name}
     resume = ("--sync-every", 400, "-o", target, "--state", state, "--resume")
     assert piped(as_csv(rows()[450:]), *CSV, *resume).exit_code == 0
@@ -141,8 +141,8 @@ def test_ctrl_c_without_a_state_releases_nothing_and_says_so(tmp_path: Path) -> 
         stream.give(as_arrow_stream(rows(), 100)[:-8])
         stream.wait_for(r"rows\s+1,009\s")
         assert stream.stop(signal.SIGINT) == (
-            "interrupted; 1009 rows had been followed, and nothing of them was released or written; "
-            "--state FILE would keep them"
+            "interrupted; 1009 rows had been read, and nothing of them was released or written; "
+            "next time, --state FILE keeps them"
         )
     assert files_in(tmp_path) == set()
 
@@ -209,7 +209,7 @@ def test_a_step_is_not_torn_in_half(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     during(monkeypatch, "partial_fit", number)
     result = eigenveil("stream", source, *EXACT, "-o", tmp_path / "model.safetensors", "--state", state)
     assert result.exit_code == 130
-    assert f"{COUNT} rows had been followed" in result.stderr
+    assert f"{COUNT} rows had been read" in result.stderr
     assert files_in(tmp_path) == {source.name, state.name}
     assert StreamingPCA.resume(state).n_samples_seen_ == COUNT
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
@@ -254,4 +254,4 @@ def test_a_state_that_cannot_be_saved_is_said(tmp_path: Path, monkeypatch: pytes
     during(monkeypatch, "partial_fit", signal.SIGINT)
     early = eigenveil(*command)
     assert early.exit_code == 130
-    assert "and what is left could not be saved: No space left on device" in early.stderr
+    assert "but their state could not be saved: No space left on device" in early.stderr

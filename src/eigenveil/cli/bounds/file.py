@@ -1,6 +1,6 @@
-"""`--bounds bounds.json`: what `eigenveil bounds --output` wrote, read back strictly, as the settings of a fit.
+"""`--bounds bounds.json`: read what `eigenveil bounds --output` wrote, as settings of a fit or a stream.
 
-The file is an input like any other: it may have been edited, cut short or meant for another table, and then it is refused.
+The file is checked strictly: it may have been edited or truncated, or belong to another table, and is then refused.
 """
 
 import json
@@ -24,10 +24,11 @@ if TYPE_CHECKING:
 __all__ = ["FORMAT", "BoundsFile", "reach_of_ranges", "show_bounds", "was_given"]
 
 FORMAT: Final = "eigenveil bounds 1"
+# 64 MB: a file of bounds is far smaller, and reading a huge file by mistake would fill the memory.
 _LARGEST: Final = 1 << 26
 _PUBLIC: Final = (
     "NOT COVERED BY THE GUARANTEE: the bounds in {} were found without noise, or with a known seed. A bound read off these "
-    "people's rows gives them away, so use it only where it comes from a public table."
+    "people's rows leaks them. Use such a file only if it comes from a public table."
 )
 
 BoundsPath: TypeAlias = Annotated[
@@ -35,8 +36,8 @@ BoundsPath: TypeAlias = Annotated[
     typer.Option(
         "--bounds",
         metavar="FILE",
-        help="What `eigenveil bounds --output` wrote: the bound, with the mean or the ranges it found, in place of the options "
-        "here.",
+        help="A file that `eigenveil bounds --output` wrote. It sets the bound, with the mean or the column ranges that were "
+        "found, in place of the options here.",
         rich_help_panel="Where rows lie (public knowledge, never read from the data)",
         show_default=False,
     ),
@@ -48,8 +49,8 @@ BoundsPath: TypeAlias = Annotated[
 class BoundsFile:
     """Bounds that were found for a table of `dim` columns, and what they cost (`guarantee`).
 
-    `settings` are what the file says of a fit. Those in `fixed` belong together and cannot be given beside it; the others serve
-    unless they are given. `columns` are the names, None where the table had none.
+    The file sets the parameters `settings` of a fit. Those in `fixed` belong together and cannot be given on the command line
+    as well; the others can. `columns` are the names, None if the table had none.
     """
 
     path: Path
@@ -61,13 +62,21 @@ class BoundsFile:
 
     @classmethod
     def read(cls, path: Path) -> "BoundsFile":
-        """The bounds in `path`; a `ValueError` that names it for anything else."""
-        require(path.is_file(), f"--bounds {path} does not exist or is not a file")
-        require(path.stat().st_size <= _LARGEST, f"--bounds {path} is too large to be a file of bounds")
+        """The bounds in `path`; a `ValueError` that names the file if it is anything else."""
+        require(
+            path.is_file(),
+            f"--bounds {path} does not exist or is not a file. Make it with `eigenveil bounds --output {path}`",
+        )
+        require(
+            path.stat().st_size <= _LARGEST,
+            f"--bounds {path} is too large to be a file of bounds. Give a file that `eigenveil bounds --output` wrote",
+        )
         try:
             plain = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refused)
         except (UnicodeDecodeError, json.JSONDecodeError, RecursionError):
-            raise ValueError(f"--bounds {path} is not JSON") from None
+            raise ValueError(
+                f"--bounds {path} is not JSON. Give a file that `eigenveil bounds --output` wrote"
+            ) from None
         try:
             return cls._of(path, plain)
         except ValueError as error:
@@ -78,67 +87,76 @@ class BoundsFile:
         from eigenveil.privacy import Guarantee
 
         good = isinstance(plain, Mapping) and plain.get("format") == FORMAT
-        require(good, f"not written by `eigenveil bounds --output`: its format must be {FORMAT!r}")
+        require(good, f"its format must be {FORMAT!r}. Give a file that `eigenveil bounds --output` wrote")
         dim, kind, names = (plain.get(name) for name in ("dim", "kind", "columns"))
         require(isinstance(dim, int) and not isinstance(dim, bool) and dim >= 1, "dim must be a number of columns")
         require(kind in ("rows", "columns"), "kind must be rows or columns")
         text = isinstance(names, list) and len(names) == dim and all(isinstance(name, str) for name in names)
         require(names is None or text, f"columns must be {dim} names, or null")
-        require(isinstance(plain.get("guarantee"), Mapping), "guarantee must say what the bounds cost")
+        require(isinstance(plain.get("guarantee"), Mapping), "guarantee must record what the bounds cost")
         guarantee = Guarantee.from_dict(plain["guarantee"])
         settings, fixed = _of_rows(plain, dim) if kind == "rows" else _of_columns(plain, dim)
         return cls(path, dim, None if names is None else tuple(names), settings, fixed, guarantee)
 
     @property
     def of_columns(self) -> bool:
-        """Whether it holds ranges of columns."""
+        """Whether it has a range for each column, not a bound on rows."""
         return "column_bounds" in self.settings
 
     def merged(self, settings: Mapping[str, Any], given: Sequence[str]) -> dict[str, Any]:
-        """`settings` of a command with those of the file put in; `given` are the names that were written out beside it."""
+        """The `settings` of a command with those of the file put in. The user typed the options `given`."""
         both = [flag(one) for name, one in declared(PrivateParams).items() if name in self.fixed and name in given]
-        require(not both, f"--bounds {self.path} says {', '.join(both)} already; leave out one of them")
+        require(not both, f"--bounds {self.path} already sets {', '.join(both)}. Leave out one or the other")
         chosen = {name: value for name, value in self.settings.items() if name not in given}
         if self.of_columns and "scale" in given:
-            # The bound on rows is in units of the file's own scale.
+            # The row bound in the file is in units of its own scale, so it is void with another one.
             chosen.pop("row_bound", None)
         return {**settings, **chosen}
 
     def for_stream(self, settings: Mapping[str, Any], given: Sequence[str]) -> dict[str, Any]:
-        """As `merged`, for a stream, which has neither ranges of columns nor units."""
+        """As `merged`, for a stream, which takes neither column ranges nor a scale."""
         require(
-            not self.of_columns, f"--bounds {self.path} holds ranges of columns, and a stream takes a bound on rows"
+            not self.of_columns,
+            f"--bounds {self.path} has column ranges, and a stream needs a bound on rows. Run `eigenveil bounds` without "
+            "--columns",
         )
         require(
             self.settings["scale"] is None,
-            f"--bounds {self.path} was found in units of a --scale, which a stream does not have",
+            f"--bounds {self.path} was found with --scale, which a stream does not have. Run `eigenveil bounds` without it",
         )
         found = self.merged(settings, given)
         return {**settings, **{name: found[name] for name in ("row_bound", "center", "origin")}}
 
     def require_columns(self, dim: int, columns: Sequence[str] | None) -> None:
-        """Refuse a table of other columns than the bounds were found for."""
-        require(dim == self.dim, f"--bounds {self.path} is of {self.dim} columns and the table has {dim}")
+        """Refuse a table whose columns differ from those the bounds were found for."""
+        require(
+            dim == self.dim,
+            f"--bounds {self.path} is for {self.dim} columns and the table has {dim}. Run `eigenveil bounds` on this table",
+        )
         if columns is None or self.columns is None:
             return
         other = [f"{new!r} where {old!r} was" for old, new in zip(self.columns, columns, strict=True) if old != new]
-        require(not other, f"--bounds {self.path} is of other columns than the table has: {listed(other)}")
+        require(
+            not other,
+            f"--bounds {self.path} is for other columns: {listed(other)}. Run `eigenveil bounds` on this table",
+        )
 
     @property
     def warning(self) -> str | None:
-        """What nobody may overlook where a private fit takes bounds that are not private."""
+        """The warning for a private fit that uses bounds which are not private."""
         return None if self.guarantee.private else _PUBLIC.format(self.path)
 
     def together(self, budget: "Budget", neighbours: str) -> str | None:
-        """What the search and a fit on the same people cost together; None where their guarantees cannot be added up."""
+        """What the search and a fit on the same people cost together; None if their guarantees cannot be added up."""
         from eigenveil.privacy import Budget, epsilon_of
 
         epsilon, delta = self.guarantee.epsilon, self.guarantee.delta
         if epsilon is None or delta is None or self.guarantee.relation != neighbours:
             return None
+        # Gaussian releases compose in mu: the root of the sum of squares.
         both = epsilon_of(math.hypot(Budget(epsilon, delta).mu, budget.mu), budget.delta)
         digits = 3 - math.floor(math.log10(both))
-        # Rounded up: a guarantee is not to look better than it is.
+        # Rounded up: a guarantee must not look better than it is.
         whole = math.ceil(both * 10**digits - 1e-9) / 10**digits
         return (
             f"finding the bounds in {self.path} cost ({epsilon:g}, {delta:g}); where they are of the same people, both together "
@@ -147,7 +165,7 @@ class BoundsFile:
 
 
 def show_bounds(console: "Console", known: BoundsFile, settings: Mapping[str, Any]) -> None:
-    """Say of bounds that a private fit with `settings` has taken what they cost, and whether they are private at all."""
+    """Print what the bounds cost together with a private fit with `settings`, and a warning if they are not private."""
     from eigenveil.cli._report import warning_panel
     from eigenveil.privacy import Budget
 
@@ -159,19 +177,19 @@ def show_bounds(console: "Console", known: BoundsFile, settings: Mapping[str, An
 
 
 def reach_of_ranges(dim: int) -> float:
-    """How long a row is at most in units of half the range of each of `dim` columns, around their middles."""
+    """The largest norm of a row, in units of half the range of each of `dim` columns, around their midpoints."""
     return float(f"{math.sqrt(dim):.6g}")
 
 
 def was_given(context: typer.Context, names: Sequence[str]) -> tuple[str, ...]:
-    """Which of these options were written out on the command line."""
+    """The options among these that the user typed on the command line."""
     found = ((name, context.get_parameter_source(name)) for name in names)
     return tuple(name for name, source in found if source is not None and source.name == "COMMANDLINE")
 
 
 def _of_rows(plain: Mapping[str, Any], dim: int) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """A bound around the mean that was found, which a fit then need not search for, or around zero."""
-    require(plain.get("row_bound") is not None, f"no bound was found: {plain.get('why') or 'it does not say why'}")
+    """A row bound around the mean that was found, so that the fit need not search for it, or around zero."""
+    require(plain.get("row_bound") is not None, f"no bound was found: {plain.get('why') or 'no reason is given'}")
     bound = _number(plain, "row_bound")
     require(bound > 0, f"row_bound must be positive, got {bound:g}")
     scale = None if plain.get("scale") is None else _numbers(plain, "scale", dim)
@@ -180,14 +198,15 @@ def _of_rows(plain: Mapping[str, Any], dim: int) -> tuple[dict[str, Any], tuple[
     if center is not None and not plain.get("searched", True):
         around["center"] = center
     elif center is not None:
-        # Version 0.1 looked for every center that it wrote.
+        # The bound was measured around this center, so the fit starts its search for the mean there. Version 0.1 searched
+        # for every center that it wrote.
         around = {"center": "private", "origin": center, "mean_bound": bound}
     return {"row_bound": bound, "scale": scale, **around}, ("row_bound", "scale", "center", "origin", "mean_bound")
 
 
 def _of_columns(plain: Mapping[str, Any], dim: int) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """A range for each column, in units in which all of them weigh the same."""
-    require(plain.get("low") is not None, f"no bounds were found: {plain.get('why') or 'it does not say why'}")
+    """A range for each column, and a scale that gives all columns equal weight."""
+    require(plain.get("low") is not None, f"no bounds were found: {plain.get('why') or 'no reason is given'}")
     low, high, scale = (_numbers(plain, name, dim) for name in ("low", "high", "scale"))
     require(all(a <= b for a, b in zip(low, high, strict=True)), "every low must be at most its high")
     return {"column_bounds": (low, high), "scale": scale, "row_bound": reach_of_ranges(dim)}, ("column_bounds",)
@@ -209,7 +228,7 @@ def _numbers(plain: Mapping[str, Any], name: str, dim: int) -> list[float]:
 
 
 def _is_number(value: Any) -> bool:
-    # A whole number can be too large for a float.
+    # An integer in JSON can be too large for a float.
     try:
         return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(float(value))
     except OverflowError:

@@ -1,5 +1,7 @@
-"""`eigenveil simulate`: one table parted into sites, and their fit, around a hub or between peers, run in this process, to see
-what it would take."""
+"""`eigenveil simulate`: deal one table out to sites, run their federated fit in this process, and show every round.
+
+The fit runs around a hub (`FederatedPCA`) or, with --graph, between peers (`GossipPCA`).
+"""
 
 import os
 import time
@@ -14,8 +16,8 @@ import typer
 
 from eigenveil.cli import _options as option
 from eigenveil.cli._derived import with_options
-from eigenveil.cli._files import require_output
-from eigenveil.cli._terminal import errors_as_lines, leaves, output, wrote
+from eigenveil.cli._files import require_input, require_output
+from eigenveil.cli._terminal import busy, errors_as_lines, leaves, output, wrote
 from eigenveil.cli.bounds.file import was_given
 from eigenveil.cli.simulate import options as simulating
 from eigenveil.cli.simulate import peers
@@ -37,14 +39,14 @@ __all__ = ["simulate"]
 
 _QUORUM_LOST: Final = 3
 _NAMED: Final = 10
-_SIMULATED: Final = "a simulation: one holder of all rows dealt them out to these sites, which is not covered"
-_COMPARED: Final = "what was captured is NOT covered by the guarantee: it was computed from all rows"
+_SIMULATED: Final = "a simulation: one process had all rows and dealt them out to these sites, which is not covered"
+_COMPARED: Final = "The captured variance is NOT covered by the guarantee: it was computed from all rows."
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """What to do: part `data` by `rule`, as `reading` says, and fit as was `asked`. `target` None writes no model."""
+    """What to do: split `data` by `rule`, read with the options `reading`, and fit as `asked`. No `target`: no model."""
 
     data: Path
     rule: SplitRule
@@ -87,50 +89,53 @@ def simulate(
     model: simulating.Output = None,
     force: option.Force = False,
 ) -> None:
-    """What a federated fit would take, and give, if a table were spread over sites.
+    """Try a federated fit on one table, dealt out to simulated sites.
 
-    Example: twenty like sites, no privacy, and how close it comes:
+    Use it before a study across organisations, to see how many rounds and
+    bytes it takes and how accurate it is. This makes 20 similar sites and
+    adds no noise:
 
       eigenveil simulate people.csv -k 5 --sites 20 --no-privacy
 
-    Example: the hospitals of a column, a hub that nobody trusts:
+    One site for each hospital, and a hub that nobody trusts:
 
       eigenveil simulate visits.parquet -k 5 --split by:hospital \\
         --epsilon 1 --delta 1e-6 --row-bound 12 --trust site
 
-    Example: the same, and a hub that sees no hospital's part, for the
-    noise of one that does; two of them may not answer:
+    The same with masked sums: the hub sees no hospital's own numbers, and
+    the noise is that of a trusted hub. Two hospitals do not answer:
 
       eigenveil simulate visits.parquet -k 5 --split by:hospital \\
         --epsilon 1 --delta 1e-6 --row-bound 12 \\
         --trust masked --survivors 0.8 --dead any:2
 
-    Example: FedPower with four local steps at sites that are not alike,
-    one of them dead and a tenth of the messages lost:
+    FedPower with four local steps, at sites that differ. One site is down,
+    and a tenth of the messages are lost:
 
       eigenveil simulate people.npy -k 5 --sites 20 --split skewed \\
         --no-privacy --method fedpower --local-steps 4 \\
         --dead 3 --loss 0.1 --quorum 0.8
 
-    Example: peers on a ring, with no hub at all, and noise that cancels
-    between neighbours, so that the sum has little more than a curator's:
+    Peers on a ring without a hub. The noise cancels between neighbours, so
+    the sum has little more noise than with a trusted hub:
 
       eigenveil simulate people.csv -k 5 --sites 20 --graph ring \\
         --consensus chebyshev --epsilon 1 --delta 1e-6 --row-bound 12
 
-    Example: the same on a denser graph, where one peer is gone after
-    fifty messages, and the budget has room to begin a round again:
+    A denser graph. One peer stops after fifty messages, and the budget
+    allows for one restarted round:
 
       eigenveil simulate people.csv -k 5 --sites 20 \\
         --graph random-regular:4 --dead 3@50 --restarts 1 \\
         --epsilon 1 --delta 1e-6 --row-bound 12
 
-    Whoever runs this holds all rows. The table at the end shows each
-    round: who answered, bytes on all links together, how far the
-    directions moved (the largest sine), and what was charged.
+    The process that runs this has all rows. The table at the end has one
+    line for each round: who answered, bytes on all links, how far the
+    directions moved (the largest sine), and the charge.
     """
     reading = {"person": settings.pop("person"), "drop": drop or [], "features": features, "one_based": one_based}
     asked = simulating.asked_of(settings, was_given(context, tuple(settings)))
+    require_input(data)
     if model is not None:
         require_output(model, endings=(".safetensors",), force=force, inputs=[data])
     _run(
@@ -156,7 +161,10 @@ def _run(job: _Job) -> None:
     if job.target is not None:
         model.save(job.target)
         wrote(job.target)
-    compared = _comparison(job, parted, pca) if job.compare else None
+    compared = None
+    if job.compare:
+        with busy("comparing with the exact components"):
+            compared = _comparison(job, parted, pca)
     _show(output(), job, pca, model, compared)
     _show_guarantee(output(), job, model)
 
@@ -166,17 +174,18 @@ def _fitted(job: _Job) -> tuple[Parted, "Estimator"]:
 
     seed = job.asked.random_state
     require_param(seed is None or seed >= 0, "{random_state} must not be negative, got {@value}", value=seed)
-    # A stream of its own, so that the split says nothing about the start or the noise.
+    # The split has its own random stream, so that it reveals nothing about the start basis or the noise.
     rng = np.random.default_rng(None if seed is None else [seed, 2])
     several = job.asked.person_sites if isinstance(job.asked, FederatedParams) else 1
     parted = part(job.data, job.rule, person_sites=several, scale=job.asked.scale, rng=rng, **job.reading)
     dead = simulating.dead_from(job.dead, list(parted.sites), stem=job.rule.stem, rng=rng)
     try:
-        pca = _estimator(job, parted, dead)
+        with busy("starting"):
+            pca = _estimator(job, parted, dead)
         if not job.hub:
             peers.say_how_long(pca)
         with _watching(len(parted.sites), hub=job.hub) as view, warnings.catch_warnings():
-            # What the estimator would warn of, the summary says.
+            # The summary says what the estimator would warn of.
             warnings.simplefilter("ignore", UserWarning)
             return parted, _carried(pca, parted, view)
     except BudgetExceeded:
@@ -191,7 +200,7 @@ def _estimator(job: _Job, parted: Parted, dead: Mapping[str, int]) -> "Estimator
     from eigenveil.runtimes import Faults
 
     faults = Faults(loss=job.loss, delay=job.delay, duplicate=job.duplicate, dies=dead)
-    # Without faults, messages need not pass through the clock.
+    # Without faults the messages need no simulated clock, which is slower.
     network = None if faults == Faults() else faults
     if isinstance(job.asked, FederatedParams):
         return FederatedPCA(**vars(job.asked), faults=network)
@@ -216,14 +225,14 @@ def _named(done: "Round") -> str:
 
 
 def _charged(pca: "Estimator") -> str:
-    """What a fit that did not end has spent, at whoever spent most; empty if nobody did."""
+    """What an unfinished fit has spent, at the party that spent most; empty if nothing was spent."""
     ledgers = pca.unfinished_.ledgers.values() if hasattr(pca, "unfinished_") else ()
     spent = max((ledger.spent_mu for ledger in ledgers), default=0.0)
     return f"charged so far: mu = {spent:.3g}" if spent > 0 else ""
 
 
 def _fail(error: QuorumLost | PeersLost, asked: FederatedParams | GossipParams, pca: "Estimator") -> NoReturn:
-    """One line that names who was missing. Nothing can be resumed here: the process ends."""
+    """End with one line that names who was missing. A simulation cannot be resumed."""
     from rich.text import Text
 
     from eigenveil.cli._report import plain
@@ -237,16 +246,16 @@ def _fail(error: QuorumLost | PeersLost, asked: FederatedParams | GossipParams, 
         masked = isinstance(asked, FederatedParams) and asked.trust == "masked"
         name = "survivors" if masked else "quorum"
         fewest = getattr(asked, name)
-        needed = f"every site must answer unless --{name} says otherwise"
-        needed = needed if fewest is None else f"--{name} is {fewest:g}"
-        words = f"quorum lost in round {error.round + 1} ({error.stage}): no answer from {missing}; {needed}"
+        needed = f"By default every site must answer; allow for missing ones with --{name} 0.8"
+        needed = needed if fewest is None else f"--{name} is {fewest:g}: lower it to go on with fewer sites"
+        words = f"quorum lost in round {error.round + 1} ({error.stage}): no answer from {missing}. {needed}"
     line = f"error: {words}; {charged}" if charged else f"error: {words}"
     output(stderr=True).print(Text(plain(line), style="red"), soft_wrap=True)
     raise typer.Exit(_QUORUM_LOST) from None
 
 
 def _model(job: _Job, parted: Parted, pca: "Estimator") -> "Model":
-    """The model, with what rows from a file do not tell the estimator, and what a simulation must not keep to itself."""
+    """The model with column names, which the estimator does not see, and with the caveat that it was simulated."""
     extra: dict[str, Any] = {"split": job.rule.words} | ({"one_based": True} if job.reading["one_based"] else {})
     guarantee = pca.model_.guarantee
     if guarantee.epsilon is not None:
@@ -257,7 +266,7 @@ def _model(job: _Job, parted: Parted, pca: "Estimator") -> "Model":
 
 @contextmanager
 def _watching(sites: int, *, hub: bool) -> Iterator["_View"]:
-    """A view of the rounds, drawn on stderr while inside if that is a terminal."""
+    """A view of the rounds, drawn on stderr inside the context if that is a terminal."""
     from rich.live import Live
 
     console, view = output(stderr=True), _View(sites, hub=hub)
@@ -270,7 +279,7 @@ def _watching(sites: int, *, hub: bool) -> Iterator["_View"]:
 
 @final
 class _View:
-    """The last round, and the traffic so far. Changes in place; drawn from another thread, which reads whole values only."""
+    """The last round, and the traffic so far. Changes in place. Another thread draws it and only reads complete values."""
 
     def __init__(self, sites: int, *, hub: bool) -> None:
         self.last: Round | None = None
@@ -279,7 +288,7 @@ class _View:
         self._began = time.monotonic()
 
     def see(self, done: "Round") -> None:
-        """Take note of a round."""
+        """Record a round that ended."""
         self._bytes += done.bytes_up + done.bytes_down
         self.last = done
 
@@ -289,7 +298,7 @@ class _View:
         from eigenveil.cli._report import in_bytes
 
         if self.last is None:
-            return Text(f"{self._sites} {self._word}, no round has ended in {self._seconds()} s")
+            return Text(f"{self._sites} {self._word}, first round, {self._seconds()} s")
         moved = "" if self.last.movement is None else f", moved by {self.last.movement:.1e}"
         answered = f"{len(self.last.answered)} of {self._sites} {self._word} answered"
         return Text(f"{_named(self.last)}: {answered}{moved}, {in_bytes(self._bytes)} in {self._seconds()} s")
@@ -313,9 +322,7 @@ def _show(console: "Console", job: _Job, pca: "Estimator", model: "Model", compa
     if noise_floor(model) > 0:
         console.print(above_floor(model))
     if pca.tied_:
-        console.print(
-            "other directions have an equal claim: the variances of the last one and the next are equal", style="yellow"
-        )
+        console.print("The last component is not unique: the next direction has the same variance.", style="yellow")
     if job.private and job.data.suffix.lower() in SVMLIGHT and job.reading["features"] is None:
         console.print(warning_panel(option.COUNTED))
 
@@ -332,12 +339,12 @@ def _facts(job: _Job, pca: "Estimator") -> Iterator[tuple[str, str]]:
         yield from peers.facts(pca, split=job.rule.words, asked=job.asked.graph)
     for done in rounds:
         if done.missing:
-            # What peers have added noise to is not taken back: only the round begins again.
+            # Peers keep what was already released with noise, so only the round itself restarts.
             noisy = isinstance(job.asked, GossipParams) and (job.private or job.asked.noise == "published")
-            again = ", which began again" if noisy else ", and all began again"
+            again = ", which restarted" if noisy else ", and the fit restarted"
             again, label = again * done.restarted, "no answer" if job.hub else "left behind"
             yield label, f"{_some(done.missing)} in round {done.number + 1}{again}"
-    yield "rounds", str(len(rounds)) + ("" if pca.converged_ is not False else ", without coming to rest")
+    yield "rounds", str(len(rounds)) + ("" if pca.converged_ is not False else ", without converging")
     yield "traffic", _traffic(rounds) if isinstance(pca, FederatedPCA) else peers.traffic(pca)
     if pca.refused_:
         yield "refused", f"{len(pca.refused_)} messages, late or repeated"
@@ -351,7 +358,7 @@ def _traffic(rounds: Sequence["Round"]) -> str:
 
 
 def _comparison(job: _Job, parted: Parted, pca: "Estimator") -> str:
-    """How much of the variance of the whole table is captured, and the largest angle to its exact components."""
+    """The captured share of the variance of the whole table, and the largest sine to its exact components."""
     import numpy as np
 
     from eigenveil.data.rows import block_size
@@ -368,7 +375,7 @@ def _comparison(job: _Job, parted: Parted, pca: "Estimator") -> str:
         captured += [float(np.sum(weights * np.square(model.transform(block.values)))) for model in models]
     share = captured[0] / captured[1] if captured[1] > 0 else 1.0
     sine = float(sines(pca.subspace_.basis, exact.subspace_.basis)[0])
-    return f"{share:.4%} of the variance that the exact components of the whole table hold; largest sine {sine:.1e}"
+    return f"{share:.4%} of the variance that the exact components of the whole table capture; largest sine {sine:.1e}"
 
 
 def _show_guarantee(console: "Console", job: _Job, model: "Model") -> None:
@@ -383,7 +390,7 @@ def _show_guarantee(console: "Console", job: _Job, model: "Model") -> None:
     else:
         console.print(Text(guarantee.headline, style=f"bold {'green' if guarantee.private else 'red'}"))
         if guarantee.epsilon is not None:
-            console.print("--guarantee shows against whom, and on what it rests", style="dim")
+            console.print("--guarantee shows all of it: from whom it protects, and what it assumes", style="dim")
     if job.target is not None:
         console.print(f"\nmodel written to {job.target}", soft_wrap=True)
-        console.print(f"look at it again with: eigenveil inspect {job.target}", style="dim", soft_wrap=True)
+        console.print(f"show it again with: eigenveil inspect {job.target}", style="dim", soft_wrap=True)

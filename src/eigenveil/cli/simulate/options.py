@@ -1,6 +1,6 @@
-"""The options of `eigenveil simulate` that are not parameters of a fit, and which fit is meant by those that are.
+"""The options of `eigenveil simulate` that are not parameters of a fit, and the fit that the parameters ask for.
 
-`eigenveil study` shares some options, which stand at the end of the list.
+With --graph that is a fit between peers, otherwise one around a hub.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -17,20 +17,20 @@ __all__ = ["PANELS", "asked_of", "dead_from"]
 
 Kind = TypeVar("Kind")
 _SITES: Final = "Sites"
-_PEERS: Final = "Peers with no hub (all but the first only with --graph)"
-_FAULTS: Final = "What goes wrong (on a simulated clock and network)"
-# The headings of this command for those of the declarations.
+_PEERS: Final = "Peers without a hub (with --graph)"
+_FAULTS: Final = "Faults (simulated network and clock)"
+# This command's panels in place of those in the declarations.
 PANELS: Final = {"Peers with no hub": _PEERS, "Waiting": _FAULTS}
-# Why parameters of a fit around a hub mean nothing between peers.
+# Why a parameter of a fit around a hub does not apply between peers.
 _WITHOUT_HUB: Final = {
-    "topology": "that says who talks to whom",
-    "fanout": "that says who talks to whom",
-    "trust": "there is no hub to be trusted, and {noise} says what is added",
-    "survivors": "{quorum} says how many peers must be left",
+    "topology": "the graph says who talks to whom",
+    "fanout": "the graph says who talks to whom",
+    "trust": "there is no hub to trust. Choose the noise with {noise}",
+    "survivors": "use {quorum} for how many peers must be left",
     "local_steps": "fedpower needs a hub",
     "align": "fedpower needs a hub",
-    "participation": "there is no hub that could draw",
-    "calibration": "what is published for peers is {noise=published}",
+    "participation": "there is no hub that could choose sites",
+    "calibration": "the published noise for peers is {noise=published}",
     "person_sites": "each person has rows at one peer only",
 }
 
@@ -45,43 +45,47 @@ Output: TypeAlias = Annotated[
     ),
 ]
 ShowGuarantee: TypeAlias = Annotated[
-    bool, typer.Option("--guarantee", help="Show the whole guarantee in words, with its ledger.")
+    bool, typer.Option("--guarantee", help="Print the whole guarantee, with its ledger.")
 ]
 Compare: TypeAlias = Annotated[
     bool | None,
     typer.Option(
         "--compare/--no-compare",
-        help="Compare with the exact components of the whole table. No guarantee covers that.",
+        help="Compare with the exact components of the whole table. The guarantee does not cover the comparison.",
         show_default="only with --no-privacy",
     ),
 ]
 Sites: TypeAlias = Annotated[
     int | None,
-    typer.Option(min=1, metavar="M", help="How many sites.", rich_help_panel=_SITES, show_default=False),
+    typer.Option(
+        min=1, metavar="M", help="How many sites to deal the rows out to.", rich_help_panel=_SITES, show_default=False
+    ),
 ]
 Split: TypeAlias = Annotated[
     str,
     typer.Option(
         metavar="HOW",
-        help="Who gets which rows. iid: rows are shuffled and dealt out evenly. by:COLUMN: one site for each value of a "
-        "column of a csv or parquet file, which is then left out of the data. skewed: site i, from 0 on, gets a share in "
-        "proportion to 1 / (i + 1), and from another population: rows are sorted along the first principal direction of the "
-        "whole table, except that half of them, drawn at random, fall anywhere, and sites get them in that order. With "
-        "--person, people are dealt out, each with all their rows.",
+        help="Which site gets which rows. iid: rows are shuffled and dealt out evenly. by:COLUMN: one site for each value "
+        "of a column of a csv or parquet file. That column is left out of the data. skewed: site i, counted "
+        "from 0, gets a share in proportion to 1 / (i + 1). Rows are sorted along the first principal direction of the table, "
+        "except for a random half, so populations differ too. With --person, a person's rows stay together.",
         rich_help_panel=_SITES,
     ),
 ]
 Loss: TypeAlias = Annotated[
-    float, typer.Option(help="The chance that a message is lost. It is asked for again.", rich_help_panel=_FAULTS)
+    float,
+    typer.Option(
+        metavar="SHARE", help="The chance that a message is lost. It is then sent again.", rich_help_panel=_FAULTS
+    ),
 ]
 Duplicate: TypeAlias = Annotated[
-    float, typer.Option(help="The chance that a message comes twice.", rich_help_panel=_FAULTS)
+    float, typer.Option(metavar="SHARE", help="The chance that a message arrives twice.", rich_help_panel=_FAULTS)
 ]
 Delay: TypeAlias = Annotated[
     float,
     typer.Option(
         metavar="SECONDS",
-        help="The longest time a message takes, on a simulated clock.",
+        help="The longest time a message takes, in simulated seconds.",
         rich_help_panel=_FAULTS,
     ),
 ]
@@ -90,58 +94,64 @@ Dead: TypeAlias = Annotated[
     typer.Option(
         metavar="SITE",
         help="A site that never answers: its name or number, or its value with --split by:COLUMN. SITE@3 stops after three "
-        "messages, any:2 takes two sites at random. May be repeated.",
+        "messages. any:2 is two random sites. May be repeated.",
         rich_help_panel=_FAULTS,
         show_default=False,
     ),
 ]
 
-# Those that only `eigenveil study` has.
-
 
 def asked_of(settings: Mapping[str, Any], given: Collection[str]) -> FederatedParams | GossipParams:
-    """The parameters of the fit, checked: around a hub, or between peers where there is a graph. `given` were written out."""
+    """The checked parameters of the fit: around a hub, or between peers if there is a graph. `given` are those typed."""
     return _around_a_hub(settings, given) if settings["graph"] is None else _between_peers(settings, given)
 
 
 def _around_a_hub(settings: Mapping[str, Any], given: Collection[str]) -> FederatedParams:
     for name in settings:
         if name in FOR_PEERS and name in given:
-            raise ParameterError(f"{{{name}}} is for {{graph}}, which says who talks to whom without a hub")
+            raise ParameterError(
+                f"{{{name}}} is for peers without a hub. Leave it out, or give {{graph}}, such as ring"
+            )
     masked = settings["trust"] == "masked"
-    require_param(settings["method"] != "segments", "{method=segments} is for {graph}: peers without a hub")
+    require_param(
+        settings["method"] != "segments",
+        "{method=segments} is for peers without a hub. Give {graph}, such as ring, or another {method}",
+    )
     require_param(
         "trust" not in given or masked or settings["epsilon"] is not None,
-        "{trust} says who adds the noise, and with {epsilon=None} nobody does",
+        "{trust} says who adds the noise, and with {epsilon=None} there is none. Leave it out",
     )
-    require_param("colluders" not in given or masked, "{colluders} is for {trust=masked} or {graph}")
+    require_param(
+        "colluders" not in given or masked,
+        "{colluders} is for {trust=masked} or {graph}. Leave it out, or give one of them",
+    )
     return _checked(FederatedParams, settings, given)
 
 
 def _between_peers(settings: Mapping[str, Any], given: Collection[str]) -> GossipParams:
     for name in settings:
         if name in FOR_HUBS and name in given:
-            raise ParameterError(f"{{{name}}} has no meaning with {{graph}}: {_WITHOUT_HUB[name]}")
+            raise ParameterError(f"{{{name}}} does not apply with {{graph}}: {_WITHOUT_HUB[name]}")
     method = "power" if settings["method"] == "auto" else settings["method"]
     *most, last = declared(GossipParams)["method"].words
     require_param(
         method in (*most, last),
-        f"{{method=}} needs a hub: with {{graph}} it is {', '.join(most)} or {last}",
+        f"{{method=}} needs a hub. With {{graph}} use {', '.join(most)} or {last}",
         method=method,
     )
     private, noise = settings["epsilon"] is not None, settings["noise"]
     require_param(
         "noise" not in given or private or noise == "published",
-        "{noise=} is for a budget, and {epsilon=None} says there is none",
+        "{noise=} needs a budget, and {epsilon=None} says there is none. Leave out one of them",
         noise=noise,
     )
     require_param(
         not private or noise != "published",
-        "{noise=published} keeps no guarantee, so there is no {epsilon} to it: say {epsilon=None}",
+        "{noise=published} gives no guarantee, so it takes no {epsilon}. Give {epsilon=None} instead",
     )
     require_param(
         "colluders" not in given or (private and noise == "pairwise"),
-        "{colluders} is for {noise=pairwise} and a budget",
+        "{colluders} is for {noise=pairwise} with a budget. Leave it out",
     )
     return _checked(GossipParams, {**settings, "method": method}, given)
 
@@ -152,7 +162,7 @@ def _checked(kind: type[Kind], settings: Mapping[str, Any], given: Collection[st
 
 
 def dead_from(texts: Sequence[str], names: Sequence[str], *, stem: str, rng: Any) -> dict[str, int]:
-    """Which of the sites called `names` stop, and after how many messages. What stands behind `stem` is enough of a name.
+    """Which of the sites `names` stop, and after how many messages. A name may be given without its `stem`.
 
     >>> dead_from(["2", "site 0@3"], ["site 0", "site 1", "site 2"], stem="site ", rng=None)
     {'site 2': 0, 'site 0': 3}
@@ -173,7 +183,7 @@ def _called(which: str, names: Sequence[str], stem: str, rng: Any) -> list[str]:
             return [name]
     kind, colon, count = which.partition(":")
     if colon and kind == "any" and count.isdecimal():
-        require(int(count) <= len(names), f"--dead {which} asks for more than the {len(names)} sites")
+        require(int(count) <= len(names), f"--dead {which}: there are only {len(names)} sites")
         return [names[place] for place in sorted(rng.choice(len(names), size=int(count), replace=False).tolist())]
     shown = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
-    raise ValueError(f"--dead {which}: there is no such site; they are called {shown}")
+    raise ValueError(f"--dead {which}: no site has this name. The sites are {shown}")

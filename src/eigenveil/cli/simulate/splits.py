@@ -1,4 +1,4 @@
-"""One table as many sites: who gets which rows in `eigenveil simulate`."""
+"""Deal one table out to the sites of `eigenveil simulate`: which site gets which rows."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 from eigenveil.cli._files import read_rows
-from eigenveil.cli._terminal import watched
+from eigenveil.cli._terminal import busy, watched
 from eigenveil.errors import require
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ __all__ = ["Parted", "SplitRule", "part"]
 @final
 @dataclass(frozen=True, slots=True)
 class SplitRule:
-    """How to part a table: into `count` sites, "iid" or "skewed", or by the values of `column`."""
+    """How to split a table: into `count` sites, "iid" or "skewed", or by the values of `column`."""
 
     kind: str
     count: int | None
@@ -38,11 +38,13 @@ class SplitRule:
         if kind == "by" and column:
             require(
                 sites is None,
-                f"--sites means nothing with --split {text}: there is a site for each value of the column",
+                f"--split {text} makes one site for each value of the column. Leave out --sites",
             )
             return cls("by", None, column)
         require(not colon and kind in ("iid", "skewed"), f"--split must be iid, skewed or by:COLUMN, got {text!r}")
-        require(sites is not None, "--sites is required: how many, such as --sites 20")
+        require(
+            sites is not None, "--sites is missing. Give the number of sites, such as --sites 20, or --split by:COLUMN"
+        )
         return cls(kind, sites)
 
     @property
@@ -52,7 +54,7 @@ class SplitRule:
 
     @property
     def stem(self) -> str:
-        """What the names of sites begin with."""
+        """The first part of every site's name."""
         return "site " if self.column is None else f"{self.column} "
 
 
@@ -78,35 +80,52 @@ def part(
     scale: Any,
     rng: "Generator",
 ) -> Parted:
-    """The table in `path`, parted by `rule`. Everything is read into memory."""
-    import numpy as np
-
+    """The table in `path`, split by `rule`. Everything is read into memory."""
     from eigenveil.data.tables import person_ids
 
     require(
         rule.column is None or path.suffix.lower() in {".csv", ".parquet"},
-        f"--split by:{rule.column} is for csv and parquet, whose columns have names",
+        f"--split by:{rule.column} needs a csv or parquet file, because its columns have names",
     )
     named = [name for name in (rule.column, person) if name is not None]
     table = read_rows(path, drop=[*drop, *named], features=features, one_based=one_based)
     with watched(table.rows) as rows:
         values = _whole(rows)
-    people = None if person is None else person_ids(_column(path, person, as_text=True), person)
+    with busy("dealing rows out to the sites"):
+        people = None if person is None else person_ids(_column(path, person, as_text=True), person)
+        return _parted(path, rule, values, people, table.columns, person_sites=person_sites, scale=scale, rng=rng)
+
+
+def _parted(
+    path: Path,
+    rule: SplitRule,
+    values: Any,
+    people: Any,
+    columns: tuple[str, ...] | None,
+    *,
+    person_sites: int,
+    scale: Any,
+    rng: "Generator",
+) -> Parted:
+    import numpy as np
+
     if rule.column is not None:
         names, place = _by_column(path, rule.column)
         _require_few_sites(place, people, person_sites)
     else:
         assert rule.count is not None
+        # People, not rows, are dealt out, so that a person's rows stay at one site.
         unit = np.arange(values.shape[0]) if people is None else np.unique(people, return_inverse=True)[1]
         names = [f"{rule.stem}{i}" for i in range(rule.count)]
         place = _dealt(values, unit, rule, scale=scale, rng=rng)[unit]
+    # Stable: the rows of a site keep the order of the file, so a seeded run is the same on every machine.
     order = np.argsort(place, kind="stable")
     ends = np.cumsum(np.bincount(place, minlength=len(names)))[:-1]
     sites = {
         name: _weighted(values[mine], None if people is None else people[mine])
         for name, mine in zip(names, np.split(order, ends), strict=True)
     }
-    return Parted(sites, _weighted(values, people), table.columns)
+    return Parted(sites, _weighted(values, people), columns)
 
 
 def _dealt(values: Any, unit: Any, rule: SplitRule, *, scale: Any, rng: "Generator") -> Any:
@@ -115,10 +134,12 @@ def _dealt(values: Any, unit: Any, rule: SplitRule, *, scale: Any, rng: "Generat
 
     assert rule.count is not None
     people = int(unit.max(initial=-1)) + 1
-    require(people >= rule.count, f"--sites {rule.count} is more than there is in the table")
+    require(
+        people >= rule.count, f"--sites {rule.count}: the table is too small to give every site a row. Give fewer sites"
+    )
     if rule.kind == "iid":
         return rng.permutation(np.arange(people) % rule.count)
-    # Everybody has one, and the rest is shared out.
+    # Every site gets one person, so that none is empty. Site i gets a share of the others in proportion to 1 / (i + 1).
     shares = 1.0 / np.arange(1, rule.count + 1)
     sizes = 1 + np.floor((people - rule.count) * shares / shares.sum()).astype(np.int64)
     sizes[0] += people - sizes.sum()
@@ -128,7 +149,7 @@ def _dealt(values: Any, unit: Any, rule: SplitRule, *, scale: Any, rng: "Generat
 
 
 def _along_first(values: Any, unit: Any, scale: Any) -> "Array":
-    """How far each person, (p,), lies along the first principal direction of the table: the mean of their rows."""
+    """Each person's position along the first principal direction of the table, (p,): the mean over their rows."""
     import numpy as np
 
     from eigenveil.data.tables import as_rows
@@ -141,7 +162,7 @@ def _along_first(values: Any, unit: Any, scale: Any) -> "Array":
 
 
 def _mixed(along: "Array", rng: "Generator") -> Any:
-    """An order of people, (p,), in which half of them stand where `along` puts them and the other half anywhere."""
+    """An order of people, (p,): a random half keeps its rank in `along`, and the other half is placed at random."""
     import numpy as np
 
     position = np.argsort(np.argsort(along, kind="stable"), kind="stable") / len(along)
@@ -156,9 +177,9 @@ def _by_column(path: Path, column: str) -> tuple[list[str], Any]:
 
     whole = _column(path, column)[column]
     missing = bool(pc.any(pc.is_null(whole, nan_is_null=True)).as_py())
-    require(not missing, f"column {column!r} says at which site a row is and must have no missing values")
+    require(not missing, f"column {column!r} has missing values, so some rows have no site. Fill them in first")
     if pa.types.is_dictionary(whole.type):
-        # A dictionary may list one value twice; only the values tell.
+        # A dictionary may list one value twice, so the decoded values decide.
         whole = whole.cast(whole.type.value_type)
     codes = whole.combine_chunks().dictionary_encode()
     values = codes.dictionary.to_pylist()
@@ -176,12 +197,13 @@ def _require_few_sites(place: Any, people: Any, person_sites: int) -> None:
     pairs = np.unique(np.stack([people, place], axis=1), axis=0)
     require(
         bool((np.bincount(pairs[:, 0]) <= person_sites).all()),
-        f"somebody has rows at more than {person_sites} site{'s' * (person_sites != 1)}; --person-sites says at how many at most",
+        f"somebody has rows at more than {person_sites} site{'s' * (person_sites != 1)}. Raise --person-sites, the most sites of "
+        "one person",
     )
 
 
 def _column(path: Path, name: str, *, as_text: bool = False) -> Any:
-    """A column of a file that could be read before, of a csv as it is written there if `as_text`."""
+    """A column of a file that was read before. With `as_text`, a csv column is not converted."""
     import pyarrow.csv as pc
     import pyarrow.parquet as pq
 

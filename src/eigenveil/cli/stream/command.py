@@ -1,4 +1,7 @@
-"""`eigenveil stream`: rows in as they come, a model out at the end, and a state to go on from."""
+"""`eigenveil stream`: follow rows as they arrive, write a model at the end, and keep a state to resume from.
+
+The options are checked here; `eigenveil.cli.stream.follow` does the work.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -37,45 +40,45 @@ def stream(
     no_state: streaming.NoState = False,
     resume: streaming.Resume = False,
 ) -> None:
-    """Principal components of rows as they come, each seen once.
+    """Fit rows as they arrive, reading each row once, in bounded memory.
 
-    Example: follow a sensor through a pipe in 64 MB, exactly, and keep
-    the state; then go on with the rows of the next day:
+    Use it for pipes, and for files that are too large for `eigenveil fit`.
+    This fits a private stream with one row per person. It releases a model
+    after every 10000 rows and at the end:
+
+      eigenveil stream visits.parquet -k 5 --epsilon 1 --delta 1e-6 \\
+        --row-bound 12 --sync-every 10000
+
+    This follows a sensor through a pipe, exactly, in 64 MB. It keeps a
+    state, and continues from it with the next day's rows:
 
       sensor | eigenveil stream - --format csv -k 5 --no-privacy \\
         --memory-limit 64MB --state sensor.state -o monday.safetensors
       sensor | eigenveil stream - --format csv \\
         --state sensor.state --resume -o tuesday.safetensors
 
-    Example: a private stream of one row per person, released every
-    10000 rows and at the end:
-
-      eigenveil stream visits.parquet -k 5 --epsilon 1 --delta 1e-6 \\
-        --row-bound 12 --sync-every 10000
-
-    Ctrl-C stops between two steps, and nothing is lost: the state is kept,
-    in --state or beside the output. It is RAW DATA, readable by you alone
-    (mode 0600). A private stream moves in and out of it and is never in
-    two places.
+    Ctrl-C stops between two steps and saves the state, in --state or
+    beside the output. The state is RAW DATA; only you can read it (mode
+    0600). A private stream can be resumed only once from each state.
     """
     known: BoundsFile | None = None
     require_source(source, format_name)
     if settings is None:
         _require_nothing_new(context)
-        require(state is not None, "--resume goes on from a state; say which with --state FILE")
+        require(state is not None, "--resume needs a state to continue from. Name it with --state FILE")
     else:
         require_param(
             settings["epsilon"] is None or settings["row_bound"] is not None or bounds is not None,
-            "{row_bound} is required: no row may be longer than a bound you know without looking, because a bound read off "
-            "the data would itself leak the data. Where you know none, `eigenveil bounds` finds one privately, on rows of the "
-            "same kind and for a small part of the budget",
+            "{row_bound} is missing. Give a bound on the norm of rows that you know without looking at them, such as "
+            "{row_bound} 12: a bound read off the data would leak it. If you know none, run `eigenveil bounds` on rows of the "
+            "same kind and pass its file with --bounds",
         )
         if bounds is not None:
             known = BoundsFile.read(bounds)
             settings = known.for_stream(settings, was_given(context, tuple(settings)))
     inputs = [path for path in (source, state, bounds) if path is not None]
     require_output(model, endings=(".safetensors",), force=force, inputs=inputs)
-    require(state is None or not no_state, "--state and --no-state contradict each other; give one of them")
+    require(state is None or not no_state, "--state and --no-state contradict each other. Give one of them")
     if state is not None:
         _require_state(state, resume=resume, others=[source, model, *([] if bounds is None else [bounds])])
     reading = {
@@ -91,26 +94,30 @@ def stream(
 
 
 def _require_nothing_new(context: typer.Context) -> None:
-    """Refuse options that would make the stream another one than the state holds."""
+    """Refuse options that would change the stream in the state."""
     given = ", ".join(
         [*written_out(context, StreamingParams), *(f"--{name}" for name in was_given(context, ("bounds",)))]
     )
-    require(not given, f"with --resume everything about the stream comes from the state; leave out {given}")
+    require(not given, f"with --resume all settings of the stream come from the state. Leave out {given}")
 
 
 def _require_state(path: Path, *, resume: bool, others: list[Path]) -> None:
-    """Refuse a state that could not be written, or should not be."""
-    require(path.parent.is_dir(), f"--state {path}: the folder {path.parent} does not exist")
-    require(not path.is_dir(), f"--state {path} is a folder")
+    """Refuse a state file that could not be written, or must not be overwritten."""
+    require(path.parent.is_dir(), f"--state {path}: the folder {path.parent} does not exist. Create it first")
+    require(not path.is_dir(), f"--state {path} is a folder. Name a file in it")
     same = [other for other in others if other.resolve() == path.resolve()]
-    require(not same, f"--state {path} is also the source or the output of this command")
+    require(not same, f"--state {path} is also the source or the output of this command. Give it another name")
+    # While a private stream continues from a state, the file has this name, so that nobody resumes it twice.
     claimed = path.with_name(f"{path.name}.resumed")
     if resume:
-        require(path.exists() or claimed.exists(), f"--state {path} does not exist: there is nothing to go on from")
+        require(
+            path.exists() or claimed.exists(),
+            f"--state {path} does not exist. Check its name, or leave out --resume to start a new stream",
+        )
         return
-    require(not path.exists(), f"--state {path} already exists; go on from it with --resume, or take another name")
+    require(not path.exists(), f"--state {path} already exists. Continue from it with --resume, or choose another name")
     require(
         not claimed.exists(),
-        f"--state {path} was resumed by a command that has not ended, or was killed; take another name, or delete "
+        f"--state {path} was resumed by a command that is still running or was killed. Choose another name, or delete "
         f"{claimed} if nobody needs it",
     )

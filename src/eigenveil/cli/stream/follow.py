@@ -1,6 +1,7 @@
-"""One run of `eigenveil stream`: follow the rows, write the model and keep the state, whatever ends it.
+"""One run of `eigenveil stream`: follow the rows, write the model and save the state.
 
-Whether rows run out, a line is bad or somebody presses Ctrl-C, the stream stands between two steps, and that is what is saved.
+The run may end because the rows end, a line is bad or somebody presses Ctrl-C. In each case the stream is between two
+steps, and that state is saved.
 """
 
 import time
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from eigenveil.cli._interrupts import Interrupts, heard, is_pipe, open_pipe
 from eigenveil.cli._options import COUNTED, SEEDED
-from eigenveil.cli._terminal import leaves, message_of, output, wrote
+from eigenveil.cli._terminal import busy, leaves, message_of, output, wrote
 from eigenveil.cli.stream.live import live_view
 from eigenveil.data.archive import STREAMS, SVMLIGHT, ending_of
 from eigenveil.errors import listed, require, require_param
@@ -28,10 +29,10 @@ __all__ = ["Job", "require_source", "run"]
 @final
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What to do: follow the rows of `source`, which are read as `reading` says.
+    """What to do: follow the rows of `source`, read with the options `reading`.
 
-    `settings` make a new stream, None takes the one in `state`. It releases after every `sync_every` rows as well. The model goes
-    to `target`, and the stream to `state` where there is one. If it breaks off and there is none, `spare` lets it be kept
+    A new stream has `settings`; None resumes the one in `state`. It also releases after every `sync_every` rows. The model is
+    written to `target`, and the stream to `state` if one is named. If it is interrupted without one, `spare` allows a state
     beside the target.
     """
 
@@ -45,26 +46,28 @@ class Job:
 
 
 def require_source(path: Path, kind: str | None) -> None:
-    """Refuse at once, before anything heavy is imported, what cannot be followed."""
+    """Refuse a source that cannot be followed, at once, before anything heavy is imported."""
     if is_pipe(path):
         require(
-            kind is not None, "--format is required for a pipe, which does not say what comes through it: csv or arrow"
+            kind is not None,
+            "--format is missing. A pipe does not say what it carries: give --format csv or --format arrow",
         )
         return
-    require(path.exists() and not path.is_dir(), f"{path} does not exist or is a folder")
+    require(path.exists() and not path.is_dir(), f"{path} does not exist or is a folder. Check the name")
     if kind is None:
         try:
             ending_of(path, STREAMS)
         except ValueError as error:
-            raise ValueError(f"{error}; or say with --format what it is") from None
+            raise ValueError(f"{error}, or give its format with --format") from None
 
 
 def run(job: Job) -> None:
-    """Follow the stream to its end, write what it found and say so."""
-    from eigenveil.estimators.streaming.pca import StreamingPCA
+    """Follow the stream to its end, write the model and print a summary."""
+    with busy("starting"):
+        from eigenveil.estimators.streaming.pca import StreamingPCA
 
     with heard() as stop:
-        # Before the first row, which may take its time.
+        # Checked before the first row, which may take long to arrive.
         pca = StreamingPCA.resume(_state(job)) if job.settings is None else StreamingPCA(**job.settings)
         pca.require_parameters()
         before, began = _rows(pca), time.monotonic()
@@ -72,7 +75,7 @@ def run(job: Job) -> None:
             _follow(pca, job, stop)
             model = _ended(pca, job)
         except (KeyboardInterrupt, Exception):
-            # Half a step is nothing to go on from: rows in it could be released twice.
+            # A step that was interrupted halfway is not saved: resuming it could release its rows twice.
             if _rows(pca) > 0 and not stop.torn:
                 leaves(_kept(pca, job, before=before))
             raise
@@ -86,13 +89,13 @@ def run(job: Job) -> None:
 
 
 def _follow(pca: "StreamingPCA", job: Job, stop: Interrupts) -> None:
-    """Take all rows of the source, with a release where one is due."""
+    """Take all rows of the source, with a release when one is due."""
     require_param(
         job.sync_every is None or (pca.epsilon is not None and pca.publish == "sync"),
         "--sync-every is for a private stream with {publish=sync}",
     )
     with live_view(_rows(pca)) as view, warnings.catch_warnings():
-        # The first rows tell the estimator the names of the columns, and all others have the same.
+        # The estimator learns the column names from the first batch only; scikit-learn warns about the others.
         warnings.filterwarnings("ignore", message="X does not have valid feature names")
         source = _opened(job, stop, when_quiet=lambda: view.look(pca) if view is not None else None)
         _require_same_columns(pca, source)
@@ -101,36 +104,41 @@ def _follow(pca: "StreamingPCA", job: Job, stop: Interrupts) -> None:
             if view is not None:
                 view.see(pca)
             stop.check()
-    # Ctrl-C ends the program at the other end of the pipe, too: that is no end of the stream.
+    # Ctrl-C also ends the program that feeds the pipe. The end of its rows is then not the end of the stream.
     stop.check()
 
 
 def _opened(job: Job, stop: Interrupts, *, when_quiet: Callable[[], None]) -> "Source":
     from eigenveil.data.streams import open_source
 
-    require(job.reading["features"] is None or _is_svmlight(job), "--features is for svmlight text, which does not say")
+    require(job.reading["features"] is None or _is_svmlight(job), "--features is for svmlight files only. Leave it out")
     piped = is_pipe(job.source)
     rows = open_pipe(job.source, stop, when_quiet=when_quiet) if piped else job.source
     return open_source(rows, **job.reading)
 
 
 def _require_same_columns(pca: "StreamingPCA", source: "Source") -> None:
-    """Refuse names that are not those of a resumed stream; without names, the number of columns has to do."""
+    """Refuse column names that differ from those of a resumed stream; without names, only their number is compared."""
     known = getattr(pca, "feature_names_in_", None)
     if known is None or source.columns is None:
         return
     require(
         len(known) == len(source.columns),
-        f"the rows have {len(source.columns)} columns and the stream in the state has {len(known)}",
+        f"the rows have {len(source.columns)} columns and the stream in the state has {len(known)}. Resume it with rows of the "
+        "same table",
     )
     other = [f"{new!r} where {old!r} was" for old, new in zip(known, source.columns, strict=True) if old != new]
-    require(not other, f"the columns are not those of the stream in the state: {listed(other)}")
+    require(
+        not other,
+        f"the columns differ from those of the stream in the state: {listed(other)}. Resume it with rows of the same table",
+    )
 
 
 def _take(pca: "StreamingPCA", batch: Any, columns: tuple[str, ...] | None, *, sync_every: int | None) -> None:
     start = 0
     while start < batch.shape[0]:
         seen = _rows(pca)
+        # Counted from the first row of the stream, not of this run, so that the schedule survives a resume.
         due = batch.shape[0] if sync_every is None else sync_every - seen % sync_every
         rows = batch[start : start + due]
         pca.partial_fit(_named(rows, columns) if seen == 0 and columns is not None else rows)
@@ -146,12 +154,14 @@ def _named(rows: Any, columns: tuple[str, ...]) -> Any:
 
 
 def _ended(pca: "StreamingPCA", job: Job) -> "Model":
-    """Release what is held back, and write the model."""
+    """Release the rows that are not released yet, and write the model."""
     rows = _rows(pca)
     require(rows > 0, f"{'the stream' if is_pipe(job.source) else job.source} has no rows")
-    # Before anything is spent on it.
+    # Checked before the release spends any budget.
     rank = pca.n_components
-    require_param(rows >= rank, "{X} has fewer rows than {n_components=}; ask for fewer components", n_components=rank)
+    require_param(
+        rows >= rank, "{X} has fewer rows than {n_components=}. Give a smaller {n_components}", n_components=rank
+    )
     pca.sync()
     return _written(pca, job)
 
@@ -165,29 +175,32 @@ def _written(pca: "StreamingPCA", job: Job) -> "Model":
 
 
 def _kept(pca: "StreamingPCA", job: Job, *, before: int) -> str:
-    """Keep what can be kept of a stream that broke off, and say what became of it. Nothing is released here."""
+    """Save what can be saved of an interrupted stream, and describe it. Nothing is released here."""
     rows = _rows(pca)
-    followed = f"{rows} row{'s' * (rows != 1)} had been followed"
+    followed = f"{rows} row{'s' * (rows != 1)} had been read"
     try:
         state = job.state if job.state is not None else _spare(job)
         if state is not None:
             pca.save_state(state)
-            return f"the state in {state} is as it was" if rows == before else f"{followed}, and {_saved(state)}"
+            return f"the state in {state} is unchanged" if rows == before else f"{followed}, and {_saved(state)}"
         covered = _released(pca) if pca.epsilon is not None else 0
         if covered > 0:
             _written(pca, job)
     except Exception as error:
-        return f"{followed}, and what is left could not be saved: {message_of(error)}"
-    advice = "--state FILE would keep them"
+        return f"{followed}, but their state could not be saved: {message_of(error)}"
+    advice = "next time, --state FILE keeps them"
     if covered > 0:
-        rest = f"; the {rows - covered} after them were not released and are gone; {advice}" if covered < rows else ""
-        return f"{followed}, and what had been released of the first {covered} was written to {job.target}{rest}"
+        rest = (
+            f"; the {rows - covered} rows after them were not released and are lost; {advice}" if covered < rows else ""
+        )
+        return f"{followed}, and the last release, of the first {covered}, was written to {job.target}{rest}"
     nothing = "nothing was written" if pca.epsilon is None else "nothing of them was released or written"
     return f"{followed}, and {nothing}; {advice}"
 
 
 def _spare(job: Job) -> Path | None:
-    """A name beside the target that nobody has: model.state, model-2.state, ..."""
+    """A name beside the target that is still free: model.state, model-2.state, ..."""
+    # A name with `.resumed` behind it belongs to a stream that another command may still continue.
     names = (job.target.with_name(f"{job.target.stem}{more}.state") for more in ("", *(f"-{i}" for i in range(2, 100))))
     free = (name for name in names if not name.exists() and not name.with_name(f"{name.name}.resumed").exists())
     return next(free, None) if job.spare else None
@@ -195,13 +208,13 @@ def _spare(job: Job) -> Path | None:
 
 def _saved(state: Path) -> str:
     return (
-        f"their state was saved to {state}, raw data that only you can read; go on with the rows after them: "
+        f"their state was saved to {state}, raw data that only you can read; continue with the rows after them: "
         f"--state {state} --resume"
     )
 
 
 def _released(pca: "StreamingPCA") -> int:
-    """How many rows are in what has been released."""
+    """How many rows the last release covers."""
     from sklearn.exceptions import NotFittedError
 
     try:
@@ -211,7 +224,7 @@ def _released(pca: "StreamingPCA") -> int:
 
 
 def _rows(pca: "StreamingPCA") -> int:
-    """How many rows have been followed, none before the first."""
+    """How many rows the stream has read."""
     from sklearn.exceptions import NotFittedError
 
     try:
@@ -243,10 +256,10 @@ def _show(pca: "StreamingPCA", model: "Model", job: Job, *, reason: str) -> None
 
 def _show_what_came(rows: int, seconds: float, job: Job, *, before: int) -> None:
     console = output()
-    earlier = f" after {before} before" if before else ""
+    earlier = f", after {before} rows in earlier runs," if before else ""
     console.print(f"\n{rows} rows{earlier} in {seconds:.1f} s, {rows / max(seconds, 1e-9):.0f} rows/s")
     console.print(f"model written to {job.target}", soft_wrap=True)
-    console.print(f"look at it again with: eigenveil inspect {job.target}", style="dim", soft_wrap=True)
+    console.print(f"show it again with: eigenveil inspect {job.target}", style="dim", soft_wrap=True)
     if job.state is not None:
         console.print(f"state written to {job.state}, raw data that only you can read", soft_wrap=True)
-        console.print(f"go on from it with: --state {job.state} --resume", style="dim", soft_wrap=True)
+        console.print(f"continue from it with: --state {job.state} --resume", style="dim", soft_wrap=True)

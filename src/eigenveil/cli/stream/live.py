@@ -1,6 +1,6 @@
-"""The live view of a stream: how fast it goes and what is known of it, on stderr, on a terminal only.
+"""The live view of a stream on stderr: its speed and what it has found so far. Drawn on a terminal only.
 
-Of a private stream it shows what has been released and spent, and beside that the number of rows, which is public there.
+For a private stream it shows only what was released and spent, and the number of rows, which is public in a stream.
 """
 
 import time
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 __all__ = ["LiveView", "live_view"]
 
 _PER_SECOND: Final = 4
-# Looking takes a small decomposition: at most once in this many seconds, and at most this share of the time.
+# Looking at the model takes a small decomposition, so it is done at most once in this many seconds and for at most this
+# share of the time.
 _LOOK_AFTER: Final = 1.0
 _SHARE: Final = 0.05
 _RECENT: Final = 5.0
@@ -27,7 +28,7 @@ _RECENT: Final = 5.0
 
 @contextmanager
 def live_view(rows: int) -> Iterator["LiveView | None"]:
-    """A view of a stream that has `rows` from earlier, drawn while inside; None off a terminal, where nobody would see it."""
+    """A view of a stream that already has `rows` rows, drawn inside the context; None if stderr is not a terminal."""
     from rich.live import Live
 
     console = output(stderr=True)
@@ -41,21 +42,21 @@ def live_view(rows: int) -> Iterator["LiveView | None"]:
 
 @final
 class LiveView:
-    """Rows so far, rows per second of late, and what is known of the stream. Changes in place.
+    """Rows so far, recent rows per second, and the latest facts about the stream. Changes in place.
 
-    It is drawn from another thread, which reads whole values only and never touches the stream.
+    Another thread draws it. That thread only reads complete values and never touches the stream.
     """
 
     def __init__(self, rows: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._before, self._rows = clock, rows, rows
-        # Times, and how many rows there were.
+        # Pairs of a time and the number of rows then.
         self._marks: tuple[tuple[float, int], ...] = ((clock(), rows),)
-        # What was seen when last looked: labels and words.
+        # Labels and words, as of the last look.
         self._known: tuple[tuple[str, str], ...] = ()
         self._looked, self._look_at = 0, clock()
 
     def see(self, pca: "StreamingPCA") -> None:
-        """Take note of the rows, and look at the stream if that is due."""
+        """Record the number of rows, and look at the stream if it is time to."""
         now = self._clock()
         self._rows = pca.n_samples_seen_
         if now - self._marks[-1][0] >= 1 / _PER_SECOND:
@@ -65,7 +66,7 @@ class LiveView:
             self.look(pca)
 
     def look(self, pca: "StreamingPCA") -> None:
-        """Bring what is known up to date, unless there have been no rows since the last time, or none at all."""
+        """Update the facts, unless no row has arrived since the last look."""
         if self._rows in (0, self._looked):
             return
         began = self._clock()
@@ -81,7 +82,7 @@ class LiveView:
         grid = Table.grid(padding=(0, 2))
         grid.add_column(style="bold", no_wrap=True)
         grid.add_column()
-        grid.add_row("rows", f"{self._rows:,}" + (f", {self._before:,} of them before" if self._before else ""))
+        grid.add_row("rows", f"{self._rows:,}" + (f", {self._before:,} of them from the state" if self._before else ""))
         grid.add_row("speed", f"{rate:,.0f} rows/s")
         for label, words in self._known:
             grid.add_row(label, words)

@@ -1,19 +1,19 @@
-"""The options of `eigenveil stream` that no other command has, each with the words its --help shows."""
+"""The options of `eigenveil stream` that no other command has, each with its help."""
 
 from pathlib import Path
 from typing import Annotated, Final, Literal, TypeAlias
 
 import typer
 
-_READING: Final = "How rows come"
+_READING: Final = "Reading the rows"
 _PRIVACY: Final = "Privacy"
-_KEEPING: Final = "Stopping and going on"
+_KEEPING: Final = "Stopping and resuming"
 
 Source: TypeAlias = Annotated[
     Path,
     typer.Argument(
         metavar="SOURCE",
-        help="Where rows come from: a file, or - for standard input.",
+        help="Where the rows come from: a file, a named pipe, or - for standard input.",
         show_default=False,
     ),
 ]
@@ -22,22 +22,22 @@ Format: TypeAlias = Annotated[
     typer.Option(
         "--format",
         metavar="WHICH",
-        help="csv, arrow, parquet, npy, npz or svm; by the ending of a file unless given. csv and arrow can come through "
-        "a pipe, which does not say.",
+        help="The format: csv, arrow, parquet, npy, npz or svm. Needed for a pipe, which can be csv or arrow. A file's "
+        "ending says it otherwise.",
         rich_help_panel=_READING,
         show_default=False,
     ),
 ]
 NoHeader: TypeAlias = Annotated[
     bool,
-    typer.Option("--no-header", help="The csv begins with its first row, not with names.", rich_help_panel=_READING),
+    typer.Option("--no-header", help="The csv has no line of column names.", rich_help_panel=_READING),
 ]
 SyncEvery: TypeAlias = Annotated[
     int | None,
     typer.Option(
         min=1,
         metavar="ROWS",
-        help="For --publish sync: release after every so many rows of the stream, too. A public schedule.",
+        help="For --publish sync: also release after every so many rows. The schedule is public.",
         rich_help_panel=_PRIVACY,
         show_default="at the end only",
     ),
@@ -47,8 +47,8 @@ State: TypeAlias = Annotated[
     typer.Option(
         "--state",
         metavar="FILE",
-        help="Where the stream is kept when it ends or is interrupted, to go on later. RAW DATA, readable by you alone. "
-        "Without it, a stream that is interrupted is kept beside the output.",
+        help="Save the stream to this file when it ends or is interrupted, to resume later. RAW DATA that only you can "
+        "read. Without this option, an interrupted stream is saved beside the output.",
         rich_help_panel=_KEEPING,
         show_default=False,
     ),
@@ -57,7 +57,7 @@ NoState: TypeAlias = Annotated[
     bool,
     typer.Option(
         "--no-state",
-        help="Keep no state, not even when interrupted. Otherwise one is left beside the output then.",
+        help="Save no state, not even when interrupted.",
         rich_help_panel=_KEEPING,
     ),
 ]
@@ -65,7 +65,7 @@ Resume: TypeAlias = Annotated[
     bool,
     typer.Option(
         "--resume",
-        help="Go on from --state with the rows of SOURCE. Everything about the stream comes from the state.",
+        help="Continue the stream in --state with the rows of SOURCE, which must be new. All settings come from the state.",
         rich_help_panel=_KEEPING,
     ),
 ]

@@ -113,6 +113,7 @@ class PairBudget:
         parse=numbers_from,
         metavar="NUMBER",
         beside="epsilon",
+        missing="Try {delta} 1e-6. It must be well below one over the number of people.",
         limit=DELTA_LIMIT,
         recorded=False,
     )

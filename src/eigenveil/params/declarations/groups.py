@@ -151,6 +151,7 @@ class BudgetParams:
         check=fraction,
         strict=DELTA_IN_FILE,
         beside="epsilon",
+        missing="Try {delta} 1e-6. It must be well below one over the number of people.",
         limit=DELTA_LIMIT,
         recorded=False,
     )
