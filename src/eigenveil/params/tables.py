@@ -8,6 +8,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import MISSING
+from functools import cache
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeVar
 
 from eigenveil.errors import ParameterError, require, shown
@@ -40,17 +42,19 @@ class KeyLine(NamedTuple):
     comment: str
 
 
-def keys_of(cls: type, section: str) -> dict[str, Declared]:
+@cache
+def keys_of(cls: type, section: str) -> Mapping[str, Declared]:
     """The parameters that stand in this table, by their keys."""
-    return {one.key: one for one in _in_files(cls) if one.param.section == section}
+    return MappingProxyType({one.key: one for one in _in_files(cls) if one.param.section == section})
 
 
 def _in_files(cls: type) -> Iterator[Declared]:
     return (one for one in declared(cls).values() if "study" in one.param.surfaces and one.param.section is not None)
 
 
-def _sections(cls: type) -> list[str]:
-    return list(dict.fromkeys(str(one.param.section) for one in _in_files(cls)))
+@cache
+def _sections(cls: type) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(str(one.param.section) for one in _in_files(cls)))
 
 
 def values_in(
