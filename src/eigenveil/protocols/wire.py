@@ -45,9 +45,9 @@ _MOST_ARRAYS: Final = 64
 
 
 def encode(message: Message) -> bytes:
-    """The bytes of an message.
+    """The bytes of a message.
 
-    >>> decode(encode(Message("a", "hub", Decline(3)))).body.round_
+    >>> decode(encode(Message("a", "hub", Decline(3)))).body.round
     3
     """
     head, arrays = _head(message)

@@ -265,7 +265,7 @@ class Busy(DurableParty):
 @errors_as_lines
 def command(seconds: float) -> None:
     async def work():
-        runner = Runner(Busy(), Board(), tell=lambda _: None)
+        runner = Runner(Busy(), Board(), on_event=lambda _: None)
         try:
             await runner.begin()
         finally:

@@ -21,7 +21,7 @@ from eigenveil.runtimes import Post
 step = Post.step
 
 def slow(self):
-    if self.parties["hub"]._turn == 2:
+    if self.parties["hub"]._round == 2:
         time.sleep(0.5)
         os.write(1, b"begun\n")
         time.sleep(60)

@@ -197,7 +197,7 @@ def test_keys_are_never_overwritten(tmp_path: Path) -> None:
         (("site", "node 1"), "for nodes"),
         (("site", ""), "1 to 200"),
         (("site", "x\ny"), "printable"),
-        (("site", "!!!"), "at least one bundle or digit"),
+        (("site", "!!!"), "at least one letter or digit"),
         (("site", "x" * 201), "1 to 200"),
         (("site", "north", "--days", "3"), "--days is for --authority"),
         (("site", "north", "--authority", "nowhere"), "there is no authority in nowhere"),
